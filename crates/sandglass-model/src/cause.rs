@@ -1,0 +1,108 @@
+//! Which cause ended a run: the first that is named, whoever names it.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+/// What can end a run. One of them does (rule 1 of handler deadlines).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Cause {
+    /// The guest's export returned within its deadline.
+    Returned = 1,
+    /// The handler's own deadline passed.
+    Deadline = 2,
+    /// The deadline of whoever asked for this handler passed.
+    ParentDeadline = 3,
+    /// Somebody cancelled it.
+    Cancel = 4,
+    /// The entity left the state that started it.
+    StateLeft = 5,
+    /// The host is shutting down.
+    Shutdown = 6,
+    /// Whoever waited for the run went away.
+    CallerGone = 7,
+    /// The guest trapped, or a host function refused to go on with it.
+    Trap = 8,
+    /// The host process ended in mid-run.
+    HostLost = 9,
+    /// The host could not start the guest.
+    NotStarted = 10,
+}
+
+impl Cause {
+    const ALL: [Self; 10] = [
+        Self::Returned,
+        Self::Deadline,
+        Self::ParentDeadline,
+        Self::Cancel,
+        Self::StateLeft,
+        Self::Shutdown,
+        Self::CallerGone,
+        Self::Trap,
+        Self::HostLost,
+        Self::NotStarted,
+    ];
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| *cause as u8 == code)
+    }
+}
+
+/// Holds the first cause that anybody names, from any thread.
+#[derive(Debug, Default)]
+pub struct FirstCause(AtomicU8);
+
+impl FirstCause {
+    /// No cause yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU8::new(0))
+    }
+
+    /// Names a cause, and answers the one that holds: `cause` itself, or the one
+    /// that somebody else named before.
+    pub fn name(&self, cause: Cause) -> Cause {
+        match self.0.compare_exchange(0, cause as u8, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => cause,
+            Err(earlier) => Cause::from_code(earlier).unwrap_or(cause),
+        }
+    }
+
+    /// The cause that holds, if one was named.
+    #[must_use]
+    pub fn get(&self) -> Option<Cause> {
+        Cause::from_code(self.0.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_cause_holds_and_the_rest_are_told_so() {
+        let cause = FirstCause::new();
+        assert_eq!(cause.get(), None);
+        assert_eq!(cause.name(Cause::Deadline), Cause::Deadline);
+        assert_eq!(cause.name(Cause::Cancel), Cause::Deadline);
+        assert_eq!(cause.get(), Some(Cause::Deadline));
+    }
+
+    #[test]
+    fn one_of_many_threads_wins() {
+        let cause = FirstCause::new();
+        let winners: Vec<Cause> = std::thread::scope(|scope| {
+            let racing: Vec<_> = Cause::ALL
+                .map(|mine| {
+                    let cause = &cause;
+                    scope.spawn(move || cause.name(mine))
+                })
+                .into_iter()
+                .collect();
+            racing.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert!(winners.iter().all(|seen| Some(*seen) == cause.get()));
+    }
+}

@@ -1,0 +1,159 @@
+//! Time, as an argument: two kinds that are never mixed, and the trait by which
+//! the shell learns them.
+
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// A point on a clock that never goes back, in nanoseconds since an origin that
+/// only that clock knows. For waiting and measuring; never persisted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Monotonic(u64);
+
+impl Monotonic {
+    /// Later than every point that a clock reaches.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The point `nanos` nanoseconds after the origin.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero where it is not after it.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The point `wait` later, or [`Monotonic::NEVER`] where that is out of range.
+    #[must_use]
+    pub fn after(self, wait: Duration) -> Self {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+/// A moment that people can read, in milliseconds since 1970-01-01T00:00:00Z.
+/// It may jump, so nothing waits by it; it is what records carry.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct WallTime(i64);
+
+impl WallTime {
+    /// The moment `millis` milliseconds after the epoch.
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the epoch.
+    #[must_use]
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero where the clock was set back.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// The moment `wait` later, saturating.
+    #[must_use]
+    pub fn after(self, wait: Duration) -> Self {
+        let millis = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(millis))
+    }
+}
+
+/// RFC 3339 with milliseconds, in UTC.
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(moment) => write!(f, "{moment:.3}"),
+            Err(_) => write!(f, "{} ms since 1970", self.0),
+        }
+    }
+}
+
+/// Where the shell learns the time. Everything that has to be tested in virtual
+/// time takes one in its constructor.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// The present moment for waiting and measuring.
+    fn now(&self) -> Monotonic;
+    /// The present moment for people and records.
+    fn wall(&self) -> WallTime;
+}
+
+/// The clocks of the operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose origin lies one second back, so that no point is zero.
+    #[must_use]
+    pub fn new() -> Self {
+        #[allow(clippy::disallowed_methods, reason = "the real clock lives here")]
+        let now = Instant::now();
+        let origin = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
+        Self { origin }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Monotonic {
+        Monotonic::default().after(self.origin.elapsed())
+    }
+
+    fn wall(&self) -> WallTime {
+        #[allow(clippy::disallowed_methods, reason = "the real clock lives here")]
+        let now = SystemTime::now();
+        let millis = match now.duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
+        };
+        WallTime(millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_never_underflow() {
+        let early = Monotonic::from_nanos(5);
+        assert_eq!(early.since(Monotonic::from_nanos(9)), Duration::ZERO);
+        assert_eq!(early.after(Duration::MAX), Monotonic::NEVER);
+        let past = WallTime::from_millis(-3);
+        assert_eq!(past.since(WallTime::from_millis(4)), Duration::ZERO);
+        assert_eq!(past.after(Duration::from_millis(3)).as_millis(), 0);
+    }
+
+    #[test]
+    fn wall_time_reads_as_rfc_3339() {
+        assert_eq!(WallTime::from_millis(1_500).to_string(), "1970-01-01T00:00:01.500Z");
+        assert_eq!(
+            WallTime::from_millis(i64::MAX).to_string(),
+            format!("{} ms since 1970", i64::MAX)
+        );
+    }
+}

@@ -1,0 +1,342 @@
+//! Names and ids: bounded, printable, and told apart by their types.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Longest entity type, action, state or integration name, in bytes: long enough
+/// for any identifier that people write, short enough for a metric label.
+pub const NAME_MAX_BYTES: usize = 128;
+/// Longest entity id, in bytes: room for a URL-like id in one journal key.
+pub const ENTITY_ID_MAX_BYTES: usize = 256;
+
+/// Why a string is no name or id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no valid {what}: {why}", shown(.text))]
+pub struct InvalidId {
+    what: &'static str,
+    text: String,
+    why: &'static str,
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(40).flat_map(char::escape_debug).collect()
+}
+
+/// Checks that `text` may be used as a name that appears in records, labels and
+/// terminals.
+///
+/// # Errors
+/// It is empty, longer than `max` bytes, or holds a control character.
+pub fn check_name(what: &'static str, text: &str, max: usize) -> Result<(), InvalidId> {
+    let why = if text.is_empty() {
+        "it is empty"
+    } else if text.len() > max {
+        "it is too long"
+    } else if text.chars().any(char::is_control) {
+        "it holds a control character"
+    } else {
+        return Ok(());
+    };
+    Err(InvalidId { what, text: text.to_owned(), why })
+}
+
+/// One entity: its type and its id, written `TYPE/ID`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct EntityRef {
+    entity_type: String,
+    id: String,
+}
+
+impl EntityRef {
+    /// An entity of type `entity_type` (at most [`NAME_MAX_BYTES`], no `/`) and
+    /// id `id` (at most [`ENTITY_ID_MAX_BYTES`]).
+    ///
+    /// # Errors
+    /// One of them is empty, too long, or holds what it may not.
+    pub fn new(entity_type: impl Into<String>, id: impl Into<String>) -> Result<Self, InvalidId> {
+        let (entity_type, id) = (entity_type.into(), id.into());
+        check_name("entity type", &entity_type, NAME_MAX_BYTES)?;
+        if entity_type.contains('/') {
+            return Err(InvalidId {
+                what: "entity type",
+                text: entity_type,
+                why: "it holds a `/`",
+            });
+        }
+        check_name("entity id", &id, ENTITY_ID_MAX_BYTES)?;
+        Ok(Self { entity_type, id })
+    }
+
+    /// The entity's type: the name of its automaton.
+    #[must_use]
+    pub fn entity_type(&self) -> &str {
+        &self.entity_type
+    }
+
+    /// The entity's id within its type.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl fmt::Display for EntityRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.entity_type, self.id)
+    }
+}
+
+impl FromStr for EntityRef {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let Some((entity_type, id)) = text.split_once('/') else {
+            return Err(InvalidId {
+                what: "entity",
+                text: text.to_owned(),
+                why: "it must be TYPE/ID",
+            });
+        };
+        Self::new(entity_type, id)
+    }
+}
+
+impl TryFrom<String> for EntityRef {
+    type Error = InvalidId;
+
+    fn try_from(text: String) -> Result<Self, InvalidId> {
+        text.parse()
+    }
+}
+
+impl From<EntityRef> for String {
+    fn from(entity: EntityRef) -> Self {
+        entity.to_string()
+    }
+}
+
+/// How many transitions an entity has taken: 0 when it was created, one more
+/// with each transition, and never more for a signal.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// The one after this.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Defines an id of fixed size that is written in lower-case hexadecimal.
+macro_rules! hex_id {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name([u8; $bytes]);
+
+        impl $name {
+            /// The id made of these bytes.
+            #[must_use]
+            pub const fn from_bytes(bytes: [u8; $bytes]) -> Self {
+                Self(bytes)
+            }
+
+            /// Its bytes.
+            #[must_use]
+            pub const fn as_bytes(&self) -> &[u8; $bytes] {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let mut bytes = [0; $bytes];
+                if unhex(text, &mut bytes) {
+                    Ok(Self(bytes))
+                } else {
+                    Err(InvalidId {
+                        what: $what,
+                        text: text.to_owned(),
+                        why: concat!("it must be ", stringify!($bytes), " bytes in hexadecimal"),
+                    })
+                }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidId;
+
+            fn try_from(text: String) -> Result<Self, InvalidId> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.to_string()
+            }
+        }
+    };
+}
+
+fn unhex(text: &str, out: &mut [u8]) -> bool {
+    let digits = text.as_bytes();
+    if digits.len() != out.len() * 2 {
+        return false;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    out.iter_mut().zip(digits.chunks_exact(2)).all(|(byte, pair)| {
+        let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return false };
+        *byte = high << 4 | low;
+        true
+    })
+}
+
+hex_id! {
+    /// One dispatch of one integration. The guest gets it as its idempotency key;
+    /// it stays the same when the dispatch is run again.
+    DispatchId, 16, "dispatch id"
+}
+
+hex_id! {
+    /// The life of one entity from its creation on: random, so that ids derived
+    /// from it differ between two journals that hold an entity of the same name.
+    Incarnation, 16, "incarnation"
+}
+
+hex_id! {
+    /// SHA-256 of a module's bytes as they were given (text or binary).
+    ModuleHash, 32, "module hash"
+}
+
+hex_id! {
+    /// SHA-256 of a spec file's text.
+    SpecDigest, 32, "spec digest"
+}
+
+hex_id! {
+    /// A trace, as W3C Trace Context names it: 16 bytes, not all zero.
+    TraceId, 16, "trace id"
+}
+
+hex_id! {
+    /// A span of a trace, as W3C Trace Context names it: 8 bytes, not all zero.
+    SpanId, 8, "span id"
+}
+
+impl Incarnation {
+    /// A new one, from the operating system's randomness.
+    ///
+    /// # Errors
+    /// The operating system gives none.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl DispatchId {
+    /// The id of the `nth` dispatch that the transition to `sequence` of an
+    /// entity's `incarnation` asked for. Pure, so that a replay names it again.
+    #[must_use]
+    pub fn derive(incarnation: Incarnation, sequence: Sequence, nth: u32) -> Self {
+        let digest = Sha256::new()
+            .chain_update(incarnation.as_bytes())
+            .chain_update(sequence.0.to_be_bytes())
+            .chain_update(nth.to_be_bytes())
+            .finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self(bytes)
+    }
+}
+
+impl ModuleHash {
+    /// The hash of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl SpecDigest {
+    /// The digest of the text of a spec file.
+    #[must_use]
+    pub fn of(source: &str) -> Self {
+        Self(Sha256::digest(source.as_bytes()).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entities_are_written_type_slash_id() {
+        let entity: EntityRef = "Session/a/b".parse().expect("the id may hold a slash");
+        assert_eq!((entity.entity_type(), entity.id()), ("Session", "a/b"));
+        assert_eq!(entity.to_string(), "Session/a/b");
+        for bad in ["", "Session", "/x", "Session/", "Session/a\u{7}", "Se\nssion/a"] {
+            assert!(bad.parse::<EntityRef>().is_err(), "{bad:?} must be refused");
+        }
+        assert!(EntityRef::new("T", "x".repeat(ENTITY_ID_MAX_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn errors_show_no_control_characters() {
+        let error = "T/\u{1b}[31m".parse::<EntityRef>().expect_err("a control character");
+        assert!(!error.to_string().contains('\u{1b}'), "{error}");
+    }
+
+    #[test]
+    fn hex_ids_round_trip_and_refuse_the_rest() {
+        let id = DispatchId::derive(Incarnation::from_bytes([7; 16]), Sequence(3), 0);
+        assert_eq!(id.to_string().parse::<DispatchId>(), Ok(id));
+        for bad in ["", "zz", &"0".repeat(31), &"0".repeat(33), &"é".repeat(16)] {
+            assert!(bad.parse::<DispatchId>().is_err(), "{bad:?} must be refused");
+        }
+    }
+
+    #[test]
+    fn dispatch_ids_differ_by_life_sequence_and_place() {
+        let one = Incarnation::from_bytes([1; 16]);
+        let ids = [
+            DispatchId::derive(one, Sequence(1), 0),
+            DispatchId::derive(one, Sequence(1), 1),
+            DispatchId::derive(one, Sequence(2), 0),
+            DispatchId::derive(Incarnation::from_bytes([2; 16]), Sequence(1), 0),
+        ];
+        let distinct: std::collections::BTreeSet<_> = ids.into_iter().collect();
+        assert_eq!(distinct.len(), ids.len());
+    }
+}

@@ -1,0 +1,29 @@
+//! The plain data that every part of Sandglass shares: names and ids, time,
+//! limits, outcomes, run reports and the records of the journal.
+//!
+//! Nothing here does I/O, waits, or decides what an entity does next.
+
+pub mod cause;
+pub mod clock;
+pub mod id;
+pub mod limit;
+pub mod outcome;
+pub mod record;
+pub mod report;
+pub mod trace;
+
+pub use cause::{Cause, FirstCause};
+pub use clock::{Clock, Monotonic, SystemClock, WallTime};
+pub use id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
+pub use limit::GuestLimits;
+pub use outcome::{
+    Cancellation, CancelledBy, Completion, DeadlineOwner, Failure, FailureKind,
+    HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,
+    RejectionKind, Trap, TrapKind,
+};
+pub use record::{Decision, Dispatched, Ended, Event, Position, Record, TransitionCause};
+pub use report::{DeadlineReport, Frame, FunctionCalls, HostCalls, RunReport, TimeSplit};
+pub use trace::{SpanId, TraceContext, TraceId};
+
+/// A JSON object with its keys in order, as parameters and variables are kept.
+pub type Object = std::collections::BTreeMap<String, serde_json::Value>;

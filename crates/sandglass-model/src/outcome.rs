@@ -1,0 +1,452 @@
+//! How a run of a handler ended: a value for everything that a guest can do.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Object;
+use crate::id::{EntityRef, TraceId};
+use crate::report::{Frame, TimeSplit};
+
+/// How one run ended. An `Outcome` is what the guest did or suffered; that the
+/// host could not do its work is an `Err` elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It answered success, within its deadline.
+    Completed(Completion),
+    /// It answered failure, or nothing valid.
+    Failed(Failure),
+    /// Its deadline passed.
+    TimedOut(Box<HandlerDeadlineExceeded>),
+    /// It trapped.
+    Trapped(Trap),
+    /// It hit a limit other than its deadline.
+    Limit(LimitBreach),
+    /// The host could not run it.
+    Rejected(Rejection),
+    /// Somebody stopped it.
+    Cancelled(Cancellation),
+    /// The host process ended while it was in flight. A host never answers this;
+    /// recovery finds it.
+    Interrupted,
+}
+
+/// The name of an [`Outcome`], as reports, records and metric labels spell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeKind {
+    /// [`Outcome::Completed`]
+    Completed,
+    /// [`Outcome::Failed`]
+    Failed,
+    /// [`Outcome::TimedOut`]
+    TimedOut,
+    /// [`Outcome::Trapped`]
+    Trapped,
+    /// [`Outcome::Limit`]
+    Limit,
+    /// [`Outcome::Rejected`]
+    Rejected,
+    /// [`Outcome::Cancelled`]
+    Cancelled,
+    /// [`Outcome::Interrupted`]
+    Interrupted,
+}
+
+impl OutcomeKind {
+    /// The name as it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Trapped => "trapped",
+            Self::Limit => "limit",
+            Self::Rejected => "rejected",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+impl fmt::Display for OutcomeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Outcome {
+    /// Which of the outcomes this is.
+    #[must_use]
+    pub const fn kind(&self) -> OutcomeKind {
+        match self {
+            Self::Completed(_) => OutcomeKind::Completed,
+            Self::Failed(_) => OutcomeKind::Failed,
+            Self::TimedOut(_) => OutcomeKind::TimedOut,
+            Self::Trapped(_) => OutcomeKind::Trapped,
+            Self::Limit(_) => OutcomeKind::Limit,
+            Self::Rejected(_) => OutcomeKind::Rejected,
+            Self::Cancelled(_) => OutcomeKind::Cancelled,
+            Self::Interrupted => OutcomeKind::Interrupted,
+        }
+    }
+
+    /// The kind of the error and a sentence about it; none for a completed run.
+    #[must_use]
+    pub fn error(&self) -> Option<(String, String)> {
+        let (kind, message) = match self {
+            Self::Completed(_) => return None,
+            Self::Failed(failure) => (failure.kind.as_str().to_owned(), failure.message.clone()),
+            Self::TimedOut(exceeded) => {
+                ("handler_deadline_exceeded".to_owned(), exceeded.to_string())
+            }
+            Self::Trapped(trap) => (trap.kind.as_str().to_owned(), trap.message.clone()),
+            Self::Limit(breach) => (breach.kind.as_str().to_owned(), breach.to_string()),
+            Self::Rejected(rejection) => {
+                (rejection.kind.as_str().to_owned(), rejection.message.clone())
+            }
+            Self::Cancelled(cancellation) => ("cancelled".to_owned(), cancellation.to_string()),
+            Self::Interrupted => (
+                "interrupted".to_owned(),
+                "the host ended while the handler was in flight; its effects may have landed"
+                    .to_owned(),
+            ),
+        };
+        Some((kind, message))
+    }
+}
+
+/// A success that a guest answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    /// The action that the guest names, if it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// The parameters of that action.
+    #[serde(default)]
+    pub params: Object,
+    /// The whole answer.
+    pub result: Value,
+}
+
+/// A failure that a guest answered, or an answer that isn't valid.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What is wrong.
+    pub kind: FailureKind,
+    /// A sentence about it, for people.
+    pub message: String,
+    /// The whole answer, where it was readable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+}
+
+/// Defines a closed set of names with one spelling in reports, records and labels.
+macro_rules! named_kinds {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$vdoc])* #[serde(rename = $text)] $variant,)*
+        }
+
+        impl $name {
+            /// The name as it is written.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+named_kinds! {
+    /// Why a run counts as failed.
+    FailureKind {
+        /// The guest answered `success: false`.
+        GuestFailure = "guest_failure",
+        /// The guest answered a typed failure.
+        TypedFailure = "typed_failure",
+        /// The guest gave no result.
+        AbsentResult = "absent_result",
+        /// The guest gave a result more than once.
+        MultipleWrites = "multiple_writes",
+        /// The guest set a result and returned a pointer to one, too.
+        MultipleSources = "multiple_sources",
+        /// The result lies outside the guest's memory.
+        ResultOutOfBounds = "result_out_of_bounds",
+        /// The result is larger than allowed.
+        ResultTooLarge = "result_too_large",
+        /// The result is no UTF-8.
+        InvalidUtf8 = "invalid_utf8",
+        /// The result is no JSON.
+        InvalidJson = "invalid_json",
+        /// The result is JSON of another shape than a result has.
+        InvalidShape = "invalid_shape",
+        /// The result names no action, and the integration declares no `on_success`.
+        NoAction = "no_action",
+        /// The result names an action that the entity's state doesn't take.
+        ActionNotTaken = "action_not_taken",
+    }
+}
+
+named_kinds! {
+    /// How a guest trapped.
+    TrapKind {
+        /// It reached an `unreachable` instruction: how most languages abort.
+        Unreachable = "unreachable",
+        /// It used up its stack.
+        StackOverflow = "stack_overflow",
+        /// It touched memory that it doesn't have.
+        MemoryOutOfBounds = "memory_out_of_bounds",
+        /// It touched a table element that it doesn't have.
+        TableOutOfBounds = "table_out_of_bounds",
+        /// It called through a null or wrongly typed table element.
+        BadIndirectCall = "bad_indirect_call",
+        /// It divided by zero, or a number didn't fit its type.
+        Arithmetic = "arithmetic",
+        /// It threw an exception that nobody caught.
+        UncaughtException = "uncaught_exception",
+        /// It called `proc_exit`.
+        Exit = "exit",
+        /// It gave a host function arguments that can't be meant.
+        BadHostCall = "bad_host_call",
+        /// Any other trap.
+        Other = "other",
+    }
+}
+
+/// A trap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trap {
+    /// Which one.
+    pub kind: TrapKind,
+    /// A sentence about it, for people.
+    pub message: String,
+}
+
+named_kinds! {
+    /// A limit that a guest hit.
+    LimitKind {
+        /// Linear memory: a growth was denied, and the guest trapped on it.
+        WasmMemory = "wasm-memory",
+        /// A table: a growth was denied, and the guest trapped on it.
+        WasmTable = "wasm-table",
+        /// Fuel is spent.
+        WasmFuel = "wasm-fuel",
+    }
+}
+
+/// A limit that a guest hit. `observed` is always above `limit`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitBreach {
+    /// Which limit.
+    pub kind: LimitKind,
+    /// The threshold: bytes, elements or units of fuel.
+    pub limit: u64,
+    /// What was asked for, in the same unit.
+    pub observed: u64,
+}
+
+impl fmt::Display for LimitBreach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, observed, .. } = self;
+        match self.kind {
+            LimitKind::WasmMemory => {
+                write!(f, "guest asked for {observed} bytes of memory and may have {limit}")
+            }
+            LimitKind::WasmTable => {
+                write!(f, "guest asked for a table of {observed} elements and may have {limit}")
+            }
+            LimitKind::WasmFuel => write!(f, "guest spent its {limit} units of fuel"),
+        }
+    }
+}
+
+named_kinds! {
+    /// Why the host could not run a guest.
+    RejectionKind {
+        /// No module of that name is known.
+        UnknownModule = "unknown_module",
+        /// The bytes are no WebAssembly, neither text nor binary.
+        InvalidModule = "invalid_module",
+        /// It is valid WebAssembly of a kind that this host doesn't run.
+        UnsupportedModule = "unsupported_module",
+        /// The module is larger than allowed.
+        ModuleTooLarge = "module_too_large",
+        /// It imports what the host doesn't have.
+        MissingImport = "missing_import",
+        /// It doesn't export what the host calls.
+        MissingExport = "missing_export",
+        /// An import or export has another type than the contract says.
+        WrongSignature = "wrong_signature",
+        /// It needs more memory or tables at the start than it may have.
+        NeedsTooMuch = "needs_too_much",
+        /// The arguments of the dispatch aren't valid.
+        InvalidDispatch = "invalid_dispatch",
+        /// The host refused: it is too busy, shutting down, or not healthy.
+        HostUnavailable = "host_unavailable",
+    }
+}
+
+/// That the host could not run a guest, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Rejection {
+    /// What is wrong.
+    pub kind: RejectionKind,
+    /// What, where, and what to do.
+    pub message: String,
+}
+
+/// Who stopped a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelledBy {
+    /// An operator or the embedder asked for it.
+    Operator,
+    /// Whoever waited for the run went away.
+    Caller,
+    /// The entity left the state that started the handler.
+    StateLeft,
+    /// The host is shutting down.
+    Shutdown,
+}
+
+/// That a run was stopped, by whom and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancellation {
+    /// Who stopped it.
+    pub by: CancelledBy,
+    /// The reason that was given; may be empty.
+    #[serde(default)]
+    pub reason: String,
+    /// What was running when it was stopped, as in [`HandlerDeadlineExceeded::dying_span`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dying_span: Option<String>,
+}
+
+impl fmt::Display for Cancellation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = match self.by {
+            CancelledBy::Operator => "cancelled",
+            CancelledBy::Caller => "cancelled, because nobody waits for it any more",
+            CancelledBy::StateLeft => {
+                "cancelled, because the entity left the state that started it"
+            }
+            CancelledBy::Shutdown => "cancelled, because the host is shutting down",
+        };
+        f.write_str(by)?;
+        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
+    }
+}
+
+/// Whose deadline it was that ended a run, or would have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadlineOwner {
+    /// The handler's own budget.
+    #[default]
+    Handler,
+    /// What was left to the one who asked for this handler.
+    Parent,
+}
+
+impl DeadlineOwner {
+    /// The name as it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Handler => "handler",
+            Self::Parent => "parent",
+        }
+    }
+}
+
+/// That a handler's deadline passed: everything known about the kill. These
+/// fields become the params of the transition that follows (by default
+/// `HandlerTimedOut`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[error(
+    "handler `{integration}` of {entity_type}/{entity_id} exceeded its budget of {budget_ms} ms \
+     (stopped after {elapsed_ms} ms in {dying_span})"
+)]
+pub struct HandlerDeadlineExceeded {
+    /// The integration that was run.
+    pub integration: String,
+    /// The entity's type.
+    pub entity_type: String,
+    /// The entity's id.
+    pub entity_id: String,
+    /// The action that triggered the handler.
+    pub action: String,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// The budget that ended the run, in milliseconds.
+    pub budget_ms: u64,
+    /// Time since the guest might run, in milliseconds, rounded up: always above
+    /// `budget_ms`.
+    pub elapsed_ms: u64,
+    /// Time from the deadline to the guest off the CPU, in microseconds.
+    pub overrun_us: u64,
+    /// Whose deadline it was.
+    pub owner: DeadlineOwner,
+    /// The host function that was running, or `guest`, or `instantiate`.
+    pub dying_span: String,
+    /// Where the guest was, innermost frame first.
+    #[serde(default)]
+    pub backtrace: Vec<Frame>,
+    /// How many host calls it had made.
+    pub host_calls: u64,
+    /// Where the time went.
+    pub time_split_us: TimeSplit,
+    /// The trace that the run belongs to.
+    pub trace_id: TraceId,
+}
+
+impl HandlerDeadlineExceeded {
+    /// The entity, where its type and id are valid (they are, in what a host made).
+    #[must_use]
+    pub fn entity(&self) -> Option<EntityRef> {
+        EntityRef::new(self.entity_type.clone(), self.entity_id.clone()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_stored_as_readable_text() {
+        let outcome =
+            Outcome::Limit(LimitBreach { kind: LimitKind::WasmMemory, limit: 10, observed: 11 });
+        let text = serde_json::to_string(&outcome).expect("plain data");
+        assert_eq!(text, r#"{"outcome":"limit","kind":"wasm-memory","limit":10,"observed":11}"#);
+        assert_eq!(serde_json::from_str::<Outcome>(&text).expect("what was written"), outcome);
+        let interrupted = serde_json::to_string(&Outcome::Interrupted).expect("plain data");
+        assert_eq!(interrupted, r#"{"outcome":"interrupted"}"#);
+    }
+
+    #[test]
+    fn every_outcome_but_success_has_an_error() {
+        let cancelled = Outcome::Cancelled(Cancellation {
+            by: CancelledBy::Operator,
+            reason: "maintenance".to_owned(),
+            dying_span: None,
+        });
+        assert_eq!(
+            cancelled.error(),
+            Some(("cancelled".to_owned(), "cancelled: maintenance".to_owned()))
+        );
+        assert_eq!(Outcome::Completed(Completion::default()).error(), None);
+    }
+}

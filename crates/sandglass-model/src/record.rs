@@ -1,0 +1,259 @@
+//! The records of the journal: what was decided, in the order in which it was.
+//!
+//! A record is written before its effect is visible, and never changed. State is
+//! the fold of the records; the fold reads no clock.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Object;
+use crate::cause::Cause;
+use crate::clock::WallTime;
+use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
+use crate::outcome::{DeadlineOwner, Outcome};
+use crate::report::{DeadlineReport, HostCalls, TimeSplit};
+use crate::trace::TraceContext;
+
+/// The place of a record in its journal, from 1, without gaps.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One record, as the journal gives it back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its place.
+    pub position: Position,
+    /// When it was decided.
+    pub at: WallTime,
+    /// The entity that it is about; none for what concerns all (a spec).
+    pub entity: Option<EntityRef>,
+    /// The entity's sequence once this record holds.
+    pub sequence: Sequence,
+    /// What was decided.
+    pub event: Event,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// A spec came into use. Its text is kept, so that a journal replays alone.
+    SpecRegistered {
+        /// The digest of `source`.
+        digest: SpecDigest,
+        /// The automaton's name: the entity type.
+        automaton: String,
+        /// The text of the spec file.
+        source: String,
+    },
+    /// An entity came to be, at sequence 0.
+    Created {
+        /// The spec that it obeys.
+        spec: SpecDigest,
+        /// Tells this life of the entity from any other of the same name.
+        incarnation: Incarnation,
+        /// Its first state.
+        state: String,
+        /// Its variables.
+        variables: Object,
+    },
+    /// An action was taken. The sequence goes up by one.
+    Transition {
+        /// The action.
+        action: String,
+        /// Its parameters.
+        params: Object,
+        /// The state that it was taken in.
+        from: String,
+        /// The state that it led to.
+        to: String,
+        /// The variables afterwards.
+        variables: Object,
+        /// Why it was taken.
+        cause: TransitionCause,
+        /// The trace that it belongs to.
+        trace: TraceContext,
+    },
+    /// A handler was asked for. Durable before its guest starts.
+    Dispatched(Box<Dispatched>),
+    /// A handler ended, and what that means was decided.
+    Ended(Box<Ended>),
+    /// A state had no action for its whole time.
+    StateIdle {
+        /// The state.
+        state: String,
+        /// The time that it allows, in milliseconds.
+        after_ms: u64,
+        /// How long nothing had been dispatched, in milliseconds.
+        idle_ms: u64,
+        /// How often this state's timer has now fired for this entity, from 1.
+        occurrence: u32,
+        /// The action that is to be taken.
+        action: String,
+        /// Whether the state takes it; a guard may refuse.
+        taken: bool,
+    },
+    /// An action was scheduled for later.
+    Scheduled {
+        /// Its number within the entity's life, from 0.
+        schedule: u64,
+        /// The action.
+        action: String,
+        /// When.
+        due: WallTime,
+    },
+    /// A scheduled action came due.
+    ScheduleDue {
+        /// Its number.
+        schedule: u64,
+        /// The action.
+        action: String,
+        /// Whether the present state takes it.
+        taken: bool,
+    },
+    /// Something was told that is no action: it changes no state and no sequence.
+    Signal {
+        /// What kind: a name, or `progress` or `status` from a handler.
+        name: String,
+        /// The other entity that sent it, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<EntityRef>,
+        /// The handler that sent it, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dispatch: Option<DispatchId>,
+        /// What it says.
+        #[serde(default)]
+        payload: serde_json::Value,
+        /// Whether it restarts the state's idle timer.
+        resets_idle: bool,
+    },
+}
+
+/// That a handler was asked for, and everything that it was asked with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dispatched {
+    /// Which dispatch.
+    pub dispatch: DispatchId,
+    /// The integration, as the spec names it.
+    pub integration: String,
+    /// The module that the integration names.
+    pub module: String,
+    /// The hash of that module's bytes, where it was known by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module_hash: Option<ModuleHash>,
+    /// The action that triggered it.
+    pub action: String,
+    /// The parameters of that action.
+    pub params: Object,
+    /// The state that was entered.
+    pub state: String,
+    /// The variables then.
+    pub variables: Object,
+    /// The integration's configuration.
+    pub config: std::collections::BTreeMap<String, String>,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// The budget, in milliseconds.
+    pub budget_ms: u64,
+    /// Whether the spec declares no budget, so that this is the default.
+    #[serde(default)]
+    pub budget_defaulted: bool,
+    /// Whose budget it is.
+    #[serde(default)]
+    pub owner: DeadlineOwner,
+    /// The span that its run will have.
+    pub trace: TraceContext,
+}
+
+/// That a handler ended, what is known of its run, and what was decided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Which dispatch.
+    pub dispatch: DispatchId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What ended it: the first cause that was named.
+    pub cause: Cause,
+    /// What follows.
+    pub decision: Decision,
+    /// When its guest might run; none where it never might.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<WallTime>,
+    /// Its deadline, and how much of it was used.
+    pub deadline: DeadlineReport,
+    /// What was running when it was stopped or trapped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dying_span: Option<String>,
+    /// The host calls that it made.
+    #[serde(default)]
+    pub host_calls: HostCalls,
+    /// Where the time went.
+    #[serde(default)]
+    pub time_split_us: TimeSplit,
+}
+
+/// What follows from a handler's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "decision", rename_all = "snake_case")]
+pub enum Decision {
+    /// The entity takes this action: the next record.
+    Take {
+        /// The action.
+        action: String,
+    },
+    /// The entity's state has moved on and takes it no more: nothing changes.
+    Superseded {
+        /// The action that it would have been.
+        action: String,
+    },
+    /// The integration allows that a lost run is run again: the next record.
+    Rerun,
+}
+
+/// Why an action was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cause", rename_all = "snake_case")]
+pub enum TransitionCause {
+    /// Somebody asked for it.
+    Requested,
+    /// A handler ended.
+    HandlerEnded {
+        /// Which dispatch.
+        dispatch: DispatchId,
+    },
+    /// The state was idle for its whole time.
+    StateIdle,
+    /// It was scheduled.
+    Scheduled {
+        /// Its number.
+        schedule: u64,
+    },
+}
+
+impl Event {
+    /// The record's type, as it is written.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::SpecRegistered { .. } => "spec_registered",
+            Self::Created { .. } => "created",
+            Self::Transition { .. } => "transition",
+            Self::Dispatched(_) => "dispatched",
+            Self::Ended(_) => "ended",
+            Self::StateIdle { .. } => "state_idle",
+            Self::Scheduled { .. } => "scheduled",
+            Self::ScheduleDue { .. } => "schedule_due",
+            Self::Signal { .. } => "signal",
+        }
+    }
+}

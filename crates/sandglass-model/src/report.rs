@@ -1,0 +1,168 @@
+//! What is known of one run when it has ended: the report that the command line
+//! prints and that records are made from.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::cause::Cause;
+use crate::clock::WallTime;
+use crate::id::{DispatchId, ModuleHash};
+use crate::outcome::{DeadlineOwner, Outcome, OutcomeKind};
+use crate::trace::TraceContext;
+
+/// One frame of a guest's stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// The function's name, where the module carries names.
+    pub function: Option<String>,
+    /// The module's name, where it has one.
+    pub module: Option<String>,
+    /// Offset of the instruction in the module's file, in bytes.
+    pub offset: u64,
+    /// Source file, where the module carries DWARF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Source line, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+}
+
+/// Where the time of a run went, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeSplit {
+    /// Waiting for a place on the guest executor.
+    pub queue: u64,
+    /// Compiling the module, or waiting for somebody who did.
+    pub compile: u64,
+    /// Instantiating it, with its `start` function.
+    pub instantiate: u64,
+    /// In the guest's own code.
+    pub guest: u64,
+    /// In host functions.
+    pub host: u64,
+    /// Dropping the store and all that it held.
+    pub teardown: u64,
+}
+
+/// The host calls of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCalls {
+    /// How many were begun.
+    pub count: u64,
+    /// The same by function, in the order of each one's first call.
+    pub by_function: Vec<FunctionCalls>,
+}
+
+/// The calls of one host function in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionCalls {
+    /// The function, as the guest imports it.
+    pub name: String,
+    /// How many calls were begun.
+    pub count: u64,
+    /// Time in them, in microseconds.
+    pub total_us: u64,
+    /// Whether the run ended inside one.
+    pub in_flight: bool,
+}
+
+/// The deadline of a run and how it went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadlineReport {
+    /// The budget that held, in milliseconds.
+    pub budget_ms: u64,
+    /// Time from when the guest might run to its end, in milliseconds, rounded up.
+    pub elapsed_ms: u64,
+    /// Time from the deadline to the guest off the CPU, in microseconds; zero
+    /// where the deadline wasn't reached.
+    pub overrun_us: u64,
+    /// Whose deadline it was.
+    pub owner: DeadlineOwner,
+}
+
+/// Everything that the host can say of one run. As JSON it is the report of
+/// `sandglass run`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunReport {
+    /// Which dispatch.
+    pub dispatch_id: DispatchId,
+    /// The span of the run.
+    pub trace: TraceContext,
+    /// The module that ran; none where none was found.
+    pub module: Option<ModuleHash>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What ended it: the first cause that was named.
+    pub cause: Cause,
+    /// When the guest might run; none where it never might.
+    pub started_at: Option<WallTime>,
+    /// Its deadline.
+    pub deadline: DeadlineReport,
+    /// What was running when it was stopped or trapped.
+    pub dying_span: Option<String>,
+    /// Where the guest was then, innermost frame first.
+    pub backtrace: Vec<Frame>,
+    /// The host calls that it made.
+    pub host_calls: HostCalls,
+    /// Where the time went.
+    pub time_split_us: TimeSplit,
+    /// Most linear memory that it had, in bytes.
+    pub peak_memory_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct ErrorView {
+    kind: String,
+    message: String,
+}
+
+#[derive(Serialize)]
+struct MemoryView {
+    peak_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct ReportView<'a> {
+    outcome: OutcomeKind,
+    result: Option<&'a Value>,
+    error: Option<ErrorView>,
+    deadline: DeadlineReport,
+    dying_span: Option<&'a str>,
+    backtrace: &'a [Frame],
+    host_calls: &'a HostCalls,
+    time_split_us: TimeSplit,
+    memory: MemoryView,
+    trace_id: String,
+    dispatch_id: DispatchId,
+}
+
+impl RunReport {
+    /// The guest's whole answer, where it gave a readable one.
+    #[must_use]
+    pub fn result(&self) -> Option<&Value> {
+        match &self.outcome {
+            Outcome::Completed(completion) => Some(&completion.result),
+            Outcome::Failed(failure) => failure.result.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl Serialize for RunReport {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ReportView {
+            outcome: self.outcome.kind(),
+            result: self.result(),
+            error: self.outcome.error().map(|(kind, message)| ErrorView { kind, message }),
+            deadline: self.deadline,
+            dying_span: self.dying_span.as_deref(),
+            backtrace: &self.backtrace,
+            host_calls: &self.host_calls,
+            time_split_us: self.time_split_us,
+            memory: MemoryView { peak_bytes: self.peak_memory_bytes },
+            trace_id: self.trace.trace_id.to_string(),
+            dispatch_id: self.dispatch_id,
+        }
+        .serialize(serializer)
+    }
+}

@@ -1,0 +1,154 @@
+//! Where a run stands in a distributed trace: W3C Trace Context, as carried in
+//! `traceparent` headers and in the journal.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::DispatchId;
+pub use crate::id::{SpanId, TraceId};
+
+/// A span and the trace that it belongs to, written as a W3C `traceparent`
+/// (version 00, <https://www.w3.org/TR/trace-context/#traceparent-header>).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TraceContext {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span within it.
+    pub span_id: SpanId,
+    /// Whether the caller asked for the trace to be kept.
+    pub sampled: bool,
+}
+
+/// A text that is no `traceparent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a W3C traceparent: expected 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, ids not zero"
+)]
+pub struct InvalidTraceparent;
+
+impl TraceContext {
+    /// The root of a new trace, sampled, from 24 random bytes.
+    #[must_use]
+    pub fn root(random: [u8; 24]) -> Self {
+        let (mut trace, mut span) = ([0; 16], [0; 8]);
+        trace.copy_from_slice(&random[..16]);
+        span.copy_from_slice(&random[16..]);
+        Self { trace_id: nonzero_trace(trace), span_id: nonzero_span(span), sampled: true }
+    }
+
+    /// The root of a new trace, from the operating system's randomness.
+    ///
+    /// # Errors
+    /// The operating system gives none.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 24];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self::root(bytes))
+    }
+
+    /// The span of attempt `attempt` of dispatch `dispatch`, in the same trace.
+    /// It is derived and not drawn, so that the journal and the collector name
+    /// the same span, also after a restart.
+    #[must_use]
+    pub fn of_dispatch(self, dispatch: DispatchId, attempt: u32) -> Self {
+        let mut span = [0; 8];
+        span.copy_from_slice(&dispatch.as_bytes()[..8]);
+        for (byte, change) in span[4..].iter_mut().zip(attempt.to_be_bytes()) {
+            *byte ^= change;
+        }
+        Self { span_id: nonzero_span(span), ..self }
+    }
+}
+
+fn nonzero_trace(mut bytes: [u8; 16]) -> TraceId {
+    if bytes == [0; 16] {
+        bytes[15] = 1;
+    }
+    TraceId::from_bytes(bytes)
+}
+
+fn nonzero_span(mut bytes: [u8; 8]) -> SpanId {
+    if bytes == [0; 8] {
+        bytes[7] = 1;
+    }
+    SpanId::from_bytes(bytes)
+}
+
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{}-{}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))
+    }
+}
+
+impl FromStr for TraceContext {
+    type Err = InvalidTraceparent;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTraceparent> {
+        let parts: Vec<&str> = text.splitn(5, '-').collect();
+        let [version, trace, span, flags] = parts[..] else { return Err(InvalidTraceparent) };
+        if version != "00" || flags.len() != 2 || text.bytes().any(|byte| byte.is_ascii_uppercase())
+        {
+            return Err(InvalidTraceparent);
+        }
+        let trace_id: TraceId = trace.parse().map_err(|_| InvalidTraceparent)?;
+        let span_id: SpanId = span.parse().map_err(|_| InvalidTraceparent)?;
+        if !flags.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(InvalidTraceparent);
+        }
+        let flags = u8::from_str_radix(flags, 16).map_err(|_| InvalidTraceparent)?;
+        if trace_id.as_bytes() == &[0; 16] || span_id.as_bytes() == &[0; 8] {
+            return Err(InvalidTraceparent);
+        }
+        Ok(Self { trace_id, span_id, sampled: flags & 1 == 1 })
+    }
+}
+
+impl TryFrom<String> for TraceContext {
+    type Error = InvalidTraceparent;
+
+    fn try_from(text: String) -> Result<Self, InvalidTraceparent> {
+        text.parse()
+    }
+}
+
+impl From<TraceContext> for String {
+    fn from(context: TraceContext) -> Self {
+        context.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_traceparent() {
+        let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let context: TraceContext = text.parse().expect("the example of the standard");
+        assert!(context.sampled);
+        assert_eq!(context.to_string(), text);
+        for bad in [
+            "",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-+1",
+        ] {
+            assert_eq!(bad.parse::<TraceContext>(), Err(InvalidTraceparent), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn each_attempt_has_a_span_of_its_own() {
+        let root = TraceContext::root([3; 24]);
+        let dispatch = DispatchId::from_bytes([9; 16]);
+        let (first, second) = (root.of_dispatch(dispatch, 1), root.of_dispatch(dispatch, 2));
+        assert_eq!(first.trace_id, second.trace_id);
+        assert_ne!(first.span_id, second.span_id);
+    }
+}
