@@ -1,0 +1,72 @@
+//! The log of the binary: to standard error, as text or JSON, at chosen levels.
+
+use std::io::{self, IsTerminal as _};
+
+use tracing::Level;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// The environment variable that chooses levels.
+pub const LEVEL_VARIABLE: &str = "SANDGLASS_LOG";
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people; with colours on a terminal.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The levels can't be read.
+    #[error(
+        "`{}` is no log level: use off, error, warn, info, debug or trace, or target=level, \
+         several separated by commas", shown(.text)
+    )]
+    InvalidLevels {
+        /// What was given.
+        text: String,
+        /// Why it can't be read.
+        source: ParseError,
+    },
+    /// The process has a log already.
+    #[error("log is already set up in this process")]
+    AlreadySet,
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+/// Reads levels: `warn`, or `sandglass_host=debug,warn`.
+///
+/// # Errors
+/// The text is neither.
+pub fn levels(text: &str) -> Result<Targets, Error> {
+    text.trim().parse().map_err(|source| Error::InvalidLevels { text: text.to_owned(), source })
+}
+
+/// Sets up the log of this process. `levels` is what the user asked for, by
+/// default [`LEVEL_VARIABLE`]; without it, warnings and errors are logged.
+///
+/// # Errors
+/// The levels can't be read, or there is a log already.
+pub fn init(format: Format, levels: Option<&str>) -> Result<(), Error> {
+    let from_environment = std::env::var(LEVEL_VARIABLE).ok();
+    let filter = match levels.or(from_environment.as_deref()) {
+        Some(text) if !text.trim().is_empty() => self::levels(text)?,
+        _ => Targets::new().with_default(LevelFilter::from_level(Level::WARN)),
+    };
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let set = match format {
+        Format::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init(),
+        Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+    };
+    set.map_err(|_| Error::AlreadySet)
+}

@@ -1,0 +1,360 @@
+//! The metrics of Sandglass as typed methods, one for each event.
+//!
+//! They report to a recorder that is handed in and not to the process's global
+//! one, so that several hosts in one process don't mix.
+
+mod family;
+mod level;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_recorder,
+};
+use sandglass_model::OutcomeKind;
+
+use crate::table::{Families, Prefix};
+pub(crate) use family::{Counters, Gauges, Histograms, Source};
+pub use family::{LABEL_VALUE_MAX_BYTES, LABEL_VALUES_MAX, OVERFLOW, SERIES_MAX};
+use level::Levels;
+pub use level::{Held, Level};
+
+/// Takes what is measured, and reports it. Cheap to clone; the default reports
+/// nowhere.
+#[derive(Clone, Default)]
+pub struct Metrics(Option<Arc<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    families: Families,
+    levels: Levels,
+}
+
+/// How a dispatch ended, in figures.
+#[derive(Clone, Copy, Debug)]
+pub struct DispatchEnded<'a> {
+    /// The entity's type.
+    pub entity_type: &'a str,
+    /// The action that triggered the handler.
+    pub action: &'a str,
+    /// How it ended.
+    pub outcome: OutcomeKind,
+    /// The budget that it had.
+    pub budget: Duration,
+    /// From when its guest might run to its end.
+    pub duration: Duration,
+    /// From its deadline to its end; only looked at where it timed out.
+    pub overrun: Duration,
+}
+
+/// Why a host refuses to take a dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The journal takes no appends.
+    JournalUnavailable,
+    /// The epoch ticker is dead or stalled.
+    TickerUnhealthy,
+    /// Too many dispatches are waiting.
+    QueueFull,
+    /// It didn't get a place in time.
+    QueueTimeout,
+    /// The host is shutting down.
+    ShuttingDown,
+}
+
+impl Refusal {
+    const ALL: [Self; 5] = [
+        Self::JournalUnavailable,
+        Self::TickerUnhealthy,
+        Self::QueueFull,
+        Self::QueueTimeout,
+        Self::ShuttingDown,
+    ];
+
+    /// The value of the label `reason`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::JournalUnavailable => "journal_unavailable",
+            Self::TickerUnhealthy => "ticker_unhealthy",
+            Self::QueueFull => "queue_full",
+            Self::QueueTimeout => "queue_timeout",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+}
+
+/// Whether something that dispatch depends on works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It works.
+    Healthy,
+    /// It doesn't, and dispatch is refused.
+    Unhealthy,
+}
+
+impl Health {
+    const fn as_gauge(self) -> f64 {
+        match self {
+            Self::Healthy => 1.0,
+            Self::Unhealthy => 0.0,
+        }
+    }
+}
+
+/// Every outcome that a dispatch can have.
+const OUTCOMES: [OutcomeKind; 8] = [
+    OutcomeKind::Completed,
+    OutcomeKind::Failed,
+    OutcomeKind::TimedOut,
+    OutcomeKind::Trapped,
+    OutcomeKind::Limit,
+    OutcomeKind::Rejected,
+    OutcomeKind::Cancelled,
+    OutcomeKind::Interrupted,
+];
+
+impl Metrics {
+    /// Reports to `recorder`, with names that begin with `prefix`.
+    ///
+    /// Handles of counters and histograms are kept, so a recorder with an idle
+    /// timeout must apply it to gauges only.
+    #[must_use]
+    pub fn new(recorder: Arc<dyn Recorder + Send + Sync>, prefix: &Prefix) -> Self {
+        let mut source = Source::new(recorder, prefix.clone());
+        let inner = Inner { families: Families::new(&mut source), levels: Levels::default() };
+        let metrics = Self(Some(Arc::new(inner)));
+        metrics.expect_what_has_no_names();
+        metrics
+    }
+
+    /// Reports to the process's global recorder, which must have been installed
+    /// before.
+    #[must_use]
+    pub fn global(prefix: &Prefix) -> Self {
+        Self::new(Arc::new(GlobalRecorder), prefix)
+    }
+
+    /// Reports nowhere.
+    #[must_use]
+    pub fn disabled() -> Self {
+        Self::default()
+    }
+
+    fn families(&self) -> Option<&Families> {
+        self.0.as_deref().map(|inner| &inner.families)
+    }
+
+    /// What can be known before anything has happened is exported from the start.
+    fn expect_what_has_no_names(&self) {
+        for level in Level::ALL {
+            drop(self.hold(level));
+        }
+        if let Some(families) = self.families() {
+            for reason in Refusal::ALL {
+                families.refused.expect([reason.as_str()]);
+            }
+        }
+    }
+
+    /// Has the counters of handlers of `action` of `entity_type` exported from
+    /// now on, so that the first event counts. `dying_spans` are the host
+    /// functions that may hang: those that the guest imports and that wait.
+    pub fn expect_dispatches(&self, entity_type: &str, action: &str, dying_spans: &[&str]) {
+        let Some(families) = self.families() else { return };
+        for outcome in OUTCOMES {
+            families.dispatches.expect([entity_type, action, outcome.as_str()]);
+        }
+        for dying_span in ["guest", "instantiate"].iter().chain(dying_spans) {
+            families.deadline_exceeded.expect([entity_type, action, dying_span]);
+        }
+    }
+
+    /// A guest may run now, with `remaining` of its budget.
+    pub fn dispatch_started(&self, entity_type: &str, action: &str, remaining: Duration) {
+        let Some(families) = self.families() else { return };
+        let labels = [entity_type, action];
+        families.deadline_remaining_ms.set(labels, millis(remaining));
+        families.deadline_remaining.record(labels, remaining.as_secs_f64());
+    }
+
+    /// A dispatch has ended.
+    pub fn dispatch_ended(&self, ended: &DispatchEnded<'_>) {
+        let Some(families) = self.families() else { return };
+        let DispatchEnded { entity_type, action, outcome, budget, duration, overrun } = *ended;
+        families.dispatches.count([entity_type, action, outcome.as_str()]);
+        families.duration.record([entity_type, action], duration.as_secs_f64());
+        match outcome {
+            OutcomeKind::Completed if !budget.is_zero() => {
+                let used = duration.as_secs_f64() / budget.as_secs_f64();
+                families.budget_used.record([entity_type, action], used);
+            }
+            OutcomeKind::TimedOut => {
+                families.overrun.record([entity_type, action], overrun.as_secs_f64());
+            }
+            _ => {}
+        }
+    }
+
+    /// A dispatch was found that had been in flight when its host ended.
+    pub fn dispatch_interrupted(&self, entity_type: &str, action: &str) {
+        let Some(families) = self.families() else { return };
+        families.dispatches.count([entity_type, action, OutcomeKind::Interrupted.as_str()]);
+    }
+
+    /// A dispatch was refused.
+    pub fn dispatch_refused(&self, reason: Refusal) {
+        let Some(families) = self.families() else { return };
+        families.refused.count([reason.as_str()]);
+    }
+
+    /// An ending's action is no longer taken by the entity's state.
+    pub fn outcome_superseded(&self, entity_type: &str, action: &str) {
+        let Some(families) = self.families() else { return };
+        families.superseded.count([entity_type, action]);
+    }
+
+    /// A handler was killed at its deadline, in `dying_span`.
+    pub fn deadline_exceeded(&self, entity_type: &str, action: &str, dying_span: &str) {
+        let Some(families) = self.families() else { return };
+        families.deadline_exceeded.count([entity_type, action, dying_span]);
+    }
+
+    /// A kill took `latency` from the deadline to the guest off the CPU.
+    pub fn kill_latency(&self, entity_type: &str, latency: Duration) {
+        let Some(families) = self.families() else { return };
+        families.kill_latency_ms.record([entity_type], millis(latency));
+    }
+
+    /// An integration without a budget of its own was dispatched.
+    pub fn default_budget_used(&self, integration: &str) {
+        let Some(families) = self.families() else { return };
+        families.default_budgets.count([integration]);
+    }
+
+    /// A dispatch waited for `wait` until its guest might run.
+    pub fn queue_wait(&self, entity_type: &str, wait: Duration) {
+        let Some(families) = self.families() else { return };
+        families.queue_wait.record([entity_type], wait.as_secs_f64());
+    }
+
+    /// A handler had at most `bytes` of linear memory.
+    pub fn memory_peak(&self, entity_type: &str, bytes: u64) {
+        let Some(families) = self.families() else { return };
+        families.peak_memory.record([entity_type], bytes as f64);
+    }
+
+    /// A host call of `function` took `time`.
+    pub fn host_call(&self, function: &str, time: Duration) {
+        let Some(families) = self.families() else { return };
+        families.host_call.record([function], time.as_secs_f64());
+    }
+
+    /// Two ticks of the epoch were `interval` apart, while guests ran.
+    pub fn tick_interval(&self, interval: Duration) {
+        let Some(families) = self.families() else { return };
+        families.tick_interval_ms.record([], millis(interval));
+    }
+
+    /// A tick came `lateness` later than asked for.
+    pub fn tick_lateness(&self, lateness: Duration) {
+        let Some(families) = self.families() else { return };
+        families.tick_lateness.record([], lateness.as_secs_f64());
+    }
+
+    /// Whether the epoch ticker keeps time.
+    pub fn ticker_health(&self, health: Health) {
+        let Some(families) = self.families() else { return };
+        families.ticker_healthy.set([], health.as_gauge());
+    }
+
+    /// The pool has `slots` instance slots, of which `in_use` are taken.
+    pub fn pool(&self, in_use: usize, slots: usize) {
+        let Some(families) = self.families() else { return };
+        families.pool_slots_in_use.set([], in_use as f64);
+        families.pool_slots.set([], slots as f64);
+    }
+
+    /// A module was compiled in `time`.
+    pub fn module_compiled(&self, time: Duration) {
+        let Some(families) = self.families() else { return };
+        families.compile.record([], time.as_secs_f64());
+    }
+
+    /// An append was durable after `time`.
+    pub fn journal_append(&self, time: Duration) {
+        let Some(families) = self.families() else { return };
+        families.journal_append.record([], time.as_secs_f64());
+    }
+
+    /// An append failed.
+    pub fn journal_append_failed(&self) {
+        let Some(families) = self.families() else { return };
+        families.journal_append_failures.count([]);
+    }
+
+    /// Whether the journal takes appends.
+    pub fn journal_health(&self, health: Health) {
+        let Some(families) = self.families() else { return };
+        families.journal_available.set([], health.as_gauge());
+    }
+
+    /// An entity took a transition.
+    pub fn transition(&self, entity_type: &str, action: &str) {
+        let Some(families) = self.families() else { return };
+        families.transitions.count([entity_type, action]);
+    }
+
+    /// A state timer fired.
+    pub fn state_timeout(&self, entity_type: &str, state: &str) {
+        let Some(families) = self.families() else { return };
+        families.state_timeouts.count([entity_type, state]);
+    }
+
+    /// A signal was dropped because the entity's mailbox was full.
+    pub fn signal_dropped(&self, entity_type: &str) {
+        let Some(families) = self.families() else { return };
+        families.signals_dropped.count([entity_type]);
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Metrics(enabled)" } else { "Metrics(disabled)" })
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// Passes on to whatever recorder the process has installed.
+struct GlobalRecorder;
+
+impl Recorder for GlobalRecorder {
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+        with_recorder(|recorder| recorder.describe_counter(name, unit, help));
+    }
+
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+        with_recorder(|recorder| recorder.describe_gauge(name, unit, help));
+    }
+
+    fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+        with_recorder(|recorder| recorder.describe_histogram(name, unit, help));
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        with_recorder(|recorder| recorder.register_counter(key, metadata))
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        with_recorder(|recorder| recorder.register_gauge(key, metadata))
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        with_recorder(|recorder| recorder.register_histogram(key, metadata))
+    }
+}

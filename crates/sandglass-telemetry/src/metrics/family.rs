@@ -1,0 +1,233 @@
+//! One metric with all its label combinations: bounded in number, and with the
+//! handles of counters and histograms kept, so that reporting allocates nothing.
+//!
+//! Gauges are asked for each time: a recorder that drops idle gauges would leave
+//! a kept handle reporting to nobody.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ::metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder, SharedString};
+
+use crate::table::{Definition, Kind, Prefix, Unit};
+
+/// Distinct values that one label may take: more than any deployment has entity
+/// types, actions or host functions, few enough for a scrape of some megabytes.
+pub const LABEL_VALUES_MAX: usize = 200;
+/// Combinations of label values that one metric may have, because three labels
+/// at their maximum would still be 8 million.
+pub const SERIES_MAX: usize = 1000;
+/// Longest label value, in bytes: longer than any name that Sandglass lets in.
+pub const LABEL_VALUE_MAX_BYTES: usize = 256;
+/// The value that stands for all that came after a maximum was reached.
+pub const OVERFLOW: &str = "other";
+
+const METADATA: Metadata<'static> =
+    Metadata::new("sandglass_telemetry", Level::INFO, Some("sandglass_telemetry"));
+
+/// The recorder that metrics report to.
+pub(crate) type SharedRecorder = Arc<dyn Recorder + Send + Sync>;
+
+/// The values that one label has taken, numbered. Shared by all metrics that
+/// have this label.
+#[derive(Debug)]
+struct LabelValues {
+    name: &'static str,
+    codes: RwLock<BTreeMap<Box<str>, u16>>,
+}
+
+impl LabelValues {
+    fn new(name: &'static str) -> Self {
+        Self { name, codes: RwLock::new(BTreeMap::from([(OVERFLOW.into(), 0)])) }
+    }
+
+    /// The number of `value`, and the value to report: itself or [`OVERFLOW`].
+    fn admit<'v>(&self, value: &'v str) -> (u16, &'v str) {
+        if value.len() > LABEL_VALUE_MAX_BYTES {
+            return (0, OVERFLOW);
+        }
+        if let Some(code) = self.codes.read().unwrap_or_else(PoisonError::into_inner).get(value) {
+            return (*code, value);
+        }
+        let mut codes = self.codes.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(code) = codes.get(value) {
+            return (*code, value);
+        }
+        match u16::try_from(codes.len()) {
+            // The overflow value itself doesn't count.
+            Ok(code) if codes.len() <= LABEL_VALUES_MAX => {
+                codes.insert(value.into(), code);
+                (code, value)
+            }
+            _ => (0, OVERFLOW),
+        }
+    }
+}
+
+/// What families are made from.
+pub(crate) struct Source {
+    recorder: SharedRecorder,
+    prefix: Prefix,
+    labels: BTreeMap<&'static str, Arc<LabelValues>>,
+}
+
+impl Source {
+    pub(crate) fn new(recorder: SharedRecorder, prefix: Prefix) -> Self {
+        Self { recorder, prefix, labels: BTreeMap::new() }
+    }
+
+    fn label(&mut self, name: &'static str) -> Arc<LabelValues> {
+        self.labels.entry(name).or_insert_with(|| Arc::new(LabelValues::new(name))).clone()
+    }
+
+    fn describe(&self, definition: &Definition) {
+        let name = definition.full_name(&self.prefix).into();
+        let help = definition.help.into();
+        let unit = match definition.unit {
+            Unit::Count => Some(::metrics::Unit::Count),
+            Unit::Seconds => Some(::metrics::Unit::Seconds),
+            Unit::Bytes => Some(::metrics::Unit::Bytes),
+            // A recorder that appends units to names would break the contract
+            // names, and knows no ratio.
+            Unit::Milliseconds | Unit::Ratio => None,
+        };
+        match definition.kind {
+            Kind::Counter => self.recorder.describe_counter(name, unit, help),
+            Kind::Gauge => self.recorder.describe_gauge(name, unit, help),
+            Kind::Histogram => self.recorder.describe_histogram(name, unit, help),
+        }
+    }
+}
+
+/// What a family keeps for one combination of label values.
+pub(crate) trait Kept: Clone {
+    fn make(recorder: &SharedRecorder, key: Key) -> Self;
+}
+
+impl Kept for Counter {
+    fn make(recorder: &SharedRecorder, key: Key) -> Self {
+        recorder.register_counter(&key, &METADATA)
+    }
+}
+
+impl Kept for Histogram {
+    fn make(recorder: &SharedRecorder, key: Key) -> Self {
+        recorder.register_histogram(&key, &METADATA)
+    }
+}
+
+impl Kept for Arc<Key> {
+    fn make(_: &SharedRecorder, key: Key) -> Self {
+        Self::new(key)
+    }
+}
+
+struct Family<K, const N: usize> {
+    recorder: SharedRecorder,
+    name: SharedString,
+    labels: [Arc<LabelValues>; N],
+    kept: RwLock<BTreeMap<[u16; N], K>>,
+}
+
+impl<K, const N: usize> fmt::Debug for Family<K, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Family").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Kept, const N: usize> Family<K, N> {
+    fn new(source: &mut Source, definition: &'static Definition) -> Self {
+        source.describe(definition);
+        Self {
+            name: definition.full_name(&source.prefix).into(),
+            labels: std::array::from_fn(|at| source.label(definition.labels[at])),
+            recorder: source.recorder.clone(),
+            kept: RwLock::default(),
+        }
+    }
+
+    fn get(&self, values: [&str; N]) -> K {
+        let mut codes = [0; N];
+        let mut admitted = [OVERFLOW; N];
+        for (at, value) in values.into_iter().enumerate() {
+            (codes[at], admitted[at]) = self.labels[at].admit(value);
+        }
+        if let Some(kept) = self.kept.read().unwrap_or_else(PoisonError::into_inner).get(&codes) {
+            return kept.clone();
+        }
+        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= SERIES_MAX && !kept.contains_key(&codes) {
+            (codes, admitted) = ([0; N], [OVERFLOW; N]);
+        }
+        kept.entry(codes).or_insert_with(|| K::make(&self.recorder, self.key(admitted))).clone()
+    }
+
+    fn key(&self, values: [&str; N]) -> Key {
+        let labels: Vec<Label> = self
+            .labels
+            .iter()
+            .zip(values)
+            .map(|(label, value)| Label::new(label.name, value.to_owned()))
+            .collect();
+        Key::from_parts(self.name.clone(), labels)
+    }
+}
+
+/// A counter with `N` labels.
+#[derive(Debug)]
+pub(crate) struct Counters<const N: usize>(Family<Counter, N>);
+
+impl<const N: usize> Counters<N> {
+    pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
+        let family = Self(Family::new(source, definition));
+        if N == 0 {
+            family.expect([OVERFLOW; N]);
+        }
+        family
+    }
+
+    pub(crate) fn count(&self, labels: [&str; N]) {
+        self.0.get(labels).increment(1);
+    }
+
+    /// Has the series exported at zero. A counter that first appears at 1 hides
+    /// its first event from `increase()`.
+    pub(crate) fn expect(&self, labels: [&str; N]) {
+        self.0.get(labels).increment(0);
+    }
+}
+
+/// A histogram with `N` labels.
+#[derive(Debug)]
+pub(crate) struct Histograms<const N: usize>(Family<Histogram, N>);
+
+impl<const N: usize> Histograms<N> {
+    pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
+        let family = Self(Family::new(source, definition));
+        if N == 0 {
+            // Registered, and so exported empty.
+            let _ = family.0.get([OVERFLOW; N]);
+        }
+        family
+    }
+
+    pub(crate) fn record(&self, labels: [&str; N], value: f64) {
+        self.0.get(labels).record(value);
+    }
+}
+
+/// A gauge with `N` labels.
+#[derive(Debug)]
+pub(crate) struct Gauges<const N: usize>(Family<Arc<Key>, N>);
+
+impl<const N: usize> Gauges<N> {
+    pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
+        Self(Family::new(source, definition))
+    }
+
+    pub(crate) fn set(&self, labels: [&str; N], value: f64) {
+        let key = self.0.get(labels);
+        self.0.recorder.register_gauge(&key, &METADATA).set(value);
+    }
+}

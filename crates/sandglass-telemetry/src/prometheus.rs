@@ -1,0 +1,91 @@
+//! Prometheus: a recorder of our own whose state is rendered as text and served
+//! over HTTP.
+
+mod serve;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use metrics_exporter_prometheus::{
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
+
+use crate::metrics::Metrics;
+use crate::table::{Prefix, TABLE};
+
+pub use serve::Serving;
+
+/// Collects metrics, and renders them in the text format of Prometheus (0.0.4).
+///
+/// Observations of histograms pile up until [`Exporter::render`] or
+/// [`Exporter::upkeep`] is called; [`Exporter::serve`] sees to that.
+#[derive(Clone)]
+pub struct Exporter {
+    recorder: Arc<PrometheusRecorder>,
+    handle: PrometheusHandle,
+    prefix: Prefix,
+}
+
+impl Exporter {
+    /// An exporter of all metrics, with names that begin with `prefix`.
+    #[must_use]
+    pub fn new(prefix: Prefix) -> Self {
+        let builder = with_buckets(PrometheusBuilder::new(), &prefix)
+            .expect("each histogram of the table has buckets, as a test proves");
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        Self { recorder: Arc::new(recorder), handle, prefix }
+    }
+
+    /// Metrics that report here. Called again, it gives new label bounds over the
+    /// same series, so call it once and clone the result.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        Metrics::new(self.recorder.clone(), &self.prefix)
+    }
+
+    /// All metrics as text. A metric that has nothing to report yet appears with
+    /// its help and type, so that its name can be seen from the first scrape.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = self.handle.render();
+        let present: BTreeSet<String> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+            .map(str::to_owned)
+            .collect();
+        for row in TABLE {
+            let name = row.full_name(&self.prefix);
+            if !present.contains(&name) {
+                let (help, kind) = (row.help, row.kind.as_str());
+                // Writing to a string can't fail.
+                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            }
+        }
+        text
+    }
+
+    /// Takes in what histograms have observed. Must be called every few seconds
+    /// where nobody renders, or memory grows without bound.
+    pub fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+}
+
+impl std::fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exporter").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+/// Sets the buckets of each histogram: one without would become a summary, which
+/// can't be aggregated.
+fn with_buckets(
+    builder: PrometheusBuilder,
+    prefix: &Prefix,
+) -> Result<PrometheusBuilder, BuildError> {
+    TABLE.iter().filter(|row| !row.buckets.is_empty()).try_fold(builder, |builder, row| {
+        builder.set_buckets_for_metric(Matcher::Full(row.full_name(prefix)), row.buckets)
+    })
+}

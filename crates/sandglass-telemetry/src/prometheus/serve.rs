@@ -1,0 +1,161 @@
+//! Serves the metrics over HTTP: `GET /metrics`, and nothing else.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::Exporter;
+
+/// Scrapers that are served at once: a pair of Prometheus servers and some people.
+const CONNECTIONS_MAX: usize = 16;
+/// Largest request head that is read, in bytes: the least that hyper accepts.
+const HEAD_MAX_BYTES: usize = 8192;
+/// How long a scraper may take for its whole request head, and be idle between two.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long one connection may last in all: a client that reads its answer slowly
+/// for ever would hold its place. Scrapers connect again.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often observations are taken in: often enough that a busy host holds a few
+/// megabytes of them at most.
+const UPKEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Metrics that are being served. Dropping it stops serving.
+#[derive(Debug)]
+pub struct Serving {
+    local_addr: SocketAddr,
+    accepting: JoinHandle<()>,
+    upkeep: JoinHandle<()>,
+}
+
+impl Exporter {
+    /// Serves the metrics at `addr` on the current tokio runtime; port 0 takes a
+    /// free one.
+    ///
+    /// # Errors
+    /// The address can't be bound.
+    pub async fn serve(&self, addr: SocketAddr) -> io::Result<Serving> {
+        let listener = TcpListener::bind(addr).await?;
+        let local_addr = listener.local_addr()?;
+        Ok(Serving {
+            local_addr,
+            accepting: tokio::spawn(accept(listener, self.clone())),
+            upkeep: tokio::spawn(keep_up(self.clone())),
+        })
+    }
+}
+
+impl Serving {
+    /// The address that is served.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Stops serving, and waits until the port is free.
+    pub async fn shutdown(mut self) {
+        self.accepting.abort();
+        self.upkeep.abort();
+        // Both end by being aborted, which is no failure.
+        let _ = (&mut self.accepting).await;
+        let _ = (&mut self.upkeep).await;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.upkeep.abort();
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "paces real memory, which no test looks at in virtual time"
+)]
+async fn keep_up(exporter: Exporter) {
+    let mut ticks = tokio::time::interval(UPKEEP_EVERY);
+    loop {
+        ticks.tick().await;
+        exporter.upkeep();
+    }
+}
+
+async fn accept(listener: TcpListener, exporter: Exporter) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(serve_connection(stream, exporter.clone(), place));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept a metrics connection");
+                // Out of file descriptors, most likely: let others run, and end
+                // connections, before the next attempt.
+                pause().await;
+            }
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "paces a real socket")]
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+#[allow(clippy::disallowed_methods, reason = "bounds a real socket")]
+async fn serve_connection(stream: TcpStream, exporter: Exporter, _place: OwnedSemaphorePermit) {
+    let service = service_fn(move |request| {
+        let response = respond(&request, &exporter);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_MAX_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+        tracing::debug!(%error, "metrics connection ended early");
+    }
+}
+
+fn respond(request: &Request<Incoming>, exporter: &Exporter) -> Response<Full<Bytes>> {
+    if request.uri().path() != "/metrics" {
+        return text(StatusCode::NOT_FOUND, "not found: the metrics are at /metrics\n");
+    }
+    if request.method() != Method::GET {
+        let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
+        refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
+        return refused;
+    }
+    text(StatusCode::OK, exporter.render())
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let content_type = if status == StatusCode::OK {
+        "text/plain; version=0.0.4; charset=utf-8"
+    } else {
+        "text/plain; charset=utf-8"
+    };
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
+    response
+}

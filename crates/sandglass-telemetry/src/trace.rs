@@ -1,0 +1,253 @@
+//! Spans, with ids that are decided before they start.
+//!
+//! The OpenTelemetry API is used directly: a journal record names the span of a
+//! run before it runs, and what is exported has exactly that id.
+
+mod capture;
+mod ids;
+pub mod names;
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use opentelemetry::trace::{
+    Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags,
+    TraceState, Tracer as _, TracerProvider as _,
+};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span as SdkSpan};
+use sandglass_model::{SpanId, TraceContext, TraceId};
+
+pub use capture::{Captured, CapturedSpan};
+pub use ids::DecidedIds;
+
+/// An attribute's name and value.
+pub type Attribute<'a> = (&'static str, Value<'a>);
+
+/// An attribute's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// A text.
+    Text(&'a str),
+    /// A whole number.
+    Number(i64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Value<'_> {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<u64> for Value<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+fn key_value((name, value): &Attribute<'_>) -> KeyValue {
+    match value {
+        Value::Text(text) => KeyValue::new(*name, (*text).to_owned()),
+        Value::Number(number) => KeyValue::new(*name, *number),
+        Value::Flag(flag) => KeyValue::new(*name, *flag),
+    }
+}
+
+/// What a span stands for, as OpenTelemetry sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Work inside the process.
+    #[default]
+    Internal,
+    /// A call to another service.
+    Client,
+    /// An answer to a call from another service.
+    Server,
+}
+
+/// What is known of a span when it starts.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanStart<'a> {
+    /// Its name, one of [`names`].
+    pub name: &'static str,
+    /// What it stands for.
+    pub kind: Kind,
+    /// Its own ids.
+    pub context: TraceContext,
+    /// The span that it belongs under. One of another trace becomes a link.
+    pub parent: Option<TraceContext>,
+    /// Spans that it has to do with.
+    pub links: &'a [TraceContext],
+    /// What is known of it.
+    pub attributes: &'a [Attribute<'a>],
+}
+
+/// Starts spans. Cheap to clone; the default starts spans that nobody sees, and
+/// allocates nothing for them.
+#[derive(Clone, Default)]
+pub struct Tracer(Option<SdkTracer>);
+
+impl Tracer {
+    /// Starts no spans.
+    #[must_use]
+    pub fn disabled() -> Self {
+        Self::default()
+    }
+
+    /// Starts the spans of `provider`, which must have been built with
+    /// [`DecidedIds`]: with any other generator the exported ids differ from the
+    /// journal's.
+    #[must_use]
+    pub fn new(provider: &SdkTracerProvider) -> Self {
+        Self(Some(provider.tracer("sandglass")))
+    }
+
+    /// Starts a span now.
+    #[must_use]
+    pub fn start(&self, start: &SpanStart<'_>) -> Span {
+        let Some(tracer) = &self.0 else { return Span(None) };
+        let own_trace = start.context.trace_id;
+        let (parent, stranger) = match start.parent {
+            Some(parent) if parent.trace_id != own_trace => (None, Some(parent)),
+            parent => (parent, None),
+        };
+        let links = start.links.iter().copied().chain(stranger);
+        let builder = SpanBuilder::from_name(start.name)
+            .with_kind(span_kind(start.kind))
+            .with_links(links.map(|link| Link::with_context(remote(link))).collect())
+            .with_attributes(start.attributes.iter().map(key_value));
+        let context = parent.map_or_else(Context::new, |parent| {
+            Context::new().with_remote_span_context(remote(parent))
+        });
+        let span = ids::deciding(start.context, || tracer.build_with_context(builder, &context));
+        Span(Some(Box::new(Live { tracer: tracer.clone(), span: Mutex::new(span) })))
+    }
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Tracer(enabled)" } else { "Tracer(disabled)" })
+    }
+}
+
+const fn span_kind(kind: Kind) -> SpanKind {
+    match kind {
+        Kind::Internal => SpanKind::Internal,
+        Kind::Client => SpanKind::Client,
+        Kind::Server => SpanKind::Server,
+    }
+}
+
+/// A span that may have been started by another process, or by this one before a
+/// restart.
+fn remote(context: TraceContext) -> SpanContext {
+    SpanContext::new(
+        ids::trace_id(&context),
+        ids::span_id(&context),
+        TraceFlags::default().with_sampled(context.sampled),
+        true,
+        TraceState::default(),
+    )
+}
+
+struct Live {
+    tracer: SdkTracer,
+    span: Mutex<SdkSpan>,
+}
+
+impl Live {
+    fn with<T>(&self, act: impl FnOnce(&mut SdkSpan) -> T) -> T {
+        act(&mut self.span.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A span that has started. It ends when it is dropped.
+#[must_use = "a span ends when it is dropped"]
+pub struct Span(Option<Box<Live>>);
+
+impl Span {
+    /// A span that nobody sees.
+    pub const fn disabled() -> Self {
+        Self(None)
+    }
+
+    /// Starts a span under this one, with an id of its own, now.
+    pub fn child(&self, name: &'static str, kind: Kind, attributes: &[Attribute<'_>]) -> Self {
+        let Some(live) = &self.0 else { return Self(None) };
+        let parent = live.with(|span| span.span_context().clone());
+        let builder = SpanBuilder::from_name(name)
+            .with_kind(span_kind(kind))
+            .with_attributes(attributes.iter().map(key_value));
+        let context = Context::new().with_remote_span_context(parent);
+        let span = live.tracer.build_with_context(builder, &context);
+        Self(Some(Box::new(Live { tracer: live.tracer.clone(), span: Mutex::new(span) })))
+    }
+
+    /// The ids of this span; none where nobody sees it.
+    #[must_use]
+    pub fn context(&self) -> Option<TraceContext> {
+        self.0.as_ref()?.with(|span| {
+            let context = span.span_context();
+            context.is_valid().then(|| TraceContext {
+                trace_id: TraceId::from_bytes(context.trace_id().to_bytes()),
+                span_id: SpanId::from_bytes(context.span_id().to_bytes()),
+                sampled: context.is_sampled(),
+            })
+        })
+    }
+
+    /// Adds what has become known.
+    pub fn set(&self, attributes: &[Attribute<'_>]) {
+        let Some(live) = &self.0 else { return };
+        live.with(|span| span.set_attributes(attributes.iter().map(key_value)));
+    }
+
+    /// Notes that something happened, now.
+    pub fn event(&self, name: &'static str, attributes: &[Attribute<'_>]) {
+        let Some(live) = &self.0 else { return };
+        live.with(|span| span.add_event(name, attributes.iter().map(key_value).collect()));
+    }
+
+    /// Says that what this span stands for failed.
+    pub fn error(&self, error_type: &str, message: &str) {
+        let Some(live) = &self.0 else { return };
+        live.with(|span| {
+            span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
+            span.set_status(Status::error(message.to_owned()));
+        });
+    }
+
+    /// Ends it now.
+    pub fn end(self) {
+        drop(self);
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.context() {
+            Some(context) => write!(f, "Span({context})"),
+            None => f.write_str("Span(disabled)"),
+        }
+    }
+}

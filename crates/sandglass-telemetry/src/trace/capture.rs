@@ -1,0 +1,101 @@
+//! Spans kept in memory instead of being exported, for tests.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry::trace::Status;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, Span as SdkSpan, SpanData, SpanProcessor};
+use sandglass_model::{SpanId, TraceId};
+
+use super::{DecidedIds, Tracer};
+
+/// A span that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapturedSpan {
+    /// Its name.
+    pub name: String,
+    /// The trace that it belongs to.
+    pub trace_id: TraceId,
+    /// Its id.
+    pub span_id: SpanId,
+    /// The span that it belongs under.
+    pub parent: Option<SpanId>,
+    /// The spans that it is linked to.
+    pub links: Vec<SpanId>,
+    /// What is known of it, values as text.
+    pub attributes: BTreeMap<String, String>,
+    /// The message of its failure, if it failed.
+    pub error: Option<String>,
+}
+
+/// The spans that a [`Tracer::capturing`] has seen end.
+#[derive(Clone, Debug, Default)]
+pub struct Captured(Arc<Mutex<Vec<CapturedSpan>>>);
+
+/// Spans that are kept: more than any test looks at, so that a tracer left
+/// capturing doesn't grow for ever.
+const CAPTURED_MAX: usize = 100_000;
+
+impl Captured {
+    /// The spans that have ended so far, in the order of their ends.
+    #[must_use]
+    pub fn spans(&self) -> Vec<CapturedSpan> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Tracer {
+    /// A tracer whose spans are kept in memory, up to 100,000.
+    #[must_use]
+    pub fn capturing() -> (Self, Captured) {
+        let captured = Captured::default();
+        let provider = SdkTracerProvider::builder()
+            .with_id_generator(DecidedIds::default())
+            .with_span_processor(captured.clone())
+            .build();
+        (Self::new(&provider), captured)
+    }
+}
+
+impl SpanProcessor for Captured {
+    fn on_start(&self, _: &mut SdkSpan, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        let mut spans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spans.len() < CAPTURED_MAX {
+            spans.push(captured(&span));
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+fn captured(span: &SpanData) -> CapturedSpan {
+    let id = |id: opentelemetry::trace::SpanId| SpanId::from_bytes(id.to_bytes());
+    let parent = span.parent_span_id;
+    CapturedSpan {
+        name: span.name.clone().into_owned(),
+        trace_id: TraceId::from_bytes(span.span_context.trace_id().to_bytes()),
+        span_id: id(span.span_context.span_id()),
+        parent: (parent != opentelemetry::trace::SpanId::INVALID).then(|| id(parent)),
+        links: span.links.iter().map(|link| id(link.span_context.span_id())).collect(),
+        attributes: span
+            .attributes
+            .iter()
+            .map(|attribute| (attribute.key.to_string(), attribute.value.to_string()))
+            .collect(),
+        error: match &span.status {
+            Status::Error { description } => Some(description.to_string()),
+            Status::Unset | Status::Ok => None,
+        },
+    }
+}

@@ -1,0 +1,49 @@
+//! The names of spans and of their attributes.
+
+/// A run of a handler.
+pub const DISPATCH: &str = "sandglass.dispatch";
+/// One host call of a handler.
+pub const HOST_CALL: &str = "sandglass.host_call";
+/// A transition of an entity.
+pub const TRANSITION: &str = "sandglass.transition";
+
+/// Why a span failed (OpenTelemetry, stable).
+pub const ERROR_TYPE: &str = "error.type";
+/// The host function of a host call (OpenTelemetry, stable).
+pub const FUNCTION: &str = "code.function.name";
+
+/// The entity's type.
+pub const ENTITY_TYPE: &str = "sandglass.entity.type";
+/// The entity's id.
+pub const ENTITY_ID: &str = "sandglass.entity.id";
+/// The action that triggered a handler, or that a transition took.
+pub const ACTION: &str = "sandglass.action";
+/// The integration that a handler runs.
+pub const INTEGRATION: &str = "sandglass.integration";
+/// The dispatch.
+pub const DISPATCH_ID: &str = "sandglass.dispatch.id";
+/// Which attempt of the dispatch, from 1.
+pub const ATTEMPT: &str = "sandglass.dispatch.attempt";
+/// How the run ended.
+pub const OUTCOME: &str = "sandglass.outcome";
+/// What was running when a handler was stopped.
+pub const DYING_SPAN: &str = "sandglass.dying_span";
+/// The budget, in milliseconds.
+pub const BUDGET_MS: &str = "sandglass.deadline.budget_ms";
+/// How long the run took, in milliseconds, rounded up.
+pub const ELAPSED_MS: &str = "sandglass.deadline.elapsed_ms";
+/// From the deadline to the guest off the CPU, in microseconds.
+pub const OVERRUN_US: &str = "sandglass.deadline.overrun_us";
+/// Whose deadline it was.
+pub const DEADLINE_OWNER: &str = "sandglass.deadline.owner";
+/// The hash of the module.
+pub const MODULE_HASH: &str = "sandglass.module.hash";
+/// The state that a transition left.
+pub const STATE_FROM: &str = "sandglass.state.from";
+/// The state that a transition led to.
+pub const STATE_TO: &str = "sandglass.state.to";
+/// The entity's sequence after a transition.
+pub const SEQUENCE: &str = "sandglass.entity.sequence";
+
+/// The value of [`ERROR_TYPE`] for a handler that was killed at its deadline.
+pub const HANDLER_DEADLINE_EXCEEDED: &str = "handler_deadline_exceeded";
