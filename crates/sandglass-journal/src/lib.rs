@@ -1,0 +1,93 @@
+//! The append-only event log: one small trait, a store in SQLite and one in
+//! memory, and the conformance suite that every store passes.
+//!
+//! It keeps what was decided, in order and whole, and decides nothing itself.
+//!
+//! ```text
+//! append(batch) --> queue --> writer thread: all that waits, one transaction, one sync --> answers
+//! read(from)    --> queue --> reader thread: one bounded page, one snapshot            --> page
+//! ```
+
+mod batch;
+pub mod conformance;
+mod error;
+mod memory;
+mod page;
+mod sqlite;
+
+use std::fmt;
+use std::pin::Pin;
+
+use sandglass_model::{EntityRef, Position};
+
+pub use batch::{BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, Positions, RECORD_MAX_BYTES};
+pub use error::Error;
+pub use memory::MemoryJournal;
+pub use page::{Entry, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page};
+pub use sqlite::{
+    APPLICATION_ID, FORMAT, GROUP_MAX_RECORDS, Opened, QUEUE_MAX_BATCHES, QUEUE_MAX_BYTES,
+    Settings, SqliteJournal, SqliteReader, TornRecord,
+};
+
+/// What a [`Journal`] answers later.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An append-only log of records, in terms that a shared SQL database can keep:
+/// an entity moves on only from where the appender believes it to be.
+pub trait Journal: Send + Sync + fmt::Debug {
+    /// Appends all records of `batch`, or none. Answered when they are durable.
+    ///
+    /// Batches that one caller appends one after the other keep their order. A
+    /// batch answered with [`Error::Unavailable`] isn't in the journal while
+    /// this process lives; where the process ends before the disk works again,
+    /// it may still come back with the next opening.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], [`Error::Invalid`], [`Error::TooLarge`],
+    /// [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
+    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>>;
+
+    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
+    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>>;
+
+    /// The same, of one entity alone. A record that is missing can't be seen here.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    fn read_entity(
+        &self,
+        entity: EntityRef,
+        from: Position,
+        limit: usize,
+    ) -> Pending<'_, Result<Page, Error>>;
+
+    /// The position of the last record; 0 where there is none.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    fn last(&self) -> Pending<'_, Result<Position, Error>>;
+
+    /// Whether appends work, as far as the last one tells.
+    fn health(&self) -> Health;
+
+    /// Finishes what was asked for before, and lets go of all that it holds.
+    /// What is asked for afterwards is answered with [`Error::Closed`].
+    fn close(&self) -> Pending<'_, ()>;
+}
+
+/// Whether appends work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// They do.
+    Working,
+    /// The last one failed; the next one may work again.
+    Failing {
+        /// Why.
+        what: String,
+    },
+    /// The journal is closed.
+    Closed,
+}

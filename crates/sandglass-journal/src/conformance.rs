@@ -1,0 +1,355 @@
+//! What every journal keeps to, as tests that are generic over the store. A store
+//! passes them by one line: [`conformance_tests!`](crate::conformance_tests).
+//!
+//! They panic where a store doesn't keep to it.
+
+use std::sync::Arc;
+
+use sandglass_model::{
+    EntityRef, Event, Incarnation, Object, Position, Record, Sequence, SpecDigest, TraceContext,
+    TransitionCause, WallTime,
+};
+
+use crate::{
+    BATCH_MAX_RECORDS, Batch, Error, Expected, Health, Journal, Page, Positions, RECORD_MAX_BYTES,
+};
+
+/// Defines a test for each fact, in a module `$name`. `$open` is an expression of
+/// type `Fn() -> Arc<dyn Journal>` that makes an empty journal. Needs tokio's
+/// test macro at the place of use.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($name:ident, $open:expr) => {
+        $crate::conformance_tests! { @each $name, $open;
+            gives_back_what_was_appended
+            numbers_records_from_one_without_gaps
+            refuses_a_batch_whose_entity_is_elsewhere
+            refuses_batches_that_cannot_be_meant
+            takes_nothing_of_a_refused_batch
+            refuses_what_is_too_large
+            one_of_many_racing_appenders_wins
+            a_conflict_fails_only_itself
+            pages_are_bounded_and_go_on
+            reads_one_entity_alone
+            a_closed_journal_says_so
+        }
+    };
+    (@each $name:ident, $open:expr; $($fact:ident)*) => {
+        mod $name {
+            #[allow(unused_imports, reason = "the expression may need none of them")]
+            use super::*;
+            $(
+                #[tokio::test]
+                async fn $fact() {
+                    let open = $open;
+                    $crate::conformance::$fact(open()).await;
+                }
+            )*
+        }
+    };
+}
+
+/// A journal under test.
+pub type Subject = Arc<dyn Journal>;
+
+const AT: WallTime = WallTime::from_millis(1_700_000_000_123);
+
+/// The entity `Session/ID`.
+///
+/// # Panics
+/// `id` is no id.
+#[must_use]
+pub fn session(id: &str) -> EntityRef {
+    EntityRef::new("Session", id).expect("a valid id")
+}
+
+/// The record of an entity's creation.
+#[must_use]
+pub fn created() -> Event {
+    Event::Created {
+        spec: SpecDigest::of("spec"),
+        incarnation: Incarnation::from_bytes([7; 16]),
+        state: "Idle".to_owned(),
+        variables: Object::from([("retries".to_owned(), 3.into())]),
+    }
+}
+
+/// The record of a transition by `action`.
+#[must_use]
+pub fn transition(action: &str) -> Event {
+    Event::Transition {
+        action: action.to_owned(),
+        params: Object::from([("text".to_owned(), "é\u{0}\u{1b} \"quoted\"".into())]),
+        from: "Idle".to_owned(),
+        to: "Idle".to_owned(),
+        variables: Object::new(),
+        cause: TransitionCause::Requested,
+        trace: TraceContext::root([5; 24]),
+    }
+}
+
+/// The record of a signal that carries `payload`.
+#[must_use]
+pub fn signal(payload: impl Into<serde_json::Value>) -> Event {
+    Event::Signal {
+        name: "progress".to_owned(),
+        from: None,
+        dispatch: None,
+        payload: payload.into(),
+        resets_idle: false,
+    }
+}
+
+/// A batch about `entity`.
+#[must_use]
+pub fn batch(entity: &EntityRef, expected: Expected, records: Vec<(u64, Event)>) -> Batch {
+    let records = records.into_iter().map(|(sequence, event)| (Sequence(sequence), event));
+    Batch { entity: Some(entity.clone()), expected, at: AT, records: records.collect() }
+}
+
+/// The batch that creates `entity`.
+#[must_use]
+pub fn creation(entity: &EntityRef) -> Batch {
+    batch(entity, Expected::None, vec![(0, created())])
+}
+
+/// The batch of one step of `entity` to `sequence`.
+#[must_use]
+pub fn step(entity: &EntityRef, sequence: u64) -> Batch {
+    let expected = Expected::At(Sequence(sequence - 1));
+    batch(entity, expected, vec![(sequence, transition("Go"))])
+}
+
+fn spec(source: &str) -> Batch {
+    let event = Event::SpecRegistered {
+        digest: SpecDigest::of(source),
+        automaton: "Session".to_owned(),
+        source: source.to_owned(),
+    };
+    let records = vec![(Sequence(0), event)];
+    Batch { entity: None, expected: Expected::Any, at: AT, records }
+}
+
+async fn append(journal: &Subject, batch: Batch) -> Positions {
+    journal.append(batch).await.expect("the batch follows on what is there")
+}
+
+async fn refused(journal: &Subject, batch: Batch) -> Error {
+    journal.append(batch).await.expect_err("the batch must be refused")
+}
+
+async fn everything(journal: &Subject) -> Vec<Record> {
+    let page = journal.read(Position(0), 1_000).await.expect("readable");
+    assert_eq!(page.next, None, "the whole journal fits a page");
+    page.into_records().expect("nothing is damaged")
+}
+
+/// See its name.
+pub async fn gives_back_what_was_appended(journal: Subject) {
+    let entity = session("a/b c");
+    let first = batch(
+        &entity,
+        Expected::None,
+        vec![
+            (0, created()),
+            (1, transition("Go")),
+            (1, signal(serde_json::json!({"n": [1, 2.5]}))),
+        ],
+    );
+    append(&journal, spec("name = \"é\"\n")).await;
+    let positions = append(&journal, first.clone()).await;
+    assert_eq!(positions, Positions { first: Position(2), last: Position(4) });
+    let mut expected: Vec<_> =
+        spec("name = \"é\"\n").records.into_iter().map(|record| (None, record)).collect();
+    expected.extend(first.records.into_iter().map(|record| (Some(entity.clone()), record)));
+    let records = everything(&journal).await;
+    assert!(records.iter().all(|record| record.at == AT));
+    let found: Vec<_> = records
+        .into_iter()
+        .map(|record| (record.entity, (record.sequence, record.event)))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+/// See its name.
+pub async fn numbers_records_from_one_without_gaps(journal: Subject) {
+    assert_eq!(journal.last().await, Ok(Position(0)));
+    assert_eq!(journal.read(Position(0), 10).await, Ok(Page::default()));
+    for id in ["a", "b", "c"] {
+        append(&journal, creation(&session(id))).await;
+        refused(&journal, creation(&session(id))).await;
+    }
+    let places: Vec<u64> =
+        everything(&journal).await.iter().map(|record| record.position.0).collect();
+    assert_eq!(places, [1, 2, 3]);
+    assert_eq!(journal.last().await, Ok(Position(3)));
+}
+
+/// See its name.
+pub async fn refuses_a_batch_whose_entity_is_elsewhere(journal: Subject) {
+    let entity = session("a");
+    let conflict = |expected, found| Error::Conflict { entity: entity.clone(), expected, found };
+    let at = |sequence| Expected::At(Sequence(sequence));
+    assert_eq!(refused(&journal, step(&entity, 1)).await, conflict(at(0), None));
+    append(&journal, creation(&entity)).await;
+    let found = Some(Sequence(0));
+    assert_eq!(refused(&journal, creation(&entity)).await, conflict(Expected::None, found));
+    assert_eq!(refused(&journal, step(&entity, 2)).await, conflict(at(1), found));
+    append(&journal, step(&entity, 1)).await;
+    assert_eq!(refused(&journal, step(&entity, 1)).await, conflict(at(0), Some(Sequence(1))));
+    let told = batch(&entity, at(1), vec![(1, signal("x"))]);
+    append(&journal, told).await;
+    append(&journal, step(&entity, 2)).await;
+}
+
+/// See its name.
+pub async fn refuses_batches_that_cannot_be_meant(journal: Subject) {
+    let entity = session("a");
+    append(&journal, creation(&entity)).await;
+    let at = Expected::At(Sequence(0));
+    let new = session("new");
+    let spec_record = spec("x").records.remove(0);
+    let senseless = [
+        batch(&entity, at, vec![]),
+        batch(&entity, at, vec![(0, created())]),
+        batch(&entity, at, vec![(0, transition("Go"))]),
+        batch(&entity, at, vec![(2, transition("Go"))]),
+        batch(&entity, at, vec![(1, signal("x"))]),
+        batch(&entity, at, vec![(1, transition("Go")), (1, transition("Go"))]),
+        batch(&entity, at, vec![(0, spec_record.1.clone())]),
+        batch(&new, Expected::None, vec![(1, created())]),
+        batch(&new, Expected::None, vec![(1, transition("Go"))]),
+        Batch { expected: Expected::None, ..spec("x") },
+        Batch { records: vec![(Sequence(0), signal("x"))], ..spec("x") },
+        Batch { records: vec![(Sequence(1), spec_record.1)], ..spec("x") },
+    ];
+    for batch in senseless {
+        let error = refused(&journal, batch.clone()).await;
+        assert!(matches!(error, Error::Invalid { .. }), "{batch:?} -> {error:?}");
+    }
+    assert_eq!(journal.last().await, Ok(Position(1)));
+    assert_eq!(journal.health(), Health::Working, "a defect of the appender is none of the disk");
+}
+
+/// See its name.
+pub async fn takes_nothing_of_a_refused_batch(journal: Subject) {
+    let entity = session("a");
+    let broken = vec![(0, created()), (1, transition("Go")), (1, transition("Go"))];
+    refused(&journal, batch(&entity, Expected::None, broken)).await;
+    assert_eq!(everything(&journal).await, []);
+    append(&journal, creation(&entity)).await;
+}
+
+/// See its name.
+pub async fn refuses_what_is_too_large(journal: Subject) {
+    let entity = session("a");
+    let text = "x".repeat(RECORD_MAX_BYTES);
+    let record = batch(&entity, Expected::None, vec![(0, signal(text))]);
+    let many = vec![(0, signal(0)); BATCH_MAX_RECORDS + 1];
+    let heavy = vec![(0, signal("x".repeat(RECORD_MAX_BYTES - 1_000))); 3];
+    let too_large =
+        [record, batch(&entity, Expected::None, many), batch(&entity, Expected::None, heavy)];
+    for batch in too_large {
+        let error = refused(&journal, batch).await;
+        assert!(matches!(error, Error::TooLarge { .. }), "{error:?}");
+    }
+    let largest = vec![(0, signal("x".repeat(RECORD_MAX_BYTES - 1_000)))];
+    append(&journal, batch(&entity, Expected::None, largest)).await;
+    assert_eq!(everything(&journal).await.len(), 1);
+}
+
+/// See its name.
+pub async fn one_of_many_racing_appenders_wins(journal: Subject) {
+    let entity = session("a");
+    append(&journal, creation(&entity)).await;
+    let racing: Vec<_> = (0..16)
+        .map(|_| {
+            let (journal, batch) = (Arc::clone(&journal), step(&entity, 1));
+            tokio::spawn(async move { journal.append(batch).await })
+        })
+        .collect();
+    let mut won = 0;
+    for appender in racing {
+        match appender.await.expect("no panic") {
+            Ok(_) => won += 1,
+            Err(error) => assert!(matches!(error, Error::Conflict { .. }), "{error:?}"),
+        }
+    }
+    assert_eq!(won, 1);
+    assert_eq!(journal.last().await, Ok(Position(2)));
+}
+
+/// See its name.
+pub async fn a_conflict_fails_only_itself(journal: Subject) {
+    let taken = session("taken");
+    append(&journal, creation(&taken)).await;
+    let racing: Vec<_> = (0..200)
+        .map(|number| {
+            let fits = number % 3 != 0;
+            let own = session(&format!("own-{number}"));
+            let journal = Arc::clone(&journal);
+            let batch = creation(if fits { &own } else { &taken });
+            (fits, tokio::spawn(async move { journal.append(batch).await }))
+        })
+        .collect();
+    for (fits, appender) in racing {
+        let answer = appender.await.expect("no panic");
+        assert_eq!(answer.is_ok(), fits, "{answer:?}");
+    }
+    let places: Vec<u64> =
+        everything(&journal).await.iter().map(|record| record.position.0).collect();
+    assert_eq!(places, (1..=134).collect::<Vec<u64>>());
+}
+
+/// See its name.
+pub async fn pages_are_bounded_and_go_on(journal: Subject) {
+    let entity = session("a");
+    append(&journal, creation(&entity)).await;
+    for sequence in 1..25 {
+        append(&journal, step(&entity, sequence)).await;
+    }
+    let (mut from, mut found) = (Some(Position(0)), Vec::new());
+    while let Some(start) = from {
+        let page = journal.read(start, 10).await.expect("readable");
+        assert!(page.entries.len() <= 10);
+        found.extend(page.entries.iter().map(|entry| entry.position().0));
+        from = page.next;
+    }
+    assert_eq!(found, (1..=25).collect::<Vec<u64>>());
+    let none = journal.read(Position(3), 0).await.expect("readable");
+    assert_eq!(none.entries.len(), 1, "a page always gets on");
+    assert_eq!(journal.read(Position(26), 10).await, Ok(Page::default()));
+    assert_eq!(journal.read(Position(u64::MAX), 10).await, Ok(Page::default()));
+}
+
+/// See its name.
+pub async fn reads_one_entity_alone(journal: Subject) {
+    let (a, b) = (session("a"), session("b"));
+    append(&journal, creation(&a)).await;
+    append(&journal, creation(&b)).await;
+    append(&journal, step(&a, 1)).await;
+    append(&journal, step(&b, 1)).await;
+    append(&journal, step(&a, 2)).await;
+    let first = journal.read_entity(a.clone(), Position(0), 2).await.expect("readable");
+    let places =
+        |page: &Page| -> Vec<u64> { page.entries.iter().map(|entry| entry.position().0).collect() };
+    assert_eq!((places(&first), first.next), (vec![1, 3], Some(Position(5))));
+    let rest = journal.read_entity(a, Position(5), 2).await.expect("readable");
+    assert_eq!((places(&rest), rest.next), (vec![5], None));
+    let absent = journal.read_entity(session("c"), Position(0), 2).await;
+    assert_eq!(absent, Ok(Page::default()));
+}
+
+/// See its name.
+pub async fn a_closed_journal_says_so(journal: Subject) {
+    let entity = session("a");
+    append(&journal, creation(&entity)).await;
+    assert_eq!(journal.health(), Health::Working);
+    journal.close().await;
+    journal.close().await;
+    assert_eq!(journal.health(), Health::Closed);
+    assert_eq!(refused(&journal, step(&entity, 1)).await, Error::Closed);
+    assert_eq!(journal.read(Position(0), 1).await, Err(Error::Closed));
+    assert_eq!(journal.read_entity(entity, Position(0), 1).await, Err(Error::Closed));
+    assert_eq!(journal.last().await, Err(Error::Closed));
+}

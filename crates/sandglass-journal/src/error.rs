@@ -1,0 +1,80 @@
+//! What can go wrong, told apart by what the caller does next.
+
+use std::path::PathBuf;
+
+use sandglass_model::{EntityRef, Sequence};
+
+use crate::Expected;
+
+/// Why a journal could not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The entity is not where the appender believes it to be: read it again.
+    #[error("{entity} is {}, and the batch expects it to be {expected}", found_text(.found))]
+    Conflict {
+        /// The entity.
+        entity: EntityRef,
+        /// Where the batch expects it.
+        expected: Expected,
+        /// Where it is; none where it does not exist.
+        found: Option<Sequence>,
+    },
+    /// The batch can't be meant: a defect of the appender.
+    #[error("batch is not valid: {what}")]
+    Invalid {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The batch, or a record of it, is larger than a journal keeps.
+    #[error("{what} takes {size}, and a journal takes at most {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// How large it is, in bytes or records.
+        size: usize,
+        /// How large it may be, in the same unit.
+        limit: usize,
+    },
+    /// The disk is full, the file is in use, or I/O fails: try again later.
+    #[error("{what}")]
+    Unavailable {
+        /// What failed, and what to do.
+        what: String,
+    },
+    /// The journal holds what can't have been written: have it looked at.
+    #[error("journal is damaged at {place}: {what}")]
+    Damaged {
+        /// Where.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// There is no journal at that path.
+    #[error("`{}` is no journal: {what}", .path.display())]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+        /// What it is instead.
+        what: String,
+    },
+    /// A newer Sandglass wrote it.
+    #[error(
+        "journal `{}` has format {found}, and this version reads up to {supported}: \
+         use the version that wrote it, or a newer one", .path.display()
+    )]
+    Newer {
+        /// The path.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that this version knows.
+        supported: u32,
+    },
+    /// The journal was closed.
+    #[error("the journal is closed")]
+    Closed,
+}
+
+fn found_text(found: &Option<Sequence>) -> String {
+    found.map_or_else(|| "absent".to_owned(), |sequence| format!("at sequence {sequence}"))
+}

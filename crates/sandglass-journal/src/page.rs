@@ -1,0 +1,70 @@
+//! What is read: a bounded page of entries, whole or damaged.
+
+use sandglass_model::{Position, Record};
+
+use crate::Error;
+
+/// Most entries of one page, whatever the reader asks for: small enough that a
+/// reader never holds a snapshot, and so the log's tail, for long.
+pub const PAGE_MAX_ENTRIES: usize = 1_000;
+/// A page ends with the entry that brings it to this many bytes of JSON, so that
+/// large records don't make a page of a thousand of them.
+pub const PAGE_MAX_BYTES: usize = 32 << 20;
+
+/// Entries in the order of their positions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// Where to go on; none at the end of what there is by now.
+    pub next: Option<Position>,
+}
+
+/// One place of a journal.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every entry is a record")]
+pub enum Entry {
+    /// A record, as it was written.
+    Record(Record),
+    /// What is no record as it was written.
+    Damaged {
+        /// The place, the first of several where records are missing.
+        position: Position,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Page {
+    /// The records, where all of them are whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] names the first entry that isn't.
+    pub fn into_records(self) -> Result<Vec<Record>, Error> {
+        self.entries.into_iter().map(Entry::into_record).collect()
+    }
+}
+
+impl Entry {
+    /// Its place.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        match self {
+            Self::Record(record) => record.position,
+            Self::Damaged { position, .. } => *position,
+        }
+    }
+
+    /// The record, where it is whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where it isn't.
+    pub fn into_record(self) -> Result<Record, Error> {
+        match self {
+            Self::Record(record) => Ok(record),
+            Self::Damaged { position, what } => {
+                Err(Error::Damaged { place: format!("position {position}"), what })
+            }
+        }
+    }
+}

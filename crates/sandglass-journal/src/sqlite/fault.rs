@@ -1,0 +1,41 @@
+//! What an error of SQLite means for the caller, told by its code, never by its
+//! text.
+
+use std::path::Path;
+
+use rusqlite::ErrorCode;
+
+use crate::Error;
+
+/// The error of an operation on a journal that is open.
+pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::ConstraintViolation) => Error::Damaged {
+            place: format!("`{}`", path.display()),
+            what: format!("{error} (when {doing})"),
+        },
+        Some(ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),
+        Some(ErrorCode::DiskFull) => unavailable(path, doing, error, "make room"),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            unavailable(path, doing, error, "end what else writes to it")
+        }
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            unavailable(path, doing, error, "check that the file and its folder may be written")
+        }
+        _ => unavailable(path, doing, error, "check the disk"),
+    }
+}
+
+fn unavailable(path: &Path, doing: &str, error: &rusqlite::Error, advice: &str) -> Error {
+    let what = format!("{doing} `{}` failed: {error}; {advice}", path.display());
+    Error::Unavailable { what }
+}
+
+/// An error of the file system about the journal's own files.
+pub(super) fn of_file(path: &Path, doing: &str, error: &std::io::Error) -> Error {
+    Error::Unavailable { what: format!("{doing} `{}` failed: {error}", path.display()) }
+}
+
+pub(super) fn foreign(path: &Path, what: impl Into<String>) -> Error {
+    Error::Foreign { path: path.to_owned(), what: what.into() }
+}

@@ -1,0 +1,210 @@
+//! The file of a journal: whose it is, its lock, and its connections. Nothing is
+//! written to a file before it is known to be a journal, or empty.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::{Settings, fault};
+use crate::Error;
+
+/// What the header of the SQLite file says: "SdGl".
+pub const APPLICATION_ID: u32 = 0x5364_476c;
+/// The format that this version writes, and the newest that it reads.
+pub const FORMAT: u32 = 1;
+
+/// How long SQLite waits for whoever else holds the file (a SQL prompt, say)
+/// before an operation fails.
+const BUSY: Duration = Duration::from_secs(5);
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// Holds the right to write a journal, until dropped or until the process ends.
+#[derive(Debug)]
+pub(super) struct WriterLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
+/// Takes the lock file beside `path`. It is a file of its own because closing a
+/// second handle of the journal itself would end SQLite's locks on it.
+pub(super) fn lock(path: &Path) -> Result<WriterLock, Error> {
+    let beside = sidecar(path, ".lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&beside)
+        .map_err(|error| fault::of_file(&beside, "creating", &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(WriterLock(file)),
+        Err(TryLockError::WouldBlock) => Err(Error::Unavailable {
+            what: format!(
+                "journal `{}` is in use by another process (it holds `{}`): \
+                 stop that process, or name another journal",
+                path.display(),
+                beside.display()
+            ),
+        }),
+        Err(TryLockError::Error(error)) => Err(fault::of_file(&beside, "locking", &error)),
+    }
+}
+
+/// The path with `suffix` after its whole name.
+pub(super) fn sidecar(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Present {
+    /// Nothing, or an empty file.
+    Nothing,
+    /// A journal, by its header.
+    Journal,
+}
+
+/// Looks at the first bytes of the file, before SQLite does, which would roll
+/// back or check in what it finds beside a database of somebody else.
+pub(super) fn look(path: &Path) -> Result<Present, Error> {
+    let mut header = Vec::new();
+    match File::open(path) {
+        Ok(_) if path.is_dir() => return Err(fault::foreign(path, "it is a folder")),
+        Ok(file) => file
+            .take(100)
+            .read_to_end(&mut header)
+            .map_err(|error| fault::of_file(path, "reading", &error))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(fault::of_file(path, "opening", &error)),
+    };
+    let field = |at: usize| {
+        let bytes = header.get(at..at + 4)?;
+        Some(u32::from_be_bytes(bytes.try_into().ok()?))
+    };
+    if header.is_empty() {
+        return nothing_left_over(path);
+    }
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err(fault::foreign(path, "it is no SQLite database; name another file"));
+    }
+    let (Some(format), Some(application)) = (field(60), field(68)) else {
+        return Err(fault::foreign(path, "it is cut off inside its header"));
+    };
+    check_stamp(path, application, format)?;
+    Ok(Present::Journal)
+}
+
+/// An empty file beside a log of changes is a journal that lost its contents:
+/// SQLite would throw the log away.
+fn nothing_left_over(path: &Path) -> Result<Present, Error> {
+    let log = sidecar(path, "-wal");
+    match log.metadata() {
+        Ok(metadata) if metadata.len() > 0 => Err(Error::Damaged {
+            place: format!("`{}`", path.display()),
+            what: format!("it is empty or gone, but `{}` is left of it", log.display()),
+        }),
+        _ => Ok(Present::Nothing),
+    }
+}
+
+fn check_stamp(path: &Path, application: u32, format: u32) -> Result<(), Error> {
+    if application != APPLICATION_ID {
+        Err(fault::foreign(path, "it is a SQLite database of something else; name another file"))
+    } else if format == 0 {
+        Err(fault::foreign(path, "it says no format"))
+    } else if format > FORMAT {
+        Err(Error::Newer { path: path.to_owned(), found: format, supported: FORMAT })
+    } else {
+        Ok(())
+    }
+}
+
+/// Opens the journal for writing, creating it where `present` is nothing.
+pub(super) fn open_writer(
+    path: &Path,
+    present: Present,
+    settings: &Settings,
+) -> Result<Connection, Error> {
+    let failed = |error: &rusqlite::Error| fault::of(path, "opening", error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection =
+        Connection::open_with_flags(path, flags).map_err(|error| failed(&error))?;
+    connection.busy_timeout(BUSY).map_err(|error| failed(&error))?;
+    if present == Present::Nothing {
+        create(&mut connection).map_err(|error| failed(&error))?;
+    }
+    prepare_writer(&connection, settings).map_err(|error| failed(&error))?;
+    let (application, format) = stamp(&connection).map_err(|error| failed(&error))?;
+    check_stamp(path, application, format)?;
+    Ok(connection)
+}
+
+/// Makes the schema and the stamp in one transaction, before the write-ahead log
+/// comes into use, so that the file itself carries them from its first moment.
+fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(SCHEMA)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", FORMAT)?;
+    transaction.commit()
+}
+
+fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // A commit is on the disk when it returns, also where power fails.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    harden(connection)?;
+    if let Some(bytes) = settings.max_bytes {
+        let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        // SQLite takes 32 bits, and no number below what there is already.
+        let pages = u32::try_from(bytes / u64::from(page.max(1))).unwrap_or(u32::MAX - 1);
+        connection.pragma_update(None, "max_page_count", pages.max(1))?;
+    }
+    Ok(())
+}
+
+/// A file from elsewhere must not run code through its schema.
+fn harden(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.pragma_update(None, "cell_size_check", true)
+}
+
+/// Opens a journal that is there for reading alone: no lock, no write, also
+/// beside a process that writes it.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, Error> {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => return Err(fault::foreign(path, "it is a folder")),
+        Ok(metadata) if metadata.len() == 0 => return Err(fault::foreign(path, "it is empty")),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(fault::foreign(path, "there is no such file"));
+        }
+        Err(error) => return Err(fault::of_file(path, "opening", &error)),
+    }
+    let open = || -> rusqlite::Result<(Connection, u32, u32)> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        harden(&connection)?;
+        let (application, format) = stamp(&connection)?;
+        Ok((connection, application, format))
+    };
+    let (connection, application, format) =
+        open().map_err(|error| fault::of(path, "opening", &error))?;
+    check_stamp(path, application, format)?;
+    Ok(connection)
+}
+
+fn stamp(connection: &Connection) -> rusqlite::Result<(u32, u32)> {
+    let value = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    // Kept by SQLite as 32 bits, given back with a sign.
+    let unsigned = |value: i64| u32::try_from(value & 0xffff_ffff).unwrap_or_default();
+    Ok((unsigned(value("application_id")?), unsigned(value("user_version")?)))
+}

@@ -1,0 +1,267 @@
+//! The journal in one SQLite file: a writer thread with group commit, a reader
+//! thread, and what happens when it is opened.
+
+mod fault;
+mod file;
+mod reader;
+mod row;
+mod tail;
+mod writer;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use sandglass_model::{EntityRef, Position};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+pub use file::{APPLICATION_ID, FORMAT};
+pub use reader::SqliteReader;
+pub use tail::TornRecord;
+
+use crate::{
+    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Error, Health, Journal, Page, Pending, Positions,
+};
+use writer::{Failing, Job, Request, Writer};
+
+/// Most batches that wait for the writer; who comes after them waits outside.
+/// Several full groups, so that the writer never waits for its callers.
+pub const QUEUE_MAX_BATCHES: usize = 1024;
+/// Most bytes of JSON that wait for the writer: two of the largest batches.
+pub const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
+/// Most records of one transaction, and so the most that one write can tear. Above
+/// this, one sync is spread so thin that a longer group gains nothing.
+pub const GROUP_MAX_RECORDS: usize = 4 * BATCH_MAX_RECORDS;
+/// Most pages that wait to be read; who comes after them waits outside.
+const QUEUE_MAX_READS: usize = 64;
+
+/// How a journal is kept.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Largest size of the file, in bytes; appends beyond it are
+    /// [`Error::Unavailable`]. None leaves it to the disk.
+    pub max_bytes: Option<u64>,
+}
+
+impl Settings {
+    /// These, with a largest size of the file in bytes.
+    #[must_use]
+    pub fn max_bytes(self, bytes: u64) -> Self {
+        Self { max_bytes: Some(bytes) }
+    }
+}
+
+/// A journal that was opened, and what was found at its end.
+#[derive(Debug)]
+pub struct Opened {
+    /// The journal.
+    pub journal: SqliteJournal,
+    /// What was not whole and was set aside; mostly nothing.
+    pub recovered: Vec<TornRecord>,
+}
+
+/// A journal in a SQLite file, which no other process can write meanwhile.
+///
+/// Dropped without [`Journal::close`], it finishes what was asked for before,
+/// and its thread is waited for.
+#[derive(Debug)]
+pub struct SqliteJournal {
+    // Before the writer, so that the reader has let go of the file when the
+    // writer closes it, and nothing but the one file is left.
+    reader: Lane<ReadRequest>,
+    writer: Lane<Request>,
+    room: Arc<Semaphore>,
+    failing: Failing,
+    closed: AtomicBool,
+}
+
+impl SqliteJournal {
+    /// Opens the journal at `path`, or creates it where nothing or an empty file
+    /// stands there. Reads it whole, to know that it is; blocks meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where another process has it open or I/O fails,
+    /// [`Error::Foreign`] and [`Error::Newer`] without a change to the file,
+    /// [`Error::Damaged`] where something other than the last batches isn't whole.
+    pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Opened, Error> {
+        let path = path.as_ref();
+        // Looked at before the lock file is made, so that a mistyped path leaves
+        // nothing behind, and again under the lock, when nobody else changes it.
+        file::look(path)?;
+        let lock = file::lock(path)?;
+        let present = file::look(path)?;
+        let mut connection = file::open_writer(path, present, &settings)?;
+        let recovered = tail::recover(&mut connection, path)?;
+        for torn in &recovered {
+            tracing::warn!(position = %torn.position, what = %torn.what, "set a torn record aside");
+        }
+        let reading = SqliteReader::open(path)?;
+        let failing = Failing::default();
+        let writer = Lane::start("sandglass-journal-writer", QUEUE_MAX_BATCHES, {
+            let (path, failing) = (path.to_owned(), Arc::clone(&failing));
+            move |requests| Writer { connection, path, requests, failing, lock }.run()
+        })?;
+        let reader = Lane::start("sandglass-journal-reader", QUEUE_MAX_READS, move |requests| {
+            serve_reads(reading, requests);
+        })?;
+        let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
+        let journal = Self { reader, writer, room, failing, closed: AtomicBool::new(false) };
+        Ok(Opened { journal, recovered })
+    }
+
+    /// Opens the journal at `path` for reading alone: no lock, no change, also
+    /// beside the process that writes it.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`], [`Error::Newer`], [`Error::Damaged`] and
+    /// [`Error::Unavailable`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<SqliteReader, Error> {
+        SqliteReader::open(path.as_ref())
+    }
+
+    async fn submit(&self, batch: Batch) -> Result<Positions, Error> {
+        let (lines, bytes) = batch.lines()?;
+        // Never more than the whole: a batch is smaller than the queue.
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room);
+        let room = room.acquire_many_owned(bytes).await.map_err(|_| Error::Closed)?;
+        self.writer.ask(|answer| Request::Append(Job { batch, lines, answer, room })).await?
+    }
+
+    async fn page(&self, what: ReadOf, from: Position, limit: usize) -> Result<Page, Error> {
+        self.reader.ask(|answer| ReadRequest::Page { what, from, limit, answer }).await?
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Journal for SqliteJournal {
+    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
+        Box::pin(async move {
+            if self.is_closed() { Err(Error::Closed) } else { self.submit(batch).await }
+        })
+    }
+
+    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
+        Box::pin(self.page(ReadOf::All, from, limit))
+    }
+
+    fn read_entity(
+        &self,
+        entity: EntityRef,
+        from: Position,
+        limit: usize,
+    ) -> Pending<'_, Result<Page, Error>> {
+        Box::pin(self.page(ReadOf::Entity(entity), from, limit))
+    }
+
+    fn last(&self) -> Pending<'_, Result<Position, Error>> {
+        Box::pin(async move { self.reader.ask(|answer| ReadRequest::Last { answer }).await? })
+    }
+
+    fn health(&self) -> Health {
+        if self.is_closed() {
+            return Health::Closed;
+        }
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.clone().map_or(Health::Working, |what| Health::Failing { what })
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.closed.store(true, Ordering::Release);
+            // An error says that it is closed already.
+            let _ = self.reader.ask(ReadRequest::Close).await;
+            let _ = self.writer.ask(Request::Close).await;
+        })
+    }
+}
+
+/// A thread with a bounded queue of requests; ends when dropped.
+#[derive(Debug)]
+struct Lane<R> {
+    requests: Option<mpsc::Sender<R>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl<R: Send + 'static> Lane<R> {
+    fn start(
+        name: &str,
+        queue: usize,
+        serve: impl FnOnce(mpsc::Receiver<R>) + Send + 'static,
+    ) -> Result<Self, Error> {
+        let (requests, receiver) = mpsc::channel(queue);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || serve(receiver))
+            .map_err(|error| Error::Unavailable {
+                what: format!("starting the journal's thread failed: {error}"),
+            })?;
+        Ok(Self { requests: Some(requests), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The answer to the request that `request` makes.
+    async fn ask<A>(&self, request: impl FnOnce(oneshot::Sender<A>) -> R) -> Result<A, Error> {
+        let (answer, answered) = oneshot::channel();
+        let requests = self.requests.as_ref().ok_or(Error::Closed)?;
+        requests.send(request(answer)).await.map_err(|_| Error::Closed)?;
+        answered.await.map_err(|_| Error::Closed)
+    }
+}
+
+impl<R> Drop for Lane<R> {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic of the thread was reported by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+enum ReadOf {
+    All,
+    Entity(EntityRef),
+}
+
+#[derive(Debug)]
+enum ReadRequest {
+    Page {
+        what: ReadOf,
+        from: Position,
+        limit: usize,
+        answer: oneshot::Sender<Result<Page, Error>>,
+    },
+    Last {
+        answer: oneshot::Sender<Result<Position, Error>>,
+    },
+    Close(oneshot::Sender<()>),
+}
+
+fn serve_reads(mut reader: SqliteReader, mut requests: mpsc::Receiver<ReadRequest>) {
+    while let Some(request) = requests.blocking_recv() {
+        // Whoever asked may have gone away.
+        match request {
+            ReadRequest::Page { what, from, limit, answer } => {
+                let _ = answer.send(match what {
+                    ReadOf::All => reader.read(from, limit),
+                    ReadOf::Entity(entity) => reader.read_entity(&entity, from, limit),
+                });
+            }
+            ReadRequest::Last { answer } => {
+                let _ = answer.send(reader.last());
+            }
+            ReadRequest::Close(closed) => {
+                drop(reader);
+                let _ = closed.send(());
+                return;
+            }
+        }
+    }
+}

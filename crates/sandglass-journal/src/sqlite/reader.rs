@@ -1,0 +1,195 @@
+//! Reading a journal in bounded pages, each from one snapshot.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior};
+use sandglass_model::{EntityRef, Position};
+
+use super::{fault, file, row};
+use crate::{Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page};
+
+/// A journal opened for reading alone: it takes no lock, never writes, and works
+/// beside the process that writes the journal. It blocks its caller's thread.
+#[derive(Debug)]
+pub struct SqliteReader {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl SqliteReader {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self { connection: file::open_reader(path)?, path: path.to_owned() })
+    }
+
+    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on. Records
+    /// that are missing, also at the end, come as one damaged entry.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where the file itself can't be read further,
+    /// [`Error::Unavailable`].
+    pub fn read(&mut self, from: Position, limit: usize) -> Result<Page, Error> {
+        self.snapshot(|snapshot| Ok(all(snapshot, from, limit)?.0))
+    }
+
+    /// The same, of one entity alone. Missing records can't be seen here.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::read`].
+    pub fn read_entity(
+        &mut self,
+        entity: &EntityRef,
+        from: Position,
+        limit: usize,
+    ) -> Result<Page, Error> {
+        self.snapshot(|snapshot| of_entity(snapshot, entity, from, limit))
+    }
+
+    /// The position of the last record; 0 where there is none.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::read`].
+    pub fn last(&mut self) -> Result<Position, Error> {
+        self.snapshot(|snapshot| Ok(position(last(snapshot)?)))
+    }
+
+    fn snapshot<T>(
+        &mut self,
+        read: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let run = || {
+            let snapshot =
+                self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+            read(&snapshot)
+        };
+        run().map_err(|error| fault::of(&self.path, "reading", &error))
+    }
+}
+
+/// The last position of the batch of each entry: see [`row::Decoded::batch`].
+pub(super) type Batches = Vec<i64>;
+
+/// A page of all records, and the batches of its entries.
+pub(super) fn all(
+    snapshot: &Connection,
+    from: Position,
+    limit: usize,
+) -> rusqlite::Result<(Page, Batches)> {
+    let from = key(from).max(1);
+    let sql = format!(
+        "SELECT {} FROM records WHERE position >= ?1 ORDER BY position LIMIT ?2",
+        row::columns()
+    );
+    let mut filling = Filling { due: Some(from), ..Filling::new(limit) };
+    let more = filling.fill(snapshot, &sql, &[&from, &fetched(limit)])?;
+    if !more && let Some(due) = filling.due {
+        filling.missing(due, given_out(snapshot)? + 1);
+    }
+    Ok((filling.page, filling.batches))
+}
+
+fn of_entity(
+    snapshot: &Connection,
+    entity: &EntityRef,
+    from: Position,
+    limit: usize,
+) -> rusqlite::Result<Page> {
+    let sql = format!(
+        "SELECT {} FROM records WHERE entity_type = ?1 AND entity_id = ?2 AND position >= ?3 \
+         ORDER BY position LIMIT ?4",
+        row::columns()
+    );
+    let mut filling = Filling::new(limit);
+    let values: [&dyn ToSql; 4] =
+        [&entity.entity_type(), &entity.id(), &key(from), &fetched(limit)];
+    filling.fill(snapshot, &sql, &values)?;
+    Ok(filling.page)
+}
+
+/// One more than the page holds, to know whether there is more.
+fn fetched(limit: usize) -> i64 {
+    i64::try_from(limit.clamp(1, PAGE_MAX_ENTRIES) + 1).unwrap_or(i64::MAX)
+}
+
+fn key(position: Position) -> i64 {
+    i64::try_from(position.0).unwrap_or(i64::MAX)
+}
+
+fn position(key: i64) -> Position {
+    Position(u64::try_from(key).unwrap_or_default())
+}
+
+/// The last position in the table.
+pub(super) fn last(snapshot: &Connection) -> rusqlite::Result<i64> {
+    snapshot.query_row("SELECT coalesce(max(position), 0) FROM records", [], |row| row.get(0))
+}
+
+/// The last position that was given out.
+fn given_out(snapshot: &Connection) -> rusqlite::Result<i64> {
+    snapshot.query_row("SELECT coalesce(max(position), 0) FROM head", [], |row| row.get(0))
+}
+
+/// A page that is being filled.
+#[derive(Debug)]
+struct Filling {
+    page: Page,
+    batches: Batches,
+    limit: usize,
+    bytes: usize,
+    /// The position that comes next, where no position may be left out.
+    due: Option<i64>,
+}
+
+impl Filling {
+    fn new(limit: usize) -> Self {
+        let limit = limit.clamp(1, PAGE_MAX_ENTRIES);
+        Self { page: Page::default(), batches: Vec::new(), limit, bytes: 0, due: None }
+    }
+
+    /// Whether there is more than the page takes.
+    fn fill(
+        &mut self,
+        snapshot: &Connection,
+        sql: &str,
+        values: &[&dyn ToSql],
+    ) -> rusqlite::Result<bool> {
+        let mut statement = snapshot.prepare_cached(sql)?;
+        let mut rows = statement.query(values)?;
+        while let Some(found) = rows.next()? {
+            if !self.take(found)? {
+                self.page.next = Some(position(found.get(0)?));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the row still found a place.
+    fn take(&mut self, found: &Row<'_>) -> rusqlite::Result<bool> {
+        let key: i64 = found.get(0)?;
+        if let Some(due) = self.due {
+            self.missing(due, key);
+            self.due = Some(key.saturating_add(1));
+        }
+        if self.page.entries.len() >= self.limit || self.bytes >= PAGE_MAX_BYTES {
+            return Ok(false);
+        }
+        let decoded = row::decode(found)?;
+        self.bytes += decoded.bytes;
+        self.page.entries.push(decoded.entry);
+        self.batches.push(decoded.batch);
+        Ok(true)
+    }
+
+    /// Notes that the positions from `due` to before `found` are missing.
+    fn missing(&mut self, due: i64, found: i64) {
+        let count = found.saturating_sub(due);
+        if count > 0 {
+            let what = match count {
+                1 => "it is missing".to_owned(),
+                _ => format!("it and {} records after it are missing", count - 1),
+            };
+            self.page.entries.push(Entry::Damaged { position: position(due), what });
+            self.batches.push(due);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! One record as a row: its columns, its checksum, and back.
+
+use rusqlite::types::Type;
+use rusqlite::{CachedStatement, params};
+use sandglass_model::{EntityRef, Event, Position, Record, Sequence, WallTime};
+use sha2::{Digest, Sha256};
+
+use crate::batch::Line;
+use crate::{Entry, RECORD_MAX_BYTES};
+
+/// The columns that [`decode`] reads. A body that no journal wrote for its size
+/// isn't even loaded.
+pub(super) fn columns() -> String {
+    format!(
+        "position, batch, at_ms, entity_type, entity_id, sequence, kind, \
+         iif(octet_length(body) <= {RECORD_MAX_BYTES}, body, NULL), checksum"
+    )
+}
+
+/// Inserts a row with the columns of [`Row`], in order.
+pub(super) const INSERT: &str = "INSERT INTO records \
+    (position, batch, at_ms, entity_type, entity_id, sequence, kind, body, checksum) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+/// Bytes of SHA-256 that are kept: a checksum against decay and careless edits
+/// needs no more, and one against forgers would need a key.
+const CHECKSUM_BYTES: usize = 16;
+
+/// A record, as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row<'a> {
+    pub(super) position: i64,
+    pub(super) batch: i64,
+    pub(super) at_ms: i64,
+    pub(super) entity: Option<(&'a str, &'a str)>,
+    pub(super) sequence: i64,
+    pub(super) kind: &'a str,
+    pub(super) body: &'a str,
+}
+
+impl<'a> Row<'a> {
+    /// The row of `line` at `position`; none where a number is out of the range
+    /// of SQL.
+    pub(super) fn new(
+        (position, batch): (i64, i64),
+        at: WallTime,
+        entity: Option<&'a EntityRef>,
+        line: &'a Line,
+    ) -> Option<Self> {
+        Some(Self {
+            position,
+            batch,
+            at_ms: at.as_millis(),
+            entity: entity.map(|entity| (entity.entity_type(), entity.id())),
+            sequence: i64::try_from(line.sequence.0).ok()?,
+            kind: line.kind,
+            body: &line.body,
+        })
+    }
+
+    pub(super) fn insert(&self, statement: &mut CachedStatement<'_>) -> rusqlite::Result<()> {
+        let (entity_type, entity_id) = self.entity.unzip();
+        statement.execute(params![
+            self.position,
+            self.batch,
+            self.at_ms,
+            entity_type,
+            entity_id,
+            self.sequence,
+            self.kind,
+            self.body,
+            self.checksum(),
+        ])?;
+        Ok(())
+    }
+
+    /// SHA-256 over every column, each text with its length before it, so that no
+    /// two rows are written alike. It doesn't chain, so that any part of the
+    /// journal can be checked alone; a missing row shows as a missing position.
+    fn checksum(&self) -> [u8; CHECKSUM_BYTES] {
+        let mut digest = Sha256::new_with_prefix(b"sandglass journal 1");
+        for number in [self.position, self.batch, self.at_ms, self.sequence] {
+            digest.update(number.to_be_bytes());
+        }
+        digest.update([u8::from(self.entity.is_some())]);
+        let (entity_type, entity_id) = self.entity.unwrap_or_default();
+        for text in [entity_type, entity_id, self.kind, self.body] {
+            digest.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
+            digest.update(text);
+        }
+        let mut short = [0; CHECKSUM_BYTES];
+        short.copy_from_slice(&digest.finalize()[..CHECKSUM_BYTES]);
+        short
+    }
+
+    fn record(&self) -> Result<Record, String> {
+        let unsigned = |what, value: i64| {
+            u64::try_from(value).map_err(|_| format!("its {what} {value} is negative"))
+        };
+        let event: Event = serde_json::from_str(self.body)
+            .map_err(|error| format!("its body is no event that is known: {error}"))?;
+        if event.kind() != self.kind {
+            return Err(format!("its kind is `{}` and its body says otherwise", self.kind));
+        }
+        let entity = self
+            .entity
+            .map(|(entity_type, id)| EntityRef::new(entity_type, id))
+            .transpose()
+            .map_err(|error| error.to_string())?;
+        Ok(Record {
+            position: Position(unsigned("position", self.position)?),
+            at: WallTime::from_millis(self.at_ms),
+            entity,
+            sequence: Sequence(unsigned("sequence", self.sequence)?),
+            event,
+        })
+    }
+}
+
+/// What a row reads as.
+#[derive(Debug)]
+pub(super) struct Decoded {
+    pub(super) entry: Entry,
+    /// The last position of the record's batch; its own where the row is damaged.
+    pub(super) batch: i64,
+    /// The size of its body, in bytes.
+    pub(super) bytes: usize,
+}
+
+/// Reads [`columns`] at `position`, the row's key.
+pub(super) fn decode(row: &rusqlite::Row<'_>) -> rusqlite::Result<Decoded> {
+    let position: i64 = row.get(0)?;
+    let place = Position(u64::try_from(position).unwrap_or(0));
+    let (mut batch, mut bytes) = (position, 0);
+    let mut read = || -> Result<Record, String> {
+        let entity_type = optional_text(row, 3)?;
+        let entity_id = optional_text(row, 4)?;
+        let body = text(row, 7)?;
+        bytes = body.len();
+        let row_read = Row {
+            position,
+            batch: number(row, 1)?,
+            at_ms: number(row, 2)?,
+            entity: entity_type.zip(entity_id),
+            sequence: number(row, 5)?,
+            kind: text(row, 6)?,
+            body,
+        };
+        let checksum = row.get_ref(8).ok().and_then(|value| value.as_blob().ok());
+        if checksum != Some(&row_read.checksum()[..]) {
+            return Err("its checksum doesn't match".to_owned());
+        }
+        batch = row_read.batch;
+        row_read.record()
+    };
+    let entry = match read() {
+        Ok(record) => Entry::Record(record),
+        Err(what) => Entry::Damaged { position: place, what },
+    };
+    Ok(Decoded { entry, batch, bytes })
+}
+
+fn number(row: &rusqlite::Row<'_>, column: usize) -> Result<i64, String> {
+    row.get(column).map_err(|_| format!("its {} is no number", name(row, column)))
+}
+
+fn text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> Result<&'a str, String> {
+    optional_text(row, column)?.ok_or_else(|| format!("its {} is missing", name(row, column)))
+}
+
+fn optional_text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> Result<Option<&'a str>, String> {
+    let unreadable = |_| format!("its {} is no text", name(row, column));
+    let value = row.get_ref(column).map_err(unreadable)?;
+    if value.data_type() == Type::Null {
+        return Ok(None);
+    }
+    value.as_str().map(Some).map_err(|_| format!("its {} is no text", name(row, column)))
+}
+
+fn name(row: &rusqlite::Row<'_>, column: usize) -> String {
+    let name = row.as_ref().column_name(column).unwrap_or("column");
+    if name.starts_with("iif") { "body".to_owned() } else { name.to_owned() }
+}

@@ -1,0 +1,132 @@
+//! What is done with the end of a journal when it is opened: a last batch that
+//! isn't whole is set aside, so that appends go on after the last one that is.
+//! Damage anywhere else refuses the opening.
+
+use std::path::Path;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use sandglass_model::Position;
+
+use super::{GROUP_MAX_RECORDS, fault, reader};
+use crate::{Entry, Error, PAGE_MAX_ENTRIES};
+
+/// A record at the end that was not whole when the journal was opened. What was
+/// left of it, and of the batch that it belongs to, is kept in the table
+/// `torn_records`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornRecord {
+    /// Where it stood; the next record takes this place.
+    pub position: Position,
+    /// What was wrong with it.
+    pub what: String,
+}
+
+/// Reads the whole journal, and sets aside what is torn at its end.
+pub(super) fn recover(connection: &mut Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
+    check_pages(connection, path)?;
+    let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let mut torn = scan(&transaction, path)?;
+    let last = reader::last(&transaction).map_err(failed)?;
+    let cut = cut(&transaction, &torn, last).map_err(failed)?;
+    if cut <= last || !torn.is_empty() {
+        note_whole_ones(&mut torn, cut, last);
+        set_aside(&transaction, cut, &torn).map_err(failed)?;
+    }
+    transaction.commit().map_err(failed)?;
+    Ok(torn)
+}
+
+/// Whether the file is sound as SQLite sees it, its indexes too: an entity's place is
+/// looked up in one.
+fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let verdict: String = connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(|error| fault::of(path, "checking", &error))?;
+    if verdict == "ok" {
+        return Ok(());
+    }
+    Err(Error::Damaged {
+        place: format!("`{}`", path.display()),
+        what: format!("{verdict}; keep a copy, and restore a backup"),
+    })
+}
+
+/// The damaged entries at the end.
+fn scan(transaction: &Transaction<'_>, path: &Path) -> Result<Vec<TornRecord>, Error> {
+    let mut torn: Vec<TornRecord> = Vec::new();
+    let mut from = Some(Position(1));
+    while let Some(start) = from {
+        let (page, _) = reader::all(transaction, start, PAGE_MAX_ENTRIES)
+            .map_err(|error| fault::of(path, "checking", &error))?;
+        for entry in page.entries {
+            match entry {
+                Entry::Damaged { position, what } => torn.push(TornRecord { position, what }),
+                Entry::Record(_) if torn.is_empty() => {}
+                Entry::Record(_) => return Err(damaged(path, torn.swap_remove(0), "")),
+            }
+            if torn.len() > GROUP_MAX_RECORDS {
+                let why = ", as are more records after it than one write can tear";
+                return Err(damaged(path, torn.swap_remove(0), why));
+            }
+        }
+        from = page.next;
+    }
+    Ok(torn)
+}
+
+fn damaged(path: &Path, first: TornRecord, more: &str) -> Error {
+    Error::Damaged {
+        place: format!("position {} of `{}`", first.position, path.display()),
+        what: format!("{}{more}; keep a copy, and restore a backup", first.what),
+    }
+}
+
+/// The first position that can't stay: that of the first torn record, or of the
+/// first record of a batch that lost its end.
+fn cut(transaction: &Transaction<'_>, torn: &[TornRecord], last: i64) -> rusqlite::Result<i64> {
+    let mut cut = torn
+        .first()
+        .and_then(|first| i64::try_from(first.position.0).ok())
+        .unwrap_or(last.saturating_add(1));
+    let mut batch_at =
+        transaction.prepare("SELECT batch FROM records WHERE position = ?1 AND batch >= ?2")?;
+    while batch_at.exists(params![cut - 1, cut])? {
+        cut -= 1;
+    }
+    Ok(cut)
+}
+
+/// Whole records whose batch isn't: they go, too, and that is told.
+fn note_whole_ones(torn: &mut Vec<TornRecord>, cut: i64, last: i64) {
+    let first_torn = torn
+        .first()
+        .and_then(|first| i64::try_from(first.position.0).ok())
+        .unwrap_or(last.saturating_add(1));
+    let whole = (cut..first_torn).filter_map(|key| u64::try_from(key).ok()).map(|key| {
+        let what = "the batch that it was appended with is not whole".to_owned();
+        TornRecord { position: Position(key), what }
+    });
+    torn.splice(0..0, whole);
+}
+
+fn set_aside(transaction: &Transaction<'_>, cut: i64, torn: &[TornRecord]) -> rusqlite::Result<()> {
+    let mut keep = transaction.prepare(
+        "INSERT INTO torn_records \
+         (why, position, batch, at_ms, entity_type, entity_id, sequence, kind, body, checksum) \
+         SELECT ?1, position, batch, at_ms, entity_type, entity_id, sequence, kind, body, checksum \
+         FROM records WHERE position = ?2",
+    )?;
+    let mut note =
+        transaction.prepare("INSERT INTO torn_records (why, position) VALUES (?1, ?2)")?;
+    for record in torn {
+        let key = i64::try_from(record.position.0).unwrap_or_default();
+        if keep.execute(params![record.what, key])? == 0 {
+            note.execute(params![record.what, key])?;
+        }
+    }
+    transaction.execute("DELETE FROM records WHERE position >= ?1", [cut])?;
+    transaction.execute("UPDATE head SET position = ?1", [cut - 1])?;
+    Ok(())
+}

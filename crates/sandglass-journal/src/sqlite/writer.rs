@@ -1,0 +1,187 @@
+//! The thread that writes: all batches that wait, in one transaction and with one
+//! sync, then all answers. It alone holds the journal's lock.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use sandglass_model::{EntityRef, Position, Sequence};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use super::file::WriterLock;
+use super::row::{self, Row};
+use super::{GROUP_MAX_RECORDS, fault, reader};
+use crate::batch::Line;
+use crate::{Batch, Error, Positions};
+
+/// What the writer is asked for.
+#[derive(Debug)]
+pub(super) enum Request {
+    Append(Job),
+    Close(oneshot::Sender<()>),
+}
+
+/// A batch that waits.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) batch: Batch,
+    pub(super) lines: Vec<Line>,
+    pub(super) answer: oneshot::Sender<Result<Positions, Error>>,
+    /// Its share of what may wait.
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+/// Why the last append failed, where it did.
+pub(super) type Failing = Arc<Mutex<Option<String>>>;
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
+    pub(super) requests: mpsc::Receiver<Request>,
+    pub(super) failing: Failing,
+    pub(super) lock: WriterLock,
+}
+
+impl Writer {
+    /// Works until it is asked to close, or until nobody can ask any more.
+    pub(super) fn run(mut self) {
+        let mut closing = None;
+        while closing.is_none() {
+            let Some(request) = self.requests.blocking_recv() else { break };
+            let (group, close) = self.gather(request);
+            closing = close;
+            self.write(group);
+        }
+        // Without what waits behind the wish to close: its answers say closed.
+        self.requests.close();
+        self.finish();
+        if let Some(closed) = closing {
+            // Whoever asked may have gone away.
+            let _ = closed.send(());
+        }
+    }
+
+    /// The first request, and what else waits by now.
+    fn gather(&mut self, first: Request) -> (Vec<Job>, Option<oneshot::Sender<()>>) {
+        let (mut group, mut records) = (Vec::new(), 0);
+        let mut next = Some(first);
+        while let Some(request) = next {
+            match request {
+                Request::Append(job) => {
+                    records += job.lines.len();
+                    group.push(job);
+                }
+                Request::Close(closed) => return (group, Some(closed)),
+            }
+            // A further batch has at most half of a group's records.
+            let full = records > GROUP_MAX_RECORDS / 2;
+            next = if full { None } else { self.requests.try_recv().ok() };
+        }
+        (group, None)
+    }
+
+    fn write(&mut self, group: Vec<Job>) {
+        if group.is_empty() {
+            return;
+        }
+        let written = self.commit(&group);
+        let failing = written.as_ref().err().map(ToString::to_string);
+        if let Some(what) = &failing {
+            tracing::error!(batches = group.len(), error = %what, "appending to the journal failed");
+        }
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = failing;
+        let answers = match written {
+            Ok(answers) => answers,
+            Err(error) => vec![Err(error); group.len()],
+        };
+        for (job, answer) in group.into_iter().zip(answers) {
+            // Whoever waits may have gone away; the batch is in the journal all the same.
+            let _ = job.answer.send(answer);
+            drop(job.room);
+        }
+    }
+
+    /// All batches of the group that may follow, or none where the disk fails.
+    /// A batch is admitted before the first of its rows is written, so one that
+    /// is refused leaves nothing behind.
+    fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Positions, Error>>, Error> {
+        let path = &self.path;
+        let failed = |error: rusqlite::Error| fault::of(path, "appending to", &error);
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(failed)?;
+        let before = reader::last(&transaction).map_err(failed)?;
+        let (mut last, mut answers) = (before, Vec::with_capacity(group.len()));
+        for job in group {
+            let answer = append(&transaction, job, last).map_err(failed)?;
+            if let Ok(positions) = &answer {
+                last = i64::try_from(positions.last.0).unwrap_or(i64::MAX);
+            }
+            answers.push(answer);
+        }
+        if last == before {
+            return Ok(answers);
+        }
+        transaction.execute("UPDATE head SET position = ?1", [last]).map_err(failed)?;
+        transaction.commit().map_err(failed)?;
+        Ok(answers)
+    }
+
+    /// Moves the log into the file and lets go of it, so that one file is the
+    /// whole journal.
+    fn finish(self) {
+        // It isn't ours to wait for readers: what stays in the log isn't lost.
+        let _ = self.connection.busy_timeout(Duration::ZERO);
+        let checkpoint =
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        if let Err(error) = checkpoint {
+            tracing::warn!(%error, "moving the journal's log into its file failed; it is kept");
+        }
+        if let Err((_, error)) = self.connection.close() {
+            tracing::warn!(%error, "closing the journal failed");
+        }
+        drop(self.lock);
+    }
+}
+
+/// The inner result is the batch's, the outer one the disk's.
+fn append(
+    transaction: &Transaction<'_>,
+    job: &Job,
+    last: i64,
+) -> rusqlite::Result<Result<Positions, Error>> {
+    let entity = job.batch.entity.as_ref();
+    let found = match entity {
+        Some(entity) => head(transaction, entity)?,
+        None => None,
+    };
+    if let Err(refused) = job.batch.admit(found) {
+        return Ok(Err(refused));
+    }
+    let end = last.saturating_add(i64::try_from(job.lines.len()).unwrap_or(i64::MAX));
+    let rows: Option<Vec<Row<'_>>> = (last + 1..)
+        .zip(&job.lines)
+        .map(|(position, line)| Row::new((position, end), job.batch.at, entity, line))
+        .collect();
+    let Some(rows) = rows else {
+        return Ok(Err(Error::Invalid { what: "a sequence is out of range".to_owned() }));
+    };
+    let mut statement = transaction.prepare_cached(row::INSERT)?;
+    rows.iter().try_for_each(|row| row.insert(&mut statement))?;
+    let place = |key| Position(u64::try_from(key).unwrap_or_default());
+    Ok(Ok(Positions { first: place(last + 1), last: place(end) }))
+}
+
+/// The sequence of the entity's last record.
+fn head(transaction: &Transaction<'_>, entity: &EntityRef) -> rusqlite::Result<Option<Sequence>> {
+    let mut statement = transaction.prepare_cached(
+        "SELECT sequence FROM records WHERE entity_type = ?1 AND entity_id = ?2 \
+         ORDER BY position DESC LIMIT 1",
+    )?;
+    let sequence: Option<i64> =
+        statement.query_row([entity.entity_type(), entity.id()], |row| row.get(0)).optional()?;
+    Ok(sequence.and_then(|sequence| u64::try_from(sequence).ok()).map(Sequence))
+}

@@ -1,0 +1,173 @@
+//! What was changed behind the journal's back, cut off or lost.
+
+use std::fs;
+
+use sandglass_journal::conformance::{session, step};
+use sandglass_journal::{Entry, Error, Journal, Opened};
+use sandglass_model::Position;
+
+use crate::scratch::{Scratch, append_five};
+
+/// Positions of the records that are whole, and of those that aren't.
+fn read(scratch: &Scratch) -> (Vec<u64>, Vec<u64>) {
+    let page = scratch.all().expect("the file itself is sound");
+    let (mut whole, mut damaged) = (Vec::new(), Vec::new());
+    for entry in page.entries {
+        match entry {
+            Entry::Record(record) => whole.push(record.position.0),
+            Entry::Damaged { position, .. } => damaged.push(position.0),
+        }
+    }
+    (whole, damaged)
+}
+
+const EDITS: [&str; 8] = [
+    "body = replace(body, 'Go', 'No')",
+    "body = '{'",
+    "at_ms = at_ms + 1",
+    "entity_id = 'b'",
+    "sequence = 77",
+    "kind = 'signal'",
+    "checksum = x'00'",
+    "batch = batch + 1",
+];
+
+#[tokio::test]
+async fn every_edit_of_a_record_shows_and_the_rest_stays_readable() {
+    for edit in EDITS {
+        let scratch = Scratch::with_five_records().await;
+        scratch.sql(&format!("UPDATE records SET {edit} WHERE position = 2"));
+        assert_eq!(read(&scratch), (vec![1, 3, 4, 5], vec![2]), "{edit}");
+        let error = scratch.open().expect_err("damage that is not at the end");
+        assert!(matches!(&error, Error::Damaged { place, .. } if place.contains("position 2")));
+        assert_eq!(read(&scratch).1, [2], "refusing changed it: {edit}");
+    }
+}
+
+#[tokio::test]
+async fn missing_records_show() {
+    let scratch = Scratch::with_five_records().await;
+    scratch.sql("DELETE FROM records WHERE position IN (2, 3)");
+    assert_eq!(read(&scratch), (vec![1, 4, 5], vec![2]));
+    assert!(matches!(scratch.open(), Err(Error::Damaged { .. })));
+    scratch.sql("UPDATE records SET position = 9 WHERE position = 4");
+    assert_eq!(read(&scratch), (vec![1, 5], vec![2, 6, 9]));
+    let first = Scratch::with_five_records().await;
+    first.sql("UPDATE records SET position = 0 WHERE position = 1");
+    assert_eq!(read(&first), (vec![2, 3, 4, 5], vec![1]));
+}
+
+async fn recovered(scratch: &Scratch) -> (Vec<u64>, Position) {
+    let Opened { journal, recovered } = scratch.open().expect("torn only at the end");
+    let torn = recovered.iter().map(|torn| torn.position.0).collect();
+    let last = journal.last().await.expect("readable");
+    let sequence = if last == Position(4) { 3 } else { 2 };
+    let next = journal.append(step(&session("a"), sequence)).await.expect("goes on");
+    assert_eq!(next.first.0, last.0 + 1);
+    journal.close().await;
+    assert_eq!(read(scratch).1, [0; 0], "all of it is whole again");
+    assert_eq!(scratch.open().expect("whole").recovered, [], "told once");
+    (torn, last)
+}
+
+#[tokio::test]
+async fn a_torn_last_record_is_set_aside_and_appends_go_on() {
+    for edit in EDITS {
+        let scratch = Scratch::with_five_records().await;
+        scratch.sql(&format!("UPDATE records SET {edit} WHERE position = 5"));
+        assert_eq!(read(&scratch), (vec![1, 2, 3, 4], vec![5]), "{edit}");
+        assert_eq!(recovered(&scratch).await, (vec![5], Position(4)), "{edit}");
+        let connection = rusqlite::Connection::open(scratch.journal()).expect("a SQLite file");
+        let kept: i64 = connection
+            .query_row("SELECT count(body) FROM torn_records WHERE position = 5", [], |row| {
+                row.get(0)
+            })
+            .expect("the table is there");
+        assert_eq!(kept, 1, "what was left of it is kept: {edit}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_last_record_is_noticed() {
+    let scratch = Scratch::with_five_records().await;
+    scratch.sql("DELETE FROM records WHERE position = 5");
+    assert_eq!(read(&scratch), (vec![1, 2, 3, 4], vec![5]));
+    assert_eq!(recovered(&scratch).await, (vec![5], Position(4)));
+}
+
+#[tokio::test]
+async fn a_batch_that_lost_its_end_goes_whole() {
+    let scratch = Scratch::with_five_records().await;
+    scratch.sql(
+        "DELETE FROM records WHERE position = 5; UPDATE records SET body = 'x' WHERE position = 4",
+    );
+    assert_eq!(recovered(&scratch).await, (vec![3, 4, 5], Position(2)));
+
+    let unnoticed = Scratch::with_five_records().await;
+    unnoticed.sql("DELETE FROM records WHERE position > 3; UPDATE head SET position = 3");
+    assert_eq!(recovered(&unnoticed).await, (vec![3], Position(2)));
+}
+
+#[tokio::test]
+async fn a_journal_cut_off_anywhere_is_refused_and_not_changed() {
+    let scratch = Scratch::new();
+    let opened = scratch.open().expect("a new file");
+    append_five(&opened.journal).await;
+    opened.journal.close().await;
+    let whole = fs::read(scratch.journal()).expect("there");
+    let mut cuts: Vec<usize> = (1..whole.len()).step_by(4096).collect();
+    cuts.extend((4096..whole.len()).step_by(4096));
+    cuts.extend([10, 50, 99, 100, 101, whole.len() - 1]);
+    for cut in cuts {
+        fs::write(scratch.journal(), &whole[..cut]).expect("written");
+        match scratch.open() {
+            // What was cut off held nothing.
+            Ok(_) => assert_eq!(read(&scratch), (vec![1, 2, 3, 4, 5], vec![]), "cut at {cut}"),
+            Err(Error::Damaged { .. } | Error::Foreign { .. }) => {
+                assert!(
+                    fs::read(scratch.journal()).expect("there") == whole[..cut],
+                    "cut at {cut}"
+                );
+            }
+            Err(other) => panic!("cut at {cut}: {other:?}"),
+        }
+        if let Err(reading) = scratch.all() {
+            assert!(
+                matches!(reading, Error::Damaged { .. } | Error::Foreign { .. }),
+                "cut at {cut}: {reading:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn any_byte_may_be_wrong_without_a_panic() {
+    let scratch = Scratch::with_five_records().await;
+    let whole = fs::read(scratch.journal()).expect("there");
+    for at in (0..whole.len()).step_by(97) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x5a;
+        fs::write(scratch.journal(), &bytes).expect("written");
+        if let Ok(page) = scratch.all() {
+            for entry in page.entries {
+                // Whatever reads as a record is one that was written.
+                assert!(entry.position() <= Position(6), "byte {at}: {entry:?}");
+            }
+        }
+        // Opened, or refused: either is an answer.
+        drop(scratch.open());
+    }
+}
+
+#[tokio::test]
+async fn an_emptied_journal_beside_its_log_is_no_new_journal() {
+    let scratch = Scratch::new();
+    let opened = scratch.open().expect("a new file");
+    append_five(&opened.journal).await;
+    let crashed = Scratch::new();
+    let log = crashed.path().join("journal.db-wal");
+    fs::copy(scratch.path().join("journal.db-wal"), &log).expect("copied");
+    let error = crashed.open().expect_err("SQLite would drop the log");
+    assert!(matches!(error, Error::Damaged { .. }), "{error:?}");
+    assert!(log.exists());
+}

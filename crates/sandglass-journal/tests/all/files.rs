@@ -1,0 +1,183 @@
+//! Opening, locking, closing, crashing, a full disk: what becomes of the file.
+
+use std::fs;
+
+use sandglass_journal::conformance::{batch, creation, session, signal, step};
+use sandglass_journal::{Entry, Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal};
+use sandglass_model::{Position, Sequence};
+
+use crate::scratch::{Scratch, append_five, shared};
+
+fn places(page: &sandglass_journal::Page) -> Vec<u64> {
+    page.entries.iter().map(|entry| entry.position().0).collect()
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_a_crash() {
+    let scratch = Scratch::new();
+    let opened = scratch.open().expect("a new file");
+    append_five(&opened.journal).await;
+    drop(opened);
+    let journal = shared(scratch.open().expect("the same file"));
+    assert_eq!(journal.last().await, Ok(Position(5)));
+    let next = journal.append(step(&session("a"), 4)).await.expect("goes on");
+    assert_eq!(next.first, Position(6));
+}
+
+#[tokio::test]
+async fn what_was_asked_for_before_the_close_is_done() {
+    let scratch = Scratch::new();
+    let journal = shared(scratch.open().expect("a new file"));
+    let asked = (0..50).map(|number| {
+        let (journal, entity) = (journal.clone(), session(&number.to_string()));
+        tokio::spawn(async move { journal.append(creation(&entity)).await })
+    });
+    let asked: Vec<_> = asked.collect();
+    tokio::task::yield_now().await;
+    journal.close().await;
+    let mut kept = 0;
+    for answer in asked {
+        match answer.await.expect("no panic") {
+            Ok(_) => kept += 1,
+            Err(error) => assert_eq!(error, Error::Closed),
+        }
+    }
+    assert!(!scratch.path().join("journal.db-wal").exists(), "one file is the whole journal");
+    assert_eq!(scratch.all().expect("readable").entries.len(), kept);
+}
+
+#[tokio::test]
+async fn a_second_writer_is_refused_and_told_what_to_do() {
+    let scratch = Scratch::new();
+    let first = scratch.open().expect("a new file");
+    let error = scratch.open().expect_err("it is in use");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("stop that process"), "{error}");
+    first.journal.close().await;
+    scratch.open().expect("the first has let go");
+}
+
+#[tokio::test]
+async fn reads_beside_a_writer_and_after_its_crash_without_a_change() {
+    let scratch = Scratch::new();
+    let opened = scratch.open().expect("a new file");
+    append_five(&opened.journal).await;
+    assert_eq!(places(&scratch.all().expect("readable")), [1, 2, 3, 4, 5]);
+
+    // As a kill leaves it: the log is not moved into the file.
+    let crashed = Scratch::new();
+    for name in ["journal.db", "journal.db-wal"] {
+        fs::copy(scratch.path().join(name), crashed.path().join(name)).expect("copied");
+    }
+    let bytes = |name: &str| fs::read(crashed.path().join(name)).expect("there");
+    let before = (bytes("journal.db"), bytes("journal.db-wal"));
+    assert_eq!(places(&crashed.all().expect("readable")), [1, 2, 3, 4, 5]);
+    assert!(before == (bytes("journal.db"), bytes("journal.db-wal")), "reading changed it");
+    assert!(!crashed.path().join("journal.db.lock").exists());
+    shared(crashed.open().expect("recovered"));
+}
+
+#[test]
+fn refuses_what_is_no_journal_and_leaves_it_alone() {
+    let scratch = Scratch::new();
+    let other = rusqlite::Connection::open(scratch.path().join("other.db")).expect("created");
+    other.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1);").expect("valid");
+    drop(other);
+    let database = fs::read(scratch.path().join("other.db")).expect("there");
+    let noise: Vec<u8> =
+        (0..5_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    let foreign: [&[u8]; 6] =
+        [b"name = \"a text file\"\n", b"S", b"SQLite format 3\0", &noise, &[0; 8192], &database];
+    for bytes in foreign {
+        fs::write(scratch.journal(), bytes).expect("written");
+        let opening = scratch.open().expect_err("foreign");
+        assert!(matches!(opening, Error::Foreign { .. }), "{opening:?}");
+        let reading = scratch.all().expect_err("foreign");
+        assert!(matches!(reading, Error::Foreign { .. }), "{reading:?}");
+        assert!(fs::read(scratch.journal()).expect("there") == bytes, "it was changed");
+        let names = fs::read_dir(scratch.path()).expect("there").count();
+        assert_eq!(names, 2, "nothing was put beside it");
+    }
+}
+
+#[test]
+fn takes_an_empty_file_but_reads_none() {
+    let scratch = Scratch::new();
+    let absent = scratch.all().expect_err("absent");
+    assert!(absent.to_string().contains("no such file"), "{absent}");
+    fs::write(scratch.journal(), b"").expect("written");
+    let empty = scratch.all().expect_err("empty");
+    assert!(matches!(empty, Error::Foreign { .. }), "{empty:?}");
+    shared(scratch.open().expect("taken"));
+    assert_eq!(scratch.all().expect("a journal now").entries, []);
+    let folder = SqliteJournal::open(scratch.path(), Settings::default()).expect_err("a folder");
+    assert!(matches!(folder, Error::Foreign { .. }), "{folder:?}");
+    let nowhere = scratch.path().join("absent/journal.db");
+    let error = SqliteJournal::open(nowhere, Settings::default()).expect_err("no folder");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn refuses_a_newer_format_and_leaves_it_alone() {
+    let scratch = Scratch::with_five_records().await;
+    scratch.sql("PRAGMA user_version = 2");
+    let newer = Error::Newer { path: scratch.journal(), found: FORMAT + 1, supported: FORMAT };
+    assert_eq!(scratch.open().expect_err("newer"), newer);
+    assert_eq!(scratch.all().expect_err("newer"), newer);
+    scratch.sql("PRAGMA user_version = 1");
+    assert_eq!(places(&scratch.all().expect("unchanged")), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_appends_until_there_is_room_and_loses_nothing() {
+    let scratch = Scratch::new();
+    let settings = Settings::default().max_bytes(1 << 20);
+    let journal = SqliteJournal::open(scratch.journal(), settings).expect("a new file").journal;
+    let entity = session("a");
+    journal.append(creation(&entity)).await.expect("there is room");
+    let large = |sequence| {
+        let at = Expected::At(Sequence(sequence));
+        batch(&entity, at, vec![(sequence, signal("x".repeat(2 << 20)))])
+    };
+    let error = journal.append(large(0)).await.expect_err("no room");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(matches!(journal.health(), Health::Failing { .. }));
+
+    journal.append(step(&entity, 1)).await.expect("a small one still has room");
+    assert_eq!(journal.health(), Health::Working);
+    journal.close().await;
+    let roomier = shared(scratch.open().expect("whole"));
+    roomier.append(large(1)).await.expect("there is room now");
+    assert_eq!(roomier.last().await, Ok(Position(3)));
+}
+
+#[tokio::test]
+async fn people_can_read_it_with_sql() {
+    let scratch = Scratch::with_five_records().await;
+    let connection = rusqlite::Connection::open(scratch.journal()).expect("a SQLite file");
+    let read: (String, String, String) = connection
+        .query_row("SELECT at, entity, action FROM transitions WHERE sequence = 2", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .expect("the view is there");
+    assert_eq!(read, ("2023-11-14T22:13:20.123Z".into(), "Session/a".into(), "Go".into()));
+    for view in ["log", "dispatches", "endings"] {
+        connection
+            .query_row(&format!("SELECT count(*) FROM {view}"), [], |row| row.get::<_, i64>(0))
+            .expect("the view is there");
+    }
+}
+
+#[tokio::test]
+async fn a_page_ends_early_where_records_are_large() {
+    let scratch = Scratch::new();
+    let journal = shared(scratch.open().expect("a new file"));
+    let entity = session("a");
+    for _ in 0..4 {
+        let large = batch(&entity, Expected::Any, vec![(0, signal("x".repeat(12 << 20)))]);
+        journal.append(large).await.expect("appended");
+    }
+    let page = journal.read(Position(0), 100).await.expect("readable");
+    assert_eq!((page.entries.len(), page.next), (3, Some(Position(4))));
+    assert!(page.entries.iter().all(|entry| matches!(entry, Entry::Record(_))));
+}

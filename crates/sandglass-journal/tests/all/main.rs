@@ -1,0 +1,7 @@
+//! The journals' public face: both stores against the conformance suite, and what
+//! only a file can suffer.
+
+mod conforms;
+mod damage;
+mod files;
+mod scratch;
