@@ -28,10 +28,17 @@ pub enum Entry {
     Record(Record),
     /// What is no record as it was written.
     Damaged {
-        /// The place, the first of several where records are missing.
+        /// The place.
         position: Position,
         /// What is wrong.
         what: String,
+    },
+    /// Records that were written and are gone.
+    Missing {
+        /// The first place.
+        first: Position,
+        /// The last place.
+        last: Position,
     },
 }
 
@@ -46,12 +53,24 @@ impl Page {
 }
 
 impl Entry {
-    /// Its place.
+    /// Its place, the first of several where records are missing.
     #[must_use]
     pub fn position(&self) -> Position {
         match self {
             Self::Record(record) => record.position,
             Self::Damaged { position, .. } => *position,
+            Self::Missing { first, .. } => *first,
+        }
+    }
+
+    /// What is wrong with it; none where it is whole.
+    #[must_use]
+    pub fn damage(&self) -> Option<String> {
+        match self {
+            Self::Record(_) => None,
+            Self::Damaged { what, .. } => Some(what.clone()),
+            Self::Missing { first, last } if first == last => Some("it is missing".to_owned()),
+            Self::Missing { last, .. } => Some(format!("it is missing, as is all up to {last}")),
         }
     }
 
@@ -62,9 +81,10 @@ impl Entry {
     pub fn into_record(self) -> Result<Record, Error> {
         match self {
             Self::Record(record) => Ok(record),
-            Self::Damaged { position, what } => {
-                Err(Error::Damaged { place: format!("position {position}"), what })
-            }
+            torn => Err(Error::Damaged {
+                place: format!("position {}", torn.position()),
+                what: torn.damage().unwrap_or_default(),
+            }),
         }
     }
 }

@@ -182,13 +182,9 @@ impl Filling {
 
     /// Notes that the positions from `due` to before `found` are missing.
     fn missing(&mut self, due: i64, found: i64) {
-        let count = found.saturating_sub(due);
-        if count > 0 {
-            let what = match count {
-                1 => "it is missing".to_owned(),
-                _ => format!("it and {} records after it are missing", count - 1),
-            };
-            self.page.entries.push(Entry::Damaged { position: position(due), what });
+        if due < found {
+            let (first, last) = (position(due), position(found - 1));
+            self.page.entries.push(Entry::Missing { first, last });
             self.batches.push(due);
         }
     }

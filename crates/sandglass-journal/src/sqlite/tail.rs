@@ -8,7 +8,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sandglass_model::Position;
 
 use super::{GROUP_MAX_RECORDS, fault, reader};
-use crate::{Entry, Error, PAGE_MAX_ENTRIES};
+use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was not whole when the journal was opened. What was
 /// left of it, and of the batch that it belongs to, is kept in the table
@@ -61,10 +61,11 @@ fn scan(transaction: &Transaction<'_>, path: &Path) -> Result<Vec<TornRecord>, E
         let (page, _) = reader::all(transaction, start, PAGE_MAX_ENTRIES)
             .map_err(|error| fault::of(path, "checking", &error))?;
         for entry in page.entries {
-            match entry {
-                Entry::Damaged { position, what } => torn.push(TornRecord { position, what }),
-                Entry::Record(_) if torn.is_empty() => {}
-                Entry::Record(_) => return Err(damaged(path, torn.swap_remove(0), "")),
+            let position = entry.position();
+            match entry.damage() {
+                Some(what) => torn.push(TornRecord { position, what }),
+                None if torn.is_empty() => {}
+                None => return Err(damaged(path, torn.swap_remove(0), "")),
             }
             if torn.len() > GROUP_MAX_RECORDS {
                 let why = ", as are more records after it than one write can tear";
