@@ -1,10 +1,23 @@
 //! Exports spans over OTLP, where the standard environment variables ask for it.
+//!
+//! Spans wait in a bounded queue for a thread of their own; where the collector
+//! is slow or dead they are dropped, and nobody waits.
 
+mod settings;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanData, SpanLimits,
+};
 
-use crate::trace::Tracer;
+use crate::trace::{DecidedIds, Tracer};
+pub use settings::InvalidSetting;
+use settings::Settings;
 
 /// An exporter of spans.
 #[derive(Debug)]
@@ -15,35 +28,76 @@ pub struct Otlp {
 /// Why spans can't be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting can't be used.
-    #[error("{variable}: {why}")]
-    Setting {
-        /// The environment variable.
-        variable: &'static str,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// What was still waiting to be exported could not be, in time.
+    /// An environment variable holds what can't be used: correct it.
+    #[error(transparent)]
+    Setting(#[from] InvalidSetting),
+    /// The exporter could not be set up.
+    #[error("failed to set up the export of spans: {0}")]
+    SetUp(String),
+    /// What was still waiting could not be exported in time: it is lost.
     #[error("failed to export the last spans: {0}")]
     Shutdown(String),
 }
 
-/// The exporter that the environment asks for; none where it doesn't.
+/// The exporter that the environment asks for; none where it doesn't name an
+/// endpoint.
 ///
 /// # Errors
 /// A variable holds what can't be used.
 pub fn from_env() -> Result<Option<Otlp>, Error> {
-    Ok(None)
+    from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+}
+
+/// The same as [`from_env`], with the environment given.
+///
+/// # Errors
+/// A variable holds what can't be used.
+pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Otlp>, Error> {
+    Settings::read(&variable)?.map(|settings| Otlp::new(&settings)).transpose()
 }
 
 impl Otlp {
+    fn new(settings: &Settings) -> Result<Self, Error> {
+        // The HTTP client wants a TLS provider even for plain HTTP. That there is
+        // one already is fine.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(&settings.endpoint)
+            .with_timeout(settings.timeout)
+            .with_headers(settings.headers.clone().into_iter().collect())
+            .build()
+            .map_err(|error| Error::SetUp(error.to_string()))?;
+        let batch = BatchConfigBuilder::default()
+            .with_max_queue_size(settings.batch.queue)
+            .with_max_export_batch_size(settings.batch.size)
+            .with_scheduled_delay(settings.batch.delay)
+            .build();
+        let exporter = Watched { exporter, failing: AtomicBool::new(false) };
+        let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batch).build();
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(processor)
+            .with_sampler(settings.sampler.clone())
+            .with_span_limits(SpanLimits {
+                max_attributes_per_span: settings.limits.attributes,
+                max_events_per_span: settings.limits.events,
+                max_links_per_span: settings.limits.links,
+                ..SpanLimits::default()
+            })
+            .with_id_generator(DecidedIds::default())
+            .with_resource(resource(settings))
+            .build();
+        Ok(Self { provider })
+    }
+
     /// A tracer whose spans are exported.
     #[must_use]
     pub fn tracer(&self) -> Tracer {
         Tracer::new(&self.provider)
     }
 
-    /// Exports what is left, for at most `timeout`, and stops.
+    /// Exports what is left and stops. Blocks the thread for at most `timeout`.
     ///
     /// # Errors
     /// Not all could be exported in that time.
@@ -51,5 +105,48 @@ impl Otlp {
         self.provider
             .shutdown_with_timeout(timeout)
             .map_err(|error| Error::Shutdown(error.to_string()))
+    }
+}
+
+fn resource(settings: &Settings) -> Resource {
+    let attributes = settings
+        .resource
+        .iter()
+        .map(|(name, value)| opentelemetry::KeyValue::new(name.clone(), value.clone()));
+    Resource::builder_empty()
+        .with_detector(Box::new(opentelemetry_sdk::resource::TelemetryResourceDetector))
+        .with_attributes(attributes)
+        .build()
+}
+
+/// Says in the log when the collector stops taking spans and when it does again;
+/// the exporter itself is silent.
+#[derive(Debug)]
+struct Watched {
+    exporter: SpanExporter,
+    failing: AtomicBool,
+}
+
+impl opentelemetry_sdk::trace::SpanExporter for Watched {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        let result = self.exporter.export(batch).await;
+        let failed_before = self.failing.swap(result.is_err(), Ordering::Relaxed);
+        match &result {
+            Err(error) if !failed_before => {
+                tracing::warn!(%error, spans, "failed to export spans; they are dropped until the collector answers");
+            }
+            Ok(()) if failed_before => tracing::info!("spans are exported again"),
+            _ => {}
+        }
+        result
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
     }
 }

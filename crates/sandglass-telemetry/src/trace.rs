@@ -123,7 +123,6 @@ impl Tracer {
     }
 
     /// Starts a span now.
-    #[must_use]
     pub fn start(&self, start: &SpanStart<'_>) -> Span {
         let Some(tracer) = &self.0 else { return Span(None) };
         let own_trace = start.context.trace_id;

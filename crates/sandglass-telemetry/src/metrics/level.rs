@@ -62,7 +62,6 @@ impl Inner {
 
 impl Metrics {
     /// Counts one more of `level`, until the guard is dropped.
-    #[must_use]
     pub fn hold(&self, level: Level) -> Held {
         let held = self.0.clone().map(|inner| (inner, level));
         if let Some((inner, level)) = &held {

@@ -1,1 +1,10 @@
-//! The crate's public face.
+//! The crate's public face: what is measured and traced is what comes out, under
+//! the names of the table.
+
+mod logs;
+mod metrics;
+mod otlp;
+mod page;
+mod scrape;
+mod serving;
+mod spans;

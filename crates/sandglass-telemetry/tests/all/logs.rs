@@ -1,0 +1,21 @@
+//! Levels of the log are read strictly.
+
+use sandglass_telemetry::logs;
+use tracing::Level;
+
+#[test]
+fn levels_are_simple_or_by_target() {
+    let simple = logs::levels("debug").expect("a level");
+    assert!(simple.would_enable("anything", &Level::DEBUG));
+    assert!(!simple.would_enable("anything", &Level::TRACE));
+    let by_target = logs::levels("sandglass_host=trace,warn").expect("two levels");
+    assert!(by_target.would_enable("sandglass_host::ticker", &Level::TRACE));
+    assert!(!by_target.would_enable("hyper", &Level::INFO));
+}
+
+#[test]
+fn a_bad_level_is_an_error_that_says_what_is_right() {
+    let error = logs::levels("sandglass_host=loud\u{1b}").expect_err("no level").to_string();
+    assert!(error.contains("sandglass_host=loud") && error.contains("debug"), "{error}");
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+}

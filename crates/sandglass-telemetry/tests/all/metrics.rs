@@ -1,0 +1,188 @@
+//! Each event is reported under the name, kind and labels of the table.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sandglass_telemetry::metrics::{LABEL_VALUES_MAX, Level, OVERFLOW, SERIES_MAX};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::table::{CONTRACT, Kind, TABLE, Unit};
+use sandglass_telemetry::{Metrics, Prefix};
+
+use crate::scrape;
+
+#[test]
+fn every_metric_of_the_table_is_reported_as_the_table_says() {
+    let exporter = Exporter::new(Prefix::default());
+    scrape::everything_happens(&exporter.metrics());
+    let families = scrape::read(&exporter.render());
+    assert_eq!(families.len(), TABLE.len());
+    for row in TABLE {
+        let family = &families[&row.full_name(&Prefix::default())];
+        let labels: BTreeSet<String> = row.labels.iter().map(|&label| label.to_owned()).collect();
+        assert_eq!(family.kind, row.kind.as_str(), "{}", row.name);
+        assert_eq!(family.help, row.help, "{}", row.name);
+        assert_eq!(family.labels, labels, "{}", row.name);
+        assert!(!family.samples.is_empty(), "{} was never reported", row.name);
+    }
+}
+
+#[test]
+fn figures_come_out_in_the_unit_of_the_metric() {
+    let exporter = Exporter::new(Prefix::default());
+    scrape::everything_happens(&exporter.metrics());
+    let text = exporter.render();
+    for line in [
+        r#"temper_handler_deadline_remaining_ms{entity_type="Session",action="Ask"} 1500"#,
+        r#"temper_handler_deadline_exceeded_total{entity_type="Session",action="Ask",dying_span="host_http_call"} 1"#,
+        r#"temper_handler_deadline_exceeded_total{entity_type="Session",action="Ask",dying_span="guest"} 0"#,
+        r#"temper_handler_kill_latency_ms_sum{entity_type="Session"} 1.25"#,
+        r#"temper_handler_kill_latency_ms_bucket{entity_type="Session",le="1"} 0"#,
+        r#"temper_handler_kill_latency_ms_bucket{entity_type="Session",le="2.5"} 1"#,
+        "temper_wasm_epoch_tick_interval_ms_sum 10",
+        r#"temper_handler_dispatches_total{entity_type="Session",action="Ask",outcome="timed_out"} 1"#,
+        r#"temper_handler_dispatches_total{entity_type="Session",action="Ask",outcome="trapped"} 0"#,
+        r#"temper_handler_budget_used_ratio_sum{entity_type="Session",action="Ask"} 0.5"#,
+        r#"temper_handler_overrun_seconds_sum{entity_type="Session",action="Ask"} 0.001"#,
+        "temper_wasm_epoch_ticker_healthy 1",
+        "temper_journal_available 0",
+        "temper_handlers_in_flight 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn the_contract_names_can_be_seen_before_anything_has_happened() {
+    let exporter = Exporter::new(Prefix::default());
+    let _metrics = exporter.metrics();
+    let text = exporter.render();
+    for row in TABLE {
+        let line = format!("# TYPE {} {}", row.full_name(&Prefix::default()), row.kind.as_str());
+        assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}");
+    }
+    assert!(text.contains("temper_wasm_epoch_tick_interval_ms_count 0"));
+    assert!(text.contains(r#"temper_handler_dispatches_refused_total{reason="queue_full"} 0"#));
+}
+
+#[test]
+fn another_prefix_changes_every_name() {
+    let exporter = Exporter::new(Prefix::new("acme_actors").expect("valid"));
+    scrape::everything_happens(&exporter.metrics());
+    let families = scrape::read(&exporter.render());
+    assert!(families.keys().all(|name| name.starts_with("acme_actors_")));
+    assert_eq!(families["acme_actors_handler_kill_latency_ms"].kind, "histogram");
+    for bad in ["", "Temper", "1st", "a-b", "a b", "temper_", "é"] {
+        assert!(Prefix::new(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn two_exporters_in_one_process_dont_mix() {
+    let (one, other) = (Exporter::new(Prefix::default()), Exporter::new(Prefix::default()));
+    let (reporting, _silent) = (one.metrics(), other.metrics());
+    reporting.transition("Session", "Ask");
+    assert!(one.render().contains("entity_transitions_total{"));
+    assert!(!other.render().contains("entity_transitions_total{"));
+}
+
+#[test]
+fn a_label_with_too_many_values_overflows_into_one() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let many = LABEL_VALUES_MAX + 50;
+    for nth in 0..many {
+        metrics.default_budget_used(&format!("integration-{nth}"));
+    }
+    metrics.default_budget_used(&"x".repeat(1000));
+    let families = scrape::read(&exporter.render());
+    let samples = &families["temper_handler_default_budgets_total"].samples;
+    assert_eq!(samples.len(), LABEL_VALUES_MAX + 1);
+    let overflow = format!("temper_handler_default_budgets_total{{integration=\"{OVERFLOW}\"}}");
+    assert_eq!(samples[&overflow], 51.0);
+    assert_eq!(samples.values().sum::<f64>(), 251.0);
+}
+
+#[test]
+fn a_metric_with_too_many_combinations_overflows_into_one() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    for entity in 0..40 {
+        for action in 0..40 {
+            metrics.transition(&format!("type-{entity}"), &format!("action-{action}"));
+            metrics.dispatch_started(
+                &format!("type-{entity}"),
+                &format!("action-{action}"),
+                Duration::from_secs(1),
+            );
+        }
+    }
+    let families = scrape::read(&exporter.render());
+    let samples = &families["temper_entity_transitions_total"].samples;
+    assert_eq!(samples.len(), SERIES_MAX + 1);
+    assert_eq!(samples.values().sum::<f64>(), 1600.0);
+    let gauges = &families["temper_handler_deadline_remaining_ms"].samples;
+    assert_eq!(gauges.len(), SERIES_MAX + 1);
+}
+
+#[test]
+fn a_level_goes_down_however_its_holder_ends() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let held = metrics.hold(Level::LiveStores);
+    let unwinding = metrics.clone();
+    let panicked = std::thread::spawn(move || {
+        let _held = unwinding.hold(Level::LiveStores);
+        panic!("a holder that panics");
+    });
+    assert!(panicked.join().is_err());
+    assert!(exporter.render().contains("temper_wasm_live_stores 1"));
+    drop(held);
+    assert!(exporter.render().contains("temper_wasm_live_stores 0"));
+}
+
+#[test]
+fn levels_agree_with_their_holders_when_many_threads_change_them() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..1000).for_each(|_| drop(metrics.hold(Level::InFlight))));
+        }
+    });
+    assert!(exporter.render().contains("temper_handlers_in_flight 0"));
+}
+
+#[test]
+fn disabled_metrics_take_everything() {
+    scrape::everything_happens(&Metrics::disabled());
+    scrape::everything_happens(&Metrics::global(&Prefix::default()));
+}
+
+#[test]
+fn names_are_unique_and_follow_the_rules_of_prometheus() {
+    let names: BTreeSet<&str> = TABLE.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), TABLE.len());
+    for contract in CONTRACT {
+        assert!(names.contains(contract), "{contract}");
+    }
+    for row in TABLE {
+        let name = row.name;
+        let buckets = row.buckets;
+        assert_eq!(row.kind == Kind::Histogram, !buckets.is_empty(), "{name}");
+        assert!(buckets.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
+        assert!(!row.help.is_empty() && !row.help.ends_with('.'), "{name}");
+        assert!(!row.labels.iter().any(|label| label.ends_with("_id") || *label == "le"), "{name}");
+        if CONTRACT.contains(&name) {
+            continue;
+        }
+        assert_eq!(row.kind == Kind::Counter, name.ends_with("_total"), "{name}");
+        let suffix = match row.unit {
+            Unit::Seconds => "_seconds",
+            Unit::Bytes => "_bytes",
+            Unit::Ratio => "_ratio",
+            Unit::Count => "",
+            Unit::Milliseconds => panic!("{name}: only the contract has milliseconds"),
+        };
+        assert!(name.ends_with(suffix), "{name}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Spans as a collector gets them.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
+use prost::Message as _;
+use sandglass_model::{DispatchId, TraceContext};
+use sandglass_telemetry::SpanStart;
+use sandglass_telemetry::otlp::{self, Otlp};
+use sandglass_telemetry::trace::{Kind, names};
+
+use crate::spans::start;
+
+/// Far longer than anything here takes, so that a broken test ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A collector that takes one request.
+struct Collector {
+    endpoint: String,
+    requests: mpsc::Receiver<(Vec<String>, ExportTraceServiceRequest)>,
+}
+
+impl Collector {
+    fn listening() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let (sender, requests) = mpsc::sync_channel(8);
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("an exporter connects");
+            sender.send(take(stream)).expect("the test waits");
+        });
+        Self { endpoint, requests }
+    }
+}
+
+fn take(stream: TcpStream) -> (Vec<String>, ExportTraceServiceRequest) {
+    let mut reader = BufReader::new(stream);
+    let mut head = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a line of the head");
+        if line.trim().is_empty() {
+            break;
+        }
+        head.push(line.trim().to_owned());
+    }
+    let length = head
+        .iter()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok())
+        .expect("a length");
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).expect("the body");
+    let answer =
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+    reader.get_mut().write_all(answer).expect("the exporter reads");
+    (head, ExportTraceServiceRequest::decode(&*body).expect("an export request"))
+}
+
+fn exporting(variables: &[(&str, &str)]) -> Otlp {
+    let found = otlp::from_variables(|name| {
+        let found = variables.iter().find(|(variable, _)| *variable == name);
+        found.map(|(_, value)| (*value).to_owned())
+    });
+    found.expect("valid").expect("an endpoint")
+}
+
+fn texts(span: &Span) -> BTreeMap<&str, &str> {
+    let attributes = span.attributes.iter();
+    attributes
+        .filter_map(|attribute| match attribute.value.as_ref()?.value.as_ref()? {
+            Value::StringValue(text) => Some((attribute.key.as_str(), text.as_str())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// What the host and the runtime do when a handler is killed.
+fn a_killed_handler_and_its_transition(otlp: &Otlp, request: TraceContext, run: TraceContext) {
+    let tracer = otlp.tracer();
+    let span = tracer.start(&SpanStart {
+        parent: Some(request),
+        attributes: &[(names::ENTITY_ID, "s-1".into())],
+        ..start(names::DISPATCH, run)
+    });
+    let call =
+        span.child(names::HOST_CALL, Kind::Client, &[(names::FUNCTION, "host_http_call".into())]);
+    drop(call);
+    span.set(&[(names::OUTCOME, "timed_out".into()), (names::DYING_SPAN, "host_http_call".into())]);
+    span.error(names::HANDLER_DEADLINE_EXCEEDED, "killed after 2 s in host_http_call");
+    span.end();
+    let transition = TraceContext::root([9; 24]);
+    let transition = TraceContext { span_id: transition.span_id, ..run };
+    tracer
+        .start(&SpanStart {
+            parent: Some(run),
+            links: &[run],
+            attributes: &[(names::ACTION, "HandlerTimedOut".into())],
+            ..start(names::TRANSITION, transition)
+        })
+        .end();
+}
+
+#[test]
+fn a_killed_handler_and_its_transition_are_one_trace_at_the_collector() {
+    let collector = Collector::listening();
+    let otlp = exporting(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=core%20team"),
+    ]);
+    let request = TraceContext::root([7; 24]);
+    let run = request.of_dispatch(DispatchId::from_bytes([9; 16]), 1);
+    a_killed_handler_and_its_transition(&otlp, request, run);
+    otlp.shutdown(PATIENCE).expect("the collector answers");
+
+    let (head, request_body) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+    assert_eq!(head[0], "POST /v1/traces HTTP/1.1");
+    assert!(head.iter().any(|line| line.eq_ignore_ascii_case("x-team: core team")), "{head:?}");
+    let resource = &request_body.resource_spans[0];
+    let service = resource.resource.as_ref().and_then(|resource| {
+        resource.attributes.iter().find(|attribute| attribute.key == "service.name")
+    });
+    assert!(format!("{service:?}").contains("\"sandglass\""), "{service:?}");
+    let spans = &resource.scope_spans[0].spans;
+    let named = |name: &str| spans.iter().find(|span| span.name == name).expect("exported");
+    let (killed, call, moved) =
+        (named(names::DISPATCH), named(names::HOST_CALL), named(names::TRANSITION));
+    assert_eq!(spans.len(), 3);
+    assert!(spans.iter().all(|span| span.trace_id == run.trace_id.as_bytes()));
+
+    assert_eq!(killed.span_id, run.span_id.as_bytes());
+    assert_eq!(killed.parent_span_id, request.span_id.as_bytes());
+    let status = killed.status.as_ref().expect("a status");
+    assert_eq!(status.code(), StatusCode::Error);
+    assert_eq!(status.message, "killed after 2 s in host_http_call");
+    assert_eq!(texts(killed)[names::ERROR_TYPE], "handler_deadline_exceeded");
+    assert_eq!(texts(killed)[names::DYING_SPAN], "host_http_call");
+    assert_eq!(call.parent_span_id, run.span_id.as_bytes());
+    assert_eq!(texts(call)[names::FUNCTION], "host_http_call");
+    assert_eq!(moved.parent_span_id, run.span_id.as_bytes());
+    assert_eq!(moved.links[0].span_id, run.span_id.as_bytes());
+    assert_eq!(moved.links[0].trace_id, run.trace_id.as_bytes());
+    assert_eq!(texts(moved)[names::ACTION], "HandlerTimedOut");
+}
+
+#[test]
+fn a_dead_collector_delays_nobody() {
+    // It takes connections (the backlog does) and never answers.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
+    let otlp = exporting(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "16"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4"),
+    ]);
+    let tracer = otlp.tracer();
+    let (done, finished) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        for nth in 1..=10_000 {
+            let run = TraceContext::root([7; 24]).of_dispatch(DispatchId::from_bytes([9; 16]), nth);
+            tracer.start(&start(names::DISPATCH, run)).end();
+        }
+        done.send(()).expect("the test waits");
+    });
+    // The exporter itself gives up on a request after 10 s, so a span that waited
+    // for one would be later than this.
+    finished.recv_timeout(Duration::from_secs(5)).expect("10,000 spans without waiting");
+    assert!(otlp.shutdown(Duration::from_millis(50)).is_err(), "not all could be exported");
+}
+
+#[test]
+fn an_https_collector_can_be_named() {
+    let otlp = exporting(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1")]);
+    otlp.shutdown(PATIENCE).expect("nothing waits to be exported");
+}
+
+#[test]
+fn a_wrong_variable_is_an_error_that_names_it() {
+    let error = otlp::from_variables(|name| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://localhost:4317".to_owned()),
+        "OTEL_EXPORTER_OTLP_PROTOCOL" => Some("grpc".to_owned()),
+        _ => None,
+    });
+    let error = error.expect_err("only HTTP is spoken").to_string();
+    assert!(error.starts_with("OTEL_EXPORTER_OTLP_PROTOCOL: `grpc`"), "{error}");
+}

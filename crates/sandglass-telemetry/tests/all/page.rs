@@ -1,0 +1,12 @@
+//! The page about metrics says what the table says.
+
+use sandglass_telemetry::table;
+
+#[test]
+fn the_page_about_metrics_is_made_from_the_table() {
+    let page = include_str!("../../../../docs/metrics.md");
+    assert!(
+        page == table::markdown(),
+        "write it anew: cargo run -p sandglass-telemetry --example metrics-page > docs/metrics.md"
+    );
+}
