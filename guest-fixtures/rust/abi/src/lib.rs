@@ -5,8 +5,8 @@ mod imports;
 
 pub use serde_json::{Value, json};
 
-/// Room for one HTTP response: the host's own default limit.
-const RESPONSE_MAX_BYTES: usize = 1 << 20;
+/// Room for one HTTP response: the host's own default limit, and the status line.
+const RESPONSE_MAX_BYTES: usize = (1 << 20) + 16;
 /// Room for the sentence that says why a host function failed.
 const ERROR_MAX_BYTES: usize = 4096;
 

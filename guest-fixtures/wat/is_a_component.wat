@@ -1,0 +1,3 @@
+;; Is a component, not a core module.
+;; The host refuses it, and says why.
+(component)

@@ -1,0 +1,20 @@
+;; Reads a secret, logs it, tells it as its status and answers it.
+;; The host takes it out of everything that people or disks see.
+(module
+  (import "env" "host_get_secret" (func $get_secret (param i32 i32 i32 i32) (result i32)))
+  (import "env" "host_log" (func $log (param i32 i32 i32 i32)))
+  (import "env" "host_set_status" (func $set_status (param i32 i32) (result i32)))
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 16) "info")
+  (data (i32.const 128) "API_KEY")
+  (data (i32.const 4060) "{\"success\":true,\"params\":{\"leaked\":\"")
+  (data (i32.const 4108) "\"}}")
+  (func $require (param $holds i32)
+    (if (i32.eqz (local.get $holds)) (then (unreachable))))
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (call $require (i32.eq (i32.const 12) (call $get_secret (i32.const 128) (i32.const 7) (i32.const 4096) (i32.const 12))))
+    (call $log (i32.const 16) (i32.const 4) (i32.const 4096) (i32.const 12))
+    (drop (call $set_status (i32.const 4096) (i32.const 12)))
+    (call $set_result (i32.const 4060) (i32.const 51))
+    (i32.const 0)))

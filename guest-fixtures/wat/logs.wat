@@ -1,0 +1,20 @@
+;; Logs at each level, at one that isn't known, and a line that would clear a terminal.
+;; The host writes them all, and lets nothing through that a terminal obeys.
+(module
+  (import "env" "host_log" (func $log (param i32 i32 i32 i32)))
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 16) "{\"action\":\"Finish\",\"success\":true,\"params\":{}}")
+  (data (i32.const 128) "tracedebuginfowarnerrorodd")
+  (data (i32.const 192) "one \1b[2Jtwo\0a")
+  (func $require (param $holds i32)
+    (if (i32.eqz (local.get $holds)) (then (unreachable))))
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (call $log (i32.const 128) (i32.const 5) (i32.const 192) (i32.const 12))
+    (call $log (i32.const 133) (i32.const 5) (i32.const 192) (i32.const 12))
+    (call $log (i32.const 138) (i32.const 4) (i32.const 192) (i32.const 12))
+    (call $log (i32.const 142) (i32.const 4) (i32.const 192) (i32.const 12))
+    (call $log (i32.const 146) (i32.const 5) (i32.const 192) (i32.const 12))
+    (call $log (i32.const 151) (i32.const 3) (i32.const 192) (i32.const 12))
+    (call $set_result (i32.const 16) (i32.const 46))
+    (i32.const 0)))

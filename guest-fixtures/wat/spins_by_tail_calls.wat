@@ -1,0 +1,8 @@
+;; Calls itself in tail position for ever, with no loop and no growing stack.
+;; The host interrupts it all the same.
+(module
+  (memory (export "memory") 1)
+  (func $spin (param $n i32) (result i32)
+    (return_call $spin (i32.add (local.get $n) (i32.const 1))))
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (call $spin (i32.const 0))))

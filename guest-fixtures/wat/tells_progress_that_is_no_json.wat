@@ -1,0 +1,20 @@
+;; Tells progress that is no JSON, and a status that is no UTF-8.
+;; The host answers -1 to both, says why, and goes on.
+(module
+  (import "env" "host_emit_progress" (func $emit_progress (param i32 i32) (result i32)))
+  (import "env" "host_set_status" (func $set_status (param i32 i32) (result i32)))
+  (import "env" "host_last_error" (func $last_error (param i32 i32) (result i32)))
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 16) "{\"action\":\"Finish\",\"success\":true,\"params\":{}}")
+  (data (i32.const 128) "{oops")
+  (data (i32.const 144) "\c3\28")
+  (func $require (param $holds i32)
+    (if (i32.eqz (local.get $holds)) (then (unreachable))))
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (call $require (i32.eq (call $emit_progress (i32.const 128) (i32.const 5)) (i32.const -1)))
+    (call $require (i32.gt_s (call $last_error (i32.const 4096) (i32.const 1024)) (i32.const 0)))
+    (call $require (i32.eq (call $set_status (i32.const 144) (i32.const 2)) (i32.const -1)))
+    (call $require (i32.gt_s (call $last_error (i32.const 4096) (i32.const 1024)) (i32.const 0)))
+    (call $set_result (i32.const 16) (i32.const 46))
+    (i32.const 0)))

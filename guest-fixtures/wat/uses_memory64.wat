@@ -1,0 +1,6 @@
+;; Has a 64-bit memory.
+;; The host refuses it, and says why.
+(module
+  (memory (export "memory") i64 1)
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (i32.const 0)))

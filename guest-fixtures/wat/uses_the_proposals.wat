@@ -1,0 +1,22 @@
+;; Uses SIMD, bulk memory, several results, a tail call and an exception.
+;; The host has them all switched on.
+(module
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 16) "{\"action\":\"Finish\",\"success\":true,\"params\":{}}")
+  (tag $thrown (param i32))
+  (func $two (result i32 i32) (i32.const 20) (i32.const 22))
+  (func $sum (param i32 i32) (result i32) (i32.add (local.get 0) (local.get 1)))
+  (func $forty_two (result i32) (call $two) (return_call $sum))
+  (func $throws (throw $thrown (call $forty_two)))
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (local $lanes i32)
+    (memory.fill (i32.const 4096) (i32.const 1) (i32.const 16))
+    (local.set $lanes (i8x16.extract_lane_u 5 (i8x16.add (v128.load (i32.const 4096)) (v128.load (i32.const 4096)))))
+    (if (i32.ne (local.get $lanes) (i32.const 2)) (then (unreachable)))
+    (block $caught (result i32)
+      (try_table (catch $thrown $caught) (call $throws))
+      (unreachable))
+    (if (i32.ne (i32.const 42)) (then (unreachable)))
+    (call $set_result (i32.const 16) (i32.const 46))
+    (i32.const 0)))
