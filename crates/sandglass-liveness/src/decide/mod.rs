@@ -1,0 +1,312 @@
+//! Turns an input into the records that follow from it. The same function serves
+//! the live runtime and the replay of its journal.
+
+mod commands;
+mod ending;
+mod refusal;
+mod take;
+
+use sandglass_model::{
+    Cause, DeadlineReport, DispatchId, Ended, EntityRef, Event, HostCalls, Incarnation, Object,
+    Outcome, RunReport, TimeSplit, TraceContext, TransitionCause, WallTime,
+};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::entity::{Entity, InFlight};
+use crate::spec::Spec;
+
+pub use commands::{Command, commands};
+pub use refusal::Refusal;
+use take::Taking;
+
+/// Most handlers of one entity that are queued or in flight: an entity is one
+/// conversation, not a pool of workers.
+pub const IN_FLIGHT_MAX: usize = 64;
+/// Most actions of one entity that are scheduled for later: they are kept in memory.
+pub const SCHEDULES_MAX: usize = 1_000;
+/// Largest parameters of an action, in bytes as JSON: they are kept in the journal
+/// and copied into each dispatch, and larger data belongs in a store of its own.
+pub const PARAMS_MAX_BYTES: usize = 1 << 20;
+/// Largest payload of a signal, in bytes as JSON: a signal is a notice.
+pub const SIGNAL_MAX_BYTES: usize = 64 << 10;
+/// Most attempts of one dispatch that `on_crash = "rerun"` makes by itself: a run
+/// that takes its host down each time must not do so for ever.
+pub const RERUN_ATTEMPTS_MAX: u32 = 8;
+
+/// What an entity is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// It comes to be.
+    Create {
+        /// Tells this life of it from any other; drawn at random by the shell.
+        incarnation: Incarnation,
+    },
+    /// Somebody asks for an action.
+    Action {
+        /// The action.
+        action: String,
+        /// Its parameters.
+        params: Object,
+        /// The trace that the request belongs to.
+        trace: TraceContext,
+    },
+    /// A handler ended.
+    HandlerEnded(Box<HandlerEnd>),
+    /// The timer of its state ran down.
+    StateIdle {
+        /// The run of the timer: [`crate::IdleTimer::generation`].
+        generation: u64,
+        /// How long nothing had been dispatched, in milliseconds.
+        idle_ms: u64,
+    },
+    /// A scheduled action came due.
+    ScheduleDue {
+        /// Its number.
+        schedule: u64,
+    },
+    /// Something that is no action.
+    Signal {
+        /// What kind.
+        name: String,
+        /// The other entity that sent it, if one did.
+        from: Option<EntityRef>,
+        /// The handler that sent it, if one did.
+        dispatch: Option<DispatchId>,
+        /// What it says.
+        payload: Value,
+    },
+}
+
+/// That a handler ended, and what is known of its run: an [`Ended`] without the
+/// decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HandlerEnd {
+    /// Which dispatch.
+    pub dispatch: DispatchId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What ended it.
+    pub cause: Cause,
+    /// When its guest might run; none where it never might.
+    pub started_at: Option<WallTime>,
+    /// Its deadline, and how much of it was used.
+    pub deadline: DeadlineReport,
+    /// What was running when it was stopped or trapped.
+    pub dying_span: Option<String>,
+    /// The host calls that it made.
+    pub host_calls: HostCalls,
+    /// Where the time went.
+    pub time_split_us: TimeSplit,
+}
+
+impl HandlerEnd {
+    /// What a host reported of attempt `attempt`.
+    #[must_use]
+    pub fn reported(attempt: u32, report: &RunReport) -> Self {
+        Self {
+            dispatch: report.dispatch_id,
+            attempt,
+            outcome: report.outcome.clone(),
+            cause: report.cause,
+            started_at: report.started_at,
+            deadline: report.deadline,
+            dying_span: report.dying_span.clone(),
+            host_calls: report.host_calls.clone(),
+            time_split_us: report.time_split_us,
+        }
+    }
+
+    /// What is left to say of a run that the host lost.
+    #[must_use]
+    pub fn interrupted(run: &InFlight) -> Self {
+        let dispatched = &run.dispatched;
+        Self {
+            dispatch: dispatched.dispatch,
+            attempt: dispatched.attempt,
+            outcome: Outcome::Interrupted,
+            cause: Cause::HostLost,
+            started_at: None,
+            deadline: DeadlineReport {
+                budget_ms: dispatched.budget_ms,
+                owner: dispatched.owner,
+                ..DeadlineReport::default()
+            },
+            dying_span: None,
+            host_calls: HostCalls::default(),
+            time_split_us: TimeSplit::default(),
+        }
+    }
+
+    /// What a record says, so that it can be decided again.
+    #[must_use]
+    pub fn recorded(ended: &Ended) -> Self {
+        Self {
+            dispatch: ended.dispatch,
+            attempt: ended.attempt,
+            outcome: ended.outcome.clone(),
+            cause: ended.cause,
+            started_at: ended.started_at,
+            deadline: ended.deadline,
+            dying_span: ended.dying_span.clone(),
+            host_calls: ended.host_calls.clone(),
+            time_split_us: ended.time_split_us,
+        }
+    }
+}
+
+/// Decides what follows from `input` for an entity that obeys `spec`. The records
+/// are to be appended together, or not at all.
+///
+/// # Errors
+/// Nothing follows: the input is refused, and changes nothing.
+pub fn decide(
+    spec: &Spec,
+    entity: Option<&Entity>,
+    input: &Input,
+    now: WallTime,
+) -> Result<Vec<Event>, Refusal> {
+    let entity = match (entity, input) {
+        (None, Input::Create { incarnation }) => {
+            return Ok(vec![Event::Created {
+                spec: spec.digest,
+                incarnation: *incarnation,
+                state: spec.initial.to_string(),
+                variables: spec.initial_variables(),
+            }]);
+        }
+        (Some(_), Input::Create { .. }) => return Err(Refusal::EntityExists),
+        (None, _) => return Err(Refusal::UnknownEntity),
+        (Some(entity), _) => entity,
+    };
+    match input {
+        Input::Create { .. } => Err(Refusal::EntityExists),
+        Input::Action { action, params, trace } => {
+            bounded("params", &params, PARAMS_MAX_BYTES)?;
+            Taking::new(spec, entity, now).take(action, params, &TransitionCause::Requested, *trace)
+        }
+        Input::HandlerEnded(end) => ending::decide(spec, entity, end, now),
+        Input::StateIdle { generation, idle_ms } => {
+            state_idle(spec, entity, *generation, *idle_ms, now)
+        }
+        Input::ScheduleDue { schedule } => schedule_due(spec, entity, *schedule, now),
+        Input::Signal { name, from, dispatch, payload } => {
+            bounded("payload", payload, SIGNAL_MAX_BYTES)?;
+            let resets_idle = resets_idle(spec, entity, name, from.as_ref(), *dispatch);
+            Ok(vec![Event::Signal {
+                name: name.clone(),
+                from: from.clone(),
+                dispatch: *dispatch,
+                payload: payload.clone(),
+                resets_idle,
+            }])
+        }
+    }
+}
+
+fn state_idle(
+    spec: &Spec,
+    entity: &Entity,
+    generation: u64,
+    idle_ms: u64,
+    now: WallTime,
+) -> Result<Vec<Event>, Refusal> {
+    let timer = entity.idle_timer(spec).filter(|timer| timer.generation == generation);
+    let timeout = spec.timeouts.get(&entity.state);
+    let (Some(timer), Some(timeout)) = (timer, timeout) else { return Err(Refusal::StaleTimer) };
+    if idle_ms < timer.after_ms {
+        return Err(Refusal::NotIdleYet { idle_ms, after_ms: timer.after_ms });
+    }
+    let action = timeout.on_timeout.to_string();
+    let trace = own_trace(entity, b"idle");
+    let taken = Taking::new(spec, entity, now).take(
+        &action,
+        &timeout.params,
+        &TransitionCause::StateIdle,
+        trace,
+    );
+    let mut events = vec![Event::StateIdle {
+        state: entity.state.clone(),
+        after_ms: timer.after_ms,
+        idle_ms,
+        occurrence: entity.occurrences_of(&entity.state).saturating_add(1),
+        action,
+        taken: taken.is_ok(),
+    }];
+    events.extend(taken.unwrap_or_default());
+    Ok(events)
+}
+
+fn schedule_due(
+    spec: &Spec,
+    entity: &Entity,
+    number: u64,
+    now: WallTime,
+) -> Result<Vec<Event>, Refusal> {
+    let schedule = entity.schedule(number).ok_or(Refusal::UnknownSchedule { number })?;
+    let taken = Taking::new(spec, entity, now).after_a_schedule().take(
+        &schedule.action,
+        &Object::new(),
+        &TransitionCause::Scheduled { schedule: number },
+        own_trace(entity, &number.to_be_bytes()),
+    );
+    let action = schedule.action.clone();
+    let mut events = vec![Event::ScheduleDue { schedule: number, action, taken: taken.is_ok() }];
+    events.extend(taken.unwrap_or_default());
+    Ok(events)
+}
+
+/// Only a signal that another entity sent says that this one isn't forgotten.
+fn resets_idle(
+    spec: &Spec,
+    entity: &Entity,
+    name: &str,
+    from: Option<&EntityRef>,
+    dispatch: Option<DispatchId>,
+) -> bool {
+    let listed = spec
+        .timeouts
+        .get(&entity.state)
+        .is_some_and(|timeout| timeout.reset_on.iter().any(|reset| reset == name));
+    listed && dispatch.is_none() && from.is_some_and(|from| *from != entity.entity)
+}
+
+/// The trace of what an entity does of itself. It is derived and not drawn, so that
+/// a replay names it again.
+fn own_trace(entity: &Entity, what: &[u8]) -> TraceContext {
+    let digest = Sha256::new()
+        .chain_update(entity.incarnation.as_bytes())
+        .chain_update(entity.sequence.0.to_be_bytes())
+        .chain_update(what)
+        .finalize();
+    let mut bytes = [0; 24];
+    bytes.copy_from_slice(&digest[..24]);
+    TraceContext::root(bytes)
+}
+
+fn bounded(what: &'static str, value: &impl serde::Serialize, max: usize) -> Result<(), Refusal> {
+    let mut counted = Counted { left: max };
+    // The only error is that the count ran out, or that a number has no JSON form.
+    serde_json::to_writer(&mut counted, value).map_err(|_| Refusal::TooLarge { what, max })
+}
+
+/// Counts what is written, and fails when it is too much.
+struct Counted {
+    left: usize,
+}
+
+impl std::io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self.left.checked_sub(bytes.len()) {
+            Some(left) => self.left = left,
+            None => return Err(std::io::ErrorKind::FileTooLarge.into()),
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

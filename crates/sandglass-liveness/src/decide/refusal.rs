@@ -1,0 +1,103 @@
+//! Why an input changes nothing.
+
+use sandglass_model::DispatchId;
+
+/// Why an input changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such entity.
+    #[error("no such entity; create it first")]
+    UnknownEntity,
+    /// There is one already.
+    #[error("the entity exists already")]
+    EntityExists,
+    /// The spec declares no such action.
+    #[error("no action is named `{action}`{}", hint(.nearest.as_deref()))]
+    UnknownAction {
+        /// The action.
+        action: String,
+        /// The declared one that it was probably meant to be.
+        nearest: Option<String>,
+    },
+    /// The state isn't one that takes the action.
+    #[error("state `{state}` doesn't take `{action}`")]
+    NotTaken {
+        /// The action.
+        action: String,
+        /// The state.
+        state: String,
+    },
+    /// The action's guard doesn't hold.
+    #[error("the guard of `{action}` doesn't hold in state `{state}`")]
+    GuardRefused {
+        /// The action.
+        action: String,
+        /// The state.
+        state: String,
+    },
+    /// A parameter that the action needs isn't there, or is of another type.
+    #[error("`{action}` needs the parameter `{param}`, {wanted}")]
+    BadParam {
+        /// The action.
+        action: String,
+        /// The parameter.
+        param: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
+    /// Something is larger than allowed.
+    #[error("the {what} are larger than {max} bytes")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// How large it may be, in bytes as JSON.
+        max: usize,
+    },
+    /// The entity has as many handlers in flight as it may have.
+    #[error("the entity has {max} handlers in flight; wait until one has ended")]
+    TooManyInFlight {
+        /// How many it may have.
+        max: usize,
+    },
+    /// The entity has as many actions scheduled as it may have.
+    #[error("the entity has {max} actions scheduled; wait until one has come due")]
+    TooManySchedules {
+        /// How many it may have.
+        max: usize,
+    },
+    /// No handler of this dispatch is in flight: it has ended before, or never was.
+    #[error("dispatch {dispatch} is not in flight")]
+    UnknownDispatch {
+        /// The dispatch.
+        dispatch: DispatchId,
+    },
+    /// Another attempt of the dispatch is in flight.
+    #[error("attempt {attempt} of dispatch {dispatch} is not the one in flight")]
+    StaleAttempt {
+        /// The dispatch.
+        dispatch: DispatchId,
+        /// The attempt.
+        attempt: u32,
+    },
+    /// The state's timer was restarted, or doesn't run.
+    #[error("the state's timer has been restarted or stopped")]
+    StaleTimer,
+    /// The state's timer hasn't run down.
+    #[error("the state was idle for {idle_ms} ms and may be for {after_ms} ms")]
+    NotIdleYet {
+        /// How long nothing had been dispatched, in milliseconds.
+        idle_ms: u64,
+        /// How long that is allowed, in milliseconds.
+        after_ms: u64,
+    },
+    /// No action is scheduled under this number.
+    #[error("no action is scheduled under number {number}")]
+    UnknownSchedule {
+        /// The number.
+        number: u64,
+    },
+}
+
+fn hint(name: Option<&str>) -> String {
+    name.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}

@@ -1,0 +1,193 @@
+//! Takes an action: the transition, what it schedules and what it dispatches.
+
+use sandglass_model::{
+    DeadlineOwner, DispatchId, Dispatched, Event, Object, Sequence, TraceContext, TransitionCause,
+    WallTime,
+};
+use serde_json::Value;
+
+use super::{IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX};
+use crate::entity::Entity;
+use crate::spec::{Action, Assigned, Effect, Integration, Spec, VariableKind};
+
+/// What an action is taken by, and how much room there is for what it starts.
+pub(super) struct Taking<'a> {
+    spec: &'a Spec,
+    entity: &'a Entity,
+    now: WallTime,
+    in_flight: usize,
+    schedules: usize,
+}
+
+impl<'a> Taking<'a> {
+    pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
+        let in_flight = entity.in_flight_count();
+        Self { spec, entity, now, in_flight, schedules: entity.schedules().len() }
+    }
+
+    /// The same, one handler having ended.
+    pub(super) fn after_a_handler(self) -> Self {
+        Self { in_flight: self.in_flight.saturating_sub(1), ..self }
+    }
+
+    /// The same, one schedule having come due.
+    pub(super) fn after_a_schedule(self) -> Self {
+        Self { schedules: self.schedules.saturating_sub(1), ..self }
+    }
+
+    /// The records of the action `name`, taken now.
+    pub(super) fn take(
+        &self,
+        name: &str,
+        params: &Object,
+        cause: &TransitionCause,
+        trace: TraceContext,
+    ) -> Result<Vec<Event>, Refusal> {
+        let action = self.admitted(name)?;
+        let entity = self.entity;
+        let variables = assigned(self.spec, action, params, &entity.variables)?;
+        let schedules = self.scheduled(action)?;
+        let state = action.leads_to(&entity.state).to_owned();
+        let transition = Event::Transition {
+            action: name.to_owned(),
+            params: params.clone(),
+            from: entity.state.clone(),
+            to: state.clone(),
+            variables: variables.clone(),
+            cause: cause.clone(),
+            trace,
+        };
+        let started = Started { action, params, state: &state, variables: &variables, trace };
+        let mut events = vec![transition];
+        events.extend(schedules);
+        events.extend(self.dispatched(&started)?);
+        Ok(events)
+    }
+
+    fn admitted(&self, name: &str) -> Result<&'a Action, Refusal> {
+        let state = &self.entity.state;
+        let Some(action) = self.spec.actions.get(name) else {
+            let nearest = self.spec.nearest_action(name).map(str::to_owned);
+            return Err(Refusal::UnknownAction { action: name.to_owned(), nearest });
+        };
+        let (action_name, state_name) = (name.to_owned(), state.clone());
+        if self.spec.is_terminal(state) || !action.is_taken_from(state) {
+            return Err(Refusal::NotTaken { action: action_name, state: state_name });
+        }
+        if !action.guard.as_ref().is_none_or(|guard| guard.holds(&self.entity.variables)) {
+            return Err(Refusal::GuardRefused { action: action_name, state: state_name });
+        }
+        Ok(action)
+    }
+
+    fn scheduled(&self, action: &Action) -> Result<Vec<Event>, Refusal> {
+        let mut number = self.entity.next_schedule();
+        let mut events = Vec::new();
+        for effect in &action.effects {
+            let Effect::Schedule { action, delay_ms } = effect else { continue };
+            if self.schedules + events.len() >= SCHEDULES_MAX {
+                return Err(Refusal::TooManySchedules { max: SCHEDULES_MAX });
+            }
+            let due = self.now.after(std::time::Duration::from_millis(*delay_ms));
+            events.push(Event::Scheduled { schedule: number, action: action.to_string(), due });
+            number = number.saturating_add(1);
+        }
+        Ok(events)
+    }
+
+    fn dispatched(&self, started: &Started<'_>) -> Result<Vec<Event>, Refusal> {
+        if self.in_flight + started.action.dispatches.len() > IN_FLIGHT_MAX {
+            return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
+        }
+        let sequence = self.entity.sequence.next();
+        let integrations =
+            started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
+        let numbered = (0..).zip(integrations);
+        let dispatch = |(nth, integration)| {
+            Event::Dispatched(Box::new(self.dispatch(started, integration, sequence, nth)))
+        };
+        Ok(numbered.map(dispatch).collect())
+    }
+
+    fn dispatch(
+        &self,
+        started: &Started<'_>,
+        integration: &Integration,
+        sequence: Sequence,
+        nth: u32,
+    ) -> Dispatched {
+        let dispatch = DispatchId::derive(self.entity.incarnation, sequence, nth);
+        let attempt = 1;
+        Dispatched {
+            dispatch,
+            integration: integration.name.to_string(),
+            module: integration.module.to_string(),
+            module_hash: None,
+            action: started.action.name.to_string(),
+            params: started.params.clone(),
+            state: started.state.to_owned(),
+            variables: started.variables.clone(),
+            config: integration.config.clone(),
+            attempt,
+            budget_ms: integration.budget_ms,
+            budget_defaulted: integration.budget_defaulted,
+            owner: DeadlineOwner::Handler,
+            trace: started.trace.of_dispatch(dispatch, attempt),
+        }
+    }
+}
+
+/// The transition that starts handlers.
+struct Started<'a> {
+    action: &'a Action,
+    params: &'a Object,
+    state: &'a str,
+    variables: &'a Object,
+    trace: TraceContext,
+}
+
+/// The variables after the action's effects.
+fn assigned(
+    spec: &Spec,
+    action: &Action,
+    params: &Object,
+    before: &Object,
+) -> Result<Object, Refusal> {
+    let mut variables = before.clone();
+    for effect in &action.effects {
+        match effect {
+            Effect::Trigger { .. } | Effect::Schedule { .. } => {}
+            Effect::Increment { variable } => {
+                let count = variables.get(variable.as_str()).and_then(Value::as_i64).unwrap_or(0);
+                variables.insert(variable.to_string(), Value::from(count.saturating_add(1)));
+            }
+            Effect::Set { variable, value: Assigned::Literal(value) } => {
+                variables.insert(variable.to_string(), value.clone());
+            }
+            Effect::Set { variable, value: Assigned::Param(param) } => {
+                let kind = spec.variables.get(variable.as_str()).map(|variable| variable.kind);
+                let value = from_param(action, params, param, kind)?;
+                variables.insert(variable.to_string(), value);
+            }
+        }
+    }
+    Ok(variables)
+}
+
+fn from_param(
+    action: &Action,
+    params: &Object,
+    param: &str,
+    kind: Option<VariableKind>,
+) -> Result<Value, Refusal> {
+    let kind = kind.unwrap_or(VariableKind::String);
+    params.get(param).and_then(|value| kind.hold(value)).ok_or_else(|| Refusal::BadParam {
+        action: action.name.to_string(),
+        param: param.to_owned(),
+        wanted: match kind {
+            VariableKind::String => "a text",
+            VariableKind::Counter => "a whole number from 0",
+            VariableKind::Bool => "true or false",
+        },
+    })
+}

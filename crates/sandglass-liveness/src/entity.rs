@@ -1,0 +1,222 @@
+//! An entity: the fold of its records, and the timers that can be read off it.
+
+use std::collections::BTreeMap;
+
+use sandglass_model::{
+    DispatchId, Dispatched, EntityRef, Event, Incarnation, Object, Sequence, SpecDigest, WallTime,
+};
+
+use crate::spec::Spec;
+
+/// One entity, as its records made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entity {
+    /// Its type and id.
+    pub entity: EntityRef,
+    /// The spec that it obeys.
+    pub spec: SpecDigest,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// Its state.
+    pub state: String,
+    /// Its variables.
+    pub variables: Object,
+    /// How many transitions it has taken.
+    pub sequence: Sequence,
+    in_flight: BTreeMap<DispatchId, InFlight>,
+    dispatched: u64,
+    idle_since: WallTime,
+    idle_generation: u64,
+    occurrences: BTreeMap<String, u32>,
+    schedules: BTreeMap<u64, Schedule>,
+    next_schedule: u64,
+}
+
+/// A handler that was asked for and hasn't ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InFlight {
+    /// What it was asked with.
+    pub dispatched: Box<Dispatched>,
+    /// Whether the entity has left the state that started it, so that it is being
+    /// stopped and its outcome changes nothing.
+    pub left: bool,
+    order: u64,
+}
+
+/// An action that is to be sent later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Its number within the entity's life, from 0.
+    pub number: u64,
+    /// The action.
+    pub action: String,
+    /// When.
+    pub due: WallTime,
+}
+
+/// The timer of the present state, while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleTimer {
+    /// Tells this run of the timer from earlier ones.
+    pub generation: u64,
+    /// Since when nothing has been dispatched.
+    pub since: WallTime,
+    /// How long that is allowed, in milliseconds.
+    pub after_ms: u64,
+}
+
+impl Entity {
+    /// The entity that `event` brings to life at `at`; none where it is no
+    /// [`Event::Created`].
+    #[must_use]
+    pub fn created(entity: EntityRef, event: &Event, at: WallTime) -> Option<Self> {
+        let Event::Created { spec, incarnation, state, variables } = event else { return None };
+        Some(Self {
+            entity,
+            spec: *spec,
+            incarnation: *incarnation,
+            state: state.clone(),
+            variables: variables.clone(),
+            sequence: Sequence(0),
+            in_flight: BTreeMap::new(),
+            dispatched: 0,
+            idle_since: at,
+            idle_generation: 0,
+            occurrences: BTreeMap::new(),
+            schedules: BTreeMap::new(),
+            next_schedule: 0,
+        })
+    }
+
+    /// Folds one more record into the entity. It takes the record's word for what
+    /// was decided, and passes over what can't be about it.
+    pub fn apply(&mut self, spec: &Spec, event: &Event, at: WallTime) {
+        match event {
+            Event::SpecRegistered { .. } | Event::Created { .. } => {}
+            Event::Transition { to, variables, .. } => {
+                self.sequence = self.sequence.next();
+                variables.clone_into(&mut self.variables);
+                if *to != self.state {
+                    self.leave(spec);
+                    to.clone_into(&mut self.state);
+                }
+                if spec.is_terminal(to) {
+                    // Nothing takes them any more.
+                    self.schedules.clear();
+                }
+                self.restart_idle(at);
+            }
+            Event::Dispatched(dispatched) => {
+                let order = self.dispatched;
+                self.dispatched += 1;
+                let run = InFlight { dispatched: dispatched.clone(), left: false, order };
+                self.in_flight.insert(dispatched.dispatch, run);
+            }
+            Event::Ended(ended) => {
+                self.in_flight.remove(&ended.dispatch);
+                self.restart_idle(at);
+            }
+            Event::StateIdle { state, occurrence, .. } => {
+                self.occurrences.insert(state.clone(), *occurrence);
+                self.restart_idle(at);
+            }
+            Event::Scheduled { schedule, action, due } => {
+                let number = *schedule;
+                self.next_schedule = self.next_schedule.max(number.saturating_add(1));
+                self.schedules
+                    .insert(number, Schedule { number, action: action.clone(), due: *due });
+            }
+            Event::ScheduleDue { schedule, .. } => {
+                self.schedules.remove(schedule);
+            }
+            Event::Signal { resets_idle: true, .. } => self.restart_idle(at),
+            Event::Signal { .. } => {}
+        }
+    }
+
+    /// The sequence that a record of `event` carries for this entity.
+    #[must_use]
+    pub fn sequence_with(&self, event: &Event) -> Sequence {
+        match event {
+            Event::Transition { .. } => self.sequence.next(),
+            _ => self.sequence,
+        }
+    }
+
+    /// The handlers in flight, in the order in which they were asked for.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<&InFlight> {
+        let mut runs: Vec<&InFlight> = self.in_flight.values().collect();
+        runs.sort_by_key(|run| run.order);
+        runs
+    }
+
+    /// How many handlers are queued or in flight.
+    #[must_use]
+    pub fn in_flight_count(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// The handler of this dispatch, while it is in flight.
+    #[must_use]
+    pub fn run(&self, dispatch: DispatchId) -> Option<&InFlight> {
+        self.in_flight.get(&dispatch)
+    }
+
+    /// Whether no handler is queued or in flight.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// The timer of the present state. It stands still while a handler is queued
+    /// or in flight, which has limits of its own.
+    #[must_use]
+    pub fn idle_timer(&self, spec: &Spec) -> Option<IdleTimer> {
+        let timeout = spec.timeouts.get(&self.state)?;
+        let used_up =
+            timeout.max_occurrences.is_some_and(|most| self.occurrences_of(&self.state) >= most);
+        let stands_still = used_up || !self.in_flight.is_empty() || spec.is_terminal(&self.state);
+        (!stands_still).then_some(IdleTimer {
+            generation: self.idle_generation,
+            since: self.idle_since,
+            after_ms: timeout.after_ms,
+        })
+    }
+
+    /// How often the timer of `state` has fired.
+    #[must_use]
+    pub fn occurrences_of(&self, state: &str) -> u32 {
+        self.occurrences.get(state).copied().unwrap_or(0)
+    }
+
+    /// The actions that are to be sent later, by number.
+    pub fn schedules(&self) -> impl ExactSizeIterator<Item = &Schedule> {
+        self.schedules.values()
+    }
+
+    /// The scheduled action of this number, while it is pending.
+    #[must_use]
+    pub fn schedule(&self, number: u64) -> Option<&Schedule> {
+        self.schedules.get(&number)
+    }
+
+    /// The number that the next scheduled action gets.
+    #[must_use]
+    pub const fn next_schedule(&self) -> u64 {
+        self.next_schedule
+    }
+
+    /// Marks the handlers that the left state started.
+    fn leave(&mut self, spec: &Spec) {
+        for run in self.in_flight.values_mut() {
+            let integration = spec.integrations.get(&run.dispatched.integration);
+            run.left |= !integration.is_some_and(|integration| integration.keep_on_exit);
+        }
+    }
+
+    fn restart_idle(&mut self, at: WallTime) {
+        self.idle_since = at;
+        self.idle_generation = self.idle_generation.wrapping_add(1);
+    }
+}

@@ -1,0 +1,129 @@
+//! Folds a journal into its specs and entities. It decides nothing and takes the
+//! records' word; whether they are right is the replay's question.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sandglass_model::{EntityRef, Event, Record, SpecDigest};
+
+use crate::entity::Entity;
+use crate::spec::Spec;
+
+/// The specs and entities of a journal, up to some record.
+#[derive(Clone, Debug, Default)]
+pub struct Fold {
+    specs: BTreeMap<SpecDigest, Arc<Spec>>,
+    entities: BTreeMap<EntityRef, Entity>,
+}
+
+/// Why a record doesn't fit the ones before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// The text of a spec is not the one that its digest names.
+    #[error("the text of spec {0} has another digest")]
+    SpecAltered(SpecDigest),
+    /// The text of a spec is no spec.
+    #[error("spec {digest} can't be read: {first}")]
+    SpecUnreadable {
+        /// Its digest.
+        digest: SpecDigest,
+        /// The first error in it.
+        first: String,
+    },
+    /// A spec is registered under another name than its own.
+    #[error("spec {digest} is of the automaton `{name}`")]
+    SpecMisnamed {
+        /// Its digest.
+        digest: SpecDigest,
+        /// Its automaton's name.
+        name: String,
+    },
+    /// An entity obeys a spec that isn't in the journal.
+    #[error("spec {0} is not in the journal")]
+    UnknownSpec(SpecDigest),
+    /// A record is about an entity that was never created.
+    #[error("{0} was never created")]
+    UnknownEntity(EntityRef),
+    /// An entity is created a second time.
+    #[error("{0} was created before")]
+    EntityExists(EntityRef),
+    /// A record names no entity, and its kind needs one.
+    #[error("the record names no entity")]
+    NoEntity,
+}
+
+impl Fold {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Folds in one more record.
+    ///
+    /// # Errors
+    /// It doesn't fit the ones before it; nothing was changed.
+    pub fn apply(&mut self, record: &Record) -> Result<(), Unfit> {
+        if let Event::SpecRegistered { digest, automaton, source } = &record.event {
+            return self.register(*digest, automaton, source);
+        }
+        let name = record.entity.as_ref().ok_or(Unfit::NoEntity)?;
+        if let Event::Created { spec, .. } = &record.event {
+            if self.entities.contains_key(name) {
+                return Err(Unfit::EntityExists(name.clone()));
+            }
+            self.specs.get(spec).ok_or(Unfit::UnknownSpec(*spec))?;
+            let created = Entity::created(name.clone(), &record.event, record.at);
+            self.entities.extend(created.map(|entity| (name.clone(), entity)));
+            return Ok(());
+        }
+        let Some(entity) = self.entities.get_mut(name) else {
+            return Err(Unfit::UnknownEntity(name.clone()));
+        };
+        let spec = self.specs.get(&entity.spec).ok_or(Unfit::UnknownSpec(entity.spec))?;
+        entity.apply(spec, &record.event, record.at);
+        Ok(())
+    }
+
+    /// The entity of this name.
+    #[must_use]
+    pub fn entity(&self, name: &EntityRef) -> Option<&Entity> {
+        self.entities.get(name)
+    }
+
+    /// The spec of this digest.
+    #[must_use]
+    pub fn spec(&self, digest: SpecDigest) -> Option<&Arc<Spec>> {
+        self.specs.get(&digest)
+    }
+
+    /// All entities, by name.
+    pub fn entities(&self) -> impl Iterator<Item = &Entity> {
+        self.entities.values()
+    }
+
+    /// The specs and the entities themselves.
+    #[must_use]
+    pub fn into_parts(self) -> (BTreeMap<SpecDigest, Arc<Spec>>, BTreeMap<EntityRef, Entity>) {
+        (self.specs, self.entities)
+    }
+
+    fn register(&mut self, digest: SpecDigest, automaton: &str, source: &str) -> Result<(), Unfit> {
+        if SpecDigest::of(source) != digest {
+            return Err(Unfit::SpecAltered(digest));
+        }
+        if self.specs.contains_key(&digest) {
+            return Ok(());
+        }
+        let parsed = Spec::parse(source);
+        let Some(spec) = parsed.spec else {
+            let first = parsed.diagnostics.first().map(ToString::to_string).unwrap_or_default();
+            return Err(Unfit::SpecUnreadable { digest, first });
+        };
+        if spec.name != *automaton {
+            return Err(Unfit::SpecMisnamed { digest, name: spec.name.to_string() });
+        }
+        self.specs.insert(digest, Arc::new(spec));
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! Replays a journal: takes from each record what was told, decides it again, and
+//! compares. There is no clock and no guest, and memory grows with the entities,
+//! not with the journal.
+
+use std::collections::VecDeque;
+
+use sandglass_model::{
+    Decision, EntityRef, Event, Outcome, Position, Record, Sequence, TransitionCause,
+};
+use serde_json::Value;
+
+use crate::decide::{HandlerEnd, Input, decide};
+use crate::fold::Fold;
+
+/// Most divergences that are kept; all are counted.
+pub const DIVERGENCES_MAX: usize = 100;
+/// Most characters of a value that a divergence shows: enough to tell two apart.
+const SHOWN_MAX_CHARS: usize = 200;
+
+/// A replay under way.
+#[derive(Clone, Debug, Default)]
+pub struct Replay {
+    fold: Fold,
+    /// What the decision under way still has to record.
+    pending: VecDeque<Event>,
+    pending_of: Option<EntityRef>,
+    last: Position,
+    summary: Summary,
+}
+
+/// What came of a replay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Records that were replayed.
+    pub records: u64,
+    /// Entities that they are about.
+    pub entities: u64,
+    /// Dispatches that were asked for, each attempt counted.
+    pub dispatches: u64,
+    /// Dispatches that ended by a deadline.
+    pub timeouts: u64,
+    /// Dispatches without an end.
+    pub open: u64,
+    /// The first [`DIVERGENCES_MAX`] differences between the records and what is
+    /// decided now.
+    pub divergences: Vec<Divergence>,
+    /// How many there are in all.
+    pub divergence_count: u64,
+}
+
+/// A difference between a record and what is decided now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// The record.
+    pub position: Position,
+    /// The entity that it is about.
+    pub entity: Option<EntityRef>,
+    /// What differs.
+    pub what: String,
+    /// What the record says.
+    pub recorded: String,
+    /// What is decided now.
+    pub expected: String,
+}
+
+impl Replay {
+    /// A replay from the first record on.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Replays the next record.
+    pub fn feed(&mut self, record: &Record) {
+        self.summary.records += 1;
+        self.count(&record.event);
+        self.in_order(record);
+        self.of_the_decision(record);
+        let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
+        let expected = entity.map_or(Sequence(0), |entity| entity.sequence_with(&record.event));
+        if record.sequence != expected {
+            self.diverges(record, "sequence", record.sequence, expected);
+        }
+        self.consistent(record);
+        // The record's word holds from here on, so that one difference is one.
+        if let Err(unfit) = self.fold.apply(record) {
+            self.diverges(record, "record", record.event.kind(), unfit);
+        }
+    }
+
+    /// Counts a record that can't be read, in the place of the next one.
+    pub fn damaged(&mut self, position: Position, entity: Option<EntityRef>, why: &str) {
+        self.summary.records += 1;
+        self.last = position;
+        self.pending.clear();
+        self.push(Divergence {
+            position,
+            entity,
+            what: "damaged record".to_owned(),
+            recorded: shown(why),
+            expected: "a record with the checksum that was stored with it".to_owned(),
+        });
+    }
+
+    /// What came of it.
+    #[must_use]
+    pub fn finish(mut self) -> Summary {
+        self.flush_pending(self.last);
+        self.summary.entities = count(self.fold.entities().count());
+        self.summary.open =
+            self.fold.entities().map(|entity| count(entity.in_flight_count())).sum();
+        self.summary
+    }
+
+    fn count(&mut self, event: &Event) {
+        match event {
+            Event::Dispatched(_) => self.summary.dispatches += 1,
+            Event::Ended(ended) if matches!(ended.outcome, Outcome::TimedOut(_)) => {
+                self.summary.timeouts += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn in_order(&mut self, record: &Record) {
+        let expected = Position(self.last.0.saturating_add(1));
+        if record.position != expected {
+            self.diverges(record, "position", record.position, expected);
+        }
+        self.last = record.position;
+    }
+
+    /// Compares the record with the decision that it is part of, or starts.
+    fn of_the_decision(&mut self, record: &Record) {
+        if matches!(record.event, Event::SpecRegistered { .. }) {
+            return;
+        }
+        if self.pending_of != record.entity {
+            self.flush_pending(record.position);
+        }
+        if self.pending.is_empty() {
+            self.start_decision(record);
+        }
+        if let Some(expected) = self.pending.pop_front() {
+            self.compare(record, expected);
+        }
+    }
+
+    fn start_decision(&mut self, record: &Record) {
+        let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
+        let spec = match (&record.event, entity) {
+            (Event::Created { spec, .. }, _) => self.fold.spec(*spec),
+            (_, Some(entity)) => self.fold.spec(entity.spec),
+            (_, None) => None,
+        };
+        // Without a spec or an entity the fold reports the record as unfit.
+        let Some(spec) = spec.cloned() else { return };
+        let generation =
+            entity.and_then(|entity| entity.idle_timer(&spec)).map_or(0, |timer| timer.generation);
+        let Some(input) = input_of(&record.event, generation) else {
+            self.diverges(record, "record", record.event.kind(), "the start of a decision");
+            return;
+        };
+        match decide(&spec, entity, &input, record.at) {
+            Ok(events) => {
+                self.pending = events.into();
+                self.pending_of.clone_from(&record.entity);
+            }
+            Err(refusal) => {
+                let refused = format!("nothing: {refusal}");
+                self.diverges(record, "decision", described(&record.event), refused);
+            }
+        }
+    }
+
+    fn compare(&mut self, record: &Record, mut expected: Event) {
+        if let (Event::Dispatched(recorded), Event::Dispatched(expected)) =
+            (&record.event, &mut expected)
+        {
+            // Known to the host that ran it, and to no decision.
+            expected.module_hash = recorded.module_hash;
+        }
+        if record.event == expected {
+            return;
+        }
+        if record.event.kind() != expected.kind() {
+            self.diverges(record, "record", record.event.kind(), expected.kind());
+            self.pending.clear();
+            return;
+        }
+        let (recorded, expected) = (fields(&record.event), fields(&expected));
+        for key in recorded.keys().chain(expected.keys().filter(|key| !recorded.contains_key(*key)))
+        {
+            let (is, ought) = (recorded.get(key), expected.get(key));
+            if is != ought {
+                let text = |value: Option<&Value>| {
+                    value.map_or_else(|| "nothing".to_owned(), Value::to_string)
+                };
+                let what = format!("{}.{key}", record.event.kind());
+                self.diverges(record, &what, text(is), text(ought));
+            }
+        }
+    }
+
+    /// What a record claims about itself.
+    fn consistent(&mut self, record: &Record) {
+        let Event::Ended(ended) = &record.event else { return };
+        if let Outcome::TimedOut(exceeded) = &ended.outcome
+            && exceeded.elapsed_ms <= exceeded.budget_ms
+        {
+            let expected = format!("more than the budget of {} ms", exceeded.budget_ms);
+            self.diverges(record, "elapsed_ms of a timeout", exceeded.elapsed_ms, expected);
+        }
+    }
+
+    /// Reports what a decision should have recorded and didn't.
+    fn flush_pending(&mut self, position: Position) {
+        let entity = self.pending_of.take();
+        for missing in std::mem::take(&mut self.pending) {
+            self.push(Divergence {
+                position,
+                entity: entity.clone(),
+                what: "record".to_owned(),
+                recorded: "nothing".to_owned(),
+                expected: shown(&described(&missing)),
+            });
+        }
+    }
+
+    fn diverges(
+        &mut self,
+        record: &Record,
+        what: &str,
+        recorded: impl ToString,
+        expected: impl ToString,
+    ) {
+        self.push(Divergence {
+            position: record.position,
+            entity: record.entity.clone(),
+            what: what.to_owned(),
+            recorded: shown(&recorded.to_string()),
+            expected: shown(&expected.to_string()),
+        });
+    }
+
+    fn push(&mut self, divergence: Divergence) {
+        self.summary.divergence_count += 1;
+        if self.summary.divergences.len() < DIVERGENCES_MAX {
+            self.summary.divergences.push(divergence);
+        }
+    }
+}
+
+/// The input that a record carries; none where it can only follow from another.
+fn input_of(event: &Event, generation: u64) -> Option<Input> {
+    Some(match event {
+        Event::Created { incarnation, .. } => Input::Create { incarnation: *incarnation },
+        Event::Transition { action, params, cause: TransitionCause::Requested, trace, .. } => {
+            Input::Action { action: action.clone(), params: params.clone(), trace: *trace }
+        }
+        Event::Ended(ended) => Input::HandlerEnded(Box::new(HandlerEnd::recorded(ended))),
+        Event::StateIdle { idle_ms, .. } => Input::StateIdle { generation, idle_ms: *idle_ms },
+        Event::ScheduleDue { schedule, .. } => Input::ScheduleDue { schedule: *schedule },
+        Event::Signal { name, from, dispatch, payload, .. } => Input::Signal {
+            name: name.clone(),
+            from: from.clone(),
+            dispatch: *dispatch,
+            payload: payload.clone(),
+        },
+        Event::SpecRegistered { .. }
+        | Event::Transition { .. }
+        | Event::Dispatched(_)
+        | Event::Scheduled { .. } => return None,
+    })
+}
+
+/// A record in a few words.
+fn described(event: &Event) -> String {
+    match event {
+        Event::Transition { action, from, to, .. } => {
+            format!("transition by `{action}` from `{from}` to `{to}`")
+        }
+        Event::Dispatched(dispatched) => format!("dispatched `{}`", dispatched.integration),
+        Event::Ended(ended) => match &ended.decision {
+            Decision::Take { action } => format!("{}: take `{action}`", ended.outcome.kind()),
+            Decision::Superseded { action } => {
+                format!("{}: `{action}` superseded", ended.outcome.kind())
+            }
+            Decision::Rerun => format!("{}: rerun", ended.outcome.kind()),
+        },
+        other => other.kind().to_owned(),
+    }
+}
+
+fn fields(event: &Event) -> serde_json::Map<String, Value> {
+    match serde_json::to_value(event) {
+        Ok(Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    }
+}
+
+/// At most [`SHOWN_MAX_CHARS`] characters, none of them a control character.
+fn shown(text: &str) -> String {
+    let clean: String = text.chars().filter(|c| !c.is_control()).take(SHOWN_MAX_CHARS).collect();
+    if clean.chars().count() < SHOWN_MAX_CHARS { clean } else { format!("{clean}…") }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,230 @@
+//! Checks what the sections of a spec file say of each other. Every error here is
+//! an entity that would one day hang or surprise.
+
+use std::collections::BTreeSet;
+
+use super::diagnostic::{Diagnostics, did_you_mean};
+use super::{Action, Assigned, Effect, Integration, Name, Spec, VariableKind};
+
+/// Checks `spec`, and fills in what follows from several sections.
+pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
+    check_actions(spec, out);
+    resolve_dispatches(spec, out);
+    check_endings(spec, out);
+    check_timeouts(spec, out);
+}
+
+fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
+    let mut actions = std::mem::take(&mut spec.actions);
+    let names: BTreeSet<String> = actions.keys().cloned().collect();
+    for action in actions.values_mut() {
+        for state in action.from.iter().chain(&action.to) {
+            known_state(spec, state, out);
+        }
+        if let Some(terminal) = action.from.iter().find(|from| spec.is_terminal(from)) {
+            let message = format!("action `{}` is taken from a terminal state", action.name);
+            let help = format!("take `{terminal}` out of `from` or out of `terminal`");
+            out.error_with_help(terminal.span(), message, help);
+        }
+        for effect in &mut action.effects {
+            check_effect(spec, &names, &action.params, effect, out);
+        }
+    }
+    spec.actions = actions;
+}
+
+fn known_state(spec: &Spec, state: &Name, out: &mut Diagnostics<'_>) {
+    if !spec.states.contains(state) {
+        let help = did_you_mean(state, spec.states.iter().map(Name::as_str));
+        out.error_with_help(state.span(), format!("`{state}` is no declared state"), help);
+    }
+}
+
+fn check_effect(
+    spec: &Spec,
+    actions: &BTreeSet<String>,
+    params: &[Name],
+    effect: &mut Effect,
+    out: &mut Diagnostics<'_>,
+) {
+    match effect {
+        Effect::Trigger { .. } => {}
+        Effect::Increment { variable } => {
+            let kind = kind_of(spec, variable, out);
+            if kind.is_some_and(|kind| kind != VariableKind::Counter) {
+                let message = format!("`{variable}` is no counter");
+                out.error_with_help(variable.span(), message, "only counters are incremented");
+            }
+        }
+        Effect::Set { variable, value } => {
+            let Some(kind) = kind_of(spec, variable, out) else { return };
+            match value {
+                Assigned::Literal(literal) => match kind.hold(literal) {
+                    Some(held) => *literal = held,
+                    None => {
+                        let message = format!("`{variable}` is a {}", kind.as_str());
+                        let help = format!("it can't hold {literal}");
+                        out.error_with_help(variable.span(), message, help);
+                    }
+                },
+                Assigned::Param(param) if !params.contains(param) => {
+                    let help = did_you_mean(param, params.iter().map(Name::as_str));
+                    let message = format!("the action has no parameter `{param}`");
+                    out.error_with_help(param.span(), message, help);
+                }
+                Assigned::Param(_) => {}
+            }
+        }
+        Effect::Schedule { action, .. } => {
+            if !actions.contains(action.as_str()) {
+                let help = did_you_mean(action, actions.iter().map(String::as_str));
+                out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
+            }
+        }
+    }
+}
+
+fn kind_of(spec: &Spec, variable: &Name, out: &mut Diagnostics<'_>) -> Option<VariableKind> {
+    let found = spec.variables.get(variable.as_str());
+    if found.is_none() {
+        let help = did_you_mean(variable, spec.variables.keys().map(String::as_str));
+        out.error_with_help(variable.span(), format!("no variable is named `{variable}`"), help);
+    }
+    found.map(|variable| variable.kind)
+}
+
+/// Finds the integrations that each action starts: those that its trigger effects
+/// name (its own first), those declared under it, and those that wait for it.
+fn resolve_dispatches(spec: &mut Spec, out: &mut Diagnostics<'_>) {
+    let mut actions = std::mem::take(&mut spec.actions);
+    for action in actions.values_mut() {
+        let mut starts: Vec<&Integration> = Vec::new();
+        for effect in &action.effects {
+            if let Effect::Trigger { name } = effect {
+                let triggered = triggered_by(spec, action, name);
+                if triggered.is_empty() {
+                    let triggers = spec.integrations.values().map(|one| one.trigger.as_str());
+                    let help = did_you_mean(name, triggers);
+                    let message = format!("no integration has the trigger `{name}`");
+                    out.error_with_help(name.span(), message, help);
+                }
+                starts.extend(triggered);
+            }
+        }
+        starts.extend(spec.integrations.values().filter(|one| match &one.declared_under {
+            Some(under) => *under == action.name,
+            None => one.trigger == action.name,
+        }));
+        let mut seen = BTreeSet::new();
+        let names = starts.iter().map(|one| one.name.as_str());
+        action.dispatches = names.filter(|name| seen.insert(*name)).map(str::to_owned).collect();
+    }
+    spec.actions = actions;
+}
+
+fn triggered_by<'s>(spec: &'s Spec, action: &Action, trigger: &Name) -> Vec<&'s Integration> {
+    let all = || spec.integrations.values().filter(|one| one.trigger == *trigger);
+    let own: Vec<_> =
+        all().filter(|one| one.declared_under.as_ref() == Some(&action.name)).collect();
+    if own.is_empty() { all().collect() } else { own }
+}
+
+/// Each integration with each state that is entered as it starts.
+pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
+    let mut entered = BTreeSet::new();
+    for action in spec.actions.values() {
+        for integration in &action.dispatches {
+            let states = action.from.iter().map(|from| action.leads_to(from));
+            entered.extend(states.map(|state| (integration.as_str(), state)));
+        }
+    }
+    entered
+}
+
+/// Rule 10: the state in which a handler runs takes every ending of it.
+fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let mut undeclared = BTreeSet::new();
+    for (integration, state) in entered(spec) {
+        let Some(integration) = spec.integrations.get(integration) else { continue };
+        for (ending, action) in integration.endings() {
+            match spec.actions.get(action.as_str()) {
+                Some(declared) if declared.is_taken_from(state) && !spec.is_terminal(state) => {}
+                Some(_) => not_taken(spec, integration, ending, action, state, out),
+                None if !undeclared.insert((&integration.name as &str, ending)) => {}
+                None => {
+                    let message = format!(
+                        "integration `{}`: `{ending}` is `{action}`, and no action is named so",
+                        integration.name
+                    );
+                    let help = format!(
+                        "add an [[action]] `{action}` from `{state}`, or name another one in \
+                         `{ending}`"
+                    );
+                    out.error_with_help(action.span(), message, help);
+                }
+            }
+        }
+    }
+}
+
+fn not_taken(
+    spec: &Spec,
+    integration: &Integration,
+    ending: &str,
+    action: &Name,
+    state: &str,
+    out: &mut Diagnostics<'_>,
+) {
+    let message = format!(
+        "integration `{}`: `{ending}` is `{action}`, which state `{state}` doesn't take",
+        integration.name
+    );
+    let help = if spec.is_terminal(state) {
+        format!("`{state}` is terminal, so no handler can end in it: start the handler elsewhere")
+    } else {
+        format!("add `{state}` to `from` of `{action}`, or name another action in `{ending}`")
+    };
+    out.error_with_help(action.span(), message, help);
+}
+
+fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
+    for timeout in spec.timeouts.values() {
+        let (state, action) = (&timeout.state, &timeout.on_timeout);
+        known_state(spec, state, out);
+        match spec.actions.get(action.as_str()) {
+            None => {
+                let help = did_you_mean(action, spec.actions.keys().map(String::as_str));
+                out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
+            }
+            Some(_) if spec.is_terminal(state) => {
+                let help = "take the timer away, or the state out of `terminal`";
+                let message = format!("`{state}` is terminal and can't have a timer");
+                out.error_with_help(state.span(), message, help);
+            }
+            Some(declared) if !declared.is_taken_from(state) => {
+                let message = format!("state `{state}` doesn't take `{action}`");
+                let help = format!("add `{state}` to `from` of `{action}`");
+                out.error_with_help(action.span(), message, help);
+            }
+            Some(_) => {}
+        }
+    }
+    for state in &spec.states {
+        let name = state.as_str();
+        let ends = spec.is_terminal(name)
+            || spec.indefinite.contains(name)
+            || spec.timeouts.contains_key(name);
+        if ends {
+            continue;
+        }
+        let message = format!("state `{state}` may last for ever");
+        let help = "give it a [[state_timeout]], or list it in `terminal` or \
+                    `allow_indefinite_states`";
+        // Nothing has been asked of an entity that waits for its first action.
+        if *state == spec.initial {
+            out.warning(state.span(), message, help);
+        } else {
+            out.error_with_help(state.span(), message, help);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Reads an integration, in both spellings: `[[integration]]`, and
+//! `[[action.triggers]]` under the action that starts it.
+
+use std::collections::BTreeMap;
+
+use sandglass_model::limit::DEFAULT_BUDGET_MS;
+use toml::de::DeValue;
+
+use super::diagnostic::{Diagnostics, did_you_mean, nearest};
+use super::table::{Table, config_text, wrong_type};
+use super::{Integration, Name, OnCrash, Spec};
+
+const KEYS: [&str; 16] = [
+    "name",
+    "trigger",
+    "type",
+    "kind",
+    "module",
+    "deadline",
+    "timeout_secs",
+    "schedule_to_start_timeout",
+    "keep_on_exit",
+    "on_crash",
+    "on_success",
+    "on_failure",
+    "on_timeout",
+    "on_interrupted",
+    "on_cancelled",
+    "config",
+];
+
+/// The action of a deadline that passed, where the file names none.
+const DEFAULT_ON_TIMEOUT: &str = "HandlerTimedOut";
+
+/// Where an integration is declared.
+#[derive(Clone, Copy)]
+pub(super) enum Declared<'a> {
+    Alone,
+    Under(&'a Name),
+}
+
+/// Reads one integration into `spec`.
+pub(super) fn read(
+    table: &Table<'_, '_>,
+    declared: Declared<'_>,
+    spec: &mut Spec,
+    out: &mut Diagnostics<'_>,
+) {
+    let name = table.required_name("name", out);
+    let label = match &name {
+        Some(name) => format!("integration `{name}`"),
+        None => table.label.clone(),
+    };
+    let table = &Table { label, ..table.clone() };
+    let module = table.required_name("module", out);
+    kind(table, out);
+    let config = config(table, out);
+    let budget = budget(table, out);
+    let endings = endings(table, out);
+    let (Some(name), Some(module), Some(endings)) = (name, module, endings) else { return };
+    let budget_ms = budget.unwrap_or(DEFAULT_BUDGET_MS);
+    let trigger = match declared {
+        Declared::Alone => table.name("trigger", out).unwrap_or_else(|| name.clone()),
+        Declared::Under(_) => name.clone(),
+    };
+    let integration = Integration {
+        name: unique(&name, declared, spec, out),
+        trigger,
+        declared_under: match declared {
+            Declared::Alone => None,
+            Declared::Under(action) => Some(action.clone()),
+        },
+        module,
+        config,
+        budget_ms,
+        budget_defaulted: budget.is_none(),
+        schedule_to_start_ms: table.duration("schedule_to_start_timeout", out).unwrap_or(budget_ms),
+        keep_on_exit: table.flag("keep_on_exit", out).unwrap_or(false),
+        on_crash: on_crash(table, out),
+        on_success: table.name("on_success", out),
+        on_failure: endings.on_failure,
+        on_timeout: endings.on_timeout,
+        on_interrupted: endings.on_interrupted,
+        on_cancelled: endings.on_cancelled,
+    };
+    spec.integrations.insert(integration.name.to_string(), integration);
+}
+
+/// Two actions may each declare a trigger of the same name: the second one is then
+/// called after its action, too.
+fn unique(name: &Name, declared: Declared<'_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Name {
+    if !spec.integrations.contains_key(name.as_str()) {
+        return name.clone();
+    }
+    if let Declared::Under(action) = declared {
+        let longer = Name::new(format!("{action}.{name}"), name.span().clone());
+        if !spec.integrations.contains_key(longer.as_str()) {
+            return longer;
+        }
+    }
+    out.error(name.span(), format!("integration `{name}` is declared twice"));
+    name.clone()
+}
+
+fn kind(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+    for key in ["type", "kind"] {
+        if let Some(kind) = table.text(key, out).filter(|kind| kind.as_str() != "wasm") {
+            let message = format!("no integration is of type `{kind}`");
+            out.error_with_help(kind.span(), message, "write \"wasm\"");
+        }
+    }
+}
+
+/// The keys that aren't ours, and those of the `config` table, as text.
+fn config(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<String, String> {
+    let mut config = BTreeMap::new();
+    for (key, span, value) in table.entries().filter(|(key, ..)| !KEYS.contains(key)) {
+        if let Some(near) = nearest_typo(key) {
+            let message = format!("`{key}` becomes configuration of the handler");
+            out.warning(&span, message, format!("did you mean `{near}`?"));
+        }
+        config.insert(key.to_owned(), config_text(value.get_ref()));
+    }
+    match table.value("config").map(|value| (value, value.get_ref())) {
+        None => {}
+        Some((_, DeValue::Table(values))) => {
+            let entries = values.iter();
+            config.extend(
+                entries
+                    .map(|(key, value)| (key.get_ref().to_string(), config_text(value.get_ref()))),
+            );
+        }
+        Some((value, _)) => {
+            out.error(&value.span(), wrong_type("config", &table.label, "a table", value));
+        }
+    }
+    config
+}
+
+/// The key of ours that a further key is nearly spelled like.
+fn nearest_typo(key: &str) -> Option<&'static str> {
+    let near = nearest(key, KEYS)?;
+    // One slip of the finger; more is another word.
+    (strsim::damerau_levenshtein(key, near) <= 1 && key.len() > 4).then_some(near)
+}
+
+/// The declared budget, in milliseconds: `deadline`, or `timeout_secs` here or in
+/// the `config` table, as older files have it.
+fn budget(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u64> {
+    let config = table.value("config").and_then(|config| {
+        let values = config.get_ref().as_table()?;
+        Some(Table { values, label: format!("config of {}", table.label), span: config.span() })
+    });
+    let in_config = config.as_ref().filter(|config| config.value("timeout_secs").is_some());
+    let direct = ["deadline", "timeout_secs"].into_iter().filter_map(|key| table.value(key));
+    let given: Vec<_> =
+        direct.chain(in_config.and_then(|config| config.value("timeout_secs"))).collect();
+    if let [_, second, ..] = given[..] {
+        let help = "keep `deadline`; `timeout_secs` is its older spelling";
+        let message = format!("{} declares its budget twice", table.label);
+        out.error_with_help(&second.span(), message, help);
+    }
+    let deadline = table.duration("deadline", out);
+    let older = table.seconds("timeout_secs", out);
+    let oldest = in_config.and_then(|config| config.seconds("timeout_secs", out));
+    if given.is_empty() {
+        let seconds = DEFAULT_BUDGET_MS / 1000;
+        let message = format!("{} declares no deadline and gets {seconds} s", table.label);
+        let help = format!("say how long it may run, such as `deadline = \"{seconds}s\"`");
+        out.warning(&table.span, message, help);
+    }
+    deadline.or(older).or(oldest)
+}
+
+fn on_crash(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> OnCrash {
+    const CHOICES: [&str; 2] = ["interrupt", "rerun"];
+    let Some(choice) = table.text("on_crash", out) else { return OnCrash::default() };
+    match choice.as_str() {
+        "interrupt" => OnCrash::Interrupt,
+        "rerun" => OnCrash::Rerun,
+        other => {
+            let message = format!("`on_crash` can't be `{other}`");
+            out.error_with_help(choice.span(), message, did_you_mean(other, CHOICES));
+            OnCrash::default()
+        }
+    }
+}
+
+struct Endings {
+    on_failure: Name,
+    on_timeout: Name,
+    on_interrupted: Name,
+    on_cancelled: Name,
+}
+
+fn endings(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Endings> {
+    if table.value("on_failure").is_none() {
+        let message = format!("{} has no `on_failure`", table.label);
+        let help = "add `on_failure = \"ACTION\"`: it is taken when the handler fails, traps, \
+                    hits a limit or can't be run";
+        out.error_with_help(&table.span, message, help);
+    }
+    let default = || Name::new(DEFAULT_ON_TIMEOUT, table.span.clone());
+    let on_timeout = table.name("on_timeout", out).unwrap_or_else(default);
+    Some(Endings {
+        on_failure: table.name("on_failure", out)?,
+        on_interrupted: table.name("on_interrupted", out).unwrap_or_else(|| on_timeout.clone()),
+        on_cancelled: table.name("on_cancelled", out).unwrap_or_else(|| on_timeout.clone()),
+        on_timeout,
+    })
+}

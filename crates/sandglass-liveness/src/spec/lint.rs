@@ -1,0 +1,127 @@
+//! Warns of what a spec file may say and its author hardly means.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::check::entered;
+use super::diagnostic::Diagnostics;
+use super::{Spec, StateTimeout};
+
+/// Warns of what is legal in `spec` and doubtful.
+pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
+    obsolete_resets(spec, out);
+    refusable_endings(spec, out);
+    unreachable_states(spec, out);
+    idle_integrations(spec, out);
+    timed_and_indefinite(spec, out);
+}
+
+/// A `reset_on` that the state's own handlers send is what the handler's deadline
+/// made obsolete: the timer stands still while they run.
+fn obsolete_resets(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let entered = entered(spec);
+    for timeout in spec.timeouts.values() {
+        let state = timeout.state.as_str();
+        let handlers: Vec<&str> =
+            entered.iter().filter(|(_, of)| *of == state).map(|(name, _)| *name).collect();
+        if let Some(first) = handlers.first() {
+            warn_of_resets(spec, timeout, &handlers, first, out);
+        }
+    }
+}
+
+fn warn_of_resets(
+    spec: &Spec,
+    timeout: &StateTimeout,
+    handlers: &[&str],
+    first: &str,
+    out: &mut Diagnostics<'_>,
+) {
+    let state = timeout.state.as_str();
+    for reset in &timeout.reset_on {
+        let of_handlers = handlers.iter().filter_map(|name| spec.integrations.get(*name));
+        let ends_one = of_handlers.flat_map(|one| one.endings()).any(|(_, action)| action == reset);
+        let stays = spec
+            .actions
+            .get(reset.as_str())
+            .is_some_and(|action| action.is_taken_from(state) && action.leads_to(state) == state);
+        if ends_one || stays {
+            let message = format!(
+                "obsolete: `{reset}` in `reset_on` of `{state}` is sent by the state's own \
+                 handlers"
+            );
+            let help = format!(
+                "remove it: the timer stands still while `{first}` is in flight, and any action \
+                 restarts it; `reset_on` is for signals of other entities"
+            );
+            out.warning(reset.span(), message, help);
+        }
+    }
+}
+
+fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let started: BTreeSet<&str> = entered(spec).into_iter().map(|(name, _)| name).collect();
+    for integration in started.iter().filter_map(|name| spec.integrations.get(*name)) {
+        let mut seen = BTreeSet::new();
+        for (ending, action) in integration.endings() {
+            let declared = spec.actions.get(action.as_str());
+            let refusable = declared.is_some_and(super::Action::may_be_refused);
+            // A refused success becomes a failure; a refused failure becomes nothing.
+            if refusable && ending != "on_success" && seen.insert(action.as_str()) {
+                let name = &integration.name;
+                let message = format!(
+                    "integration `{name}`: `{ending}` is `{action}`, which may be refused by its \
+                     guard or for want of a parameter"
+                );
+                let help = "an ending that is refused changes nothing, and the state's timer has \
+                            to end it; name an action that is always taken";
+                out.warning(action.span(), message, help);
+            }
+        }
+    }
+}
+
+fn unreachable_states(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let mut leads: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for action in spec.actions.values() {
+        for from in &action.from {
+            leads.entry(from).or_default().push(action.leads_to(from));
+        }
+    }
+    let mut reached = BTreeSet::from([spec.initial.as_str()]);
+    let mut open = vec![spec.initial.as_str()];
+    while let Some(state) = open.pop() {
+        for next in leads.get(state).into_iter().flatten() {
+            if reached.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    for state in spec.states.iter().filter(|state| !reached.contains(state.as_str())) {
+        let message = format!("no action leads to state `{state}`");
+        out.warning(state.span(), message, "remove it, or add the action that leads there");
+    }
+}
+
+fn idle_integrations(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let started: BTreeSet<&str> = entered(spec).into_iter().map(|(name, _)| name).collect();
+    for integration in spec.integrations.values() {
+        if !started.contains(integration.name.as_str()) {
+            let message = format!("integration `{}` is never started", integration.name);
+            let help = format!(
+                "give an action the effect {{ type = \"trigger\", name = \"{}\" }}",
+                integration.trigger
+            );
+            out.warning(integration.name.span(), message, help);
+        }
+    }
+}
+
+fn timed_and_indefinite(spec: &Spec, out: &mut Diagnostics<'_>) {
+    for timeout in spec.timeouts.values() {
+        if spec.indefinite.contains(timeout.state.as_str()) {
+            let message = format!("state `{}` has a timer and may be indefinite", timeout.state);
+            let help = "the timer holds; take the state out of `allow_indefinite_states`";
+            out.warning(timeout.state.span(), message, help);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What an entity may do: its spec file, read, checked and ready to decide by.
+
+mod check;
+mod diagnostic;
+mod duration;
+mod effect;
+pub mod guard;
+mod integration;
+mod lint;
+mod name;
+mod section;
+mod table;
+mod variable;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sandglass_model::{Object, SpecDigest};
+use serde_json::Value;
+
+pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Severity};
+pub use guard::Guard;
+pub use name::Name;
+
+/// Largest spec file, in bytes: a thousand times what people write by hand.
+pub const SOURCE_MAX_BYTES: usize = 1 << 20;
+/// Most states of one automaton: people and dashboards can't hold more.
+pub const STATES_MAX: usize = 1_000;
+/// Most effects of one action, so that one transition stays one small transaction.
+pub const EFFECTS_MAX: usize = 64;
+
+/// What an entity may do.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The digest of the file.
+    pub digest: SpecDigest,
+    /// The file.
+    pub source: String,
+    /// The automaton's name: the entity type.
+    pub name: Name,
+    /// Its states, as declared.
+    pub states: Vec<Name>,
+    /// The state of a new entity.
+    pub initial: Name,
+    /// The states that take no action.
+    pub terminal: BTreeSet<String>,
+    /// The states that need no timer.
+    pub indefinite: BTreeSet<String>,
+    /// The variables.
+    pub variables: BTreeMap<String, Variable>,
+    /// The actions, by name.
+    pub actions: BTreeMap<String, Action>,
+    /// The integrations, by name.
+    pub integrations: BTreeMap<String, Integration>,
+    /// The state timers, by state.
+    pub timeouts: BTreeMap<String, StateTimeout>,
+}
+
+/// What came of reading a spec file.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// The spec; none where there is an error.
+    pub spec: Option<Spec>,
+    /// Errors and warnings, in the order of the file, at most [`DIAGNOSTICS_MAX`].
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// A variable of an entity.
+#[derive(Clone, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: Name,
+    /// What it holds.
+    pub kind: VariableKind,
+    /// Its value in a new entity.
+    pub initial: Value,
+}
+
+/// What a variable holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VariableKind {
+    /// Text.
+    String,
+    /// A whole number from 0 to `i64::MAX`, where it stays.
+    Counter,
+    /// True or false.
+    Bool,
+}
+
+/// An action of an entity.
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// Its name.
+    pub name: Name,
+    /// What users' tools say of it; it changes nothing.
+    pub kind: Option<String>,
+    /// The states that take it.
+    pub from: Vec<Name>,
+    /// The state that it leads to; none where it stays.
+    pub to: Option<Name>,
+    /// The names of its parameters.
+    pub params: Vec<Name>,
+    /// What must hold for it to be taken.
+    pub guard: Option<Guard>,
+    /// What it does, in order.
+    pub effects: Vec<Effect>,
+    /// The integrations that it starts, in order.
+    pub dispatches: Vec<String>,
+    /// A sentence for people.
+    pub hint: Option<String>,
+}
+
+/// What an action does besides leading to a state.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Starts the integrations that wait for this trigger.
+    Trigger {
+        /// The trigger.
+        name: Name,
+    },
+    /// Adds one to a counter.
+    Increment {
+        /// The counter.
+        variable: Name,
+    },
+    /// Sets a variable.
+    Set {
+        /// The variable.
+        variable: Name,
+        /// To what.
+        value: Assigned,
+    },
+    /// Sends an action to the same entity later.
+    Schedule {
+        /// The action.
+        action: Name,
+        /// How much later, in milliseconds.
+        delay_ms: u64,
+    },
+}
+
+/// What a variable is set to.
+#[derive(Clone, Debug)]
+pub enum Assigned {
+    /// This value.
+    Literal(Value),
+    /// The action's parameter of this name.
+    Param(Name),
+}
+
+/// An integration: a handler, when it is started, and what its endings become.
+#[derive(Clone, Debug)]
+pub struct Integration {
+    /// Its name.
+    pub name: Name,
+    /// The trigger effect or the action that starts it.
+    pub trigger: Name,
+    /// The action that it is declared under, as one of its triggers.
+    pub declared_under: Option<Name>,
+    /// The module that it runs.
+    pub module: Name,
+    /// What its handler is told besides.
+    pub config: BTreeMap<String, String>,
+    /// Its budget, in milliseconds: 1 to [`sandglass_model::limit::MAX_BUDGET_MS`].
+    pub budget_ms: u64,
+    /// Whether the file declares no budget.
+    pub budget_defaulted: bool,
+    /// How long it may wait for its start, in milliseconds: the budget, unless declared.
+    pub schedule_to_start_ms: u64,
+    /// Whether it outlives the state that started it.
+    pub keep_on_exit: bool,
+    /// What a crash of the host means for it.
+    pub on_crash: OnCrash,
+    /// The action of a success; none where the result names it.
+    pub on_success: Option<Name>,
+    /// The action of a failure, a trap, a limit and a rejection.
+    pub on_failure: Name,
+    /// The action of a deadline that passed.
+    pub on_timeout: Name,
+    /// The action of a run that the host lost.
+    pub on_interrupted: Name,
+    /// The action of a run that was stopped.
+    pub on_cancelled: Name,
+}
+
+/// What a crash of the host means for a run that was in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnCrash {
+    /// It ends as interrupted: its effects may have landed.
+    #[default]
+    Interrupt,
+    /// It is run again, with the same dispatch id.
+    Rerun,
+}
+
+/// The timer of a state: what happens when nothing does.
+#[derive(Clone, Debug)]
+pub struct StateTimeout {
+    /// The state.
+    pub state: Name,
+    /// How long nothing may be dispatched in it, in milliseconds.
+    pub after_ms: u64,
+    /// The action that is then taken.
+    pub on_timeout: Name,
+    /// Signals of other entities that restart it.
+    pub reset_on: Vec<Name>,
+    /// How often it may fire for one entity; none means always.
+    pub max_occurrences: Option<u32>,
+    /// The parameters of the action.
+    pub params: Object,
+}
+
+impl Spec {
+    /// Reads and checks a spec file: all errors at once, whatever the text holds.
+    #[must_use]
+    pub fn parse(source: &str) -> Parsed {
+        section::parse(source)
+    }
+
+    /// Reads and checks a spec file that may not even be text.
+    #[must_use]
+    pub fn parse_bytes(source: &[u8]) -> Parsed {
+        match std::str::from_utf8(source) {
+            Ok(text) => Self::parse(text),
+            Err(error) => section::not_text(source, error.valid_up_to()),
+        }
+    }
+
+    /// Whether `state` takes no action.
+    #[must_use]
+    pub fn is_terminal(&self, state: &str) -> bool {
+        self.terminal.contains(state)
+    }
+
+    /// The variables of a new entity.
+    #[must_use]
+    pub fn initial_variables(&self) -> Object {
+        self.variables.iter().map(|(name, of)| (name.clone(), of.initial.clone())).collect()
+    }
+
+    /// The actions that `state` takes, guards aside.
+    pub fn actions_from<'a>(&'a self, state: &'a str) -> impl Iterator<Item = &'a Action> {
+        self.actions.values().filter(move |action| {
+            !self.is_terminal(state) && action.from.iter().any(|from| from == state)
+        })
+    }
+
+    /// The declared action whose name is nearest to `wanted`.
+    #[must_use]
+    pub fn nearest_action(&self, wanted: &str) -> Option<&str> {
+        diagnostic::nearest(wanted, self.actions.keys().map(String::as_str))
+    }
+}
+
+impl Action {
+    /// Whether `state` is one of those that it is declared for.
+    #[must_use]
+    pub fn is_taken_from(&self, state: &str) -> bool {
+        self.from.iter().any(|from| from == state)
+    }
+
+    /// The state after it was taken in `state`.
+    #[must_use]
+    pub fn leads_to<'a>(&'a self, state: &'a str) -> &'a str {
+        self.to.as_deref().unwrap_or(state)
+    }
+
+    /// Whether a state that it is declared for may still refuse it.
+    #[must_use]
+    pub fn may_be_refused(&self) -> bool {
+        let needs_param =
+            |effect: &Effect| matches!(effect, Effect::Set { value: Assigned::Param(_), .. });
+        self.guard.is_some() || self.effects.iter().any(needs_param)
+    }
+}
+
+impl Integration {
+    /// Its endings that are named in the spec, as the key and the action.
+    pub fn endings(&self) -> impl Iterator<Item = (&'static str, &Name)> {
+        let declared = [
+            ("on_failure", &self.on_failure),
+            ("on_timeout", &self.on_timeout),
+            ("on_interrupted", &self.on_interrupted),
+            ("on_cancelled", &self.on_cancelled),
+        ];
+        self.on_success.iter().map(|action| ("on_success", action)).chain(declared)
+    }
+}

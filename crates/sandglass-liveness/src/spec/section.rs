@@ -1,0 +1,362 @@
+//! Reads the sections of a spec file. What it says of other sections is left to
+//! the checks; what one section says by itself is reported here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use sandglass_model::{Object, SpecDigest};
+use serde_json::Value;
+use toml::de::{DeTable, DeValue};
+use toml_parser::lexer::TokenKind;
+
+use super::diagnostic::{Diagnostics, did_you_mean};
+use super::integration::{self, Declared};
+use super::table::{Spot, Table, json, wrong_type};
+use super::{
+    Action, Guard, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Variable,
+    VariableKind, check, effect, guard, lint,
+};
+
+const SECTIONS: [&str; 5] = ["automaton", "state", "action", "integration", "state_timeout"];
+
+/// Most parts of one dotted key or header. The TOML parser bounds nested brackets
+/// by itself and leaves this to its callers; nobody's key has more.
+const KEY_PARTS_MAX: usize = 16;
+
+pub(super) fn not_text(source: &[u8], valid: usize) -> Parsed {
+    let text = String::from_utf8_lossy(&source[..valid]);
+    let mut out = Diagnostics::new(&text);
+    let help = "a spec file is TOML, and TOML is UTF-8";
+    out.error_with_help(&(valid..valid), format!("byte {valid} is no UTF-8"), help);
+    Parsed { spec: None, diagnostics: out.finish() }
+}
+
+pub(super) fn parse(source: &str) -> Parsed {
+    let mut out = Diagnostics::new(source);
+    let spec = read(source, &mut out).filter(|_| !out.has_errors());
+    Parsed { spec, diagnostics: out.finish() }
+}
+
+fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<Spec> {
+    if source.len() > SOURCE_MAX_BYTES {
+        let message =
+            format!("the file has {} bytes, and may have {SOURCE_MAX_BYTES}", source.len());
+        out.error(&(0..0), message);
+        return None;
+    }
+    if let Some(at) = overlong_key(source) {
+        out.error(&(at..at), format!("a key may have {KEY_PARTS_MAX} parts at most"));
+        return None;
+    }
+    let (document, errors) = DeTable::parse_recoverable(source);
+    for error in &errors {
+        out.error(&error.span().unwrap_or(0..0), error.message().to_owned());
+    }
+    if out.has_errors() {
+        return None;
+    }
+    let root = Table { values: document.get_ref(), label: "the file".to_owned(), span: 0..0 };
+    root.only(&SECTIONS, out);
+    let mut spec = automaton(&root, out)?;
+    sections(&root, &mut spec, out);
+    check::check(&mut spec, out);
+    if !out.has_errors() {
+        lint::lint(&spec, out);
+    }
+    Some(spec)
+}
+
+/// Where a key of too many parts ends: each dot nests one table deeper.
+fn overlong_key(source: &str) -> Option<usize> {
+    let mut dots = 0;
+    toml_parser::Source::new(source).lex().find_map(|token| {
+        match token.kind() {
+            TokenKind::Dot => dots += 1,
+            TokenKind::Equals | TokenKind::Comma | TokenKind::Newline => dots = 0,
+            _ => {}
+        }
+        (dots >= KEY_PARTS_MAX).then(|| token.span().start())
+    })
+}
+
+fn automaton(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Spec> {
+    let Some(value) = root.value("automaton") else {
+        let help = "start it with [automaton], `name`, `states` and `initial`";
+        out.error_with_help(&(0..0), "the file has no [automaton]", help);
+        return None;
+    };
+    let Some(values) = value.get_ref().as_table() else {
+        out.error(&value.span(), wrong_type("automaton", "the file", "a table", value));
+        return None;
+    };
+    let table = Table { values, label: "[automaton]".to_owned(), span: value.span() };
+    table.only(&["name", "states", "initial", "terminal", "allow_indefinite_states"], out);
+    let name = table.required_name("name", out);
+    if let Some(name) = name.as_ref().filter(|name| name.contains('/')) {
+        let help = "entities are written TYPE/ID";
+        out.error_with_help(name.span(), "an automaton's name may hold no `/`", help);
+    }
+    let states = states(&table, out);
+    let initial = table.required_name("initial", out);
+    let terminal = table.names("terminal", out);
+    let indefinite = table.names("allow_indefinite_states", out);
+    let declared = |name: &&Name| !states.is_empty() && !states.contains(*name);
+    for name in initial.iter().chain(&terminal).chain(&indefinite).filter(declared) {
+        let help = did_you_mean(name, states.iter().map(Name::as_str));
+        out.error_with_help(name.span(), format!("`{name}` is no declared state"), help);
+    }
+    Some(Spec {
+        digest: SpecDigest::of(out.source()),
+        source: out.source().to_owned(),
+        name: name?,
+        initial: initial?,
+        states,
+        terminal: set_of(&terminal),
+        indefinite: set_of(&indefinite),
+        variables: BTreeMap::new(),
+        actions: BTreeMap::new(),
+        integrations: BTreeMap::new(),
+        timeouts: BTreeMap::new(),
+    })
+}
+
+fn states(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
+    let states = table.names("states", out);
+    if table.value("states").is_none() {
+        table.missing("states", out);
+    } else if states.len() > STATES_MAX {
+        out.error(&table.span, format!("an automaton may have {STATES_MAX} states at most"));
+        return Vec::new();
+    }
+    let mut seen = BTreeSet::new();
+    for state in &states {
+        if !seen.insert(state.as_str()) {
+            out.error(state.span(), format!("state `{state}` is declared twice"));
+        }
+    }
+    states
+}
+
+fn set_of(names: &[Name]) -> BTreeSet<String> {
+    names.iter().map(|name| name.as_str().to_owned()).collect()
+}
+
+fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
+    for table in tables(root, "state", "[[state]]", out) {
+        if let Some(variable) = variable(&table, out) {
+            let name = variable.name.clone();
+            let before = spec.variables.insert(name.to_string(), variable);
+            declared_twice(before.is_some(), "variable", &name, out);
+        }
+    }
+    for table in tables(root, "integration", "[[integration]]", out) {
+        integration::read(&table, Declared::Alone, spec, out);
+    }
+    for table in tables(root, "action", "[[action]]", out) {
+        if let Some(action) = action(&table, spec, out) {
+            for table in tables(&table, "triggers", "[[action.triggers]]", out) {
+                integration::read(&table, Declared::Under(&action.name), spec, out);
+            }
+            let name = action.name.clone();
+            let before = spec.actions.insert(name.to_string(), action);
+            declared_twice(before.is_some(), "action", &name, out);
+        }
+    }
+    for table in tables(root, "state_timeout", "[[state_timeout]]", out) {
+        if let Some(timeout) = state_timeout(&table, out) {
+            let state = timeout.state.clone();
+            let before = spec.timeouts.insert(state.to_string(), timeout);
+            declared_twice(before.is_some(), "timer of state", &state, out);
+        }
+    }
+}
+
+fn declared_twice(twice: bool, what: &str, name: &Name, out: &mut Diagnostics<'_>) {
+    if twice {
+        out.error(name.span(), format!("{what} `{name}` is declared twice"));
+    }
+}
+
+/// The tables of an array of tables; a single table stands for an array of one.
+fn tables<'t, 's>(
+    of: &Table<'t, 's>,
+    key: &str,
+    label: &str,
+    out: &mut Diagnostics<'_>,
+) -> Vec<Table<'t, 's>> {
+    let Some(value) = of.value(key) else { return Vec::new() };
+    let items: Vec<Spot<'t, 's>> = match value.get_ref() {
+        DeValue::Array(items) => items.iter().collect(),
+        _ => vec![value],
+    };
+    let mut tables = Vec::new();
+    for item in items {
+        match item.get_ref().as_table() {
+            Some(values) => {
+                tables.push(Table { values, label: label.to_owned(), span: item.span() });
+            }
+            None => {
+                let message = wrong_type(key, &of.label, "an array of tables", item);
+                out.error_with_help(&item.span(), message, format!("write it as {label}"));
+            }
+        }
+    }
+    tables
+}
+
+fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable> {
+    table.only(&["name", "type", "initial"], out);
+    let name = table.required_name("name", out);
+    if table.value("type").is_none() {
+        table.missing("type", out);
+    }
+    let kind_name = table.text("type", out)?;
+    let Some(kind) = VariableKind::named(&kind_name) else {
+        let help = did_you_mean(&kind_name, VariableKind::NAMES);
+        out.error_with_help(
+            kind_name.span(),
+            format!("no variable is of type `{kind_name}`"),
+            help,
+        );
+        return None;
+    };
+    let initial = match table.value("initial") {
+        None => kind.zero(),
+        Some(value) => kind.hold(&json(value.get_ref())).unwrap_or_else(|| {
+            let message = format!("`initial` must be a {}", kind.as_str());
+            let help = "a counter holds whole numbers from 0, a bool true or false";
+            out.error_with_help(&value.span(), message, help);
+            kind.zero()
+        }),
+    };
+    Some(Variable { name: name?, kind, initial })
+}
+
+fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Action> {
+    const KEYS: [&str; 9] =
+        ["name", "kind", "from", "to", "params", "guard", "effect", "hint", "triggers"];
+    table.only(&KEYS, out);
+    let name = table.required_name("name", out);
+    let label =
+        name.as_ref().map_or_else(|| table.label.clone(), |name| format!("action `{name}`"));
+    let table = Table { label, ..table.clone() };
+    if table.value("from").is_none() {
+        table.missing("from", out);
+    }
+    let read = Action {
+        kind: table.text("kind", out).map(|kind| kind.to_string()),
+        from: table.names("from", out),
+        to: table.name("to", out),
+        params: params(&table, out),
+        guard: table.text("guard", out).and_then(|text| guard(&text, spec, out)),
+        effects: effect::read(&table, out),
+        dispatches: Vec::new(),
+        hint: table.text("hint", out).map(|hint| hint.to_string()),
+        name: name?,
+    };
+    Some(read)
+}
+
+/// The names of an action's parameters: strings, or tables with a `name`.
+fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
+    let Some(DeValue::Array(items)) = table.value("params").map(toml::Spanned::get_ref) else {
+        return table.names("params", out);
+    };
+    let mut names = Vec::new();
+    for item in items.iter() {
+        match item.get_ref() {
+            DeValue::String(text) => names.push(Name::new(text.as_ref(), item.span())),
+            DeValue::Table(values) => {
+                let label = format!("a parameter of {}", table.label);
+                let table = Table { values, label, span: item.span() };
+                names.extend(table.required_name("name", out));
+            }
+            _ => {
+                let message = wrong_type("params", &table.label, "a list of names", item);
+                out.error(&item.span(), message);
+            }
+        }
+    }
+    names
+}
+
+fn guard(text: &Name, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Guard> {
+    match Guard::parse(text, &spec.variables) {
+        Ok(guard) => Some(guard),
+        Err(mistake) => {
+            let at = within(text, &mistake, out.source());
+            let message = format!("guard: {}", mistake.message);
+            match mistake.help {
+                Some(help) => out.error_with_help(&at, message, help),
+                None => out.error(&at, message),
+            }
+            None
+        }
+    }
+}
+
+/// Where a mistake stands in the file: exact where the text stands there as it is,
+/// and the whole text where it was written with escapes.
+fn within(text: &Name, mistake: &guard::Mistake, source: &str) -> Range<usize> {
+    let whole = text.span().clone();
+    let written = source.get(whole.clone()).unwrap_or_default();
+    match written.find(text.as_str()).filter(|_| !text.is_empty()) {
+        Some(offset) => {
+            let start = whole.start + offset;
+            start + mistake.at.start..start + mistake.at.end
+        }
+        None => whole,
+    }
+}
+
+fn state_timeout(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<StateTimeout> {
+    const KEYS: [&str; 7] =
+        ["state", "after_seconds", "on_timeout", "reset_on", "max_occurrences", "params", "args"];
+    table.only(&KEYS, out);
+    let state = table.required_name("state", out);
+    if table.value("after_seconds").is_none() {
+        table.missing("after_seconds", out);
+    }
+    let after_ms = table.seconds("after_seconds", out);
+    let on_timeout = table.required_name("on_timeout", out);
+    let reset_on = table.names("reset_on", out);
+    let max_occurrences = max_occurrences(table, out);
+    let params = timeout_params(table, out);
+    Some(StateTimeout {
+        state: state?,
+        after_ms: after_ms?,
+        on_timeout: on_timeout?,
+        reset_on,
+        max_occurrences,
+        params,
+    })
+}
+
+fn max_occurrences(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u32> {
+    let value = table.value("max_occurrences")?;
+    let number = json(value.get_ref()).as_u64().and_then(|number| u32::try_from(number).ok());
+    let number = number.filter(|number| *number > 0);
+    if number.is_none() {
+        let help = "leave it out if the timer may fire always";
+        out.error_with_help(&value.span(), "`max_occurrences` must be a whole number from 1", help);
+    }
+    number
+}
+
+fn timeout_params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Object {
+    let value = match (table.value("params"), table.value("args")) {
+        (Some(_), Some(args)) => {
+            out.error(&args.span(), "`args` is another name of `params`; give one of them");
+            return Object::new();
+        }
+        (Some(value), None) | (None, Some(value)) => value,
+        (None, None) => return Object::new(),
+    };
+    match json(value.get_ref()) {
+        Value::Object(params) => params.into_iter().collect(),
+        _ => {
+            out.error(&value.span(), wrong_type("params", &table.label, "a table", value));
+            Object::new()
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Decisions: what each input becomes, and every ending of a handler.
+
+use sandglass_liveness::{Command, Input, Refusal};
+use sandglass_model::{
+    Cancellation, CancelledBy, Cause, Decision, Event, Failure, FailureKind, Incarnation,
+    LimitBreach, LimitKind, Object, Outcome, Rejection, RejectionKind, Sequence, TraceContext,
+    TransitionCause, Trap, TrapKind,
+};
+use serde_json::json;
+
+use crate::generated::busy;
+use crate::session::{Life, SESSION, completed, ended, timed_out};
+
+fn failed() -> Outcome {
+    Outcome::Failed(Failure {
+        kind: FailureKind::GuestFailure,
+        message: "no luck".to_owned(),
+        result: None,
+    })
+}
+
+fn cancelled(by: CancelledBy) -> Outcome {
+    Outcome::Cancelled(Cancellation { by, reason: String::new(), dying_span: None })
+}
+
+fn transition(event: &Event) -> (&str, &Object, &TransitionCause, TraceContext) {
+    match event {
+        Event::Transition { action, params, cause, trace, .. } => (action, params, cause, *trace),
+        other => panic!("a transition, not {other:?}"),
+    }
+}
+
+fn outcome(event: &Event) -> (&Outcome, &Decision) {
+    match event {
+        Event::Ended(ended) => (&ended.outcome, &ended.decision),
+        other => panic!("an end, not {other:?}"),
+    }
+}
+
+#[test]
+fn every_ending_is_the_transition_that_the_spec_declares() {
+    let trap = Trap { kind: TrapKind::Unreachable, message: "abort".to_owned() };
+    let breach = LimitBreach { kind: LimitKind::WasmMemory, limit: 1, observed: 2 };
+    let rejection =
+        Rejection { kind: RejectionKind::UnknownModule, message: "no module".to_owned() };
+    for (outcome, cause, state) in [
+        (completed(Some("Finish")), "completed", "Done"),
+        (failed(), "failed", "Failed"),
+        (Outcome::Trapped(trap), "trapped", "Failed"),
+        (Outcome::Limit(breach), "limit", "Failed"),
+        (Outcome::Rejected(rejection), "rejected", "Failed"),
+        (timed_out(), "timed_out", "TimedOut"),
+        (Outcome::Interrupted, "interrupted", "TimedOut"),
+        (cancelled(CancelledBy::Operator), "cancelled", "Stopped"),
+        (cancelled(CancelledBy::Shutdown), "cancelled", "Stopped"),
+    ] {
+        let mut life = Life::of(SESSION);
+        let dispatch = life.start();
+        let trace = life.entity().in_flight()[0].dispatched.trace;
+        let from = life.log.len();
+        life.end(dispatch, outcome.clone()).expect("it was in flight");
+        assert_eq!(life.kinds(from), ["ended", "transition"], "{cause}");
+        assert_eq!(life.state(), state, "{cause}");
+        assert!(life.entity().is_settled());
+        let (_, params, why, of) = transition(&life.log[from + 1].event);
+        assert_eq!(*why, TransitionCause::HandlerEnded { dispatch });
+        assert_eq!(of, trace, "the transition belongs to the span of its handler");
+        if cause == "completed" {
+            assert_eq!(*params, Object::from([("answer".to_owned(), json!(42))]));
+        } else {
+            assert_eq!(params["cause"], cause);
+            assert_eq!(params["dispatch_id"], json!(dispatch));
+            assert_eq!(params["integration"], "run_tools");
+            assert!(params["error"]["kind"].is_string() && params["error"]["message"].is_string());
+        }
+    }
+}
+
+#[test]
+fn a_timeout_carries_all_that_is_known_of_it() {
+    let mut life = Life::of(SESSION);
+    let dispatch = life.start();
+    life.end(dispatch, timed_out()).expect("it was in flight");
+    let (action, params, ..) = transition(&life.log.last().expect("a record").event);
+    assert_eq!(action, "HandlerTimedOut");
+    for (field, value) in [
+        ("budget_ms", json!(900_000)),
+        ("elapsed_ms", json!(900_001)),
+        ("dying_span", json!("host_http_call")),
+        ("attempt", json!(1)),
+        ("owner", json!("handler")),
+        ("host_calls", json!(3)),
+    ] {
+        assert_eq!(params[field], value, "{field}");
+    }
+}
+
+#[test]
+fn a_success_without_a_usable_action_is_a_failure_that_keeps_the_result() {
+    for (action, kind) in [
+        (None, FailureKind::NoAction),
+        (Some("Nonsense"), FailureKind::ActionNotTaken),
+        (Some("Later"), FailureKind::ActionNotTaken),
+    ] {
+        let mut life = Life::of(SESSION);
+        let dispatch = life.start();
+        let from = life.log.len();
+        life.end(dispatch, completed(action)).expect("it was in flight");
+        assert_eq!(life.state(), "Failed", "{action:?}");
+        let (outcome, decision) = outcome(&life.log[from].event);
+        assert_eq!(*decision, Decision::Take { action: "Fail".to_owned() });
+        let Outcome::Failed(failure) = outcome else { panic!("a failure, not {outcome:?}") };
+        assert_eq!(failure.kind, kind);
+        assert_eq!(failure.result, Some(json!({ "success": true })));
+    }
+}
+
+#[test]
+fn a_declared_success_holds_against_the_one_that_the_guest_names() {
+    let source =
+        SESSION.replace("on_failure = \"Fail\"", "on_success = \"Finish\"\non_failure = \"Fail\"");
+    let mut life = Life::of(&source);
+    let dispatch = life.start();
+    life.end(dispatch, completed(Some("Pause"))).expect("it was in flight");
+    assert_eq!(life.state(), "Done");
+}
+
+#[test]
+fn a_requested_action_dispatches_in_the_same_decision() {
+    let mut life = Life::of(SESSION);
+    let from = life.log.len();
+    let params = Object::from([("calls".to_owned(), json!(["a"]))]);
+    let commands = life.act_with("ProcessToolCalls", params.clone()).expect("taken");
+    assert_eq!(life.kinds(from), ["transition", "dispatched"]);
+    let [Command::Start(dispatched)] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!(dispatched.params, params);
+    assert_eq!(dispatched.state, "Executing");
+    assert_eq!(dispatched.variables["rounds"], json!(1), "the variables are those after it");
+    assert_eq!(dispatched.config["region"], "north");
+    assert_eq!((dispatched.attempt, dispatched.budget_ms), (1, 900_000));
+    assert_eq!(dispatched.trace.trace_id, TraceContext::root([5; 24]).trace_id);
+    assert_eq!(life.entity().sequence, Sequence(1));
+}
+
+#[test]
+fn leaving_the_state_stops_its_handlers_and_supersedes_their_ends() {
+    for outcome in [cancelled(CancelledBy::StateLeft), completed(Some("Finish")), timed_out()] {
+        let mut life = Life::of(SESSION);
+        let dispatch = life.start();
+        let commands = life.act("Pause").expect("Executing takes it");
+        assert_eq!(commands, [Command::Stop { dispatch, cause: Cause::StateLeft }]);
+        // The same state again, with another handler: the first one's end is not its.
+        let again = life.start();
+        let sequence = life.entity().sequence;
+        let commands = life.end(dispatch, outcome).expect("it was in flight");
+        assert_eq!(commands, []);
+        assert_eq!((life.state(), life.entity().sequence), ("Executing", sequence));
+        let last = &life.log.last().expect("a record").event;
+        assert!(
+            matches!(last, Event::Ended(end) if matches!(end.decision, Decision::Superseded { .. }))
+        );
+        assert!(life.entity().run(again).is_some());
+    }
+}
+
+#[test]
+fn a_handler_may_outlive_its_state_if_the_spec_says_so() {
+    let source = SESSION.replace("region = \"north\"", "keep_on_exit = true");
+    let mut life = Life::of(&source);
+    let dispatch = life.start();
+    assert_eq!(life.act("Pause").expect("taken"), []);
+    life.end(dispatch, completed(Some("Finish"))).expect("it was in flight");
+    assert_eq!(life.state(), "Idle", "Idle doesn't take Finish: superseded");
+    let dispatch = life.start();
+    life.act("Pause").expect("taken");
+    life.end(dispatch, completed(Some("Later"))).expect("it was in flight");
+    assert_eq!(life.entity().schedules().len(), 1, "Idle takes Later");
+}
+
+#[test]
+fn what_ended_already_or_never_was_is_refused() {
+    let mut life = Life::of(SESSION);
+    let dispatch = life.start();
+    assert_eq!(
+        life.tell(ended(dispatch, 2, timed_out())),
+        Err(Refusal::StaleAttempt { dispatch, attempt: 2 })
+    );
+    life.end(dispatch, timed_out()).expect("it was in flight");
+    let log = life.log.clone();
+    assert_eq!(life.end(dispatch, timed_out()), Err(Refusal::UnknownDispatch { dispatch }));
+    assert_eq!(life.log, log);
+}
+
+#[test]
+fn a_lost_run_is_run_again_only_where_the_spec_allows_it() {
+    let source = SESSION.replace("region = \"north\"", "on_crash = \"rerun\"");
+    let mut life = Life::of(&source);
+    let dispatch = life.start();
+    for attempt in 1..sandglass_liveness::decide::RERUN_ATTEMPTS_MAX {
+        let from = life.log.len();
+        let commands = life.tell(ended(dispatch, attempt, Outcome::Interrupted)).expect("known");
+        assert_eq!(life.kinds(from), ["ended", "dispatched"]);
+        let [Command::Start(again)] = &commands[..] else { panic!("{commands:?}") };
+        assert_eq!((again.dispatch, again.attempt), (dispatch, attempt + 1));
+    }
+    let last = sandglass_liveness::decide::RERUN_ATTEMPTS_MAX;
+    life.tell(ended(dispatch, last, Outcome::Interrupted)).expect("known");
+    assert_eq!(life.state(), "TimedOut", "not for ever");
+}
+
+#[test]
+fn requests_are_refused_with_the_reason() {
+    let mut life = Life::unborn(SESSION);
+    assert_eq!(life.act("Note"), Err(Refusal::UnknownEntity));
+    let mut life = Life::of(SESSION);
+    let incarnation = Incarnation::from_bytes([8; 16]);
+    assert_eq!(life.tell(Input::Create { incarnation }), Err(Refusal::EntityExists));
+    assert_eq!(
+        life.act("Finnish"),
+        Err(Refusal::UnknownAction {
+            action: "Finnish".to_owned(),
+            nearest: Some("Finish".to_owned())
+        })
+    );
+    assert!(matches!(life.act("Finish"), Err(Refusal::NotTaken { .. })));
+    assert!(matches!(life.act("Note"), Err(Refusal::BadParam { .. })));
+    let large = Object::from([("text".to_owned(), json!("x".repeat(2 << 20)))]);
+    assert!(matches!(life.act_with("Note", large), Err(Refusal::TooLarge { .. })));
+    let dispatch = life.start();
+    life.end(dispatch, timed_out()).expect("it was in flight");
+    assert!(matches!(life.act("Fail"), Err(Refusal::NotTaken { .. })), "terminal");
+    assert_eq!(life.entity().sequence, Sequence(2));
+}
+
+#[test]
+fn effects_set_variables_and_a_guard_reads_them() {
+    let source = SESSION.replace("name = \"Pause\"", "name = \"Pause\"\nguard = \"note == 'go'\"");
+    let mut life = Life::of(&source);
+    life.start();
+    assert!(matches!(life.act("Pause"), Err(Refusal::GuardRefused { .. })));
+    let params = Object::from([("text".to_owned(), json!("go"))]);
+    life.act_with("Note", params).expect("taken");
+    assert_eq!(life.entity().variables["note"], json!("go"));
+    life.act("Pause").expect("the guard holds now");
+}
+
+#[test]
+fn handlers_and_schedules_in_flight_are_bounded() {
+    let mut life = Life::of(&busy());
+    for _ in 0..sandglass_liveness::decide::IN_FLIGHT_MAX {
+        life.act("Fetch").expect("there is room");
+    }
+    assert!(matches!(life.act("Fetch"), Err(Refusal::TooManyInFlight { .. })));
+    let mut life = Life::of(SESSION);
+    for _ in 0..sandglass_liveness::decide::SCHEDULES_MAX {
+        life.act("Later").expect("there is room");
+    }
+    assert!(matches!(life.act("Later"), Err(Refusal::TooManySchedules { .. })));
+}
+
+#[test]
+fn a_scheduled_action_comes_due_once() {
+    let mut life = Life::of(SESSION);
+    life.act("Later").expect("taken");
+    let due = life.entity().schedule(0).expect("scheduled").due;
+    assert_eq!(due.as_millis(), life.now + 60_000);
+    life.now += 60_000;
+    let commands = life.tell(Input::ScheduleDue { schedule: 0 }).expect("pending");
+    assert_eq!((life.state(), commands.len()), ("Executing", 1));
+    assert_eq!(
+        life.tell(Input::ScheduleDue { schedule: 0 }),
+        Err(Refusal::UnknownSchedule { number: 0 })
+    );
+    life.act("Pause").expect("taken");
+    life.act("Later").expect("taken");
+    life.start();
+    let from = life.log.len();
+    life.tell(Input::ScheduleDue { schedule: 1 }).expect("pending");
+    assert_eq!(life.kinds(from), ["schedule_due"], "Executing doesn't take it");
+}

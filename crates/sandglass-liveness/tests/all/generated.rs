@@ -1,0 +1,233 @@
+//! Random lives: whatever is told in whatever order, the promises hold.
+
+use proptest::prelude::*;
+use sandglass_liveness::{Entity, Fold, Input, Replay};
+use sandglass_model::{
+    Cancellation, CancelledBy, Event, Failure, FailureKind, Object, Outcome, Record,
+};
+use serde_json::json;
+
+use crate::session::{Life, SESSION, completed, ended, timed_out};
+
+/// One step of a random life, in terms of what is there when it comes.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Act(usize),
+    End { nth: usize, outcome: usize, attempt_off: u32 },
+    Idle { early: bool },
+    Due(u64),
+    Signal { name: usize, from: usize },
+    Wait(i64),
+}
+
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0usize..10).prop_map(Step::Act),
+        3 => (0usize..4, 0usize..7, 0u32..5)
+            .prop_map(|(nth, outcome, off)| Step::End { nth, outcome, attempt_off: off / 4 }),
+        1 => any::<bool>().prop_map(|early| Step::Idle { early }),
+        1 => (0u64..4).prop_map(Step::Due),
+        1 => (0usize..3, 0usize..3).prop_map(|(name, from)| Step::Signal { name, from }),
+        1 => (0i64..400_000).prop_map(Step::Wait),
+    ];
+    proptest::collection::vec(step, 0..40)
+}
+
+/// A spec in which much can happen: staying, leaving, keeping, rerunning.
+pub(crate) fn busy() -> String {
+    let extra = r#"
+[[action]]
+name = "Fetch"
+from = ["Idle", "Executing"]
+effect = ["trigger fetch", "increment rounds", "schedule Fetch 5"]
+
+[[action]]
+name = "Fetched"
+from = ["Idle", "Executing"]
+guard = "rounds < 6 or note == 'none'"
+
+[[integration]]
+name = "fetch"
+module = "fetch"
+deadline = "2s"
+on_success = "Fetched"
+on_failure = "Fetched"
+on_timeout = "Fetched"
+keep_on_exit = true
+on_crash = "rerun"
+"#;
+    format!("{SESSION}{extra}")
+}
+
+const ACTIONS: [&str; 10] = [
+    "ProcessToolCalls",
+    "Note",
+    "Pause",
+    "Later",
+    "Finish",
+    "Fail",
+    "HandlerTimedOut",
+    "Fetch",
+    "Fetched",
+    "Nonsense",
+];
+
+fn outcomes(which: usize) -> Outcome {
+    match which {
+        0 => completed(Some("Finish")),
+        1 => completed(Some("Pause")),
+        2 => completed(None),
+        3 => timed_out(),
+        4 => Outcome::Interrupted,
+        5 => Outcome::Cancelled(Cancellation {
+            by: CancelledBy::Operator,
+            reason: "because".to_owned(),
+            dying_span: None,
+        }),
+        _ => Outcome::Failed(Failure {
+            kind: FailureKind::GuestFailure,
+            message: "no".to_owned(),
+            result: Some(json!(1)),
+        }),
+    }
+}
+
+/// Lives through `steps`; what is refused changes nothing.
+pub(crate) fn live(steps: &[Step]) -> Life {
+    let mut life = Life::of(&busy());
+    for step in steps {
+        let before = (life.entity().clone(), life.log.len());
+        let told = match step {
+            Step::Wait(millis) => {
+                life.now += millis;
+                continue;
+            }
+            Step::Act(which) => {
+                let text = if which % 2 == 0 { json!("none") } else { json!(7) };
+                life.act_with(ACTIONS[*which], Object::from([("text".to_owned(), text)]))
+            }
+            Step::End { nth, outcome, attempt_off } => {
+                let runs = life.entity().in_flight();
+                let Some(run) = runs.get(*nth) else { continue };
+                let (dispatch, attempt) = (run.dispatched.dispatch, run.dispatched.attempt);
+                life.tell(ended(dispatch, attempt + attempt_off, outcomes(*outcome)))
+            }
+            Step::Idle { early } => {
+                let timer = life.entity().idle_timer(&life.spec);
+                let idle_ms = timer.map_or(0, |timer| timer.after_ms - u64::from(*early));
+                let generation = timer.map_or(0, |timer| timer.generation);
+                life.tell(Input::StateIdle { generation, idle_ms })
+            }
+            Step::Due(schedule) => life.tell(Input::ScheduleDue { schedule: *schedule }),
+            Step::Signal { name, from } => {
+                let names = ["PartnerReplied", "progress", "Other"];
+                let from = match from {
+                    0 => None,
+                    1 => Some(Life::name()),
+                    _ => Some("Session/two".parse().expect("a valid name")),
+                };
+                let name = names[*name].to_owned();
+                life.tell(Input::Signal { name, from, dispatch: None, payload: json!(1) })
+            }
+        };
+        if told.is_err() {
+            assert_eq!(before, (life.entity().clone(), life.log.len()), "{step:?}");
+        }
+    }
+    life
+}
+
+/// Replays a log, and answers how many divergences there are.
+pub(crate) fn divergences(log: &[Record]) -> u64 {
+    let mut replay = Replay::new();
+    log.iter().for_each(|record| replay.feed(record));
+    replay.finish().divergence_count
+}
+
+proptest! {
+    #[test]
+    fn state_is_the_fold_of_the_log_after_any_prefix(steps in steps(), cut in any::<prop::sample::Index>()) {
+        let life = live(&steps);
+        let cut = cut.index(life.log.len()) + 1;
+        let mut fold = Fold::new();
+        let mut by_hand: Option<Entity> = None;
+        for record in &life.log[..cut] {
+            prop_assert_eq!(fold.apply(record), Ok(()));
+            match &mut by_hand {
+                Some(entity) => entity.apply(&life.spec, &record.event, record.at),
+                None => by_hand = Entity::created(Life::name(), &record.event, record.at),
+            }
+        }
+        prop_assert_eq!(fold.entity(&Life::name()), by_hand.as_ref());
+        for record in &life.log[cut..] {
+            prop_assert_eq!(fold.apply(record), Ok(()));
+        }
+        prop_assert_eq!(fold.entity(&Life::name()), Some(life.entity()));
+    }
+
+    #[test]
+    fn the_state_timer_never_runs_while_a_handler_is_in_flight(steps in steps()) {
+        let life = live(&steps);
+        if !life.entity().is_settled() {
+            prop_assert_eq!(life.entity().idle_timer(&life.spec), None);
+        }
+    }
+
+    #[test]
+    fn every_end_is_recorded_once_and_with_its_transition(steps in steps()) {
+        let life = live(&steps);
+        let dispatched = life.log.iter().filter(|r| matches!(r.event, Event::Dispatched(_))).count();
+        let ended = life.log.iter().filter(|r| matches!(r.event, Event::Ended(_))).count();
+        prop_assert_eq!(dispatched, ended + life.entity().in_flight_count());
+    }
+
+    #[test]
+    fn a_generated_life_replays_without_a_divergence(steps in steps()) {
+        let life = live(&steps);
+        prop_assert_eq!(divergences(&life.log), 0);
+    }
+
+    #[test]
+    fn any_changed_field_is_a_divergence(steps in steps(), which in any::<prop::sample::Index>(), how in 0usize..8) {
+        let mut life = live(&steps);
+        let which = which.index(life.log.len());
+        if falsify(&mut life.log[which], how) {
+            prop_assert!(divergences(&life.log) >= 1, "{:?}", life.log[which]);
+        }
+    }
+}
+
+/// Changes one field of a record; false where it has no such field.
+fn falsify(record: &mut Record, how: usize) -> bool {
+    let name = || "Forged".to_owned();
+    match (&mut record.event, how) {
+        (_, 0) => record.sequence.0 += 1,
+        (_, 1) => record.position.0 += 1,
+        (Event::Transition { action, .. }, 2) => *action = name(),
+        (Event::Transition { to, .. }, 3) => *to = name(),
+        (Event::Transition { from, .. }, 4) => *from = name(),
+        (Event::Transition { variables, .. } | Event::Created { variables, .. }, 5) => {
+            variables.insert("rounds".to_owned(), json!(999));
+        }
+        (Event::Created { state, .. } | Event::StateIdle { state, .. }, 3) => *state = name(),
+        (Event::Ended(ended), 2) => {
+            ended.decision = sandglass_model::Decision::Take { action: name() };
+        }
+        (Event::Ended(ended), 3) => ended.attempt += 1,
+        (Event::Dispatched(dispatched), 2) => dispatched.budget_ms += 1,
+        (Event::Dispatched(dispatched), 3) => dispatched.attempt += 1,
+        (Event::Dispatched(dispatched), 4) => dispatched.integration = name(),
+        (Event::Scheduled { due, .. }, 2) => {
+            *due = due.after(std::time::Duration::from_millis(1));
+        }
+        (Event::Scheduled { action, .. } | Event::ScheduleDue { action, .. }, 3) => {
+            *action = name()
+        }
+        (Event::ScheduleDue { taken, .. } | Event::StateIdle { taken, .. }, 4) => *taken = !*taken,
+        (Event::StateIdle { occurrence, .. }, 5) => *occurrence += 1,
+        (Event::Signal { resets_idle, .. }, 2) => *resets_idle = !*resets_idle,
+        (Event::SpecRegistered { source, .. }, 2) => source.push('#'),
+        _ => return false,
+    }
+    true
+}

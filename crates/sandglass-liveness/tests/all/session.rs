@@ -1,0 +1,235 @@
+//! The session of the incident, as the tests of decisions use it.
+
+use std::sync::Arc;
+
+use sandglass_liveness::{Command, Entity, HandlerEnd, Input, Refusal, Spec, commands, decide};
+use sandglass_model::{
+    Cause, Completion, DeadlineOwner, DeadlineReport, DispatchId, EntityRef, Event,
+    HandlerDeadlineExceeded, HostCalls, Incarnation, Object, Outcome, Position, Record, TimeSplit,
+    TraceContext, WallTime,
+};
+use serde_json::json;
+
+pub(crate) const SESSION: &str = r#"
+[automaton]
+name = "Session"
+states = ["Idle", "Executing", "Done", "Failed", "TimedOut", "Stopped"]
+initial = "Idle"
+terminal = ["Done", "Failed", "TimedOut", "Stopped"]
+allow_indefinite_states = ["Idle"]
+
+[[state]]
+name = "rounds"
+type = "counter"
+
+[[state]]
+name = "note"
+type = "string"
+initial = "none"
+
+[[action]]
+name = "ProcessToolCalls"
+from = ["Idle"]
+to = "Executing"
+effect = ["trigger run_tools", "increment rounds"]
+
+[[action]]
+name = "Note"
+from = ["Idle", "Executing"]
+params = ["text"]
+effect = [{ type = "set", var = "note", param = "text" }]
+
+[[action]]
+name = "Pause"
+from = ["Executing"]
+to = "Idle"
+
+[[action]]
+name = "Later"
+from = ["Idle"]
+effect = [{ type = "schedule", action = "ProcessToolCalls", delay_seconds = 60 }]
+
+[[action]]
+name = "Finish"
+from = ["Executing"]
+to = "Done"
+
+[[action]]
+name = "Fail"
+from = ["Executing"]
+to = "Failed"
+
+[[action]]
+name = "HandlerTimedOut"
+from = ["Executing"]
+to = "TimedOut"
+
+[[action]]
+name = "Stop"
+from = ["Executing"]
+to = "Stopped"
+
+[[integration]]
+name = "run_tools"
+trigger = "run_tools"
+type = "wasm"
+module = "run_tools"
+deadline = "900s"
+on_failure = "Fail"
+on_timeout = "HandlerTimedOut"
+on_cancelled = "Stop"
+region = "north"
+
+[[state_timeout]]
+state = "Executing"
+after_seconds = 300
+on_timeout = "Fail"
+reset_on = ["PartnerReplied"]
+max_occurrences = 2
+params = { reason = "idle" }
+"#;
+
+/// An entity with its log, and a wall clock that the test moves.
+pub(crate) struct Life {
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) entity: Option<Entity>,
+    pub(crate) log: Vec<Record>,
+    pub(crate) now: i64,
+}
+
+impl Life {
+    pub(crate) fn unborn(source: &str) -> Self {
+        let parsed = Spec::parse(source);
+        let spec = Arc::new(parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics)));
+        let registered = Event::SpecRegistered {
+            digest: spec.digest,
+            automaton: spec.name.to_string(),
+            source: source.to_owned(),
+        };
+        let mut life = Self { spec, entity: None, log: Vec::new(), now: 1_000 };
+        life.record(None, registered);
+        life
+    }
+
+    pub(crate) fn of(source: &str) -> Self {
+        let mut life = Self::unborn(source);
+        life.tell(Input::Create { incarnation: Incarnation::from_bytes([7; 16]) })
+            .expect("a new entity");
+        life
+    }
+
+    pub(crate) fn name() -> EntityRef {
+        "Session/one".parse().expect("a valid name")
+    }
+
+    fn record(&mut self, entity: Option<EntityRef>, event: Event) {
+        let position = Position(self.log.len() as u64 + 1);
+        let at = WallTime::from_millis(self.now);
+        let sequence =
+            self.entity.as_ref().map(|entity| entity.sequence_with(&event)).unwrap_or_default();
+        if let Some(entity) = &mut self.entity {
+            entity.apply(&self.spec, &event, at);
+        } else {
+            self.entity = Entity::created(Self::name(), &event, at);
+        }
+        self.log.push(Record { position, at, entity, sequence, event });
+    }
+
+    pub(crate) fn tell(&mut self, input: Input) -> Result<Vec<Command>, Refusal> {
+        let now = WallTime::from_millis(self.now);
+        let before = self.entity.clone();
+        let events = decide(&self.spec, before.as_ref(), &input, now)?;
+        for event in &events {
+            self.record(Some(Self::name()), event.clone());
+        }
+        Ok(commands(before.as_ref(), self.entity.as_ref().expect("created"), &events))
+    }
+
+    pub(crate) fn act(&mut self, action: &str) -> Result<Vec<Command>, Refusal> {
+        self.act_with(action, Object::new())
+    }
+
+    pub(crate) fn act_with(
+        &mut self,
+        action: &str,
+        params: Object,
+    ) -> Result<Vec<Command>, Refusal> {
+        let trace = TraceContext::root([5; 24]);
+        self.tell(Input::Action { action: action.to_owned(), params, trace })
+    }
+
+    /// Starts the handler and answers its dispatch.
+    pub(crate) fn start(&mut self) -> DispatchId {
+        let commands = self.act("ProcessToolCalls").expect("taken in Idle");
+        match &commands[..] {
+            [Command::Start(dispatched)] => dispatched.dispatch,
+            other => panic!("one start, not {other:?}"),
+        }
+    }
+
+    pub(crate) fn end(
+        &mut self,
+        dispatch: DispatchId,
+        outcome: Outcome,
+    ) -> Result<Vec<Command>, Refusal> {
+        self.tell(ended(dispatch, 1, outcome))
+    }
+
+    pub(crate) fn entity(&self) -> &Entity {
+        self.entity.as_ref().expect("created")
+    }
+
+    pub(crate) fn state(&self) -> &str {
+        &self.entity().state
+    }
+
+    pub(crate) fn kinds(&self, from: usize) -> Vec<&'static str> {
+        self.log[from..].iter().map(|record| record.event.kind()).collect()
+    }
+}
+
+pub(crate) fn ended(dispatch: DispatchId, attempt: u32, outcome: Outcome) -> Input {
+    Input::HandlerEnded(Box::new(HandlerEnd {
+        dispatch,
+        attempt,
+        cause: match outcome {
+            Outcome::TimedOut(_) => Cause::Deadline,
+            Outcome::Cancelled(_) => Cause::Cancel,
+            Outcome::Interrupted => Cause::HostLost,
+            _ => Cause::Returned,
+        },
+        outcome,
+        started_at: None,
+        deadline: DeadlineReport::default(),
+        dying_span: None,
+        host_calls: HostCalls::default(),
+        time_split_us: TimeSplit::default(),
+    }))
+}
+
+pub(crate) fn completed(action: Option<&str>) -> Outcome {
+    Outcome::Completed(Completion {
+        action: action.map(str::to_owned),
+        params: Object::from([("answer".to_owned(), json!(42))]),
+        result: json!({ "success": true }),
+    })
+}
+
+pub(crate) fn timed_out() -> Outcome {
+    Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
+        integration: "run_tools".to_owned(),
+        entity_type: "Session".to_owned(),
+        entity_id: "one".to_owned(),
+        action: "ProcessToolCalls".to_owned(),
+        attempt: 1,
+        budget_ms: 900_000,
+        elapsed_ms: 900_001,
+        overrun_us: 12,
+        owner: DeadlineOwner::Handler,
+        dying_span: "host_http_call".to_owned(),
+        backtrace: Vec::new(),
+        host_calls: 3,
+        time_split_us: TimeSplit::default(),
+        trace_id: TraceContext::root([5; 24]).trace_id,
+    }))
+}

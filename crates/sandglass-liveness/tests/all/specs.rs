@@ -1,0 +1,437 @@
+//! Spec files: what is read, and what is said of the ones that can't be.
+
+use proptest::prelude::*;
+use sandglass_liveness::spec::{Assigned, Effect, OnCrash};
+use sandglass_liveness::{Diagnostic, Severity, Spec};
+use serde_json::json;
+
+use crate::session::SESSION;
+
+/// The file of the users' documentation, word for word.
+const DOCUMENTED: &str = r#"
+[automaton]
+name = "Session"
+states = ["Idle", "Executing", "Done", "Failed", "TimedOut"]
+initial = "Idle"
+terminal = ["Done", "Failed", "TimedOut"]
+
+[[action]]
+name = "ProcessToolCalls"
+from = ["Idle"]
+to = "Executing"
+effect = [{ type = "trigger", name = "run_tools" }]
+
+[[action]]
+name = "Finish"
+from = ["Executing"]
+to = "Done"
+
+[[action]]
+name = "Fail"
+from = ["Executing"]
+to = "Failed"
+
+[[action]]
+name = "HandlerTimedOut"
+from = ["Executing"]
+to = "TimedOut"
+
+[[integration]]
+name = "run_tools"
+trigger = "run_tools"
+type = "wasm"
+module = "run_tools"        # file or registered module
+deadline = "900s"           # new; `timeout_secs = "900"` is accepted as its older spelling
+on_success = "Finish"
+on_failure = "Fail"
+on_timeout = "HandlerTimedOut"   # new
+
+[[state_timeout]]
+state = "Executing"
+after_seconds = 300         # idle: does not count while run_tools is in flight
+on_timeout = "Fail"
+reset_on = ["PartnerReplied"]    # another entity's signal
+"#;
+
+fn warnings(source: &str) -> Vec<Diagnostic> {
+    let parsed = Spec::parse(source);
+    assert!(parsed.spec.is_some(), "{:#?}", parsed.diagnostics);
+    parsed.diagnostics
+}
+
+fn read(source: &str) -> Spec {
+    let parsed = Spec::parse(source);
+    parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics))
+}
+
+/// A spec of one handler, with `more` in its integration.
+fn with(more: &str) -> String {
+    DOCUMENTED.replace("deadline = \"900s\"", more)
+}
+
+#[test]
+fn reads_the_documented_file() {
+    let spec = read(DOCUMENTED);
+    assert_eq!(&*spec.name, "Session");
+    assert_eq!(spec.actions["ProcessToolCalls"].dispatches, ["run_tools"]);
+    let integration = &spec.integrations["run_tools"];
+    assert_eq!(integration.budget_ms, 900_000);
+    assert_eq!(integration.schedule_to_start_ms, 900_000);
+    assert_eq!(&*integration.on_interrupted, "HandlerTimedOut");
+    assert_eq!(&*integration.on_cancelled, "HandlerTimedOut");
+    assert!(integration.config.is_empty() && !integration.budget_defaulted);
+    assert_eq!(spec.timeouts["Executing"].after_ms, 300_000);
+    let said: Vec<String> = warnings(DOCUMENTED).iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(said[0].contains("state `Idle` may last for ever"), "{said:#?}");
+}
+
+#[test]
+fn reads_older_spellings() {
+    for (text, budget) in [
+        ("timeout_secs = \"900\"", 900_000),
+        ("timeout_secs = 2", 2_000),
+        ("timeout_secs = 1.5", 1_500),
+        ("deadline = \"1h30m\"", 5_400_000),
+        ("config = { timeout_secs = \"30\" }", 30_000),
+    ] {
+        assert_eq!(read(&with(text)).integrations["run_tools"].budget_ms, budget, "{text}");
+    }
+    let effect = |text: &str| {
+        let source = DOCUMENTED.replace("[{ type = \"trigger\", name = \"run_tools\" }]", text);
+        read(&source).actions["ProcessToolCalls"].dispatches.clone()
+    };
+    for text in [
+        "\"trigger run_tools\"",
+        "[\"trigger run_tools\"]",
+        "{ type = \"trigger\", name = \"run_tools\" }",
+        "[\"trigger run_tools\", { type = \"trigger\", name = \"run_tools\" }]",
+    ] {
+        assert_eq!(effect(text), ["run_tools"], "{text}");
+    }
+}
+
+#[test]
+fn an_action_may_be_the_trigger() {
+    let source = DOCUMENTED
+        .replace("effect = [{ type = \"trigger\", name = \"run_tools\" }]", "")
+        .replace("trigger = \"run_tools\"", "trigger = \"ProcessToolCalls\"");
+    assert_eq!(read(&source).actions["ProcessToolCalls"].dispatches, ["run_tools"]);
+}
+
+#[test]
+fn reads_triggers_that_stand_under_their_action() {
+    let source = DOCUMENTED.split("[[integration]]").next().expect("a first part").replace(
+        "effect = [{ type = \"trigger\", name = \"run_tools\" }]",
+        r#"
+        kind = "input"
+        params = ["calls", { name = "urgent", type = "bool" }]
+        hint = "Runs the tools."
+        effect = [{ type = "trigger", name = "run_tools" }]
+        [[action.triggers]]
+        name = "run_tools"
+        kind = "wasm"
+        module = "tools"
+        on_success = "Finish"
+        on_failure = "Fail"
+        keep_on_exit = true
+        on_crash = "rerun"
+        schedule_to_start_timeout = "5s"
+        [action.triggers.config]
+        url = "https://example.org"
+        retries = 3
+        verbose = true
+        "#,
+    ) + "[[state_timeout]]\nstate = \"Executing\"\nafter_seconds = 0.25\non_timeout = \"Fail\"\n";
+    let spec = read(&source);
+    let action = &spec.actions["ProcessToolCalls"];
+    assert_eq!(action.dispatches, ["run_tools"]);
+    assert_eq!(action.params.iter().map(|name| &**name).collect::<Vec<_>>(), ["calls", "urgent"]);
+    let integration = &spec.integrations["run_tools"];
+    assert_eq!(&*integration.module, "tools");
+    assert_eq!(integration.config["retries"], "3");
+    assert_eq!(integration.config["verbose"], "true");
+    assert!(integration.keep_on_exit && integration.budget_defaulted);
+    assert_eq!(integration.on_crash, OnCrash::Rerun);
+    assert_eq!(integration.schedule_to_start_ms, 5_000);
+    assert_eq!(spec.timeouts["Executing"].after_ms, 250);
+}
+
+#[test]
+fn further_keys_of_an_integration_are_its_configuration() {
+    let spec = read(&with("deadline = \"1s\"\nregion = \"north\"\nlimit = 3\nlist = [1, \"x\"]"));
+    let config = &spec.integrations["run_tools"].config;
+    assert_eq!(config["region"], "north");
+    assert_eq!(config["limit"], "3");
+    assert_eq!(config["list"], "[1,\"x\"]");
+}
+
+#[test]
+fn reads_variables_effects_and_guards() {
+    let source = SESSION.replace(
+        "effect = [\"trigger run_tools\", \"increment rounds\"]",
+        "guard = \"rounds < 3 and not note == 'x'\"\neffect = [\"trigger run_tools\", \
+         { type = \"set\", var = \"rounds\", value = \"7\" }, \"set note all done\"]",
+    );
+    let spec = read(&source);
+    assert_eq!(spec.initial_variables()["note"], json!("none"));
+    assert_eq!(spec.initial_variables()["rounds"], json!(0));
+    let effects = &spec.actions["ProcessToolCalls"].effects;
+    let literals: Vec<_> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Set { value: Assigned::Literal(value), .. } => Some(value.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(literals, [json!(7), json!("all done")]);
+}
+
+/// Replaces `old` by `new` in the session, and expects the one error there.
+#[track_caller]
+fn mistake(old: &str, new: &str, expected: &str) {
+    assert!(SESSION.contains(old), "{old}");
+    let source = SESSION.replacen(old, new, 1);
+    let parsed = Spec::parse(&source);
+    assert!(parsed.spec.is_none(), "{new}: {:#?}", parsed.diagnostics);
+    let errors: Vec<String> = parsed
+        .diagnostics
+        .iter()
+        .filter(|one| one.severity == Severity::Error)
+        .map(ToString::to_string)
+        .collect();
+    assert!(errors.iter().any(|error| error.contains(expected)), "{new}: {errors:#?}");
+}
+
+#[test]
+fn every_mistake_says_where_and_what_to_do() {
+    mistake("name = \"Session\"", "name = 3", "3:8: error: `name` in [automaton] must be a string");
+    mistake(
+        "initial = \"Idle\"",
+        "initial = \"Idel\"",
+        "5:11: error: `Idel` is no declared state\n  help: did you mean `Idle`?",
+    );
+    mistake(
+        "initial = \"Idle\"",
+        "initail = \"Idle\"",
+        "5:1: error: unknown key `initail` in [automaton]\n  help: did you mean `initial`?",
+    );
+    mistake(
+        "[[state]]",
+        "[[stat]]",
+        "9:3: error: unknown key `stat` in the file\n  help: did you mean `state`?",
+    );
+    mistake(
+        "type = \"counter\"",
+        "type = \"count\"",
+        "11:8: error: no variable is of type `count`\n  help: did you mean `counter`?",
+    );
+    mistake("from = [\"Idle\"]\nto", "form = [\"Idle\"]\nto", "help: did you mean `from`?");
+    mistake("from = [\"Idle\"]\nto", "to", "action `ProcessToolCalls` has no `from`");
+    mistake(
+        "\"trigger run_tools\", ",
+        "\"trigger run_tolls\", ",
+        "no integration has the trigger `run_tolls`\n  help: did you mean `run_tools`?",
+    );
+    mistake("\"increment rounds\"", "\"increment note\"", "22:32: error: `note` is no counter");
+    mistake("\"increment rounds\"", "\"explode\"", "`explode` is no effect");
+    mistake(
+        "type = \"set\"",
+        "type = \"sett\"",
+        "no effect is of type `sett`\n  help: did you mean `set`?",
+    );
+    mistake(
+        "param = \"text\"",
+        "param = \"txt\"",
+        "no parameter `txt`\n  help: did you mean `text`?",
+    );
+    mistake(
+        "action = \"ProcessToolCalls\", delay",
+        "action = \"Process\", delay",
+        "no action is named `Process`",
+    );
+    mistake("delay_seconds = 60", "delay_seconds = -1", "-1 seconds is not above zero");
+    mistake("to = \"Done\"", "to = \"Dome\"", "`Dome` is no declared state");
+    mistake(
+        "to = \"Done\"",
+        "to = \"Done\"\nguard = \"rouds > 1\"",
+        "44:10: error: guard: no variable is named `rouds`\n  help: did you mean `rounds`?",
+    );
+    mistake(
+        "to = \"Done\"",
+        "to = \"Done\"\nguard = \"rounds > 'x'\"",
+        "44:19: error: guard: `\"x\"` is of another type than `rounds`",
+    );
+    mistake("deadline = \"900s\"", "deadline = 900", "`900` has no unit");
+    mistake("deadline = \"900s\"", "deadline = \"0s\"", "a duration of zero");
+    mistake("deadline = \"900s\"", "deadline = \"400d\"", "366 days at most");
+    mistake(
+        "deadline = \"900s\"",
+        "deadline = \"900s\"\ntimeout_secs = 900",
+        "66:16: error: integration `run_tools` declares its budget twice",
+    );
+    mistake(
+        "on_failure = \"Fail\"",
+        "",
+        "integration `run_tools` has no `on_failure`\n  help: add `on_failure",
+    );
+    mistake(
+        "on_failure = \"Fail\"",
+        "on_failure = \"Crash\"",
+        "66:14: error: integration `run_tools`: `on_failure` is `Crash`, and no action is named so",
+    );
+    mistake(
+        "on_cancelled = \"Stop\"",
+        "on_cancelled = \"Later\"",
+        "`on_cancelled` is `Later`, which state `Executing` doesn't take",
+    );
+    mistake("on_timeout = \"HandlerTimedOut\"", "on_timeout = \"Nope\"", "`on_timeout` is `Nope`");
+    mistake("type = \"wasm\"", "type = \"shell\"", "no integration is of type `shell`");
+    mistake("region = \"north\"", "on_crash = \"retry\"", "`on_crash` can't be `retry`");
+    mistake(
+        "allow_indefinite_states = [\"Idle\"]",
+        "allow_indefinite_states = [\"Idle\", \"Nowhere\"]",
+        "`Nowhere` is no declared state",
+    );
+    mistake(
+        "\"Stopped\"]\ninitial",
+        "\"Stopped\", \"Limbo\"]\ninitial",
+        "state `Limbo` may last for ever",
+    );
+    mistake("after_seconds = 300", "after_seconds = 0", "0 seconds is not above zero");
+    mistake("max_occurrences = 2", "max_occurrences = 0", "whole number from 1");
+    mistake(
+        "params = { reason = \"idle\" }",
+        "params = 3",
+        "`params` in [[state_timeout]] must be a table",
+    );
+    mistake(
+        "after_seconds = 300\non_timeout = \"Fail\"",
+        "after_seconds = 300\non_timeout = \"Later\"",
+        "state `Executing` doesn't take `Later`",
+    );
+    mistake("name = \"Pause\"", "name = \"Note\"", "action `Note` is declared twice");
+    mistake(
+        "to = \"Executing\"",
+        "to = \"Done\"",
+        "`Done` is terminal, so no handler can end in it",
+    );
+    mistake("[[state]]", "[[state]", "error: ");
+    mistake("name = \"Session\"", "name = \"Ses\\u001bsion\"", "holds a control character");
+    mistake("name = \"Session\"", "name = \"Ses/sion\"", "may hold no `/`");
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
+    let source = SESSION
+        .replace("initial = \"Idle\"", "initial = \"Idel\"")
+        .replace("to = \"Done\"", "to = \"Dome\"")
+        .replace("max_occurrences = 2", "max_occurences = 2");
+    let found = Spec::parse(&source).diagnostics;
+    let errors = found.iter().filter(|one| one.severity == Severity::Error);
+    let lines: Vec<usize> = errors.map(|one| one.line).collect();
+    assert_eq!(lines, [5, 43, 76], "{found:#?}");
+}
+
+#[test]
+fn two_syntax_errors_are_two_diagnostics() {
+    let found = Spec::parse("[automaton]\nname = \nstates = [\"x\"]\ninitial = = 3\n").diagnostics;
+    assert!(found.len() >= 2, "{found:#?}");
+    assert_eq!(found[0].line, 2, "{found:#?}");
+}
+
+#[test]
+fn what_is_legal_and_doubtful_is_warned_of() {
+    for (old, new, expected) in [
+        (
+            "reset_on = [\"PartnerReplied\"]",
+            "reset_on = [\"Note\"]",
+            "obsolete: `Note` in `reset_on`",
+        ),
+        (
+            "reset_on = [\"PartnerReplied\"]",
+            "reset_on = [\"Stop\"]",
+            "obsolete: `Stop` in `reset_on`",
+        ),
+        ("deadline = \"900s\"", "", "declares no deadline and gets 120 s"),
+        (
+            "deadline = \"900s\"",
+            "deadline = \"900s\"\non_sucess = \"Finish\"",
+            "did you mean `on_success`?",
+        ),
+        ("name = \"Fail\"", "name = \"Fail\"\nguard = \"rounds > 0\"", "may be refused"),
+        (
+            "\"Stopped\"]\ninitial",
+            "\"Stopped\", \"Limbo\"]\ninitial",
+            "no action leads to state `Limbo`",
+        ),
+        ("trigger run_tools\", \"", "", "integration `run_tools` is never started"),
+    ] {
+        let source =
+            SESSION.replacen(old, new, 1).replace("[\"Idle\"]\n\n", "[\"Idle\", \"Limbo\"]\n\n");
+        let source = if source.contains("\"Limbo\"]\ninitial") {
+            source
+        } else {
+            source.replace(", \"Limbo\"", "")
+        };
+        let found = warnings(&source);
+        let said: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert!(said.iter().any(|said| said.contains(expected)), "{new}: {said:#?}");
+    }
+    assert_eq!(warnings(SESSION), [], "the session itself is beyond doubt");
+}
+
+#[test]
+fn a_key_of_many_dots_is_refused_and_not_a_stack_overflow() {
+    let dots = "a.".repeat(200_000);
+    for source in [
+        format!("{dots}a = 1"),
+        format!("[{dots}a]"),
+        format!("x = {{ {dots}a = 1 }}"),
+        format!("x = [{{ \"y\" . {dots}a = 1 }}]"),
+        format!("x = {{ \"y\" = 1, {dots}a = 1 }}"),
+        format!("x = {{ y = \"\", {} = 1 }}", "\"a\".".repeat(100_000) + "a"),
+        format!("x = {{ \"=\" = 1, {} = 1 }}", "\"a\".".repeat(100_000) + "a"),
+        format!("x = {}1{}", "{ a.a.a.a.a.a.a.a.a.a.a.a = ".repeat(79), " }".repeat(79)),
+        "[".repeat(500_000),
+        format!("x = {}", "[".repeat(500_000)),
+        format!("x = {}", "{ a = ".repeat(100_000)),
+    ] {
+        assert!(Spec::parse(&source).spec.is_none());
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_or_no_text_is_refused() {
+    let found = Spec::parse(&" ".repeat(2 << 20)).diagnostics;
+    assert!(found[0].message.contains("1048576"), "{found:?}");
+    let found = Spec::parse_bytes(b"[automaton]\nname = \"\xff\"").diagnostics;
+    assert_eq!((found[0].line, found[0].column), (2, 9), "{found:?}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(source in ".{0,400}") {
+        prop_assert!(Spec::parse(&source).spec.is_none());
+    }
+
+    #[test]
+    fn no_bytes_make_the_parser_panic(source in proptest::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(Spec::parse_bytes(&source).spec.is_none());
+    }
+
+    #[test]
+    fn no_mutilated_spec_makes_the_parser_panic(
+        cuts in proptest::collection::vec((0usize..2_500, 0usize..40, "[\\[\\]{}=\".a0é\n-]{0,4}"), 1..6)
+    ) {
+        let mut source = SESSION.to_owned();
+        for (at, long, put) in cuts {
+            let bound = |at: usize| (0..=at.min(source.len())).rev().find(|at| source.is_char_boundary(*at)).unwrap_or(0);
+            let (start, end) = (bound(at), bound(at + long));
+            source.replace_range(start..end, &put);
+        }
+        for one in Spec::parse(&source).diagnostics {
+            prop_assert!(one.span.end <= source.len() && one.line >= 1 && one.column >= 1);
+        }
+    }
+}
