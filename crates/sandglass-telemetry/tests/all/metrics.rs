@@ -8,12 +8,12 @@ use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::table::{CONTRACT, Kind, TABLE, Unit};
 use sandglass_telemetry::{Metrics, Prefix};
 
-use crate::scrape;
+use crate::{events, scrape};
 
 #[test]
 fn every_metric_of_the_table_is_reported_as_the_table_says() {
     let exporter = Exporter::new(Prefix::default());
-    scrape::everything_happens(&exporter.metrics());
+    events::all_happen(&exporter.metrics());
     let families = scrape::read(&exporter.render());
     assert_eq!(families.len(), TABLE.len());
     for row in TABLE {
@@ -29,7 +29,7 @@ fn every_metric_of_the_table_is_reported_as_the_table_says() {
 #[test]
 fn figures_come_out_in_the_unit_of_the_metric() {
     let exporter = Exporter::new(Prefix::default());
-    scrape::everything_happens(&exporter.metrics());
+    events::all_happen(&exporter.metrics());
     let text = exporter.render();
     for line in [
         r#"temper_handler_deadline_remaining_ms{entity_type="Session",action="Ask"} 1500"#,
@@ -67,7 +67,7 @@ fn the_contract_names_can_be_seen_before_anything_has_happened() {
 #[test]
 fn another_prefix_changes_every_name() {
     let exporter = Exporter::new(Prefix::new("acme_actors").expect("valid"));
-    scrape::everything_happens(&exporter.metrics());
+    events::all_happen(&exporter.metrics());
     let families = scrape::read(&exporter.render());
     assert!(families.keys().all(|name| name.starts_with("acme_actors_")));
     assert_eq!(families["acme_actors_handler_kill_latency_ms"].kind, "histogram");
@@ -154,8 +154,8 @@ fn levels_agree_with_their_holders_when_many_threads_change_them() {
 
 #[test]
 fn disabled_metrics_take_everything() {
-    scrape::everything_happens(&Metrics::disabled());
-    scrape::everything_happens(&Metrics::global(&Prefix::default()));
+    events::all_happen(&Metrics::disabled());
+    events::all_happen(&Metrics::global(&Prefix::default()));
 }
 
 #[test]

@@ -1,0 +1,258 @@
+//! What dashboards, monitors and rules ask for exists in the table, with the
+//! labels that they use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+use promql_parser::parser::{self, Expr, LabelModifier, VectorSelector};
+use promql_parser::util::{ExprVisitor, walk_expr};
+use sandglass_telemetry::Prefix;
+use sandglass_telemetry::table::{CONTRACT, Definition, Kind, TABLE};
+use serde_json::Value;
+
+use crate::queries;
+
+/// Labels that every series gets from whoever scrapes it.
+const FROM_SCRAPING: [&str; 3] = ["instance", "job", "host"];
+
+/// What a query asks of one metric.
+#[derive(Debug)]
+struct Asked {
+    name: String,
+    labels: BTreeSet<String>,
+}
+
+/// Walks a PromQL expression, noting each metric with the labels that it is
+/// chosen and grouped by.
+#[derive(Default)]
+struct Reading {
+    grouped_by: Vec<Vec<String>>,
+    asked: Vec<Asked>,
+}
+
+impl Reading {
+    fn select(&mut self, selector: &VectorSelector) {
+        let chosen = selector.matchers.matchers.iter().map(|matcher| matcher.name.clone());
+        let grouped = self.grouped_by.iter().flatten().cloned();
+        let name = selector.name.clone().expect("each selector names its metric");
+        self.asked.push(Asked { name, labels: chosen.chain(grouped).collect() });
+    }
+}
+
+impl ExprVisitor for Reading {
+    type Error = Infallible;
+
+    fn pre_visit(&mut self, expr: &Expr) -> Result<bool, Infallible> {
+        match expr {
+            Expr::VectorSelector(selector) => self.select(selector),
+            Expr::MatrixSelector(matrix) => self.select(&matrix.vs),
+            Expr::Aggregate(aggregate) => self.grouped_by.push(match &aggregate.modifier {
+                Some(LabelModifier::Include(labels)) => labels.labels.clone(),
+                Some(LabelModifier::Exclude(_)) => panic!("group by what is kept: {expr}"),
+                None => Vec::new(),
+            }),
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn post_visit(&mut self, expr: &Expr) -> Result<bool, Infallible> {
+        if matches!(expr, Expr::Aggregate(_)) {
+            self.grouped_by.pop();
+        }
+        Ok(true)
+    }
+}
+
+fn asked_in_promql(query: &str) -> Vec<Asked> {
+    let expr = parser::parse(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+    let mut reading = Reading::default();
+    let Ok(_) = walk_expr(&mut reading, &expr);
+    assert!(!reading.asked.is_empty(), "{query} asks for nothing");
+    reading.asked
+}
+
+/// The metric that a Prometheus series belongs to, and the labels that it has.
+fn known_to_prometheus(series: &str) -> Option<(&'static Definition, BTreeSet<&'static str>)> {
+    TABLE.iter().find_map(|row| {
+        let suffix = series.strip_prefix(&row.full_name(&Prefix::default()))?;
+        let exists = match (row.kind, suffix) {
+            (Kind::Histogram, "_bucket" | "_sum" | "_count") => true,
+            (kind, suffix) => kind != Kind::Histogram && suffix.is_empty(),
+        };
+        let le = (suffix == "_bucket").then_some("le");
+        exists.then(|| (row, row.labels.iter().copied().chain(le).collect()))
+    })
+}
+
+fn check_promql(query: &str, recorded: &BTreeMap<&str, BTreeSet<String>>) -> Vec<&'static str> {
+    let mut contract = Vec::new();
+    for Asked { name, labels } in asked_in_promql(query) {
+        let has: BTreeSet<String> = if let Some(labels) = recorded.get(name.as_str()) {
+            labels.clone()
+        } else {
+            let (row, labels) = known_to_prometheus(&name)
+                .unwrap_or_else(|| panic!("{query}: {name} is not reported"));
+            contract.extend(CONTRACT.iter().filter(|name| **name == row.name));
+            labels.into_iter().map(str::to_owned).collect()
+        };
+        for label in labels {
+            assert!(
+                has.contains(&label) || FROM_SCRAPING.contains(&label.as_str()),
+                "{query}: {name} has no label {label}"
+            );
+        }
+    }
+    contract
+}
+
+#[test]
+fn the_grafana_dashboard_asks_for_what_is_reported() {
+    let queries = queries::grafana();
+    assert!(queries.len() >= 20, "{}", queries.len());
+    let contract: BTreeSet<&str> =
+        queries.iter().flat_map(|query| check_promql(query, &BTreeMap::new())).collect();
+    assert_eq!(contract, CONTRACT.into());
+}
+
+#[test]
+fn the_variables_of_the_grafana_dashboard_ask_for_what_is_reported() {
+    let dashboard = include_str!("../../../../dashboards/grafana/handler-liveness.json");
+    let dashboard: Value = serde_json::from_str(dashboard).expect("the dashboard is JSON");
+    let queries = queries::texts_of(&dashboard["templating"], "definition");
+    assert_eq!(queries.len(), 2);
+    for query in queries {
+        let inner = query.strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
+        let (selector, label) =
+            inner.and_then(|inner| inner.rsplit_once(", ")).expect("label_values(series, label)");
+        check_promql(selector, &BTreeMap::new());
+        check_promql(&format!("sum by ({label}) ({selector})"), &BTreeMap::new());
+    }
+}
+
+#[test]
+fn the_grafana_dashboard_has_the_row_handler_liveness_and_describes_each_panel() {
+    let dashboard = include_str!("../../../../dashboards/grafana/handler-liveness.json");
+    let dashboard: Value = serde_json::from_str(dashboard).expect("the dashboard is JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    assert_eq!(panels[0]["type"], "row");
+    assert_eq!(panels[0]["title"], "Handler Liveness");
+    let twin = include_str!("../../../../dashboards/README.md");
+    let mut ids = BTreeSet::new();
+    for panel in &panels[1..] {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(panel["description"].as_str().is_some_and(|text| !text.is_empty()), "{title}");
+        assert!(
+            twin.contains(&format!("**{title}**")),
+            "README.md doesn't say how to read {title}"
+        );
+        assert!(ids.insert(panel["id"].as_u64()), "{title} has the id of another panel");
+    }
+}
+
+#[test]
+fn the_prometheus_rules_ask_for_what_is_reported_or_recorded() {
+    let rules = queries::rules();
+    let mut recorded = BTreeMap::new();
+    for (record, expr) in &rules {
+        if let Some(name) = record {
+            // A rule is named by the labels that it keeps: level:metric:operation.
+            let (level, _) = name.split_once(':').expect("level:metric:operation");
+            let mut grouped = asked_in_promql(expr).remove(0).labels;
+            grouped.remove("le");
+            assert!(grouped.iter().all(|label| level.contains(label)), "{name}");
+            recorded.insert(*name, grouped);
+        }
+    }
+    assert!(recorded.len() >= 5 && rules.len() > recorded.len());
+    let contract: BTreeSet<&str> =
+        rules.iter().flat_map(|(_, expr)| check_promql(expr, &recorded)).collect();
+    assert_eq!(contract, CONTRACT.into());
+}
+
+/// The metrics that a Datadog query asks for: `temper.NAME{tag:value,..} by {tag,..}`.
+fn asked_in_datadog(query: &str) -> Vec<Asked> {
+    let mut asked = Vec::new();
+    let mut rest = query;
+    while let Some(at) = rest.find("temper.") {
+        rest = &rest[at..];
+        let (name, scoped) = rest.split_once('{').expect("a metric has a scope");
+        let (scope, after) = scoped.split_once('}').expect("a scope ends");
+        let chosen = scope.split(',').filter(|tag| *tag != "*").map(str::to_owned);
+        let grouped = after.strip_prefix(" by {").and_then(|it| it.split_once('}'));
+        let grouped = grouped.map_or("", |(tags, _)| tags).split(',').map(str::to_owned);
+        let labels = chosen.chain(grouped).filter(|tag| !tag.is_empty()).collect();
+        asked.push(Asked { name: name.to_owned(), labels });
+        rest = after;
+    }
+    assert!(!asked.is_empty(), "{query} asks for nothing");
+    asked
+}
+
+/// The metric that a Datadog name belongs to, as Datadog's OpenMetrics check
+/// names it: counters lose `_total` and gain `.count`, histograms become three.
+fn known_to_datadog(name: &str) -> Option<&'static Definition> {
+    let name = name.strip_prefix("temper.")?;
+    TABLE.iter().find(|row| match row.kind {
+        Kind::Counter => name.strip_suffix(".count") == row.name.strip_suffix("_total"),
+        Kind::Gauge => name == row.name,
+        Kind::Histogram => {
+            matches!(name.strip_prefix(row.name), Some(".bucket" | ".sum" | ".count"))
+        }
+    })
+}
+
+fn check_datadog(query: &str) -> Vec<&'static str> {
+    let mut contract = Vec::new();
+    for Asked { name, labels } in asked_in_datadog(query) {
+        let row =
+            known_to_datadog(&name).unwrap_or_else(|| panic!("{query}: {name} is not reported"));
+        contract.extend(CONTRACT.iter().filter(|name| **name == row.name));
+        for label in &labels {
+            if let Some(bound) = label.strip_prefix("upper_bound:") {
+                assert!(name.ends_with(".bucket"), "{query}");
+                let exists = row.buckets.iter().any(|bucket| format!("{bucket:?}") == bound);
+                assert!(exists, "{query}: {name} has no bucket up to {bound}");
+            } else {
+                let label = label.trim_start_matches('$').split(':').next().expect("a first part");
+                let exists = row.labels.contains(&label) || FROM_SCRAPING.contains(&label);
+                assert!(exists, "{query}: {name} has no label {label}");
+            }
+        }
+        let bounds = labels.iter().filter(|label| label.starts_with("upper_bound:")).count();
+        assert_eq!(bounds, usize::from(name.ends_with(".bucket")), "{query}: one bound a bucket");
+    }
+    contract
+}
+
+#[test]
+fn the_datadog_dashboard_asks_for_what_is_reported() {
+    let board = include_str!("../../../../dashboards/datadog/handler-liveness-overview.json");
+    let board: Value = serde_json::from_str(board).expect("the dashboard is JSON");
+    let group = &board["widgets"][0]["definition"];
+    assert_eq!((&group["type"], &group["title"]), (&"group".into(), &"Handler Liveness".into()));
+    let queries = queries::texts_of(&board, "query");
+    assert!(queries.len() >= 20, "{}", queries.len());
+    let contract: BTreeSet<&str> = queries.into_iter().flat_map(check_datadog).collect();
+    assert_eq!(contract, CONTRACT.into());
+}
+
+#[test]
+fn each_datadog_monitor_says_what_it_shows_when_it_fires_and_what_to_do() {
+    let monitors = include_str!("../../../../dashboards/datadog/handler-liveness-monitors.json");
+    let monitors: Vec<Value> = serde_json::from_str(monitors).expect("the monitors are JSON");
+    assert!(monitors.len() >= 7);
+    for monitor in monitors {
+        let name = monitor["name"].as_str().expect("a name");
+        let message = monitor["message"].as_str().expect("a message");
+        assert!(name.starts_with("Handler Liveness: "), "{name}");
+        for part in ["**What it shows.**", "**When it fires.**", "**What to do.**"] {
+            assert!(message.contains(part), "{name}: {part}");
+        }
+        let query = monitor["query"].as_str().expect("a query");
+        check_datadog(query);
+        let threshold = query.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
+        let critical = monitor["options"]["thresholds"]["critical"].as_f64();
+        assert!(threshold.is_some() && threshold == critical, "{name}: two thresholds");
+    }
+}

@@ -1,0 +1,55 @@
+//! Every event that a metric reports, once. Also compiled into the example
+//! `scrape`, whose output the Prometheus linter reads.
+
+use std::time::Duration;
+
+use sandglass_model::OutcomeKind;
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::{DispatchEnded, Health, Level, Refusal};
+
+/// Reports every event once, with different values where values can differ.
+pub(crate) fn all_happen(metrics: &Metrics) {
+    let second = Duration::from_secs(1);
+    for level in [
+        Level::Queued,
+        Level::InFlight,
+        Level::LiveDispatches,
+        Level::LiveStores,
+        Level::LingeringCalls,
+        Level::Entities,
+    ] {
+        drop(metrics.hold(level));
+    }
+    metrics.expect_dispatches("Session", "Ask", &["host_http_call"]);
+    metrics.default_budget_used("run_tools");
+    metrics.queue_wait("Session", Duration::from_millis(3));
+    metrics.dispatch_started("Session", "Ask", Duration::from_millis(1500));
+    metrics.host_call("host_http_call", second);
+    metrics.deadline_exceeded("Session", "Ask", "host_http_call");
+    metrics.kill_latency("Session", Duration::from_micros(1250));
+    for outcome in [OutcomeKind::TimedOut, OutcomeKind::Completed] {
+        metrics.dispatch_ended(&DispatchEnded {
+            entity_type: "Session",
+            action: "Ask",
+            outcome,
+            budget: 2 * second,
+            duration: second,
+            overrun: Duration::from_millis(1),
+        });
+    }
+    metrics.memory_peak("Session", 1 << 20);
+    metrics.dispatch_interrupted("Session", "Ask");
+    metrics.dispatch_refused(Refusal::QueueFull);
+    metrics.outcome_superseded("Session", "Ask");
+    metrics.tick_interval(Duration::from_millis(10));
+    metrics.tick_lateness(Duration::from_micros(80));
+    metrics.ticker_health(Health::Healthy);
+    metrics.pool(3, 100);
+    metrics.module_compiled(second);
+    metrics.journal_append(Duration::from_millis(1));
+    metrics.journal_append_failed();
+    metrics.journal_health(Health::Unhealthy);
+    metrics.transition("Session", "Ask");
+    metrics.state_timeout("Session", "Executing");
+    metrics.signal_dropped("Session");
+}
