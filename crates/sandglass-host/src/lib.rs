@@ -1,0 +1,69 @@
+//! Runs WASM integrations in Wasmtime, each inside its deadline.
+//!
+//! The host knows nothing of what an entity's states are; it is given a module,
+//! a dispatch and a [`DispatchDeadline`], and answers an [`Outcome`] with a
+//! [`RunReport`]. It can be used alone inside any actor runtime:
+//!
+//! ```
+//! use std::time::Duration;
+//! use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let host = Host::builder().settings(Settings { max_runs: 8, ..Settings::default() }).build()?;
+//! let spins = host.load(
+//!     br#"(module (memory (export "memory") 1)
+//!          (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#,
+//!     Manifest::named("spins"),
+//! )?;
+//! let dispatch = Dispatch::new("Session/1".parse()?, "Begin", Context::default())
+//!     .deadline(DispatchDeadline::after(Duration::from_millis(20)));
+//! match host.dispatch(&spins, dispatch).await? {
+//!     Outcome::TimedOut(exceeded) => assert_eq!(exceeded.dying_span, "guest"),
+//!     other => panic!("{other:?}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where things are: `boundary` is the one place where guests enter and leave the
+//! host; `ticker` wakes what must look at the clock; `execution` is the life of
+//! one run; `capability` is what guests can ask for, and `abi` how they ask.
+
+mod abi;
+mod accounting;
+mod attribution;
+mod boundary;
+mod capability;
+mod deadline;
+mod dispatch;
+mod error;
+mod execution;
+mod executor;
+mod functions;
+mod host;
+mod limiter;
+mod manifest;
+mod module;
+mod run;
+mod sandbox;
+mod secret;
+mod settings;
+mod store;
+mod ticker;
+
+pub use capability::http::{
+    DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
+    Request, Response,
+};
+pub use capability::signal::{Signal, Signals};
+pub use deadline::DispatchDeadline;
+pub use dispatch::{Context, Dispatch};
+pub use error::{BuildError, Error};
+pub use host::{Builder, Host};
+pub use manifest::{Integration, Manifest};
+pub use run::StopHandle;
+pub use sandglass_model::{Outcome, RunReport};
+pub use secret::{Answer, FixedSecrets, Secret, Secrets};
+pub use settings::Settings;
+pub use ticker::TickerHealth;

@@ -1,0 +1,51 @@
+//! Makes one test of each sample guest, and fails the build where a guest has none.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs};
+
+#[derive(serde::Deserialize)]
+struct Fixtures {
+    fixture: Vec<Fixture>,
+}
+
+#[derive(serde::Deserialize)]
+struct Fixture {
+    name: String,
+    file: String,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../guest-fixtures");
+    for watched in ["fixtures.toml", "wat", "built"] {
+        println!("cargo::rerun-if-changed={}", folder.join(watched).display());
+    }
+    let listed: Fixtures = toml::from_str(&fs::read_to_string(folder.join("fixtures.toml"))?)?;
+
+    let mut tests = String::new();
+    let mut names = BTreeSet::new();
+    for Fixture { name, .. } in &listed.fixture {
+        if !names.insert(name) {
+            return Err(
+                format!("guest-fixtures/fixtures.toml: two fixtures are called `{name}`").into()
+            );
+        }
+        writeln!(tests, "#[test]\nfn {name}() {{\n    super::check({name:?});\n}}")?;
+    }
+    for subfolder in ["wat", "built"] {
+        for file in fs::read_dir(folder.join(subfolder))? {
+            let file = format!("{subfolder}/{}", file?.file_name().to_string_lossy());
+            let is_guest = file.ends_with(".wat") || file.ends_with(".wasm");
+            if is_guest && !listed.fixture.iter().any(|fixture| fixture.file == file) {
+                return Err(format!(
+                    "guest-fixtures/{file} has no entry in fixtures.toml, so no test"
+                )
+                .into());
+            }
+        }
+    }
+    fs::write(Path::new(&env::var("OUT_DIR")?).join("fixtures.rs"), tests)?;
+    Ok(())
+}

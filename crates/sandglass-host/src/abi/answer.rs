@@ -1,0 +1,128 @@
+//! Reads what a guest answered: JSON of one of three shapes, or a failure that
+//! says what is wrong with it.
+
+use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome};
+use serde_json::Value;
+
+use crate::capability::result::violation;
+use crate::secret::Redactor;
+
+/// The outcome that the answer `bytes` stands for.
+pub(crate) fn outcome(bytes: &[u8], redactor: &Redactor) -> Outcome {
+    match parse(bytes, redactor) {
+        Ok(completion) => Outcome::Completed(completion),
+        Err(failure) => Outcome::Failed(failure),
+    }
+}
+
+fn parse(bytes: &[u8], redactor: &Redactor) -> Result<Completion, Failure> {
+    let text = str::from_utf8(bytes).map_err(|error| {
+        violation(
+            FailureKind::InvalidUtf8,
+            format!("the result is no UTF-8 (byte {})", error.valid_up_to()),
+        )
+    })?;
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        violation(FailureKind::InvalidJson, format!("the result is no JSON: {error}"))
+    })?;
+    let value = redactor.json(value);
+    let success = match value.get("success") {
+        Some(Value::Bool(success)) => *success,
+        Some(_) => return Err(shape(value, "`success` must be true or false")),
+        None if value.is_object() => return Err(shape(value, "it has no `success`")),
+        None => return Err(shape(value, "it must be an object with `success`")),
+    };
+    if success { completed(value) } else { Err(failed(value)) }
+}
+
+fn completed(value: Value) -> Result<Completion, Failure> {
+    let action = match value.get("action") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(action)) if !action.is_empty() => Some(action.clone()),
+        Some(_) => return Err(shape(value, "`action` must be the name of an action")),
+    };
+    let params: Object = match value.get("params") {
+        None | Some(Value::Null) => Object::new(),
+        Some(Value::Object(params)) => {
+            params.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+        }
+        Some(_) => return Err(shape(value, "`params` must be an object")),
+    };
+    Ok(Completion { action, params, result: value })
+}
+
+fn failed(value: Value) -> Failure {
+    let (kind, message) = match (value.get("typed_failure"), value.get("error")) {
+        (Some(Value::Object(typed)), _) => {
+            let part = |key| typed.get(key).and_then(Value::as_str).unwrap_or("unspecified");
+            (FailureKind::TypedFailure, format!("{}: {}", part("category"), part("code")))
+        }
+        (Some(_), _) => return shape(value, "`typed_failure` must be an object"),
+        (None, Some(Value::String(error))) => (FailureKind::GuestFailure, error.clone()),
+        (None, Some(error)) => (FailureKind::GuestFailure, error.to_string()),
+        (None, None) => {
+            (FailureKind::GuestFailure, "the guest answered failure and no `error`".to_owned())
+        }
+    };
+    Failure { kind, message: printable_message(message), result: Some(value) }
+}
+
+fn printable_message(mut message: String) -> String {
+    /// A message that people read in a line of a report.
+    const MESSAGE_MAX_BYTES: usize = 2048;
+    crate::capability::log::truncate(&mut message, MESSAGE_MAX_BYTES);
+    crate::capability::log::one_line(&message)
+}
+
+fn shape(value: Value, why: &str) -> Failure {
+    Failure {
+        kind: FailureKind::InvalidShape,
+        message: format!("the result has not the shape of one: {why}"),
+        result: Some(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(answer: &[u8]) -> FailureKind {
+        match outcome(answer, &Redactor::default()) {
+            Outcome::Failed(failure) => failure.kind,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_success_names_an_action_or_none() {
+        let answer = br#"{"action":"Finish","params":{"n":1},"success":true}"#;
+        let Outcome::Completed(completion) = outcome(answer, &Redactor::default()) else {
+            panic!("a success")
+        };
+        assert_eq!(completion.action.as_deref(), Some("Finish"));
+        assert_eq!(completion.params["n"], 1);
+        let bare = outcome(br#"{"success":true}"#, &Redactor::default());
+        assert!(matches!(bare, Outcome::Completed(Completion { action: None, .. })));
+    }
+
+    #[test]
+    fn each_violation_has_its_own_kind() {
+        assert_eq!(kind(b"\xff"), FailureKind::InvalidUtf8);
+        assert_eq!(kind(b"{"), FailureKind::InvalidJson);
+        assert_eq!(kind(b""), FailureKind::InvalidJson);
+        for shapeless in [
+            &b"[1]"[..],
+            b"null",
+            b"{}",
+            br#"{"success":1}"#,
+            br#"{"success":true,"action":7}"#,
+            br#"{"success":true,"params":[]}"#,
+            br#"{"success":false,"typed_failure":"x"}"#,
+        ] {
+            assert_eq!(kind(shapeless), FailureKind::InvalidShape);
+        }
+        assert_eq!(kind(br#"{"success":false,"error":"no"}"#), FailureKind::GuestFailure);
+        let typed = br#"{"success":false,"typed_failure":{"category":"upstream","code":"E1"}}"#;
+        assert_eq!(kind(typed), FailureKind::TypedFailure);
+    }
+}

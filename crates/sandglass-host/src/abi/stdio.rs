@@ -1,0 +1,121 @@
+//! WASI's standard output and error, line by line to the guest's log.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+use crate::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
+
+/// One of the two streams. Clones write to the same.
+#[derive(Clone)]
+pub(super) struct LogStream(Arc<Mutex<Lines>>);
+
+struct Lines {
+    log: GuestLog,
+    level: Level,
+    /// The beginning of a line that has no end yet.
+    partial: Vec<u8>,
+}
+
+impl LogStream {
+    pub(super) fn new(log: GuestLog, level: Level) -> Self {
+        Self(Arc::new(Mutex::new(Lines { log, level, partial: Vec::new() })))
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lines {
+    fn write(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_MAX_BYTES.saturating_sub(self.partial.len());
+            self.partial.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.ends_with(b"\n") {
+                self.end_line();
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.partial);
+        self.log.write(self.level, &String::from_utf8_lossy(&line));
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if !self.partial.is_empty() {
+            self.end_line();
+        }
+    }
+}
+
+impl IsTerminal for LogStream {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for LogStream {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+impl OutputStream for LogStream {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.lines().write(&bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        /// How much one write may bring; what guests' buffers hold at most.
+        const WRITE_BYTES: usize = 64 * 1024;
+        Ok(WRITE_BYTES)
+    }
+}
+
+impl Pollable for LogStream {
+    fn ready<'a, 'b>(&'a mut self) -> Pin<Box<dyn Future<Output = ()> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl AsyncWrite for LogStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.lines().write(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

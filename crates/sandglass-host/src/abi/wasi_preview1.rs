@@ -1,0 +1,148 @@
+//! WASI preview 1, each function through the boundary by its name: clocks,
+//! randomness, polling and standard streams work; there are no files and no
+//! sockets, so whatever names one is refused by its own error code.
+
+use wasmtime::{Caller, Linker, Result};
+use wasmtime_wasi::WasiCtxBuilder;
+use wasmtime_wasi::p1::WasiP1Ctx;
+use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as wasi, WasiSnapshotPreview1};
+use wiggle::GuestMemory;
+
+use crate::capability::log::{GuestLog, Level};
+use crate::functions::Functions;
+use crate::store::RunStore;
+
+use super::guest_memory::memory;
+use super::stdio::LogStream;
+
+/// The module that these functions are imported from.
+pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
+
+/// Most bytes that one call may make the host copy, as Wasmtime's own linker
+/// bounds them.
+const CALL_BYTES: usize = 128 << 20;
+
+/// What one run has of WASI: clocks and randomness of the system, streams to the
+/// log, an empty standard input, no arguments, no environment, no files.
+pub(crate) fn context(log: &GuestLog) -> WasiP1Ctx {
+    WasiCtxBuilder::new()
+        .stdout(LogStream::new(log.clone(), Level::Info))
+        .stderr(LogStream::new(log.clone(), Level::Warn))
+        .build_p1()
+}
+
+/// Links the functions, one line each: those that never wait, and those that may.
+macro_rules! link {
+    ($linker:ident, $functions:ident;
+     instant { $($name:ident($($arg:ident: $ty:ty),*);)* }
+     waiting { $($wname:ident($($warg:ident: $wty:ty),*);)* }) => {
+        $(
+            let function = $functions.add(MODULE, stringify!($name), crate::functions::Class::Instant);
+            $linker.func_wrap(MODULE, stringify!($name),
+                move |mut caller: Caller<'_, RunStore> $(, $arg: $ty)*| -> Result<i32> {
+                    crate::boundary::without_waiting(&mut caller, function, |caller| {
+                        let (context, mut memory) = split(caller)?;
+                        wasi::$name(context, &mut memory $(, $arg)*)
+                    })
+                })?;
+        )*
+        $(
+            let function = $functions.add(MODULE, stringify!($wname), crate::functions::Class::Async);
+            $linker.func_wrap_async(MODULE, stringify!($wname),
+                move |mut caller: Caller<'_, RunStore>, ($($warg,)*): ($($wty,)*)| Box::new(async move {
+                    let entered = crate::boundary::enter(&mut caller, function)?;
+                    let race = crate::boundary::Race::of(&caller);
+                    let answer = match split(&mut caller) {
+                        Ok((context, mut memory)) => {
+                            race.run(wasi::$wname(context, &mut memory $(, $warg)*)).await.transpose()
+                        }
+                        Err(error) => Err(error),
+                    };
+                    crate::boundary::leave_race(&mut caller, entered, answer)
+                }))?;
+        )*
+    };
+}
+
+/// Links every function of preview 1.
+pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    link_exit(linker, functions)?;
+    link! { linker, functions;
+        instant {
+            args_get(a: i32, b: i32);
+            args_sizes_get(a: i32, b: i32);
+            environ_get(a: i32, b: i32);
+            environ_sizes_get(a: i32, b: i32);
+            clock_res_get(a: i32, b: i32);
+            clock_time_get(a: i32, b: i64, c: i32);
+            fd_allocate(a: i32, b: i64, c: i64);
+            fd_fdstat_set_flags(a: i32, b: i32);
+            fd_fdstat_set_rights(a: i32, b: i64, c: i64);
+            fd_prestat_get(a: i32, b: i32);
+            fd_prestat_dir_name(a: i32, b: i32, c: i32);
+            fd_tell(a: i32, b: i32);
+            proc_raise(a: i32);
+            sched_yield();
+            random_get(a: i32, b: i32);
+            sock_accept(a: i32, b: i32, c: i32);
+            sock_recv(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32);
+            sock_send(a: i32, b: i32, c: i32, d: i32, e: i32);
+            sock_shutdown(a: i32, b: i32);
+        }
+        waiting {
+            fd_advise(a: i32, b: i64, c: i64, d: i32);
+            fd_close(a: i32);
+            fd_datasync(a: i32);
+            fd_fdstat_get(a: i32, b: i32);
+            fd_filestat_get(a: i32, b: i32);
+            fd_filestat_set_size(a: i32, b: i64);
+            fd_filestat_set_times(a: i32, b: i64, c: i64, d: i32);
+            fd_pread(a: i32, b: i32, c: i32, d: i64, e: i32);
+            fd_pwrite(a: i32, b: i32, c: i32, d: i64, e: i32);
+            fd_read(a: i32, b: i32, c: i32, d: i32);
+            fd_readdir(a: i32, b: i32, c: i32, d: i64, e: i32);
+            fd_renumber(a: i32, b: i32);
+            fd_seek(a: i32, b: i64, c: i32, d: i32);
+            fd_sync(a: i32);
+            fd_write(a: i32, b: i32, c: i32, d: i32);
+            path_create_directory(a: i32, b: i32, c: i32);
+            path_filestat_get(a: i32, b: i32, c: i32, d: i32, e: i32);
+            path_filestat_set_times(a: i32, b: i32, c: i32, d: i32, e: i64, f: i64, g: i32);
+            path_link(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32, g: i32);
+            path_open(a: i32, b: i32, c: i32, d: i32, e: i32, f: i64, g: i64, h: i32, i: i32);
+            path_readlink(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32);
+            path_remove_directory(a: i32, b: i32, c: i32);
+            path_rename(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32);
+            path_symlink(a: i32, b: i32, c: i32, d: i32, e: i32);
+            path_unlink_file(a: i32, b: i32, c: i32);
+            poll_oneoff(a: i32, b: i32, c: i32, d: i32);
+        }
+    }
+    Ok(())
+}
+
+/// `proc_exit` is the only one that never returns.
+fn link_exit(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    let function = functions.add(MODULE, "proc_exit", crate::functions::Class::Instant);
+    linker.func_wrap(
+        MODULE,
+        "proc_exit",
+        move |mut caller: Caller<'_, RunStore>, code: i32| -> Result<()> {
+            crate::boundary::without_waiting(&mut caller, function, |caller| {
+                let (context, mut memory) = split(caller)?;
+                wasi::proc_exit(context, &mut memory, code)
+            })
+        },
+    )?;
+    Ok(())
+}
+
+fn split<'a>(caller: &'a mut Caller<'_, RunStore>) -> Result<(&'a mut WasiP1Ctx, GuestMemory<'a>)> {
+    let memory = memory(caller)?;
+    let (bytes, store) = memory.data_and_store_mut(caller);
+    let Some(context) = store.wasi.as_mut() else {
+        wasmtime::bail!("a module that imports no WASI calls it");
+    };
+    context.set_hostcall_fuel(CALL_BYTES);
+    Ok((context, GuestMemory::Unshared(bytes)))
+}

@@ -1,0 +1,26 @@
+//! Tells traces and logs how a run ended.
+
+use sandglass_model::{Outcome, RunReport};
+use sandglass_telemetry::Span;
+use sandglass_telemetry::trace::names;
+
+/// Completes the span of a run, and says in the log what an operator should see.
+pub(crate) fn describe(span: &Span, report: &RunReport) {
+    span.set(&[(names::OUTCOME, report.outcome.kind().as_str().into())]);
+    if let Some(dying_span) = &report.dying_span {
+        span.set(&[(names::DYING_SPAN, dying_span.as_str().into())]);
+    }
+    let (dispatch, trace_id) = (report.dispatch_id, report.trace.trace_id);
+    match &report.outcome {
+        Outcome::Completed(_) => {}
+        Outcome::TimedOut(exceeded) => {
+            span.error(names::HANDLER_DEADLINE_EXCEEDED, &exceeded.to_string());
+            tracing::warn!(%dispatch, %trace_id, overrun_us = exceeded.overrun_us, "{exceeded}");
+        }
+        other => {
+            let Some((kind, message)) = other.error() else { return };
+            span.error(&kind, &message);
+            tracing::info!(%dispatch, %trace_id, outcome = %other.kind(), kind, "handler ended: {message}");
+        }
+    }
+}

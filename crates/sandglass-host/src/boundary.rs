@@ -1,0 +1,185 @@
+//! The one place where a guest enters and leaves the host: every host function
+//! of every ABI passes here, WASI included.
+//!
+//! ```text
+//! guest --> enter: past the deadline, or stopped? -> end the run, dying in `guest`
+//!             |    name, count and time the call, open its span
+//!             v
+//!           the function itself; where it waits, raced with the deadline
+//!             |
+//!           leave: past the deadline, or stopped? -> end the run, dying in the function
+//! guest <--   +    close the span, account the time
+//! ```
+//!
+//! An expired deadline ends the run: it is a typed error that unwinds the guest,
+//! which can neither ignore nor catch it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use sandglass_model::{Cause, Clock};
+use sandglass_telemetry::Span;
+use sandglass_telemetry::trace::{Kind, names};
+use wasmtime::{AsContextMut, Caller, Error, Result};
+
+use crate::functions::FunctionId;
+use crate::run::Run;
+use crate::store::{RunStore, StoppedAt, frames_now};
+
+/// The root cause of the error that unwinds a guest whose run must end.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the run was stopped: {0:?}")]
+pub(crate) struct Stopped(pub(crate) Cause);
+
+/// A call that has entered and must leave.
+#[must_use = "a call that entered must leave"]
+pub(crate) struct Entered(());
+
+/// Lets a call of `function` in, unless the run must end.
+pub(crate) fn enter(caller: &mut Caller<'_, RunStore>, function: FunctionId) -> Result<Entered> {
+    check(&mut *caller)?;
+    let store = caller.data_mut();
+    let now = store.now();
+    store.accounting.enter(function, now);
+    let name = store.functions.name(function);
+    store.call_span =
+        store.span.child(names::HOST_CALL, Kind::Internal, &[(names::FUNCTION, name.into())]);
+    Ok(Entered(()))
+}
+
+/// Lets a call out again with its answer, unless the run must end.
+pub(crate) fn leave<R>(
+    caller: &mut Caller<'_, RunStore>,
+    _entered: Entered,
+    answer: Result<R>,
+) -> Result<R> {
+    check(&mut *caller)?;
+    let store = caller.data_mut();
+    // A call that ends the run by a trap stays the present one: it died in there.
+    let answer = answer?;
+    let function = store.accounting.current();
+    let now = store.now();
+    let took = store.accounting.leave(now);
+    if let Some(function) = function {
+        store.metrics.host_call(store.functions.name(function), took);
+    }
+    store.call_span = Span::disabled();
+    Ok(answer)
+}
+
+/// Ends the run where it must end: notes where the guest is, and answers the
+/// error that unwinds it.
+pub(crate) fn check(mut store: impl AsContextMut<Data = RunStore>) -> Result<()> {
+    let context = store.as_context_mut();
+    let data = context.data();
+    let Some(cause) = data.run.due(data.now()) else { return Ok(()) };
+    let dying_span = data.present_span();
+    let backtrace = frames_now(&context);
+    store.as_context_mut().data_mut().stopped = Some(StoppedAt { dying_span, backtrace });
+    Err(Error::from(Stopped(cause)))
+}
+
+/// Runs a host function that never waits.
+pub(crate) fn without_waiting<R>(
+    caller: &mut Caller<'_, RunStore>,
+    function: FunctionId,
+    call: impl FnOnce(&mut Caller<'_, RunStore>) -> Result<R>,
+) -> Result<R> {
+    let entered = enter(caller, function)?;
+    let answer = call(caller);
+    leave(caller, entered, answer)
+}
+
+/// Races what a host function waits for with the end of its run.
+pub(crate) struct Race {
+    run: Arc<Run>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Race {
+    pub(crate) fn of(caller: &Caller<'_, RunStore>) -> Self {
+        let store = caller.data();
+        Self::new(&store.run, &store.clock)
+    }
+
+    pub(crate) fn new(run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Self {
+        Self { run: Arc::clone(run), clock: Arc::clone(clock) }
+    }
+
+    /// What `wait` answers, or nothing where the run must end first; then `wait`
+    /// is dropped. It is asked before the clock is, so a call that is ready costs
+    /// no timer.
+    pub(crate) async fn run<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+        let mut wait = pin!(wait);
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(answer) = wait.as_mut().poll(context) {
+                return Poll::Ready(Some(answer));
+            }
+            self.run.wait_with(context.waker());
+            match self.run.due(self.clock.now()) {
+                Some(_) => Poll::Ready(None),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+/// Links a host function that never waits:
+/// `instant!(linker, functions, MODULE, "name", |caller, a: i32| -> i32 { .. })`.
+macro_rules! instant {
+    ($linker:expr, $functions:expr, $module:expr, $name:literal,
+     |$caller:ident $(, $arg:ident : $ty:ty)*| -> $ret:ty { $($body:tt)* }) => {{
+        let function = $functions.add($module, $name, $crate::functions::Class::Instant);
+        $linker.func_wrap(
+            $module,
+            $name,
+            move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore> $(, $arg: $ty)*|
+                -> wasmtime::Result<$ret> {
+                $crate::boundary::without_waiting(&mut caller, function, |$caller| { $($body)* })
+            },
+        )?;
+    }};
+}
+
+/// Links a host function that may wait. Its body may use `race` around what it
+/// waits for: `waiting!(linker, functions, MODULE, "name",
+/// |caller, race, a: i32| -> i32 { .. race.run(future).await .. })`, where the body
+/// answers `Ok(None)` once the race was lost.
+macro_rules! waiting {
+    ($linker:expr, $functions:expr, $module:expr, $name:literal,
+     |$caller:ident, $race:ident $(, $arg:ident : $ty:ty)*| -> $ret:ty { $($body:tt)* }) => {{
+        let function = $functions.add($module, $name, $crate::functions::Class::Async);
+        $linker.func_wrap_async(
+            $module,
+            $name,
+            move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore>, ($($arg,)*): ($($ty,)*)| {
+                Box::new(async move {
+                    let entered = $crate::boundary::enter(&mut caller, function)?;
+                    let $race = $crate::boundary::Race::of(&caller);
+                    let answer: wasmtime::Result<Option<$ret>> = {
+                        let $caller = &mut caller;
+                        async { $($body)* }.await
+                    };
+                    $crate::boundary::leave_race(&mut caller, entered, answer)
+                })
+            },
+        )?;
+    }};
+}
+
+pub(crate) use {instant, waiting};
+
+/// Lets a call out whose wait may have been cut.
+pub(crate) fn leave_race<R>(
+    caller: &mut Caller<'_, RunStore>,
+    entered: Entered,
+    answer: Result<Option<R>>,
+) -> Result<R> {
+    let answer = answer.and_then(|answer| {
+        // A race is lost only where the run must end, and then leaving says so.
+        answer.ok_or_else(|| Error::from(Stopped(Cause::Deadline)))
+    });
+    leave(caller, entered, answer)
+}

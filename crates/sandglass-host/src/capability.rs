@@ -1,0 +1,169 @@
+//! What a guest can ask of the host, each capability written once and knowing
+//! nothing of any ABI: context, result, log, progress and status, time, secrets,
+//! HTTP.
+
+pub(crate) mod http;
+pub(crate) mod log;
+pub(crate) mod result;
+pub(crate) mod signal;
+pub(crate) mod time;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_model::{DispatchId, TraceContext};
+use serde_json::Value;
+
+use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
+use http::{Destinations, HttpClient, HttpError, NetworkClient, Request, Response};
+use log::GuestLog;
+use result::ResultSlot;
+use signal::{Signal, Signals};
+
+/// Longest text that `host_last_error` answers, in bytes: a sentence or two, and
+/// small enough for a fixed buffer of the guest's.
+const LAST_ERROR_MAX_BYTES: usize = 1024;
+
+/// The capabilities of one run.
+pub(crate) struct Guest {
+    context: Arc<[u8]>,
+    last_error: String,
+    log: GuestLog,
+    pub(crate) result: ResultSlot,
+    pub(crate) redactor: Redactor,
+    grants: Arc<Grants>,
+    signals: Option<Arc<dyn Signals>>,
+    traceparent: String,
+}
+
+/// What an integration may do, and with what.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    pub(crate) destinations: Destinations,
+    pub(crate) secrets: Arc<dyn Secrets>,
+    pub(crate) http: Arc<dyn HttpClient>,
+    pub(crate) response_bytes: u64,
+    /// Most time that one call to the outside may take.
+    pub(crate) host_call_timeout: Duration,
+}
+
+impl Grants {
+    fn none() -> Self {
+        Self {
+            destinations: Destinations::default(),
+            secrets: Arc::new(FixedSecrets::default()),
+            http: Arc::new(NetworkClient::default()),
+            response_bytes: 0,
+            host_call_timeout: Duration::ZERO,
+        }
+    }
+}
+
+impl Guest {
+    pub(crate) fn new(
+        context: Arc<[u8]>,
+        log: GuestLog,
+        grants: Arc<Grants>,
+        signals: Option<Arc<dyn Signals>>,
+        traceparent: String,
+    ) -> Self {
+        Self {
+            context,
+            last_error: String::new(),
+            log,
+            result: ResultSlot::new(grants.response_bytes),
+            redactor: Redactor::default(),
+            grants,
+            signals,
+            traceparent,
+        }
+    }
+
+    /// The capabilities of nobody.
+    pub(crate) fn idle() -> Self {
+        let nobody = DispatchId::from_bytes([0; 16]);
+        let log = GuestLog::new("", nobody, TraceContext::root([0; 24]));
+        Self::new(Arc::new([]), log, Arc::new(Grants::none()), None, String::new())
+    }
+
+    pub(crate) fn context(&self) -> Arc<[u8]> {
+        Arc::clone(&self.context)
+    }
+
+    /// Notes why a host function failed, for the guest to ask.
+    pub(crate) fn fail(&mut self, why: impl ToString) {
+        let mut why = self.redactor.text(why.to_string());
+        log::truncate(&mut why, LAST_ERROR_MAX_BYTES);
+        self.last_error = why;
+    }
+
+    pub(crate) fn last_error(&self) -> &str {
+        &self.last_error
+    }
+
+    pub(crate) fn log(&mut self, level: &str, message: String) {
+        let message = self.redactor.text(message);
+        self.log.write(log::Level::of(level), &message);
+    }
+
+    /// Tells how far the handler has come.
+    ///
+    /// # Errors
+    /// Nobody takes it, or not at this rate; the text says so.
+    pub(crate) fn progress(&mut self, progress: Value) -> Result<(), String> {
+        let progress = self.redactor.json(progress);
+        self.tell(Signal::Progress(progress))
+    }
+
+    /// Tells what the handler is doing, for people.
+    ///
+    /// # Errors
+    /// As [`Guest::progress`].
+    pub(crate) fn status(&mut self, status: String) -> Result<(), String> {
+        let mut status = self.redactor.text(status);
+        log::truncate(&mut status, signal::STATUS_MAX_BYTES);
+        self.tell(Signal::Status(log::one_line(&status)))
+    }
+
+    fn tell(&self, signal: Signal) -> Result<(), String> {
+        let size = signal.size_bytes();
+        if size > signal::SIGNAL_MAX_BYTES {
+            return Err(format!(
+                "a signal of {size} bytes is larger than the {} bytes allowed",
+                signal::SIGNAL_MAX_BYTES
+            ));
+        }
+        match &self.signals {
+            Some(signals) => {
+                signals.signal(signal);
+                Ok(())
+            }
+            // Nobody listens: as good as told.
+            None => Ok(()),
+        }
+    }
+
+    /// The secret called `name`, where this integration may have it.
+    pub(crate) fn secret(&self, name: String) -> Answer<'static, Option<Secret>> {
+        let grants = Arc::clone(&self.grants);
+        Box::pin(async move { grants.secrets.secret(&name).await })
+    }
+
+    /// Sends `request`, for at most `left` and the integration's own bound.
+    pub(crate) fn http_call(
+        &self,
+        request: Request,
+        left: Duration,
+    ) -> Answer<'static, Result<Response, HttpError>> {
+        let grants = Arc::clone(&self.grants);
+        let traceparent = self.traceparent.clone();
+        Box::pin(async move {
+            let limits = http::Limits {
+                timeout: left.min(grants.host_call_timeout),
+                remaining: left,
+                response_bytes: grants.response_bytes,
+            };
+            grants.http.send(request, &grants.destinations, limits, &traceparent).await
+        })
+    }
+}

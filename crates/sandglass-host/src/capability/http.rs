@@ -1,0 +1,422 @@
+//! HTTP to the outside: only to the hosts that the integration may reach, for no
+//! longer than its deadline leaves, and no larger than its bound, checked while
+//! the body is read.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, StatusCode, Url};
+
+use crate::abi::guest_memory::Unreadable;
+use crate::secret::Answer;
+
+/// The header that tells a server how long its client will still wait, in
+/// milliseconds, so that it need not work for nobody.
+pub const DEADLINE_HEADER: &str = "sandglass-deadline-remaining-ms";
+
+/// Most redirects that one call follows: as many as browsers' early limit, and
+/// more than an API needs.
+const MAX_REDIRECTS: usize = 5;
+
+/// Most headers of one request; servers refuse more.
+const MAX_HEADERS: usize = 100;
+
+/// Headers that belong to the connection or to the host, not to the guest.
+const RESERVED: [&str; 8] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "upgrade",
+    "te",
+    "traceparent",
+    DEADLINE_HEADER,
+];
+
+/// Headers that don't follow a redirect to another origin.
+const SENSITIVE: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "www-authenticate"];
+
+/// A request that a guest made, valid as far as one can see without sending it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// The bounds of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most time that it may take.
+    pub timeout: Duration,
+    /// What is left of the run's deadline, told to the server.
+    pub remaining: Duration,
+    /// Largest body.
+    pub response_bytes: u64,
+}
+
+/// Why a call failed. The guest reads it and goes on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HttpError {
+    /// The request can't be sent as it is.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// The integration may not reach this host.
+    #[error("the host `{0}` is not allowed for this integration")]
+    NotAllowed(String),
+    /// It took too long.
+    #[error("no complete response within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    /// The body is too large.
+    #[error("the response is larger than the {0} bytes allowed")]
+    TooLarge(u64),
+    /// It was redirected too often.
+    #[error("more than {MAX_REDIRECTS} redirects")]
+    TooManyRedirects,
+    /// It failed on the way.
+    #[error("the request failed: {0}")]
+    Transport(String),
+}
+
+/// Sends requests. The host has one that is real; tests may have others.
+pub trait HttpClient: Send + Sync + fmt::Debug {
+    /// Sends `request`, redirects included, where `destinations` allow it.
+    fn send<'a>(
+        &'a self,
+        request: Request,
+        destinations: &'a Destinations,
+        limits: Limits,
+        traceparent: &'a str,
+    ) -> Answer<'a, Result<Response, HttpError>>;
+}
+
+/// The hosts that an integration may reach: none, unless they are named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destinations(BTreeSet<Destination>);
+
+/// One host that may be reached: `NAME`, with all its ports, or `NAME:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Destination {
+    host: String,
+    port: Option<u16>,
+}
+
+/// A text that names no host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no host: write NAME or NAME:PORT, without a scheme or path")]
+pub struct InvalidDestination(String);
+
+impl FromStr for Destination {
+    type Err = InvalidDestination;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDestination> {
+        let invalid = || InvalidDestination(text.chars().filter(|c| !c.is_control()).collect());
+        if text.contains(['/', '@', '?', '#', '\\']) {
+            return Err(invalid());
+        }
+        // The parser that reads guests' URLs also reads this, so that both spell
+        // a host alike.
+        let url = Url::parse(&format!("sandglass://{text}")).map_err(|_| invalid())?;
+        let http = Url::parse(&format!("http://{text}")).map_err(|_| invalid())?;
+        match http.host_str() {
+            Some(host) if !host.is_empty() => Ok(Self { host: host.to_owned(), port: url.port() }),
+            _ => Err(invalid()),
+        }
+    }
+}
+
+impl FromIterator<Destination> for Destinations {
+    fn from_iter<I: IntoIterator<Item = Destination>>(destinations: I) -> Self {
+        Self(destinations.into_iter().collect())
+    }
+}
+
+impl Destinations {
+    fn check(&self, url: &Url) -> Result<(), HttpError> {
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default();
+        let allowed = self.0.iter().any(|allowed| {
+            allowed.host == host && (allowed.port.is_none() || allowed.port == port)
+        });
+        if allowed {
+            return Ok(());
+        }
+        Err(HttpError::NotAllowed(match url.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        }))
+    }
+}
+
+impl Request {
+    /// Reads a request as the core ABI gives it: headers are a JSON array of
+    /// pairs, or nothing.
+    pub(crate) fn read(
+        method: Result<String, Unreadable>,
+        url: Result<String, Unreadable>,
+        headers: Result<String, Unreadable>,
+        body: Result<Vec<u8>, Unreadable>,
+    ) -> Result<Self, String> {
+        let readable = |unreadable: Unreadable| unreadable.to_string();
+        let method = method.map_err(readable)?;
+        let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes())
+            .map_err(|_| "the method is no HTTP method".to_owned())?;
+        let url = Url::parse(&url.map_err(readable)?)
+            .map_err(|error| format!("the URL is not valid: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!(
+                "the URL's scheme is `{}`, and only http and https are served",
+                url.scheme()
+            ));
+        }
+        let headers = parse_headers(&headers.map_err(readable)?)?;
+        Ok(Self { method, url, headers, body: body.map_err(readable)? })
+    }
+
+    /// The request that a redirect to `location` asks for (RFC 9110, 15.4).
+    fn redirected(mut self, status: StatusCode, location: &str) -> Result<Self, HttpError> {
+        let url = self.url.join(location).map_err(|error| {
+            HttpError::Transport(format!("redirected to what is no URL: {error}"))
+        })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(HttpError::Transport("redirected to another scheme than http".to_owned()));
+        }
+        if url.origin() != self.url.origin() {
+            for name in SENSITIVE {
+                self.headers.remove(name);
+            }
+        }
+        let becomes_get = status == StatusCode::SEE_OTHER && self.method != Method::HEAD
+            || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND)
+                && self.method == Method::POST;
+        if becomes_get {
+            self.method = Method::GET;
+            self.body = Vec::new();
+            self.headers.remove("content-type");
+        }
+        self.url = url;
+        Ok(self)
+    }
+}
+
+fn parse_headers(text: &str) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    if text.trim().is_empty() {
+        return Ok(headers);
+    }
+    let pairs: Vec<(String, String)> = serde_json::from_str(text)
+        .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))?;
+    if pairs.len() > MAX_HEADERS {
+        return Err(format!("{} headers, and {MAX_HEADERS} are allowed", pairs.len()));
+    }
+    for (name, value) in pairs {
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| "a header has a name that is not valid".to_owned())?;
+        if RESERVED.contains(&name.as_str()) {
+            return Err(format!("the header `{name}` is set by the host"));
+        }
+        let value = HeaderValue::from_str(&value)
+            .map_err(|_| format!("the header `{name}` has a value that is not valid"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+impl Response {
+    /// `<status>\n<body>`, as the core ABI wants it.
+    pub(crate) fn as_status_line_and_body(&self) -> Vec<u8> {
+        let mut answer = format!("{}\n", self.status).into_bytes();
+        answer.extend_from_slice(&self.body);
+        answer
+    }
+}
+
+/// The real client: connections are pooled and shared by all dispatches, made
+/// when the first request is.
+#[derive(Debug, Default)]
+pub(crate) struct NetworkClient(OnceLock<Result<reqwest::Client, String>>);
+
+impl NetworkClient {
+    fn client(&self) -> Result<&reqwest::Client, HttpError> {
+        let client = self.0.get_or_init(|| {
+            // Where the process has a provider already, that one serves as well.
+            drop(rustls::crypto::ring::default_provider().install_default());
+            reqwest::Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                .hickory_dns(true)
+                .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
+                .build()
+                .map_err(|error| format!("there is no HTTP client: {}", chain(&error)))
+        });
+        client.as_ref().map_err(|why| HttpError::Transport(why.clone()))
+    }
+
+    async fn once(
+        &self,
+        request: &Request,
+        limits: Limits,
+        traceparent: &str,
+    ) -> Result<reqwest::Response, HttpError> {
+        let remaining = limits.remaining.as_millis().to_string();
+        self.client()?
+            .request(request.method.clone(), request.url.clone())
+            .headers(request.headers.clone())
+            .header(DEADLINE_HEADER, remaining)
+            .header("traceparent", traceparent)
+            .timeout(limits.timeout)
+            .body(request.body.clone())
+            .send()
+            .await
+            .map_err(|error| transport(error, limits))
+    }
+}
+
+impl HttpClient for NetworkClient {
+    fn send<'a>(
+        &'a self,
+        mut request: Request,
+        destinations: &'a Destinations,
+        limits: Limits,
+        traceparent: &'a str,
+    ) -> Answer<'a, Result<Response, HttpError>> {
+        Box::pin(async move {
+            for _ in 0..=MAX_REDIRECTS {
+                destinations.check(&request.url)?;
+                let response = self.once(&request, limits, traceparent).await?;
+                let status = response.status();
+                let location = response.headers().get("location").filter(|_| redirects(status));
+                let Some(location) = location else { return read(response, limits).await };
+                let location = location
+                    .to_str()
+                    .map_err(|_| HttpError::Transport("redirected to what is no URL".to_owned()))?;
+                request = request.redirected(status, location)?;
+            }
+            Err(HttpError::TooManyRedirects)
+        })
+    }
+}
+
+fn redirects(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+async fn read(mut response: reqwest::Response, limits: Limits) -> Result<Response, HttpError> {
+    let status = response.status().as_u16();
+    let too_large = HttpError::TooLarge(limits.response_bytes);
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| transport(error, limits))? {
+        if (body.len() + chunk.len()) as u64 > limits.response_bytes {
+            return Err(too_large);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Response { status, body })
+}
+
+fn transport(error: reqwest::Error, limits: Limits) -> HttpError {
+    if error.is_timeout() {
+        return HttpError::TimedOut(limits.timeout);
+    }
+    // Without the URL, whose query may hold a secret.
+    HttpError::Transport(chain(&error.without_url()))
+}
+
+/// An error with all that lies behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, url: &str, headers: &str) -> Result<Request, String> {
+        Request::read(
+            Ok(method.to_owned()),
+            Ok(url.to_owned()),
+            Ok(headers.to_owned()),
+            Ok(vec![1]),
+        )
+    }
+
+    fn allows(destinations: &str, url: &str) -> bool {
+        let destinations: Destinations = destinations
+            .split_whitespace()
+            .map(|text| text.parse().expect("a destination"))
+            .collect();
+        destinations.check(&Url::parse(url).expect("a URL")).is_ok()
+    }
+
+    #[test]
+    fn a_host_is_allowed_with_all_its_ports_unless_one_is_named() {
+        assert!(allows("api.example", "https://API.example:8443/x"));
+        assert!(allows("api.example:443", "https://api.example/"));
+        assert!(allows("api.example:80", "http://api.example/"));
+        assert!(allows("[::1]:8080", "http://[::1]:8080/"));
+        assert!(allows("127.0.0.1", "http://127.1/"));
+        assert!(!allows("api.example:443", "http://api.example/"));
+        assert!(!allows("api.example", "http://api.example.evil/"));
+        assert!(!allows("", "http://api.example/"));
+        assert!(!allows("api.example", "http://api.example@evil/"));
+    }
+
+    #[test]
+    fn a_destination_is_a_host_and_perhaps_a_port() {
+        for bad in ["", "http://x", "x/y", "a@b", "x:99999", "a b", "?"] {
+            assert!(bad.parse::<Destination>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn bad_requests_are_told_what_is_wrong() {
+        assert!(request("GET", "http://x/", "[[\"a\",\"b\"]]").is_ok());
+        assert!(request("GET", "http://x/", "").is_ok());
+        for (method, url, headers, why) in [
+            ("G T", "http://x/", "", "method"),
+            ("GET", "x", "", "URL"),
+            ("GET", "file:///etc/passwd", "", "scheme"),
+            ("GET", "http://x/", "{}", "pairs"),
+            ("GET", "http://x/", "[[\"host\",\"y\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"a\\n\",\"y\"]]", "name"),
+            ("GET", "http://x/", "[[\"a\",\"y\\n\"]]", "value"),
+        ] {
+            let error = request(method, url, headers).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn redirects_drop_credentials_and_bodies_as_the_standard_says() {
+        let headers = "[[\"authorization\",\"x\"],[\"accept\",\"y\"]]";
+        let post = request("POST", "http://a/", headers).expect("valid");
+        let same = post.clone().redirected(StatusCode::TEMPORARY_REDIRECT, "/b").expect("valid");
+        assert_eq!((same.method, same.body.len(), same.headers.len()), (Method::POST, 1, 2));
+        let other = post.clone().redirected(StatusCode::SEE_OTHER, "http://b/").expect("valid");
+        assert_eq!((other.method, other.body.len(), other.headers.len()), (Method::GET, 0, 1));
+        assert!(post.redirected(StatusCode::FOUND, "file:///x").is_err());
+    }
+}

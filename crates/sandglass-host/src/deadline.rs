@@ -1,0 +1,130 @@
+//! How long a handler may run: the budget that a dispatch carries, and the
+//! moment that it becomes once the guest may run.
+
+use std::time::Duration;
+
+use sandglass_model::limit::MAX_BUDGET_MS;
+use sandglass_model::{DeadlineOwner, Monotonic};
+
+/// The wall-clock budget of one handler run.
+///
+/// It starts when the guest may run: after queueing and compiling, before
+/// instantiation. It is checked by the monotonic clock at every host-function
+/// boundary, and enforced in the guest's own code by the ticker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DispatchDeadline {
+    budget: Duration,
+    not_after: Option<Monotonic>,
+}
+
+impl DispatchDeadline {
+    /// A budget of `budget`, clamped to at least 1 ms and at most
+    /// [`MAX_BUDGET_MS`], in whole milliseconds (rounded down).
+    #[must_use]
+    pub fn after(budget: Duration) -> Self {
+        let millis = u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
+        Self { budget: Duration::from_millis(millis.clamp(1, MAX_BUDGET_MS)), not_after: None }
+    }
+
+    /// The same, and never past `parent`: the deadline of whoever asked for this
+    /// handler, on the host's clock. The smaller of the two holds; where they
+    /// fall together, the handler's own does.
+    #[must_use]
+    pub fn within(self, parent: Monotonic) -> Self {
+        Self { not_after: Some(self.not_after.map_or(parent, |held| held.min(parent))), ..self }
+    }
+
+    /// The handler's own budget.
+    #[must_use]
+    pub const fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    pub(crate) fn start(self, now: Monotonic) -> StartedDeadline {
+        let own = now.after(self.budget);
+        match self.not_after {
+            Some(parent) if parent < own => StartedDeadline {
+                start: now,
+                at: parent,
+                budget: parent.since(now),
+                owner: DeadlineOwner::Parent,
+            },
+            _ => StartedDeadline {
+                start: now,
+                at: own,
+                budget: self.budget,
+                owner: DeadlineOwner::Handler,
+            },
+        }
+    }
+}
+
+/// A deadline whose budget has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartedDeadline {
+    pub(crate) start: Monotonic,
+    pub(crate) at: Monotonic,
+    pub(crate) budget: Duration,
+    pub(crate) owner: DeadlineOwner,
+}
+
+impl StartedDeadline {
+    pub(crate) fn budget_ms(&self) -> u64 {
+        u64::try_from(self.budget.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Time from the start to `now` in milliseconds, rounded up: past the
+    /// deadline it is always above the budget.
+    pub(crate) fn elapsed_ms(&self, now: Monotonic) -> u64 {
+        u64::try_from(now.since(self.start).as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn overrun_us(&self, now: Monotonic) -> u64 {
+        u64::try_from(now.since(self.at).as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Monotonic = Monotonic::from_nanos(7);
+
+    #[test]
+    fn the_smaller_of_budget_and_parent_holds() {
+        let deadline = DispatchDeadline::after(Duration::from_millis(20));
+        let own = deadline.within(START.after(Duration::from_millis(30))).start(START);
+        assert_eq!((own.owner, own.budget_ms()), (DeadlineOwner::Handler, 20));
+        let parents = deadline.within(START.after(Duration::from_millis(10))).start(START);
+        assert_eq!((parents.owner, parents.budget_ms()), (DeadlineOwner::Parent, 10));
+    }
+
+    #[test]
+    fn the_inner_scope_wins_a_tie() {
+        let deadline = DispatchDeadline::after(Duration::from_millis(20));
+        let tie = deadline.within(START.after(Duration::from_millis(20))).start(START);
+        assert_eq!(tie.owner, DeadlineOwner::Handler);
+    }
+
+    #[test]
+    fn a_parent_that_has_expired_leaves_nothing() {
+        let late = DispatchDeadline::after(Duration::from_secs(1)).within(START);
+        let started = late.start(START.after(Duration::from_millis(1)));
+        assert_eq!((started.budget_ms(), started.at), (0, START));
+    }
+
+    #[test]
+    fn elapsed_is_above_the_budget_as_soon_as_the_deadline_has_passed() {
+        let started = DispatchDeadline::after(Duration::from_millis(20)).start(START);
+        let just_past = started.at.after(Duration::from_nanos(1));
+        assert_eq!(started.elapsed_ms(started.at), 20);
+        assert_eq!(started.elapsed_ms(just_past), 21);
+    }
+
+    #[test]
+    fn budgets_are_clamped() {
+        assert_eq!(DispatchDeadline::after(Duration::ZERO).budget(), Duration::from_millis(1));
+        let most = Duration::from_millis(MAX_BUDGET_MS);
+        assert_eq!(DispatchDeadline::after(Duration::MAX).budget(), most);
+    }
+}

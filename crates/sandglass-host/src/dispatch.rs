@@ -1,0 +1,178 @@
+//! What a caller hands to the host: one dispatch of one integration.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_model::{DispatchId, EntityRef, Object, TraceContext};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::capability::signal::Signals;
+use crate::deadline::DispatchDeadline;
+use crate::run::{Run, StopHandle};
+
+/// What the guest learns about why it runs; together with the entity and the
+/// action it becomes the context JSON of the users' ABI.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The tenant. `default`, where there is only one.
+    pub tenant: String,
+    /// The parameters of the triggering action.
+    pub params: Object,
+    /// The entity's state: any JSON, an object by custom.
+    pub entity_state: Value,
+    /// The integration's configuration.
+    pub config: BTreeMap<String, String>,
+    /// The agent on whose behalf it runs, if there is one.
+    pub agent_id: Option<String>,
+    /// The session that it belongs to, if there is one.
+    pub session_id: Option<String>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            tenant: "default".to_owned(),
+            params: Object::new(),
+            entity_state: Value::Object(serde_json::Map::new()),
+            config: BTreeMap::new(),
+            agent_id: None,
+            session_id: None,
+        }
+    }
+}
+
+/// One dispatch: who asks, what for, for how long.
+#[derive(Debug)]
+pub struct Dispatch {
+    pub(crate) entity: EntityRef,
+    pub(crate) action: String,
+    pub(crate) context: Context,
+    pub(crate) deadline: DispatchDeadline,
+    pub(crate) schedule_to_start: Option<Duration>,
+    pub(crate) attempt: u32,
+    pub(crate) identity: Option<(DispatchId, TraceContext)>,
+    pub(crate) parent: Option<TraceContext>,
+    pub(crate) signals: Option<Arc<dyn Signals>>,
+    pub(crate) compile: Duration,
+    pub(crate) run: Arc<Run>,
+}
+
+impl Dispatch {
+    /// A dispatch for `entity` on `action`, with the default budget
+    /// ([`sandglass_model::limit::DEFAULT_BUDGET_MS`]).
+    #[must_use]
+    pub fn new(entity: EntityRef, action: impl Into<String>, context: Context) -> Self {
+        let budget = Duration::from_millis(sandglass_model::limit::DEFAULT_BUDGET_MS);
+        Self {
+            entity,
+            action: action.into(),
+            context,
+            deadline: DispatchDeadline::after(budget),
+            schedule_to_start: None,
+            attempt: 1,
+            identity: None,
+            parent: None,
+            signals: None,
+            compile: Duration::ZERO,
+            run: Arc::new(Run::new()),
+        }
+    }
+
+    /// Sets how long it may run.
+    #[must_use]
+    pub fn deadline(self, deadline: DispatchDeadline) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Sets how long it may wait for a place to run; as long as its budget,
+    /// unless it is said.
+    #[must_use]
+    pub fn schedule_to_start(self, timeout: Duration) -> Self {
+        Self { schedule_to_start: Some(timeout), ..self }
+    }
+
+    /// Sets which attempt this is, from 1.
+    #[must_use]
+    pub fn attempt(self, attempt: u32) -> Self {
+        Self { attempt, ..self }
+    }
+
+    /// Sets the dispatch's id, and the span that its run is to have. Both are
+    /// drawn at random, unless they are said.
+    #[must_use]
+    pub fn identity(self, dispatch: DispatchId, span: TraceContext) -> Self {
+        Self { identity: Some((dispatch, span)), ..self }
+    }
+
+    /// Sets the span that asked for it.
+    #[must_use]
+    pub fn parent(self, parent: TraceContext) -> Self {
+        Self { parent: Some(parent), ..self }
+    }
+
+    /// Sets who takes what the handler tells while it runs.
+    #[must_use]
+    pub fn signals(self, signals: Arc<dyn Signals>) -> Self {
+        Self { signals: Some(signals), ..self }
+    }
+
+    /// Sets how long its module was compiled, or waited for, on its behalf.
+    #[must_use]
+    pub fn compiled_in(self, compile: Duration) -> Self {
+        Self { compile, ..self }
+    }
+
+    /// Stops the run that this dispatch becomes, from any thread.
+    #[must_use]
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(Arc::clone(&self.run))
+    }
+}
+
+#[derive(Serialize)]
+struct ContextView<'a> {
+    tenant: &'a str,
+    entity_type: &'a str,
+    entity_id: &'a str,
+    trigger_action: &'a str,
+    trigger_params: &'a Object,
+    entity_state: &'a Value,
+    integration_config: &'a BTreeMap<String, String>,
+    trace_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    dispatch_id: DispatchId,
+    deadline_remaining_ms: u64,
+    attempt: u32,
+}
+
+impl Dispatch {
+    /// The context JSON of the users' ABI, for a run that has `remaining_ms` left.
+    pub(crate) fn context_json(
+        &self,
+        id: DispatchId,
+        trace: TraceContext,
+        remaining_ms: u64,
+    ) -> Vec<u8> {
+        let view = ContextView {
+            tenant: &self.context.tenant,
+            entity_type: self.entity.entity_type(),
+            entity_id: self.entity.id(),
+            trigger_action: &self.action,
+            trigger_params: &self.context.params,
+            entity_state: &self.context.entity_state,
+            integration_config: &self.context.config,
+            trace_id: trace.trace_id.to_string(),
+            agent_id: self.context.agent_id.as_deref(),
+            session_id: self.context.session_id.as_deref(),
+            dispatch_id: id,
+            deadline_remaining_ms: remaining_ms,
+            attempt: self.attempt,
+        };
+        serde_json::to_vec(&view).expect("plain data with string keys")
+    }
+}

@@ -1,0 +1,53 @@
+//! Why the host could not do its work. What a guest does is never among it.
+
+use sandglass_model::Rejection;
+
+use crate::ticker::TickerHealth;
+
+/// Why a dispatch got no outcome.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Too many dispatches wait already. Try again when some have ended.
+    #[error("{queued} dispatches wait already for a place to run; try again later")]
+    Busy {
+        /// How many wait.
+        queued: usize,
+    },
+    /// Deadlines can't be kept, so no guest is started.
+    #[error(
+        "the epoch ticker is not healthy ({0:?}), so no guest is started without a deadline; restart the host"
+    )]
+    TickerUnhealthy(TickerHealth),
+    /// The host is shutting down.
+    #[error("the host is shutting down")]
+    ShuttingDown,
+    /// The run was lost through a fault of the host's own.
+    #[error("the run was lost through a fault of the host; its effects may have landed")]
+    Lost,
+}
+
+/// Why a host could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The sandbox could not be set up, mostly for want of address space.
+    #[error("the sandbox for {max_runs} runs at once could not be set up ({why}); allow fewer")]
+    Sandbox {
+        /// How many runs at once were asked for.
+        max_runs: u32,
+        /// What Wasmtime says.
+        why: String,
+    },
+    /// The operating system gave no thread.
+    #[error("the host's threads could not be started")]
+    Threads(#[source] std::io::Error),
+}
+
+/// Why a module can't be an integration.
+pub(crate) fn rejection(
+    kind: sandglass_model::RejectionKind,
+    message: impl Into<String>,
+) -> Rejection {
+    Rejection { kind, message: message.into() }
+}

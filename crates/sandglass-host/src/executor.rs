@@ -1,0 +1,43 @@
+//! The threads that run guests, apart from the embedder's: a guest that spins
+//! holds none that anybody else waits for.
+
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+/// A task executor of the host's own. Dropping it ends its threads without
+/// waiting for them.
+#[derive(Debug)]
+pub(crate) struct Executor(Option<Runtime>);
+
+impl Executor {
+    pub(crate) fn start(threads: usize) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads.max(1))
+            .thread_name("sandglass-guest")
+            // After each slice of a guest, look for new guests and for I/O: a
+            // spinner must not delay either by more than its slice.
+            .global_queue_interval(1)
+            .event_interval(1)
+            .enable_all()
+            .build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.0.as_ref().expect("it is taken only by drop").spawn(task)
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Also where the last owner is a guest's own task: nothing may wait here.
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The host: what an embedder builds once, loads integrations into, and
+//! dispatches to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use sandglass_model::{
+    Cause, Clock, DispatchId, Incarnation, ModuleHash, Outcome, Rejection, RejectionKind,
+    RunReport, Sequence, SystemClock, TraceContext,
+};
+use sandglass_telemetry::trace::{Kind, SpanStart, names};
+use sandglass_telemetry::{Span, Telemetry, metrics};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::capability::http::{HttpClient, NetworkClient};
+use crate::dispatch::Dispatch;
+use crate::error::{BuildError, Error, rejection};
+use crate::execution::Execution;
+use crate::executor::Executor;
+use crate::manifest::{Integration, Manifest};
+use crate::module::{self, ModuleCache};
+use crate::run::Run;
+use crate::sandbox::{Metering, Sandbox};
+use crate::settings::Settings;
+use crate::ticker::{Ticker, TickerHealth};
+
+/// Runs guests, each inside its deadline. Cheap to clone; the last clone to be
+/// dropped ends the host's threads.
+#[derive(Clone)]
+pub struct Host(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    unmetered: Arc<Sandbox>,
+    /// Made when the first integration with a fuel limit is loaded.
+    fuel: OnceLock<Result<Arc<Sandbox>, Rejection>>,
+    modules: ModuleCache,
+    executor: Executor,
+    places: Arc<Semaphore>,
+    queued: Arc<AtomicUsize>,
+    live: Arc<Live>,
+    closed: AtomicBool,
+}
+
+/// What every execution shares.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) ticker: Arc<Ticker>,
+    pub(crate) http: Arc<dyn HttpClient>,
+}
+
+/// The runs that are queued or in flight, to be stopped at shutdown.
+#[derive(Default)]
+struct Live {
+    next: AtomicU64,
+    runs: Mutex<BTreeMap<u64, Weak<Run>>>,
+    ended: tokio::sync::Notify,
+}
+
+/// Makes a [`Host`].
+#[derive(Debug)]
+pub struct Builder {
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    telemetry: Telemetry,
+    http: Arc<dyn HttpClient>,
+}
+
+impl Builder {
+    /// Sets the bounds.
+    #[must_use]
+    pub fn settings(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// Sets where metrics and spans go; nowhere, unless it is said.
+    #[must_use]
+    pub fn telemetry(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
+    }
+
+    /// Sets the clock that deadlines are measured by.
+    #[must_use]
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Sets what sends the guests' HTTP requests.
+    #[must_use]
+    pub fn http_client(self, http: Arc<dyn HttpClient>) -> Self {
+        Self { http, ..self }
+    }
+
+    /// Starts the host's threads and sets up its sandbox.
+    ///
+    /// # Errors
+    /// The operating system gives too little address space or no threads.
+    pub fn build(self) -> Result<Host, BuildError> {
+        let Self { settings, clock, telemetry, http } = self;
+        let sandbox = Sandbox::new(&settings, Metering::Unmetered).map_err(|error| {
+            BuildError::Sandbox { max_runs: settings.max_runs, why: format!("{error:#}") }
+        })?;
+        let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone())
+            .map_err(BuildError::Threads)?;
+        ticker.drive(sandbox.epoch());
+        let executor = Executor::start(settings.guest_threads).map_err(BuildError::Threads)?;
+        telemetry.metrics.ticker_health(metrics::Health::Healthy);
+        Ok(Host(Arc::new(Inner {
+            unmetered: Arc::new(sandbox),
+            fuel: OnceLock::new(),
+            modules: ModuleCache::new(settings.max_cached_modules),
+            executor,
+            places: Arc::new(Semaphore::new(settings.max_runs as usize)),
+            queued: Arc::default(),
+            live: Arc::default(),
+            closed: AtomicBool::new(false),
+            shared: Arc::new(Shared { settings, clock, telemetry, ticker, http }),
+        })))
+    }
+}
+
+impl Host {
+    /// Begins a host with [`Settings::default`], the system's clocks, real HTTP,
+    /// and no telemetry.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder {
+            settings: Settings::default(),
+            clock: Arc::new(SystemClock::new()),
+            telemetry: Telemetry::disabled(),
+            http: Arc::new(NetworkClient::default()),
+        }
+    }
+
+    /// Compiles `bytes`, text or binary, with the grants of `manifest`. Bytes that
+    /// were loaded before are not compiled again. It takes as long as compiling
+    /// does: seconds, for a module of some megabytes.
+    ///
+    /// # Errors
+    /// The bytes are no module that this host runs, or the manifest grants more
+    /// than this host gives. The rejection says what, where, and what to do.
+    pub fn load(&self, bytes: &[u8], manifest: Manifest) -> Result<Integration, Rejection> {
+        let allowed = manifest.limits.module_bytes;
+        if bytes.len() as u64 > allowed {
+            return Err(rejection(
+                RejectionKind::ModuleTooLarge,
+                format!("module has {} bytes, and {allowed} are allowed", bytes.len()),
+            ));
+        }
+        let metering =
+            if manifest.limits.fuel.is_some() { Metering::Fuel } else { Metering::Unmetered };
+        let key = (ModuleHash::of(bytes), metering);
+        let compiled = match self.0.modules.find(key) {
+            Some(compiled) => compiled,
+            None => {
+                let sandbox = self.0.sandbox(metering)?;
+                let compiled = module::compile(&sandbox, metering, &*self.0.shared.clock, bytes)?;
+                self.0.shared.telemetry.metrics.module_compiled(compiled.compile_time);
+                self.0.modules.keep(compiled)
+            }
+        };
+        module::check_limits(&compiled, &manifest.limits, self.0.shared.settings.max_memory_bytes)?;
+        Ok(Integration { compiled, manifest: Arc::new(manifest) })
+    }
+
+    /// Runs `dispatch` on a fresh instance of `integration`, and answers how it
+    /// ended. Dropping the future stops the run.
+    ///
+    /// # Errors
+    /// The host could not do its work; whatever the guest does is an [`Outcome`].
+    pub async fn dispatch(
+        &self,
+        integration: &Integration,
+        dispatch: Dispatch,
+    ) -> Result<Outcome, Error> {
+        Ok(self.run(integration, dispatch).await?.outcome)
+    }
+
+    /// As [`Host::dispatch`], with everything that is known of the run.
+    ///
+    /// # Errors
+    /// As [`Host::dispatch`].
+    pub async fn run(
+        &self,
+        integration: &Integration,
+        dispatch: Dispatch,
+    ) -> Result<RunReport, Error> {
+        let admitted = self.0.admit()?;
+        let caller = CallerGuard(Arc::clone(&dispatch.run));
+        let live = Arc::clone(&self.0.live).enter(&dispatch.run);
+        let sandbox = self.0.sandbox(integration.compiled.metering).map_err(|_| Error::Lost)?;
+        let (id, trace) = dispatch.identity.map_or_else(fresh_identity, Ok)?;
+        let execution = Execution {
+            span: Arc::new(self.span(&dispatch, integration, id, trace)),
+            shared: Arc::clone(&self.0.shared),
+            sandbox,
+            integration: integration.clone(),
+            id,
+            trace,
+            queued_at: self.0.shared.clock.now(),
+            places: Arc::clone(&self.0.places),
+            dispatch,
+        };
+        let (answer, report) = oneshot::channel();
+        self.0.executor.spawn(async move {
+            let report = Box::pin(execution.run()).await;
+            drop((admitted, live));
+            // A caller who has gone takes no report; the run was accounted for.
+            drop(answer.send(report));
+        });
+        let report = report.await.map_err(|_| Error::Lost);
+        std::mem::forget(caller);
+        report
+    }
+
+    /// Whether deadlines are being kept.
+    #[must_use]
+    pub fn ticker_health(&self) -> TickerHealth {
+        self.0.shared.ticker.health()
+    }
+
+    /// Refuses new dispatches, stops those that are queued or in flight, and
+    /// waits until each has given back what it held.
+    pub async fn shutdown(&self) {
+        self.0.closed.store(true, Ordering::Release);
+        self.0.live.stop_all();
+        self.0.live.none_left().await;
+    }
+
+    fn span(
+        &self,
+        dispatch: &Dispatch,
+        integration: &Integration,
+        id: DispatchId,
+        trace: TraceContext,
+    ) -> Span {
+        let id = id.to_string();
+        self.0.shared.telemetry.tracer.start(&SpanStart {
+            name: names::DISPATCH,
+            kind: Kind::Internal,
+            context: trace,
+            parent: dispatch.parent,
+            links: &[],
+            attributes: &[
+                (names::ENTITY_TYPE, dispatch.entity.entity_type().into()),
+                (names::ENTITY_ID, dispatch.entity.id().into()),
+                (names::ACTION, dispatch.action.as_str().into()),
+                (names::INTEGRATION, integration.name().into()),
+                (names::DISPATCH_ID, id.as_str().into()),
+            ],
+        })
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("settings", &self.0.shared.settings)
+            .field("ticker", &self.ticker_health())
+            .finish_non_exhaustive()
+    }
+}
+
+fn fresh_identity() -> Result<(DispatchId, TraceContext), Error> {
+    let drawn = Incarnation::random().and_then(|life| Ok((life, TraceContext::random()?)));
+    let (life, trace) = drawn.map_err(|_| Error::Lost)?;
+    Ok((DispatchId::derive(life, Sequence(0), 0), trace))
+}
+
+impl Inner {
+    fn sandbox(&self, metering: Metering) -> Result<Arc<Sandbox>, Rejection> {
+        match metering {
+            Metering::Unmetered => Ok(Arc::clone(&self.unmetered)),
+            Metering::Fuel => self.fuel.get_or_init(|| self.fuel_sandbox()).clone(),
+        }
+    }
+
+    fn fuel_sandbox(&self) -> Result<Arc<Sandbox>, Rejection> {
+        let sandbox = Sandbox::new(&self.shared.settings, Metering::Fuel).map_err(|error| {
+            rejection(
+                RejectionKind::HostUnavailable,
+                format!("the sandbox that counts fuel could not be set up: {error:#}"),
+            )
+        })?;
+        self.shared.ticker.drive(sandbox.epoch());
+        Ok(Arc::new(sandbox))
+    }
+
+    /// Lets a dispatch in, unless there are too many, or nobody would end it.
+    fn admit(&self) -> Result<Admitted, Error> {
+        let metrics = &self.shared.telemetry.metrics;
+        if self.closed.load(Ordering::Acquire) {
+            metrics.dispatch_refused(metrics::Refusal::ShuttingDown);
+            return Err(Error::ShuttingDown);
+        }
+        match self.shared.ticker.health() {
+            TickerHealth::Healthy => {}
+            unhealthy => {
+                metrics.ticker_health(metrics::Health::Unhealthy);
+                metrics.dispatch_refused(metrics::Refusal::TickerUnhealthy);
+                return Err(Error::TickerUnhealthy(unhealthy));
+            }
+        }
+        let most =
+            self.shared.settings.max_queued.saturating_add(self.shared.settings.max_runs as usize);
+        let queued = self.queued.fetch_add(1, Ordering::AcqRel);
+        let admitted = Admitted(Arc::clone(&self.queued));
+        if queued >= most {
+            metrics.dispatch_refused(metrics::Refusal::QueueFull);
+            return Err(Error::Busy { queued });
+        }
+        Ok(admitted)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.live.stop_all();
+    }
+}
+
+/// One dispatch that is queued or in flight, until this is dropped.
+struct Admitted(Arc<AtomicUsize>);
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Stops the run of a caller who goes away before it has ended.
+struct CallerGuard(Arc<Run>);
+
+impl Drop for CallerGuard {
+    fn drop(&mut self) {
+        self.0.stop(Cause::CallerGone, "");
+    }
+}
+
+struct LiveRun {
+    live: Arc<Live>,
+    key: u64,
+}
+
+impl Live {
+    fn enter(self: Arc<Self>, run: &Arc<Run>) -> LiveRun {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::downgrade(run));
+        LiveRun { live: self, key }
+    }
+
+    fn stop_all(&self) {
+        let runs: Vec<_> = {
+            let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            runs.values().filter_map(Weak::upgrade).collect()
+        };
+        for run in runs {
+            run.stop(Cause::Shutdown, "");
+        }
+    }
+
+    async fn none_left(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.runs.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for LiveRun {
+    fn drop(&mut self) {
+        self.live.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.live.ended.notify_waiters();
+    }
+}

@@ -1,0 +1,153 @@
+//! One run as other threads see it: why it must end, when it must, and how to
+//! wake it where it waits.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+use sandglass_model::{Cause, DeadlineOwner, FirstCause, Monotonic};
+
+use crate::deadline::StartedDeadline;
+
+/// Longest reason that a stop keeps, in bytes: a sentence, as records carry it.
+const REASON_MAX_BYTES: usize = 512;
+
+/// The shared part of one run. The guest's thread decides by the clock whether
+/// its deadline has passed; whoever else touches this only names a cause or
+/// wakes it up.
+#[derive(Debug)]
+pub(crate) struct Run {
+    cause: FirstCause,
+    /// Nanoseconds of the host's clock; `NEVER` until the budget has begun.
+    deadline: AtomicU64,
+    owner_is_parent: AtomicBool,
+    waiting: Mutex<Option<Waker>>,
+    reason: Mutex<String>,
+}
+
+impl Run {
+    pub(crate) fn new() -> Self {
+        Self {
+            cause: FirstCause::new(),
+            deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
+            owner_is_parent: AtomicBool::new(false),
+            waiting: Mutex::new(None),
+            reason: Mutex::new(String::new()),
+        }
+    }
+
+    pub(crate) fn begin(&self, deadline: &StartedDeadline) {
+        let parent = deadline.owner == DeadlineOwner::Parent;
+        self.owner_is_parent.store(parent, Ordering::Relaxed);
+        self.deadline.store(deadline.at.as_nanos(), Ordering::Release);
+    }
+
+    pub(crate) fn deadline(&self) -> Monotonic {
+        Monotonic::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Why the run must end at `now`, if it must. Names the deadline as the cause
+    /// where it has passed and nothing came before it.
+    pub(crate) fn due(&self, now: Monotonic) -> Option<Cause> {
+        if let Some(cause) = self.cause.get() {
+            return Some(cause);
+        }
+        (now > self.deadline()).then(|| self.cause.name(self.deadline_cause()))
+    }
+
+    fn deadline_cause(&self) -> Cause {
+        if self.owner_is_parent.load(Ordering::Relaxed) {
+            Cause::ParentDeadline
+        } else {
+            Cause::Deadline
+        }
+    }
+
+    /// Names `cause`; answers the one that holds.
+    pub(crate) fn name(&self, cause: Cause) -> Cause {
+        self.cause.name(cause)
+    }
+
+    /// Stops the run from outside, wherever it is: names the cause, keeps the
+    /// reason where that cause holds, and wakes a host call that waits.
+    pub(crate) fn stop(&self, cause: Cause, reason: &str) -> Cause {
+        {
+            // Held across the naming, so that the reason is there with the cause.
+            let mut kept = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+            let holds = self.cause.name(cause);
+            if holds != cause {
+                return holds;
+            }
+            kept.clear();
+            kept.extend(reason.chars().filter(|c| !c.is_control()));
+            let mut end = kept.len().min(REASON_MAX_BYTES);
+            while !kept.is_char_boundary(end) {
+                end -= 1;
+            }
+            kept.truncate(end);
+        }
+        self.wake();
+        cause
+    }
+
+    pub(crate) fn reason(&self) -> String {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Polls whatever the run waits in once more.
+    pub(crate) fn wake(&self) {
+        let waker = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Says who is to be woken, before the caller asks once more whether it is due.
+    pub(crate) fn wait_with(&self, waker: &Waker) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*waiting {
+            Some(held) if held.will_wake(waker) => {}
+            _ => *waiting = Some(waker.clone()),
+        }
+    }
+}
+
+/// Stops one dispatch, from any thread, as often as one likes: the first cause
+/// that is named holds.
+#[derive(Clone, Debug)]
+pub struct StopHandle(pub(crate) Arc<Run>);
+
+impl StopHandle {
+    /// Stops the run, if it hasn't ended; answers the cause that ends it. A guest
+    /// that waits is woken, and one that spins sees it at the end of its slice.
+    pub fn stop(&self, cause: Cause, reason: &str) -> Cause {
+        self.0.stop(cause, reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::DispatchDeadline;
+    use std::time::Duration;
+
+    #[test]
+    fn a_run_is_due_only_after_its_deadline() {
+        let run = Run::new();
+        let started =
+            DispatchDeadline::after(Duration::from_millis(5)).start(Monotonic::from_nanos(1));
+        assert_eq!(run.due(Monotonic::from_nanos(u64::MAX - 1)), None, "its budget hasn't begun");
+        run.begin(&started);
+        assert_eq!(run.due(started.at), None);
+        assert_eq!(run.due(started.at.after(Duration::from_nanos(1))), Some(Cause::Deadline));
+    }
+
+    #[test]
+    fn a_stop_keeps_the_reason_of_the_cause_that_holds() {
+        let run = Run::new();
+        assert_eq!(run.stop(Cause::Cancel, "not \u{1b}needed"), Cause::Cancel);
+        assert_eq!(run.stop(Cause::Shutdown, "bye"), Cause::Cancel);
+        assert_eq!(run.reason(), "not needed");
+        assert_eq!(run.due(Monotonic::from_nanos(0)), Some(Cause::Cancel));
+    }
+}

@@ -1,0 +1,134 @@
+//! Wasmtime, configured: the engine, its pool, and the linker through which the
+//! guests of that engine see the host.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use wasmtime::{
+    Collector, Config, Enabled, Engine, EngineWeak, ExternType, InstanceAllocationStrategy, Linker,
+    PoolingAllocationConfig, Result, Store, WasmBacktraceDetails,
+};
+
+use crate::abi;
+use crate::functions::Functions;
+use crate::settings::Settings;
+use crate::store::{MAX_FRAMES, RunStore};
+use crate::ticker::Epoch;
+
+/// Stack that a guest's own frames may use, in bytes: Wasmtime's default, which
+/// toolchains are tested against.
+const WASM_STACK_BYTES: usize = 512 << 10;
+
+/// The whole stack of a run, with the host functions that it calls: room for an
+/// HTTP client in a debug build. Only touched pages are resident.
+const RUN_STACK_BYTES: usize = 2 << 20;
+
+/// What stays resident in a slot between two runs, in bytes: more than a small
+/// handler touches, so that giving pages back doesn't dominate a dispatch.
+const KEEP_RESIDENT_BYTES: usize = 4 << 20;
+
+/// Tables of one module; toolchains make one, hand-written modules a few.
+const MAX_TABLES: u32 = 4;
+
+/// Elements of the largest table that any limit can allow.
+const MAX_TABLE_ELEMENTS: usize = 100_000;
+
+/// Whether an engine counts fuel. Counting slows guest code down, so only those
+/// that have a fuel limit pay for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Metering {
+    Unmetered,
+    Fuel,
+}
+
+/// One engine and everything that its guests can import.
+pub(crate) struct Sandbox {
+    pub(crate) engine: Engine,
+    pub(crate) linker: Linker<RunStore>,
+    pub(crate) functions: Arc<Functions>,
+    /// What can be imported, by module and name, with its type.
+    pub(crate) imports: BTreeMap<(String, String), ExternType>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(settings: &Settings, metering: Metering) -> Result<Self> {
+        let engine = Engine::new(&config(settings, metering))?;
+        let mut linker = Linker::new(&engine);
+        let mut functions = Functions::default();
+        abi::env::link(&mut linker, &mut functions)?;
+        abi::wasi_preview1::link(&mut linker, &mut functions)?;
+        let imports = known_imports(&engine, &linker);
+        Ok(Self { engine, linker, functions: Arc::new(functions), imports })
+    }
+
+    pub(crate) fn epoch(&self) -> Box<dyn Epoch> {
+        Box::new(WeakEpoch(self.engine.weak()))
+    }
+}
+
+/// The types of what a linker holds. It wants a store, in which nothing runs.
+fn known_imports(
+    engine: &Engine,
+    linker: &Linker<RunStore>,
+) -> BTreeMap<(String, String), ExternType> {
+    let mut empty: Store<RunStore> = Store::new(engine, RunStore::idle());
+    let known: Vec<_> = linker
+        .iter(&mut empty)
+        .map(|(module, name, item)| ((module.to_owned(), name.to_owned()), item))
+        .collect();
+    known.into_iter().map(|(key, item)| (key, item.ty(&empty))).collect()
+}
+
+fn config(settings: &Settings, metering: Metering) -> Config {
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .consume_fuel(metering == Metering::Fuel)
+        .wasm_exceptions(true)
+        .wasm_tail_call(true)
+        .wasm_simd(true)
+        .wasm_bulk_memory(true)
+        .wasm_multi_value(true)
+        .wasm_relaxed_simd(false)
+        .wasm_memory64(false)
+        .collector(Collector::Null)
+        .concurrency_support(false)
+        .max_wasm_stack(WASM_STACK_BYTES)
+        .async_stack_size(RUN_STACK_BYTES)
+        .wasm_backtrace_details(WasmBacktraceDetails::Enable)
+        .wasm_backtrace_max_frames(NonZeroUsize::new(MAX_FRAMES))
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(settings)));
+    config
+}
+
+fn pool(settings: &Settings) -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    let max_memory = usize::try_from(settings.max_memory_bytes).unwrap_or(usize::MAX);
+    pool.total_core_instances(settings.max_runs)
+        .total_memories(settings.max_runs)
+        .total_tables(settings.max_runs.saturating_mul(MAX_TABLES))
+        .total_stacks(settings.max_runs)
+        .total_gc_heaps(settings.max_runs)
+        .max_memory_size(max_memory)
+        .max_tables_per_module(MAX_TABLES)
+        .table_elements(MAX_TABLE_ELEMENTS)
+        .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
+        .table_keep_resident(KEEP_RESIDENT_BYTES)
+        .pagemap_scan(Enabled::Auto);
+    pool
+}
+
+struct WeakEpoch(EngineWeak);
+
+impl Epoch for WeakEpoch {
+    fn increment(&self) -> bool {
+        match self.0.upgrade() {
+            Some(engine) => {
+                engine.increment_epoch();
+                true
+            }
+            None => false,
+        }
+    }
+}

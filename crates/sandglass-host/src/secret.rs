@@ -1,0 +1,125 @@
+//! Secrets: where they come from, and how their values are kept out of
+//! everything that people or disks see.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+
+use serde_json::Value;
+
+/// What stands where a secret stood.
+const REDACTED: &str = "[redacted]";
+
+/// Shortest secret that is looked for in texts, in bytes: shorter ones occur by
+/// chance, and replacing them would garble what has nothing to do with them.
+const REDACTED_FROM_BYTES: usize = 4;
+
+/// A secret's value. It prints as `[redacted]`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A secret of this value.
+    #[must_use]
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+/// A future that a capability answers.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Where secrets come from.
+pub trait Secrets: Send + Sync + fmt::Debug {
+    /// The secret called `name`; none where there is none, or where the
+    /// integration may not have it.
+    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>>;
+}
+
+/// A fixed set of secrets; the empty one denies all.
+#[derive(Clone, Debug, Default)]
+pub struct FixedSecrets(BTreeMap<String, Secret>);
+
+impl FromIterator<(String, Secret)> for FixedSecrets {
+    fn from_iter<I: IntoIterator<Item = (String, Secret)>>(secrets: I) -> Self {
+        Self(secrets.into_iter().collect())
+    }
+}
+
+impl Secrets for FixedSecrets {
+    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>> {
+        Box::pin(std::future::ready(self.0.get(name).cloned()))
+    }
+}
+
+/// The secrets that a run was given, to be taken out of whatever it says.
+#[derive(Debug, Default)]
+pub(crate) struct Redactor(Vec<Secret>);
+
+impl Redactor {
+    pub(crate) fn hide(&mut self, secret: &Secret) {
+        if secret.expose().len() >= REDACTED_FROM_BYTES && !self.0.contains(secret) {
+            self.0.push(secret.clone());
+            // Longest first, so that a secret that holds another goes whole.
+            self.0.sort_by_key(|held| std::cmp::Reverse(held.expose().len()));
+        }
+    }
+
+    pub(crate) fn text(&self, text: String) -> String {
+        self.0.iter().fold(text, |text, secret| {
+            if text.contains(secret.expose()) {
+                text.replace(secret.expose(), REDACTED)
+            } else {
+                text
+            }
+        })
+    }
+
+    pub(crate) fn json(&self, value: Value) -> Value {
+        if self.0.is_empty() {
+            return value;
+        }
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => items.into_iter().map(|item| self.json(item)).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(key, item)| (self.text(key), self.json(item))).collect()
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn secrets_are_taken_out_of_texts_keys_and_values() {
+        let mut redactor = Redactor::default();
+        redactor.hide(&Secret::new("abcd"));
+        redactor.hide(&Secret::new("xabcdx"));
+        redactor.hide(&Secret::new("no"));
+        assert_eq!(redactor.text("1 xabcdx 2 abcd no".to_owned()), "1 [redacted] 2 [redacted] no");
+        assert_eq!(
+            redactor.json(json!({"abcd": ["key=abcd", 4]})),
+            json!({"[redacted]": ["key=[redacted]", 4]})
+        );
+    }
+
+    #[test]
+    fn a_secret_prints_as_nothing() {
+        assert_eq!(format!("{:?}", Secret::new("hunter22")), "[redacted]");
+    }
+}

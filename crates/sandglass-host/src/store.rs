@@ -1,0 +1,131 @@
+//! What a store holds besides the guest: everything of one run that host
+//! functions touch. It is dropped with the store.
+
+use std::sync::Arc;
+
+use sandglass_model::{Clock, Frame, GuestLimits, Monotonic, SystemClock};
+use sandglass_telemetry::{Metrics, Span};
+use wasmtime::{AsContext, Memory, WasmBacktrace};
+use wasmtime_wasi::p1::WasiP1Ctx;
+
+use crate::accounting::Accounting;
+use crate::capability::Guest;
+use crate::functions::Functions;
+use crate::limiter::Limiter;
+use crate::run::Run;
+
+/// Most frames of a guest's stack that are kept: the innermost ones tell where
+/// it was, and a recursion repeats itself.
+pub(crate) const MAX_FRAMES: usize = 32;
+
+/// Where a run stands, for the name of what it dies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Instantiating,
+    Running,
+}
+
+impl Phase {
+    /// The dying span of a guest that is in code of its own.
+    pub(crate) const fn own_span(self) -> &'static str {
+        match self {
+            Self::Instantiating => "instantiate",
+            Self::Running => "guest",
+        }
+    }
+}
+
+/// The place where a run was when it was stopped.
+#[derive(Debug)]
+pub(crate) struct StoppedAt {
+    pub(crate) dying_span: String,
+    pub(crate) backtrace: Vec<Frame>,
+}
+
+pub(crate) struct RunStore {
+    pub(crate) run: Arc<Run>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) functions: Arc<Functions>,
+    pub(crate) phase: Phase,
+    pub(crate) accounting: Accounting,
+    pub(crate) limiter: Limiter,
+    pub(crate) stopped: Option<StoppedAt>,
+    pub(crate) guest: Guest,
+    pub(crate) wasi: Option<WasiP1Ctx>,
+    /// The guest's memory, once somebody has asked for it.
+    pub(crate) memory: Option<Memory>,
+    pub(crate) span: Arc<Span>,
+    /// The span of the present or last host call.
+    pub(crate) call_span: Span,
+    pub(crate) metrics: Metrics,
+}
+
+impl RunStore {
+    /// A store's data in which nothing will ever run, to ask a linker for types.
+    pub(crate) fn idle() -> Self {
+        Self {
+            run: Arc::new(Run::new()),
+            clock: Arc::new(SystemClock::new()),
+            functions: Arc::default(),
+            phase: Phase::Instantiating,
+            accounting: Accounting::default(),
+            limiter: Limiter::new(&GuestLimits::default()),
+            stopped: None,
+            guest: Guest::idle(),
+            wasi: None,
+            memory: None,
+            span: Arc::new(Span::disabled()),
+            call_span: Span::disabled(),
+            metrics: Metrics::disabled(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Monotonic {
+        self.clock.now()
+    }
+
+    /// The name of what is running at this moment.
+    pub(crate) fn present_span(&self) -> String {
+        match self.accounting.current() {
+            Some(function) => self.functions.name(function).to_owned(),
+            None => self.phase.own_span().to_owned(),
+        }
+    }
+}
+
+/// The frames of the guest that is on the stack of `store` now.
+pub(crate) fn frames_now(store: impl AsContext) -> Vec<Frame> {
+    frames(&WasmBacktrace::force_capture(store))
+}
+
+/// The frames of a backtrace, innermost first, with file and line where the
+/// module carries DWARF.
+pub(crate) fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
+    let frame = |info: &wasmtime::FrameInfo| {
+        // The first symbol is the innermost of those inlined at this place.
+        let symbol = info.symbols().first();
+        let function = symbol
+            .and_then(|symbol| symbol.name())
+            .or_else(|| info.func_name())
+            .map(|name| printable(&demangle(name)));
+        Frame {
+            function,
+            module: info.module().name().map(printable),
+            offset: info.module_offset().unwrap_or(0) as u64,
+            file: symbol.and_then(|symbol| symbol.file()).map(printable),
+            line: symbol.and_then(|symbol| symbol.line()),
+        }
+    };
+    backtrace.frames().iter().take(MAX_FRAMES).map(frame).collect()
+}
+
+fn demangle(name: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(name))
+}
+
+/// A name of the guest's choosing, made fit for a terminal and a record.
+pub(crate) fn printable(name: &str) -> String {
+    /// Long enough for a demangled generic function's name.
+    const NAME_MAX_CHARS: usize = 256;
+    name.chars().take(NAME_MAX_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

@@ -1,0 +1,310 @@
+//! The thread that wakes whatever must look at the clock: guests that spin, by
+//! advancing the epoch, and host calls that wait, by their wakers.
+//!
+//! It decides nothing. A tick says "look"; whether a deadline has passed is read
+//! off the monotonic clock by the thread that runs the guest.
+//!
+//! ```text
+//!              nothing armed, no guest on a CPU
+//!                 +--------- parked <--------+
+//!   arm / enter   |                          | idle for some slices
+//!                 v                          |
+//!        sleep to the earliest of: next deadline, next slice, refire
+//!                 |
+//!                 +--> publish the clock, increment the epochs, wake the overdue
+//! ```
+
+mod scheduling;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use sandglass_model::{Clock, Monotonic};
+use sandglass_telemetry::Metrics;
+
+use crate::run::Run;
+
+/// How long a guest runs before others get a turn: short handlers wait for few
+/// of these, and one costs a spinning guest well under a thousandth of it.
+const SLICE: Duration = Duration::from_millis(1);
+
+/// How soon an overdue run is woken again, until it is disarmed: an epoch that
+/// is incremented while a store updates its own deadline is lost on that store.
+const REFIRE: Duration = Duration::from_millis(1);
+
+/// How many slices pass with no guest on a CPU before the thread stops slicing:
+/// enough that steady short handlers don't wake it each time.
+const IDLE_SLICES: u32 = 4;
+
+/// How late the thread may be before it counts as stalled. Far above what a
+/// loaded machine delays a thread, far below what a deadline can bear.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Whether deadlines are being kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TickerHealth {
+    /// The thread wakes when it should.
+    Healthy,
+    /// The thread should have woken some time ago.
+    Stalled {
+        /// By how much it is late.
+        late: Duration,
+    },
+    /// The thread has ended.
+    Dead,
+}
+
+/// What is advanced at each tick. Held weakly, so that the thread keeps no
+/// engine alive.
+pub(crate) trait Epoch: Send + Sync {
+    /// Makes every guest look at the clock; false when there is none any more.
+    fn increment(&self) -> bool;
+}
+
+pub(crate) struct Ticker {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    schedule: Mutex<Schedule>,
+    wake: Condvar,
+    /// When the thread means to be awake next, in nanoseconds of the clock.
+    next_wake: AtomicU64,
+    /// Guests on a CPU at this moment.
+    on_cpu: AtomicUsize,
+    slicing: AtomicBool,
+    alive: AtomicBool,
+}
+
+#[derive(Default)]
+struct Schedule {
+    armed: BTreeMap<(Monotonic, u64), Weak<Run>>,
+    epochs: Vec<Box<dyn Epoch>>,
+    next_id: u64,
+    ending: bool,
+}
+
+/// A deadline that the ticker watches, until this is dropped.
+pub(crate) struct Armed {
+    ticker: Arc<Ticker>,
+    key: (Monotonic, u64),
+}
+
+/// A guest on a CPU, until this is dropped.
+pub(crate) struct OnCpu<'a>(&'a Shared);
+
+impl Ticker {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The operating system gives no thread.
+    pub(crate) fn start(clock: Arc<dyn Clock>, metrics: Metrics) -> std::io::Result<Arc<Self>> {
+        let shared = Arc::new(Shared {
+            clock,
+            metrics,
+            schedule: Mutex::default(),
+            wake: Condvar::new(),
+            next_wake: AtomicU64::new(Monotonic::NEVER.as_nanos()),
+            on_cpu: AtomicUsize::new(0),
+            slicing: AtomicBool::new(false),
+            alive: AtomicBool::new(true),
+        });
+        let thread = thread::Builder::new().name("sandglass-ticker".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let _ended = EndedFlag(&shared);
+                scheduling::prefer_punctuality();
+                shared.run();
+            }
+        })?;
+        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Adds an engine whose epoch is advanced at each tick.
+    pub(crate) fn drive(&self, epoch: Box<dyn Epoch>) {
+        self.shared.schedule().epochs.push(epoch);
+    }
+
+    /// Watches the deadline of `run`, which must have begun.
+    pub(crate) fn arm(self: &Arc<Self>, run: &Arc<Run>) -> Armed {
+        let deadline = run.deadline();
+        let mut schedule = self.shared.schedule();
+        let key = (deadline, schedule.next_id);
+        schedule.next_id += 1;
+        schedule.armed.insert(key, Arc::downgrade(run));
+        let earlier = deadline.as_nanos() < self.shared.next_wake.load(Ordering::Relaxed);
+        drop(schedule);
+        if earlier {
+            self.shared.wake.notify_one();
+        }
+        Armed { ticker: Arc::clone(self), key }
+    }
+
+    /// Marks a guest as being on a CPU, so that its time is sliced.
+    pub(crate) fn enter_cpu(&self) -> OnCpu<'_> {
+        let shared = &*self.shared;
+        shared.on_cpu.fetch_add(1, Ordering::SeqCst);
+        if !shared.slicing.swap(true, Ordering::SeqCst) {
+            // The lock orders this against a thread that is about to park.
+            drop(shared.schedule());
+            shared.wake.notify_one();
+        }
+        OnCpu(shared)
+    }
+
+    pub(crate) fn health(&self) -> TickerHealth {
+        let shared = &*self.shared;
+        if !shared.alive.load(Ordering::Acquire) {
+            return TickerHealth::Dead;
+        }
+        let promised = Monotonic::from_nanos(shared.next_wake.load(Ordering::Acquire));
+        let late = shared.clock.now().since(promised);
+        if late > STALL { TickerHealth::Stalled { late } } else { TickerHealth::Healthy }
+    }
+
+    /// Ends the thread and waits for it.
+    pub(crate) fn end(&self) {
+        self.shared.schedule().ending = true;
+        self.shared.wake.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            // A thread that panicked has said so through `alive`.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Ticker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticker").field("health", &self.health()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        self.ticker.shared.schedule().armed.remove(&self.key);
+    }
+}
+
+impl Drop for OnCpu<'_> {
+    fn drop(&mut self) {
+        self.0.on_cpu.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Says that the thread has ended, however it ended.
+struct EndedFlag<'a>(&'a Shared);
+
+impl Drop for EndedFlag<'_> {
+    fn drop(&mut self) {
+        self.0.alive.store(false, Ordering::Release);
+    }
+}
+
+impl Shared {
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut ticks = Ticks::default();
+        let mut schedule = self.schedule();
+        while !schedule.ending {
+            let now = self.clock.now();
+            let wake_at = self.next(&schedule, &mut ticks, now);
+            if wake_at <= now {
+                schedule = self.tick(schedule, &mut ticks, now, wake_at);
+                continue;
+            }
+            self.next_wake.store(wake_at.as_nanos(), Ordering::Release);
+            schedule = if wake_at == Monotonic::NEVER {
+                self.wake.wait(schedule).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.wake
+                    .wait_timeout(schedule, wake_at.since(now))
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            };
+        }
+    }
+
+    /// When the next tick is due; `now` or earlier means at once.
+    fn next(&self, schedule: &Schedule, ticks: &mut Ticks, now: Monotonic) -> Monotonic {
+        let slice = self.next_slice(ticks, now);
+        let overdue = schedule.armed.keys().next().is_some_and(|&(at, _)| at < ticks.last);
+        let refire = if overdue { ticks.last.after(REFIRE) } else { Monotonic::NEVER };
+        let upcoming = schedule.armed.range((ticks.last, 0)..).next();
+        // A deadline has passed one nanosecond after it.
+        let passes =
+            upcoming.map_or(Monotonic::NEVER, |(&(at, _), _)| at.after(Duration::from_nanos(1)));
+        passes.min(refire).min(slice)
+    }
+
+    fn next_slice(&self, ticks: &mut Ticks, now: Monotonic) -> Monotonic {
+        if self.on_cpu.load(Ordering::SeqCst) > 0 {
+            ticks.idle_slices = 0;
+        } else if ticks.idle_slices >= IDLE_SLICES {
+            self.slicing.store(false, Ordering::SeqCst);
+            ticks.idle_slices = 0;
+            // A guest that came between the two lines saw `slicing` still set.
+            if self.on_cpu.load(Ordering::SeqCst) > 0 {
+                self.slicing.store(true, Ordering::SeqCst);
+            }
+        }
+        if self.slicing.load(Ordering::SeqCst) {
+            ticks.slice_began.get_or_insert(now).after(SLICE)
+        } else {
+            ticks.slice_began = None;
+            Monotonic::NEVER
+        }
+    }
+
+    fn tick<'a>(
+        &'a self,
+        mut schedule: MutexGuard<'a, Schedule>,
+        ticks: &mut Ticks,
+        now: Monotonic,
+        due: Monotonic,
+    ) -> MutexGuard<'a, Schedule> {
+        schedule.epochs.retain(|epoch| epoch.increment());
+        let overdue: Vec<Arc<Run>> =
+            schedule.armed.range(..(now, 0)).filter_map(|(_, run)| run.upgrade()).collect();
+        drop(schedule);
+        for run in &overdue {
+            run.wake();
+        }
+        self.metrics.tick_lateness(now.since(due));
+        if let Some(began) = ticks.slice_began {
+            self.metrics.tick_interval(now.since(began));
+            ticks.idle_slices += u32::from(now >= began.after(SLICE));
+            ticks.slice_began = Some(now);
+        }
+        ticks.last = now;
+        self.schedule()
+    }
+}
+
+/// What the thread remembers from tick to tick.
+#[derive(Default)]
+struct Ticks {
+    last: Monotonic,
+    /// When the present slice began; none while no guest runs.
+    slice_began: Option<Monotonic>,
+    /// Slices that ended with no guest on a CPU, in a row.
+    idle_slices: u32,
+}

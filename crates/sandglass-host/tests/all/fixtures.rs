@@ -1,0 +1,241 @@
+//! Each sample guest ends as its entry in `guest-fixtures/fixtures.toml` says.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use sandglass_host::{
+    Context, Dispatch, DispatchDeadline, FixedSecrets, Host, Manifest, Secret, Settings,
+};
+use sandglass_model::{GuestLimits, RunReport};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::server::{Script, Server};
+
+#[derive(Deserialize)]
+struct Fixtures {
+    fixture: Vec<Fixture>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fixture {
+    name: String,
+    file: String,
+    #[allow(dead_code, reason = "for readers of the file")]
+    does: String,
+    #[serde(default)]
+    input: BTreeMap<String, Value>,
+    #[serde(default)]
+    config: BTreeMap<String, String>,
+    #[serde(default)]
+    secrets: BTreeMap<String, String>,
+    server: Option<ServerEntry>,
+    budget_ms: Option<u64>,
+    memory_bytes: Option<u64>,
+    fuel: Option<u64>,
+    outcome: String,
+    error: Option<String>,
+    #[serde(default)]
+    message: Vec<String>,
+    result: Option<Value>,
+    dying_span: Option<Vec<String>>,
+    first_host_call: Option<String>,
+    #[serde(default)]
+    frames: Vec<String>,
+    frame_file: Option<String>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerEntry {
+    #[serde(default)]
+    respond_after_ms: u64,
+    #[serde(default)]
+    never: bool,
+    #[serde(default = "ok")]
+    status: u16,
+    #[serde(default)]
+    body: String,
+    wants_header: Option<String>,
+}
+
+fn ok() -> u16 {
+    200
+}
+
+/// The budget of an entry that names none.
+const DEFAULT_BUDGET_MS: u64 = 5000;
+
+static HOST: LazyLock<Host> = LazyLock::new(|| {
+    let settings = Settings { max_runs: 64, ..Settings::default() };
+    Host::builder().settings(settings).build().expect("a host")
+});
+
+static FIXTURES: LazyLock<Vec<Fixture>> = LazyLock::new(|| {
+    let text = std::fs::read_to_string(folder().join("fixtures.toml")).expect("the manifest");
+    toml::from_str::<Fixtures>(&text).expect("valid").fixture
+});
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../guest-fixtures")
+}
+
+fn check(name: &str) {
+    let fixture = FIXTURES.iter().find(|fixture| fixture.name == name).expect("an entry");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let report = runtime.block_on(run(fixture.clone()));
+    let shown = serde_json::to_string_pretty(&report).expect("plain data");
+    if let Err(difference) = compare(fixture, &report) {
+        panic!("{difference}\n{shown}");
+    }
+}
+
+/// The report of the run as JSON, as the command line prints it.
+async fn run(fixture: Fixture) -> Value {
+    let server = match fixture.server.clone() {
+        Some(entry) => Some(
+            Server::start(Script {
+                after: Duration::from_millis(entry.respond_after_ms),
+                never: entry.never,
+                status: entry.status,
+                body: entry.body,
+                wants_header: entry.wants_header,
+                ..Script::default()
+            })
+            .await,
+        ),
+        None => None,
+    };
+    let url = server.as_ref().map_or(String::new(), Server::url);
+    let secrets: FixedSecrets =
+        fixture.secrets.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+    let defaults = GuestLimits::default();
+    let limits = GuestLimits {
+        memory_bytes: fixture.memory_bytes.unwrap_or(defaults.memory_bytes),
+        fuel: fixture.fuel,
+        ..defaults
+    };
+    let allowed = server.as_ref().map(|server| server.address.to_string().parse().expect("a host"));
+    let manifest = Manifest::named(&*fixture.name)
+        .limits(limits)
+        .secrets(Arc::new(secrets))
+        .allow_hosts(allowed);
+    let bytes = std::fs::read(folder().join(&fixture.file)).expect("the guest");
+    let integration = match HOST.load(&bytes, manifest) {
+        Ok(integration) => integration,
+        Err(rejection) => {
+            return json!({
+                "outcome": "rejected",
+                "error": {"kind": rejection.kind, "message": rejection.message},
+            });
+        }
+    };
+    let fill = |text: &str| text.replace("${server}", &url);
+    let context = Context {
+        params: fixture
+            .input
+            .iter()
+            .map(|(name, value)| (name.clone(), filled(value, &fill)))
+            .collect(),
+        config: fixture.config.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
+        ..Context::default()
+    };
+    let budget = Duration::from_millis(fixture.budget_ms.unwrap_or(DEFAULT_BUDGET_MS));
+    let dispatch = Dispatch::new("Fixture/1".parse().expect("valid"), "Begin", context)
+        .deadline(DispatchDeadline::after(budget));
+    let report: RunReport = HOST.run(&integration, dispatch).await.expect("the host did its work");
+    serde_json::to_value(&report).expect("plain data")
+}
+
+fn filled(value: &Value, fill: &impl Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => Value::String(fill(text)),
+        other => other.clone(),
+    }
+}
+
+fn compare(fixture: &Fixture, report: &Value) -> Result<(), String> {
+    same("outcome", &json!(fixture.outcome), &report["outcome"])?;
+    if let Some(error) = &fixture.error {
+        same("error.kind", &json!(error), &report["error"]["kind"])?;
+    }
+    for part in &fixture.message {
+        let message = report["error"]["message"].as_str().unwrap_or_default();
+        if !message.contains(part) {
+            return Err(format!("the message should contain {part:?}"));
+        }
+    }
+    if let Some(part) = &fixture.result
+        && !contains(&report["result"], part)
+    {
+        return Err(format!("the result should contain {part}"));
+    }
+    if let Some(allowed) = &fixture.dying_span
+        && !allowed.iter().any(|span| report["dying_span"] == json!(span))
+    {
+        return Err(format!("the dying span should be one of {allowed:?}"));
+    }
+    if let Some(first) = &fixture.first_host_call {
+        same(
+            "the first host call",
+            &json!(first),
+            &report["host_calls"]["by_function"][0]["name"],
+        )?;
+    }
+    compare_frames(fixture, report)?;
+    if fixture.outcome == "timed_out" {
+        let deadline = &report["deadline"];
+        let (elapsed, budget) = (deadline["elapsed_ms"].as_u64(), deadline["budget_ms"].as_u64());
+        if elapsed <= budget {
+            return Err("elapsed should be above the budget".to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn same(what: &str, expected: &Value, came: &Value) -> Result<(), String> {
+    if expected == came {
+        Ok(())
+    } else {
+        Err(format!("{what} should be {expected} and is {came}"))
+    }
+}
+
+/// Whether `whole` has everything that `part` has.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part)))
+        }
+        (whole, part) => whole == part,
+    }
+}
+
+fn compare_frames(fixture: &Fixture, report: &Value) -> Result<(), String> {
+    let no_frames = Vec::new();
+    let frames = report["backtrace"].as_array().unwrap_or(&no_frames);
+    let name = |frame: &Value| frame["function"].as_str().unwrap_or_default().to_owned();
+    let mut rest = frames.iter();
+    let mut first = None;
+    for wanted in &fixture.frames {
+        let Some(found) = rest.find(|frame| name(frame).contains(wanted)) else {
+            return Err(format!("the backtrace should have frames of {:?}", fixture.frames));
+        };
+        first.get_or_insert(found);
+    }
+    if let (Some(file), Some(frame)) = (&fixture.frame_file, first) {
+        same("the frame's file", &json!(file), &frame["file"])?;
+        if frame["line"].as_u64().is_none() {
+            return Err("the frame should have a line".to_owned());
+        }
+    }
+    Ok(())
+}
+
+mod each {
+    include!(concat!(env!("OUT_DIR"), "/fixtures.rs"));
+}
