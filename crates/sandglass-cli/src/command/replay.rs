@@ -1,0 +1,116 @@
+//! `sandglass replay`: decides every record of a journal again, with no clock and
+//! no guest, and compares.
+
+use std::path::PathBuf;
+
+use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
+use sandglass_liveness::replay::{Divergence, Replay, Summary};
+use sandglass_model::Position;
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::terminal::{Output, Tone, printable};
+
+/// Folds a journal again and compares each decision with its record
+///
+/// Exit code: 0 no divergence, 2 no readable journal, 3 divergences.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  sandglass replay run.journal\n  \
+    sandglass replay run.journal --json | jq .divergences")]
+pub(crate) struct Arguments {
+    /// The journal, as --journal named it
+    journal: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let mut journal = SqliteJournal::open_read_only(&arguments.journal)?;
+    let summary = replayed(&mut journal)?;
+    let mut output = Output::new();
+    if arguments.json {
+        output.line(as_json(&summary))?;
+    } else {
+        print(&summary, &mut output)?;
+    }
+    Ok(if summary.divergence_count == 0 { Exit::Ok } else { Exit::Diverged })
+}
+
+/// Replays all that can be read. Where the file ends being readable on the way,
+/// that is a divergence, too; where it never was, it is an error.
+pub(crate) fn replayed(journal: &mut SqliteReader) -> Result<Summary, Error> {
+    let mut replay = Replay::new();
+    let mut from = Some(Position(1));
+    while let Some(start) = from {
+        let page = match journal.read(start, PAGE_MAX_ENTRIES) {
+            Ok(page) => page,
+            Err(Error::Damaged { what, .. }) => {
+                replay.damaged(start, None, &format!("nothing more can be read: {what}"));
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        page.entries.iter().for_each(|entry| feed(&mut replay, entry));
+        from = page.next;
+    }
+    Ok(replay.finish())
+}
+
+fn feed(replay: &mut Replay, entry: &Entry) {
+    match entry {
+        Entry::Record(record) => replay.feed(record),
+        Entry::Damaged { position, what } => replay.damaged(*position, None, what),
+        Entry::Missing { first, last } => {
+            replay.damaged(*last, None, &format!("nothing from position {first} to {last}"));
+        }
+    }
+}
+
+fn print(summary: &Summary, output: &mut Output) -> anyhow::Result<()> {
+    for divergence in &summary.divergences {
+        let Divergence { position, entity, what, recorded, expected } = divergence;
+        let entity = entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let head = format!("position {position}  {entity}  {what}");
+        output.line(output.paint(Tone::Bad, &printable(&head)).into_owned())?;
+        output.line(format_args!("  recorded  {}", printable(recorded)))?;
+        output.line(format_args!("  expected  {}", printable(expected)))?;
+    }
+    let untold = summary.divergence_count - count(summary.divergences.len());
+    if untold > 0 {
+        output.line(format_args!("and {untold} more"))?;
+    }
+    output.line(sentence(summary))?;
+    Ok(())
+}
+
+/// The line that scripts look for.
+pub(crate) fn sentence(summary: &Summary) -> String {
+    let Summary { dispatches, timeouts, divergence_count, .. } = summary;
+    format!("{dispatches} dispatches, {timeouts} timeouts, {divergence_count} divergences")
+}
+
+fn as_json(summary: &Summary) -> Value {
+    let divergence = |one: &Divergence| {
+        json!({
+            "position": one.position,
+            "entity": one.entity,
+            "what": one.what,
+            "recorded": one.recorded,
+            "expected": one.expected,
+        })
+    };
+    json!({
+        "records": summary.records,
+        "entities": summary.entities,
+        "dispatches": summary.dispatches,
+        "timeouts": summary.timeouts,
+        "open": summary.open,
+        "divergence_count": summary.divergence_count,
+        "divergences": summary.divergences.iter().map(divergence).collect::<Vec<Value>>(),
+    })
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

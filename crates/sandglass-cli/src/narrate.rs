@@ -1,0 +1,206 @@
+//! Records in words: one line each, for `log` and for the timeline of `play`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sandglass_model::{
+    Decision, DispatchId, Dispatched, Ended, Event, Object, Outcome, Record, TransitionCause,
+};
+
+use crate::terminal::{Tone, printable, shortened};
+
+/// Most dispatches whose integration is remembered until they end: far more than
+/// are in flight at once; of an older one only the number is told.
+const REMEMBERED_MAX: usize = 10_000;
+/// Most characters of a payload that a line shows.
+const PAYLOAD_MAX_CHARS: usize = 80;
+
+/// Tells records in order.
+#[derive(Debug, Default)]
+pub(crate) struct Narrator {
+    integrations: BTreeMap<DispatchId, String>,
+}
+
+/// A record in words, printable.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// What happened, in a word or two: an action's name, where there is one.
+    pub(crate) what: String,
+    /// The rest of it.
+    pub(crate) detail: String,
+    pub(crate) tone: Tone,
+}
+
+impl Narrator {
+    pub(crate) fn tell(&mut self, record: &Record) -> Told {
+        let (what, detail, tone) = match &record.event {
+            Event::SpecRegistered { automaton, digest, .. } => {
+                let digest = digest.to_string();
+                ("spec".into(), format!("{automaton} ({})", &digest[..12]), Tone::Quiet)
+            }
+            Event::Created { state, .. } => ("created".into(), format!("in {state}"), Tone::Quiet),
+            Event::Transition { action, from, to, cause, params, .. } => {
+                let path = if from == to { to.clone() } else { format!("{from} -> {to}") };
+                let why = self.why(cause, params).map(|why| format!("  ({why})"));
+                (action.clone(), path + &why.unwrap_or_default(), Tone::Strong)
+            }
+            Event::Dispatched(dispatched) => self.dispatched(dispatched),
+            Event::Ended(ended) => self.ended(ended),
+            Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
+                let (idle, after) = (seconds(*idle_ms), seconds(*after_ms));
+                let follows = follows(action, *taken);
+                let detail = format!("{state} had no action for {idle} (allowed {after}): {follows}");
+                ("idle".into(), detail, Tone::Doubtful)
+            }
+            Event::Scheduled { schedule, action, due } => {
+                ("scheduled".into(), format!("{action} for {due} (number {schedule})"), Tone::Quiet)
+            }
+            Event::ScheduleDue { schedule, action, taken } => {
+                let detail = format!("number {schedule}: {}", follows(action, *taken));
+                ("due".into(), detail, Tone::Quiet)
+            }
+            Event::Signal { name, from, dispatch, payload, resets_idle } => {
+                let sender = match (from, dispatch) {
+                    (Some(entity), _) => format!("from {entity}"),
+                    (None, Some(dispatch)) => format!("from {}", self.integration(*dispatch)),
+                    (None, None) => String::new(),
+                };
+                let resets = if *resets_idle { " (restarts the idle timer)" } else { "" };
+                let detail = format!("{sender}{resets} {}", payload_text(payload));
+                (format!("signal {name}"), detail.trim().to_owned(), Tone::Quiet)
+            }
+        };
+        Told { what: printable(&what).into(), detail: printable(&detail).into(), tone }
+    }
+
+    fn dispatched(&mut self, dispatched: &Dispatched) -> (String, String, Tone) {
+        if self.integrations.len() >= REMEMBERED_MAX {
+            self.integrations.pop_first();
+        }
+        self.integrations.insert(dispatched.dispatch, dispatched.integration.clone());
+        let attempt = match dispatched.attempt {
+            0 | 1 => String::new(),
+            again => format!(", attempt {again}"),
+        };
+        let defaulted = if dispatched.budget_defaulted { " by default" } else { "" };
+        let budget = seconds(dispatched.budget_ms);
+        let Dispatched { integration, .. } = dispatched;
+        let detail = format!("{integration} starts (budget {budget}{defaulted}{attempt})");
+        ("handler".into(), detail, Tone::Plain)
+    }
+
+    fn ended(&mut self, ended: &Ended) -> (String, String, Tone) {
+        let name = self.integration(ended.dispatch);
+        let after = seconds(ended.deadline.elapsed_ms);
+        let inside = ended.dying_span.as_ref().map_or(String::new(), |span| format!(" in {span}"));
+        let (how, tone) = match &ended.outcome {
+            Outcome::Completed(_) => (format!("completed after {after}"), Tone::Good),
+            Outcome::TimedOut(_) => (format!("killed after {after}{inside}"), Tone::Bad),
+            Outcome::Cancelled(cancelled) => (format!("{cancelled}{inside}"), Tone::Doubtful),
+            Outcome::Interrupted => ("lost with its process".to_owned(), Tone::Bad),
+            other => {
+                let (kind, message) = other.error().unwrap_or_default();
+                (format!("{} ({kind}): {message}", other.kind()), Tone::Bad)
+            }
+        };
+        let follows = match &ended.decision {
+            Decision::Take { action } => format!("takes {action}"),
+            Decision::Superseded { action } => format!("{action} superseded, nothing changes"),
+            Decision::Rerun => "runs again".to_owned(),
+        };
+        if ended.decision != Decision::Rerun {
+            self.integrations.remove(&ended.dispatch);
+        }
+        ("handler".into(), format!("{name} {how}; {follows}"), tone)
+    }
+
+    fn why(&self, cause: &TransitionCause, params: &Object) -> Option<String> {
+        match cause {
+            TransitionCause::Requested => None,
+            TransitionCause::StateIdle => Some("idle".to_owned()),
+            TransitionCause::Scheduled { schedule } => Some(format!("scheduled, number {schedule}")),
+            TransitionCause::HandlerEnded { .. } => Some(killed(params)?),
+        }
+    }
+
+    fn integration(&self, dispatch: DispatchId) -> String {
+        let known = self.integrations.get(&dispatch).cloned();
+        known.unwrap_or_else(|| format!("dispatch {dispatch}"))
+    }
+}
+
+/// What the params of a transition say of the handler that was killed.
+fn killed(params: &Object) -> Option<String> {
+    let text = |key: &str| params.get(key)?.as_str();
+    let elapsed = seconds(params.get("elapsed_ms")?.as_u64()?);
+    let (integration, span) = (text("integration")?, text("dying_span")?);
+    Some(format!("{integration} killed after {elapsed} in {span}"))
+}
+
+fn follows(action: &str, taken: bool) -> String {
+    if taken { format!("takes {action}") } else { format!("the state doesn't take {action}") }
+}
+
+fn payload_text(payload: &serde_json::Value) -> String {
+    if payload.is_null() {
+        return String::new();
+    }
+    shortened(&payload.to_string(), PAYLOAD_MAX_CHARS).into_owned()
+}
+
+/// Milliseconds as people say them: `850 ms`, `2.0 s`, `15m`.
+pub(crate) fn seconds(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..60_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
+        _ => humantime::format_duration(Duration::from_secs(millis / 1_000)).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::{Position, Sequence, TraceContext, WallTime};
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(event: Event) -> Record {
+        Record {
+            position: Position(1),
+            at: WallTime::default(),
+            entity: "Session/hung".parse().ok(),
+            sequence: Sequence(1),
+            event,
+        }
+    }
+
+    #[test]
+    fn a_killed_handler_is_told_with_the_function_that_it_died_in() {
+        let params = [
+            ("integration".to_owned(), json!("run_tools")),
+            ("elapsed_ms".to_owned(), json!(2_001)),
+            ("dying_span".to_owned(), json!("host_http_call\u{1b}")),
+        ];
+        let dispatch = DispatchId::from_bytes([1; 16]);
+        let told = Narrator::default().tell(&record(Event::Transition {
+            action: "HandlerTimedOut".to_owned(),
+            params: params.into(),
+            from: "Executing".to_owned(),
+            to: "TimedOut".to_owned(),
+            variables: Object::new(),
+            cause: TransitionCause::HandlerEnded { dispatch },
+            trace: TraceContext::root([1; 24]),
+        }));
+        assert_eq!(told.what, "HandlerTimedOut");
+        assert_eq!(
+            told.detail,
+            "Executing -> TimedOut  (run_tools killed after 2.0 s in host_http_call\\u{1b})"
+        );
+    }
+
+    #[test]
+    fn durations_read_as_people_say_them() {
+        let said: Vec<String> = [850, 2_013, 59_999, 900_000].map(seconds).into();
+        assert_eq!(said, ["850 ms", "2.0 s", "59.9 s", "15m"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! A scenario: the modules, the local servers, the steps and what is expected,
+//! read from a TOML file and checked before anything runs.
+
+mod expectation;
+mod files;
+mod section;
+mod step;
+mod table;
+mod toml_value;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sandglass_liveness::Diagnostic;
+use sandglass_model::{EntityRef, Object};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub(crate) use files::{find, load};
+
+/// Largest scenario file, in bytes: far more than people write by hand.
+pub(crate) const SOURCE_MAX_BYTES: usize = 1 << 20;
+/// Longest wait of a step: a scenario is something that people look at.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// How long an expectation waits where it says nothing: longer than a busy
+/// machine takes to write a few records.
+pub(crate) const WITHIN_DEFAULT: Duration = Duration::from_secs(5);
+
+/// A scenario that can be played.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) path: PathBuf,
+    pub(crate) title: String,
+    pub(crate) specs: Vec<SpecFile>,
+    pub(crate) modules: Vec<Module>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// A spec file; `${server.NAME}` stands in it for the address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SpecFile {
+    pub(crate) path: PathBuf,
+    pub(crate) source: String,
+}
+
+/// A module that integrations name, and what it may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Module {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) allow_hosts: Vec<String>,
+    /// Secrets by the key that the guest asks for; each names an environment
+    /// variable.
+    pub(crate) secrets: BTreeMap<String, String>,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) fuel: Option<u64>,
+    pub(crate) response_bytes: Option<u64>,
+}
+
+/// A local HTTP server for guests to call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) name: String,
+    /// How long it takes to answer; none is for ever.
+    pub(crate) respond_after: Option<Duration>,
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+/// One step, and the line that it stands in.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) line: usize,
+    pub(crate) act: Act,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Act {
+    Send { action: String, entity: EntityRef, params: Object, expect_refused: Option<String> },
+    Create { entity: EntityRef },
+    Wait { time: Duration },
+    Signal { name: String, entity: EntityRef, from: Option<EntityRef>, payload: Value },
+    Cancel { entity: EntityRef, reason: String },
+    Restart { how: Restart, down_for: Duration },
+    Expect { expectation: Expectation, within: Duration },
+}
+
+/// How the process that runs the runtime ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restart {
+    /// Killed, as by a crash.
+    Kill,
+    /// Asked to stop.
+    Stop,
+}
+
+/// What is expected.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expectation {
+    State { entity: EntityRef, state: String },
+    Transition { action: String, entity: EntityRef, params: Object },
+    Record { fields: Object, entity: Option<EntityRef> },
+    NoTransition { action: String, entity: EntityRef },
+    Metric { name: String, labels: BTreeMap<String, String>, bound: Bound },
+    Replay { divergences: u64 },
+}
+
+/// How much a metric is expected to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bound {
+    AtLeast(f64),
+    Equals(f64),
+}
+
+/// What is wrong or doubtful, and the file that it stands in.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) path: PathBuf,
+    pub(crate) source: String,
+    pub(crate) diagnostic: Diagnostic,
+}
+
+/// `${server.NAME}` in `text`, replaced by what `address` knows of each name.
+///
+/// # Errors
+/// The first name that it doesn't know.
+pub(crate) fn with_servers(
+    text: &str,
+    address: impl Fn(&str) -> Option<String>,
+) -> Result<String, String> {
+    const OPEN: &str = "${server.";
+    let mut replaced = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(OPEN) {
+        let Some((name, behind)) = after.split_once('}') else { break };
+        replaced.push_str(before);
+        replaced.push_str(&address(name).ok_or_else(|| name.to_owned())?);
+        rest = behind;
+    }
+    replaced.push_str(rest);
+    Ok(replaced)
+}
+
+/// How a path is named to people: as they would from where they are.
+pub(crate) fn shown(path: &Path) -> String {
+    crate::terminal::printable(&path.display().to_string()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_named_in_text() {
+        let address = |name: &str| (name == "slow").then(|| "http://127.0.0.1:9".to_owned());
+        let named = with_servers("a ${server.slow}/x ${server.slow}", address);
+        assert_eq!(named.as_deref(), Ok("a http://127.0.0.1:9/x http://127.0.0.1:9"));
+        assert_eq!(with_servers("${server.quick}", address), Err("quick".to_owned()));
+        assert_eq!(with_servers("${server.slow", address).as_deref(), Ok("${server.slow"));
+    }
+}

@@ -1,0 +1,108 @@
+//! The sections of a scenario file: its title, specs, modules and servers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use toml::de::DeTable;
+
+use super::table::{Findings, Table};
+use super::{Module, Server, Step, step};
+
+/// Most steps of a scenario: people follow its timeline.
+const STEPS_MAX: usize = 1_000;
+/// Most servers of a scenario: each holds a port.
+const SERVERS_MAX: usize = 32;
+
+/// A scenario file as it is written, before its specs and modules are looked for.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) title: Option<String>,
+    pub(super) specs: Option<Vec<String>>,
+    pub(super) modules: Vec<Module>,
+    pub(super) servers: Vec<Server>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// Reads a scenario file that stands in the folder `beside`.
+pub(super) fn read(source: &str, beside: &Path, out: &mut Findings<'_>) -> Written {
+    let (document, errors) = DeTable::parse_recoverable(source);
+    for error in &errors {
+        out.error(&error.span().unwrap_or(0..0), error.message());
+    }
+    if !errors.is_empty() {
+        // What follows from a misread line would only mislead.
+        return Written::default();
+    }
+    let label = "the scenario".to_owned();
+    let top = Table { values: document.get_ref(), label, span: 0..0 };
+    top.only(&["name", "specs", "module", "server", "step"], out);
+    let servers: Vec<Server> = top
+        .tables("server", "server", out)
+        .iter()
+        .filter_map(|table| server(table, out))
+        .collect();
+    if servers.len() > SERVERS_MAX {
+        out.error(&top.span_of("server"), format!("a scenario may have {SERVERS_MAX} servers"));
+    }
+    let steps = top.tables("step", "step", out);
+    if steps.is_empty() {
+        let help = "add a [[step]], such as `send = \"ACTION\"` with `entity = \"TYPE/ID\"`";
+        out.error_with_help(&(0..0), "the scenario has no steps", help);
+    } else if steps.len() > STEPS_MAX {
+        out.error(&top.span_of("step"), format!("a scenario may have {STEPS_MAX} steps"));
+    }
+    let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+    Written {
+        title: top.text("name", out),
+        specs: top.texts("specs", out),
+        modules: top
+            .tables("module", "module", out)
+            .iter()
+            .filter_map(|table| module(table, beside, out))
+            .collect(),
+        steps: steps.iter().filter_map(|table| step::read(table, &known, out)).collect(),
+        servers,
+    }
+}
+
+fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Findings<'_>) -> Option<Module> {
+    table.only(
+        &["name", "path", "allow_hosts", "secrets", "memory", "fuel", "max_response"],
+        out,
+    );
+    let (name, path) = (table.required_text("name", out), table.required_text("path", out));
+    let path = beside.join(path?);
+    if !path.is_file() {
+        let message = format!("there is no file `{}`", path.display());
+        out.error(&table.span_of("path"), message);
+    }
+    Some(Module {
+        name: name?,
+        path,
+        allow_hosts: table.texts("allow_hosts", out).unwrap_or_default(),
+        secrets: table.text_table("secrets", out),
+        memory_bytes: table.size("memory", out),
+        fuel: table.count("fuel", out),
+        response_bytes: table.size("max_response", out),
+    })
+}
+
+fn server(table: &Table<'_, '_>, out: &mut Findings<'_>) -> Option<Server> {
+    table.only(&["name", "respond_after", "never", "status", "body"], out);
+    let respond_after = table.duration("respond_after", out);
+    let never = table.flag("never", out).unwrap_or(false);
+    if never && respond_after.is_some() {
+        let message = "a server answers after a time, or never: not both";
+        out.error(&table.span_of("never"), message);
+    }
+    let status = table.count("status", out).unwrap_or(200);
+    if !(200..=599).contains(&status) {
+        out.error(&table.span_of("status"), format!("{status} is no status from 200 to 599"));
+    }
+    Some(Server {
+        name: table.required_text("name", out)?,
+        respond_after: (!never).then(|| respond_after.unwrap_or(Duration::ZERO)),
+        status: u16::try_from(status).unwrap_or(200),
+        body: table.text("body", out).unwrap_or_default(),
+    })
+}

@@ -1,0 +1,133 @@
+//! The steps of a scenario file, each told apart by the one key that says what it
+//! does.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::table::{Findings, Table, nearest};
+use super::{Act, Restart, Step, expectation, with_servers};
+
+/// What a step may do, and the keys that go with it.
+const KINDS: [(&str, &[&str]); 12] = [
+    ("send", &["entity", "params", "expect_refused"]),
+    ("create", &[]),
+    ("wait", &[]),
+    ("signal", &["entity", "from", "payload"]),
+    ("cancel", &["reason"]),
+    ("restart", &["down_for"]),
+    ("expect_state", &["entity", "within"]),
+    ("expect_transition", &["entity", "within", "params"]),
+    ("expect_record", &["entity", "within"]),
+    ("expect_no_transition", &["entity"]),
+    ("expect_metric", &["labels", "at_least", "equals", "within"]),
+    ("expect_replay", &[]),
+];
+
+pub(super) fn read(
+    table: &Table<'_, '_>,
+    servers: &[&str],
+    out: &mut Findings<'_>,
+) -> Option<Step> {
+    let kinds: Vec<_> = KINDS.iter().filter(|(kind, _)| table.has(kind)).collect();
+    let [(kind, keys)] = kinds[..] else {
+        which_kind(table, &kinds.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), out);
+        return None;
+    };
+    let mut known = vec![*kind];
+    known.extend_from_slice(keys);
+    table.only(&known, out);
+    let line = out.line(table.span_of(kind).start);
+    Some(Step { line, act: act(kind, table, servers, out)? })
+}
+
+fn which_kind(table: &Table<'_, '_>, found: &[&str], out: &mut Findings<'_>) {
+    if let [first, second, ..] = found {
+        let message = format!("{} says both `{first}` and `{second}`", table.label);
+        out.error_with_help(&table.span_of(second), message, "make two steps of it");
+        return;
+    }
+    let all: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
+    match table.values.keys().next() {
+        Some(key) => {
+            let message = format!("{} doesn't say what to do", table.label);
+            out.error_with_help(&key.span(), message, nearest(key.get_ref(), &all));
+        }
+        None => out.error(&table.span, format!("{} is empty", table.label)),
+    }
+}
+
+fn act(
+    kind: &str,
+    table: &Table<'_, '_>,
+    servers: &[&str],
+    out: &mut Findings<'_>,
+) -> Option<Act> {
+    Some(match kind {
+        "send" => {
+            let entity = table.required_entity("entity", out);
+            let params = table.object("params", out);
+            params.values().for_each(|value| servers_named(value, table, servers, out));
+            Act::Send {
+                action: table.text("send", out)?,
+                entity: entity?,
+                params,
+                expect_refused: table.text("expect_refused", out),
+            }
+        }
+        "create" => Act::Create { entity: table.entity("create", out)? },
+        "wait" => Act::Wait { time: table.duration("wait", out)? },
+        "signal" => {
+            let entity = table.required_entity("entity", out);
+            Act::Signal {
+                name: table.text("signal", out)?,
+                entity: entity?,
+                from: table.entity("from", out),
+                payload: table.any("payload").unwrap_or_default(),
+            }
+        }
+        "cancel" => Act::Cancel {
+            entity: table.entity("cancel", out)?,
+            reason: table.text("reason", out).unwrap_or_default(),
+        },
+        "restart" => Act::Restart {
+            how: restart(table, out)?,
+            down_for: table.duration("down_for", out).unwrap_or(Duration::ZERO),
+        },
+        _ => expectation::read(kind, table, out)?,
+    })
+}
+
+fn restart(table: &Table<'_, '_>, out: &mut Findings<'_>) -> Option<Restart> {
+    let how = table.text("restart", out)?;
+    match how.as_str() {
+        "kill" => Some(Restart::Kill),
+        "stop" => Some(Restart::Stop),
+        _ => {
+            let message = format!("`{how}` is no way to restart");
+            let help = "write \"kill\" (as a crash does) or \"stop\" (orderly)";
+            out.error_with_help(&table.span_of("restart"), message, help);
+            None
+        }
+    }
+}
+
+/// Reports servers that a value names and that aren't there.
+fn servers_named(value: &Value, table: &Table<'_, '_>, servers: &[&str], out: &mut Findings<'_>) {
+    match value {
+        Value::String(text) => {
+            let known = |name: &str| servers.contains(&name).then(String::new);
+            if let Err(name) = with_servers(text, known) {
+                let message = format!("there is no server `{name}`");
+                out.error_with_help(&table.span_of("params"), message, nearest(&name, servers));
+            }
+        }
+        Value::Array(items) => {
+            items.iter().for_each(|item| servers_named(item, table, servers, out));
+        }
+        Value::Object(fields) => {
+            fields.values().for_each(|field| servers_named(field, table, servers, out));
+        }
+        _ => {}
+    }
+}

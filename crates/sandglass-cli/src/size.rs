@@ -1,0 +1,47 @@
+//! Sizes in bytes as people write them: `64MiB`, `1 KiB`, `65536`.
+
+/// The units, by their factor: binary ones, and decimal ones under their own names.
+const UNITS: [(&str, u64); 9] = [
+    ("", 1),
+    ("b", 1),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tib", 1 << 40),
+];
+
+/// Reads a size; the answer is in bytes and above zero.
+///
+/// # Errors
+/// What is wrong with the text, and what to write.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().to_lowercase();
+    let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    let size = number.parse::<u64>().ok().zip(factor).and_then(|(n, by)| n.checked_mul(by));
+    size.filter(|size| *size > 0).ok_or_else(|| {
+        format!("`{}` is no size in bytes: write \"64MiB\", for instance", text.escape_debug())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, bytes) in
+            [("64MiB", 64 << 20), ("1 KiB", 1024), ("65536", 65_536), (" 2gb ", 2_000_000_000)]
+        {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "MiB", "0", "1.5MiB", "-1", "64 miles", "99999999999999999999", "9999999tib"] {
+            assert!(parse(bad).is_err(), "{bad:?} must be refused");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Lines to people: colour only where somebody looks and wants it, and no control
+//! characters of foreign origin.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+/// How a piece of text is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Quiet,
+    Strong,
+    Good,
+    Doubtful,
+    Bad,
+}
+
+impl Tone {
+    const fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Quiet => Some("2"),
+            Self::Strong => Some("1"),
+            Self::Good => Some("32"),
+            Self::Doubtful => Some("33"),
+            Self::Bad => Some("31"),
+        }
+    }
+}
+
+/// Standard output.
+#[derive(Debug)]
+pub(crate) struct Output {
+    stdout: io::Stdout,
+    color: bool,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        let stdout = io::stdout();
+        let color = wants_color(&stdout);
+        Self { stdout, color }
+    }
+
+    pub(crate) const fn color(&self) -> bool {
+        self.color
+    }
+
+    /// Writes a line, at once. What is foreign in it has gone through [`printable`].
+    pub(crate) fn line(&mut self, line: impl Display) -> io::Result<()> {
+        let mut stdout = self.stdout.lock();
+        writeln!(stdout, "{line}")?;
+        stdout.flush()
+    }
+
+    /// `text` in a colour, where colours are shown.
+    pub(crate) fn paint<'a>(&self, tone: Tone, text: &'a str) -> Cow<'a, str> {
+        match tone.code() {
+            Some(code) if self.color => format!("\u{1b}[{code}m{text}\u{1b}[0m").into(),
+            _ => text.into(),
+        }
+    }
+}
+
+/// Whether colours are shown on a stream (<https://no-color.org>).
+pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    stream.is_terminal() && !refused
+}
+
+/// Text of foreign origin as it may reach a terminal: control characters and
+/// those that turn the direction of text are written as escapes.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unprintable) {
+        return text.into();
+    }
+    let shown = |c: char| if is_unprintable(c) { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(shown).collect::<String>().into()
+}
+
+/// The same in as many bytes, with line breaks and tabs left alone, so that places
+/// in it stay where they are.
+pub(crate) fn printable_in_place(text: &str) -> String {
+    let shown = |c: char| {
+        let kept = !is_unprintable(c) || c == '\n' || c == '\t';
+        if kept { c.to_string() } else { "?".repeat(c.len_utf8()) }
+    };
+    text.chars().map(shown).collect()
+}
+
+fn is_unprintable(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// At most `max` characters of `text`, told where there is more.
+pub(crate) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_foreign_drives_the_terminal() {
+        assert_eq!(printable("plain é"), "plain é");
+        assert_eq!(printable("\u{1b}[31m\n\u{9b}\u{202e}"), "\\u{1b}[31m\\n\\u{9b}\\u{202e}");
+        let source = "a\u{1b}\u{9b}\tb\n";
+        let shown = printable_in_place(source);
+        assert_eq!((shown.as_str(), shown.len()), ("a???\tb\n", source.len()));
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        assert_eq!(shortened("éé", 2), "éé");
+        assert_eq!(shortened("ééé", 2), "éé…");
+    }
+}
