@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 
 use tracing::Level;
-use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -26,14 +26,9 @@ pub enum Error {
     /// The levels can't be read.
     #[error(
         "`{}` is no log level: use off, error, warn, info, debug or trace, or target=level, \
-         several separated by commas", shown(.text)
+         several separated by commas", shown(.0)
     )]
-    InvalidLevels {
-        /// What was given.
-        text: String,
-        /// Why it can't be read.
-        source: ParseError,
-    },
+    InvalidLevels(String),
     /// The process has a log already.
     #[error("log is already set up in this process")]
     AlreadySet,
@@ -48,7 +43,16 @@ fn shown(text: &str) -> String {
 /// # Errors
 /// The text is neither.
 pub fn levels(text: &str) -> Result<Targets, Error> {
-    text.trim().parse().map_err(|source| Error::InvalidLevels { text: text.to_owned(), source })
+    let invalid = || Error::InvalidLevels(text.to_owned());
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    for part in &parts {
+        // A misspelt level would be taken for a target of which all is logged.
+        let level = part.rsplit('=').next().unwrap_or(part);
+        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
+            return Err(invalid());
+        }
+    }
+    parts.join(",").parse().map_err(|_| invalid())
 }
 
 /// Sets up the log of this process. `levels` is what the user asked for, by
@@ -57,7 +61,8 @@ pub fn levels(text: &str) -> Result<Targets, Error> {
 /// # Errors
 /// The levels can't be read, or there is a log already.
 pub fn init(format: Format, levels: Option<&str>) -> Result<(), Error> {
-    let from_environment = std::env::var(LEVEL_VARIABLE).ok();
+    let from_environment =
+        std::env::var_os(LEVEL_VARIABLE).map(|text| text.to_string_lossy().into_owned());
     let filter = match levels.or(from_environment.as_deref()) {
         Some(text) if !text.trim().is_empty() => self::levels(text)?,
         _ => Targets::new().with_default(LevelFilter::from_level(Level::WARN)),

@@ -3,6 +3,7 @@
 //! Spans wait in a bounded queue for a thread of their own; where the collector
 //! is slow or dead they are dropped, and nobody waits.
 
+mod sampler;
 mod settings;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use opentelemetry_sdk::trace::{
 
 use crate::trace::{DecidedIds, Tracer};
 pub use settings::InvalidSetting;
-use settings::Settings;
+use settings::{Sampling, Settings};
 
 /// An exporter of spans.
 #[derive(Debug)]
@@ -76,9 +77,12 @@ impl Otlp {
             .build();
         let exporter = Watched { exporter, failing: AtomicBool::new(false) };
         let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batch).build();
-        let provider = SdkTracerProvider::builder()
+        let sampled = match settings.sampler.clone() {
+            Sampling::ParentBased(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
+            Sampling::Own(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
+        };
+        let provider = sampled
             .with_span_processor(processor)
-            .with_sampler(settings.sampler.clone())
             .with_span_limits(SpanLimits {
                 max_attributes_per_span: settings.limits.attributes,
                 max_events_per_span: settings.limits.events,

@@ -122,9 +122,13 @@ impl Tracer {
         Self(Some(provider.tracer("sandglass")))
     }
 
-    /// Starts a span now.
+    /// Starts a span now. A trace that is not sampled is seen by nobody.
     pub fn start(&self, start: &SpanStart<'_>) -> Span {
         let Some(tracer) = &self.0 else { return Span(None) };
+        if start.parent.is_none() && !start.context.sampled {
+            // Without a parent, no sampler would learn that nobody wants it.
+            return Span(None);
+        }
         let own_trace = start.context.trace_id;
         let (parent, stranger) = match start.parent {
             Some(parent) if parent.trace_id != own_trace => (None, Some(parent)),

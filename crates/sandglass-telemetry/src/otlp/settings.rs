@@ -10,6 +10,8 @@ use hyper::header::{HeaderName, HeaderValue};
 use opentelemetry_sdk::trace::Sampler;
 use percent_encoding::percent_decode_str;
 
+use super::sampler::WholeTraces;
+
 /// Most spans that may be asked to wait for the collector: the queue's memory is
 /// taken at the start, some hundred bytes for each.
 const QUEUE_MAX: usize = 100_000;
@@ -44,9 +46,18 @@ pub(super) struct Settings {
     /// As given: the exporter decodes the values.
     pub(super) headers: BTreeMap<String, String>,
     pub(super) resource: BTreeMap<String, String>,
-    pub(super) sampler: Sampler,
+    pub(super) sampler: Sampling,
     pub(super) batch: Batch,
     pub(super) limits: Limits,
+}
+
+/// Whether those who began a trace have a say in whether it is exported.
+#[derive(Clone, Debug)]
+pub(super) enum Sampling {
+    /// They have: `parentbased_*`.
+    ParentBased(WholeTraces),
+    /// They haven't.
+    Own(Sampler),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,7 +250,7 @@ fn pairs(variable: &'static str, text: &str) -> Result<Vec<(String, String)>, In
         .collect()
 }
 
-fn sampler(environment: &Environment<'_>) -> Result<Sampler, InvalidSetting> {
+fn sampler(environment: &Environment<'_>) -> Result<Sampling, InvalidSetting> {
     const NAME: &str = "OTEL_TRACES_SAMPLER";
     let name = environment.get(NAME).unwrap_or_else(|| "parentbased_always_on".to_owned());
     let (root_name, parent_based) = match name.strip_prefix("parentbased_") {
@@ -256,7 +267,7 @@ fn sampler(environment: &Environment<'_>) -> Result<Sampler, InvalidSetting> {
             return Err(invalid(NAME, &name, advice));
         }
     };
-    Ok(if parent_based { Sampler::ParentBased(Box::new(root)) } else { root })
+    Ok(if parent_based { Sampling::ParentBased(WholeTraces { root }) } else { Sampling::Own(root) })
 }
 
 fn ratio(environment: &Environment<'_>) -> Result<f64, InvalidSetting> {
@@ -343,7 +354,7 @@ mod tests {
         assert_eq!(settings.resource["service.name"], "mine");
         assert_eq!(settings.resource["deployment"], "a,b");
         let sampler = format!("{:?}", settings.sampler);
-        assert_eq!(sampler, "ParentBased(TraceIdRatioBased(0.25))");
+        assert_eq!(sampler, "ParentBased(WholeTraces { root: TraceIdRatioBased(0.25) })");
         let delay = Duration::from_secs(5);
         assert_eq!(settings.batch, Batch { queue: 10, size: 10, delay });
     }

@@ -150,6 +150,34 @@ fn a_killed_handler_and_its_transition_are_one_trace_at_the_collector() {
 }
 
 #[test]
+fn a_ratio_exports_whole_traces_although_the_journal_calls_all_of_them_sampled() {
+    let collector = Collector::listening();
+    let otlp = exporting(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint),
+        ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+        ("OTEL_TRACES_SAMPLER_ARG", "0.5"),
+    ]);
+    let tracer = otlp.tracer();
+    for nth in 1..=100 {
+        let mut random = [nth; 24];
+        // The ratio looks at the last bytes of the trace id.
+        random[8..16].copy_from_slice(&(u64::from(nth) << 57 | 1).to_be_bytes());
+        let root = TraceContext::root(random);
+        let run = root.of_dispatch(DispatchId::from_bytes([nth; 16]), 1);
+        tracer.start(&start(names::TRANSITION, root)).end();
+        tracer.start(&SpanStart { parent: Some(root), ..start(names::DISPATCH, run) }).end();
+    }
+    otlp.shutdown(PATIENCE).expect("the collector answers");
+    let (_, request) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+    let mut spans_by_trace: BTreeMap<&[u8], usize> = BTreeMap::new();
+    for span in &request.resource_spans[0].scope_spans[0].spans {
+        *spans_by_trace.entry(&span.trace_id).or_default() += 1;
+    }
+    assert!((20..80).contains(&spans_by_trace.len()), "{} of 100 traces", spans_by_trace.len());
+    assert!(spans_by_trace.values().all(|spans| *spans == 2), "whole traces only");
+}
+
+#[test]
 fn a_dead_collector_delays_nobody() {
     // It takes connections (the backlog does) and never answers.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");

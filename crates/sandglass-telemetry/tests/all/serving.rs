@@ -33,7 +33,7 @@ async fn metrics_are_at_slash_metrics_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn connections_that_say_nothing_dont_keep_scrapers_out_for_ever() {
+async fn a_scraper_waits_while_all_places_are_taken() {
     let exporter = Exporter::new(Prefix::default());
     let serving = exporter.serve(ANY_PORT).await.expect("a free port");
     let mut silent = Vec::new();

@@ -76,6 +76,16 @@ fn an_unsampled_parent_keeps_its_children_out() {
 }
 
 #[test]
+fn a_trace_that_begins_unsampled_is_seen_by_nobody() {
+    let (tracer, captured) = Tracer::capturing();
+    let root = TraceContext { sampled: false, ..TraceContext::root([1; 24]) };
+    let span = tracer.start(&start(names::TRANSITION, root));
+    span.child(names::HOST_CALL, Kind::Client, &[]).end();
+    span.end();
+    assert_eq!(captured.spans(), []);
+}
+
+#[test]
 fn spans_started_on_many_threads_keep_their_own_ids() {
     let (tracer, captured) = Tracer::capturing();
     std::thread::scope(|scope| {
