@@ -190,6 +190,8 @@ impl Host {
         dispatch: Dispatch,
     ) -> Result<RunReport, Error> {
         let admitted = self.0.admit()?;
+        let metrics = &self.0.shared.telemetry.metrics;
+        integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
         let live = Arc::clone(&self.0.live).enter(&dispatch.run);
         let sandbox = self.0.sandbox(integration.compiled.metering).map_err(|_| Error::Lost)?;

@@ -1,11 +1,12 @@
 //! Modules: from bytes that anybody sent to something that can be run, or to a
 //! sentence that says what is wrong with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandglass_model::{Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
+use sandglass_telemetry::Metrics;
 use wasmtime::{ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
 
 use crate::abi;
@@ -41,6 +42,24 @@ pub(crate) struct Compiled {
     pub(crate) waits_in: Vec<String>,
     /// What compiling it took.
     pub(crate) compile_time: Duration,
+    announced: Mutex<BTreeSet<(String, String)>>,
+}
+
+/// Pairs of entity type and action for which a module is announced; more than
+/// metrics keep apart anyway.
+const MAX_ANNOUNCED: usize = 1000;
+
+impl Compiled {
+    /// Has the counters of its handlers exported before the first of them ends,
+    /// so that the first event counts.
+    pub(crate) fn announce(&self, metrics: &Metrics, entity_type: &str, action: &str) {
+        let pair = (entity_type.to_owned(), action.to_owned());
+        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
+        if announced.len() < MAX_ANNOUNCED && announced.insert(pair) {
+            let spans: Vec<&str> = self.waits_in.iter().map(String::as_str).collect();
+            metrics.expect_dispatches(entity_type, action, &spans);
+        }
+    }
 }
 
 /// Compiles `bytes`, text or binary, for `sandbox`.
@@ -80,6 +99,7 @@ pub(crate) fn compile(
         initial_memory_bytes: initial_memory_bytes(&module),
         waits_in: waits_in(sandbox, &module),
         compile_time: clock.now().since(began),
+        announced: Mutex::default(),
         pre,
     };
     Ok(compiled)

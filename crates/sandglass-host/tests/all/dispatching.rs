@@ -1,1 +1,357 @@
+//! What a dispatch promises, whatever its guest does and whoever stops it.
 
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use sandglass_host::{
+    Context, Dispatch, DispatchDeadline, Error, Host, Integration, Manifest, Outcome, Settings,
+    Signal, Signals,
+};
+use sandglass_model::{
+    CancelledBy, Cause, Clock, DeadlineOwner, FailureKind, GuestLimits, SystemClock,
+};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry, Tracer};
+
+const SPINS: &str = r#"(module (memory (export "memory") 1)
+    (func $spin (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
+
+/// Waits for an hour in a poll.
+const SLEEPS: &str = r#"(module
+    (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
+    (memory (export "memory") 1)
+    (func (export "run") (param i32 i32) (result i32)
+        (i32.store (i32.const 16) (i32.const 1))
+        (i64.store (i32.const 24) (i64.const 3600000000000))
+        (drop (call $poll (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128)))
+        i32.const 0))"#;
+
+const FINISHES: &str = r#"(module
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 8) "{\"success\":true,\"action\":\"Finish\"}")
+    (func (export "run") (param i32 i32) (result i32)
+        (call $set (i32.const 8) (i32.const 34)) i32.const 0))"#;
+
+fn host(settings: Settings) -> Host {
+    Host::builder().settings(settings).build().expect("a host")
+}
+
+fn small() -> Settings {
+    Settings { max_runs: 8, ..Settings::default() }
+}
+
+fn load(host: &Host, guest: &str) -> Integration {
+    host.load(guest.as_bytes(), Manifest::named("guest")).expect("a guest")
+}
+
+fn dispatch(budget_ms: u64) -> Dispatch {
+    Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default())
+        .deadline(DispatchDeadline::after(Duration::from_millis(budget_ms)))
+}
+
+/// Longer than anything here takes on a busy machine.
+const LONG_MS: u64 = 60_000;
+
+#[tokio::test]
+async fn a_kill_touches_no_neighbour_on_the_same_module_and_thread() {
+    let host = host(Settings { guest_threads: 1, ..small() });
+    let (spins, sleeps) = (load(&host, SPINS), load(&host, SLEEPS));
+    let finishes = load(&host, FINISHES);
+    let (first, second, waiting, healthy) = tokio::join!(
+        host.run(&spins, dispatch(50)),
+        host.run(&spins, dispatch(150)),
+        host.run(&sleeps, dispatch(100)),
+        host.run(&finishes, dispatch(LONG_MS)),
+    );
+    for (report, budget) in [(first, 50), (second, 150), (waiting, 100)] {
+        let report = report.expect("it ran");
+        let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+        assert_eq!(exceeded.budget_ms, budget, "each has its own deadline");
+        assert!(exceeded.elapsed_ms > budget);
+    }
+    assert!(matches!(healthy.expect("it ran").outcome, Outcome::Completed(_)));
+}
+
+#[tokio::test]
+async fn spinners_never_hold_the_embedders_runtime() {
+    let host = host(small());
+    let spins = load(&host, SPINS);
+    let mut spinning: Vec<_> = Vec::new();
+    for _ in 0..4 {
+        let (host, spins) = (host.clone(), spins.clone());
+        spinning.push(tokio::spawn(async move { host.run(&spins, dispatch(400)).await }));
+    }
+    // This test's runtime has one thread: were a guest on it, nothing else would
+    // happen before its deadline.
+    let mut turns = 0;
+    while !spinning.iter().all(tokio::task::JoinHandle::is_finished) {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    assert!(turns > 100, "the embedder's thread got {turns} turns");
+}
+
+#[tokio::test]
+async fn a_cancel_ends_a_guest_that_spins_and_one_that_waits() {
+    let host = host(small());
+    for (guest, span) in [(SPINS, "guest"), (SLEEPS, "wasi_snapshot_preview1.poll_oneoff")] {
+        let integration = load(&host, guest);
+        let dispatch = dispatch(LONG_MS);
+        let stop = dispatch.stop_handle();
+        let running = host.run(&integration, dispatch);
+        let (report, cause) = tokio::join!(running, async {
+            tokio::task::yield_now().await;
+            stop.stop(Cause::Cancel, "not needed any more")
+        });
+        assert_eq!(cause, Cause::Cancel);
+        let report = report.expect("it ran");
+        let Outcome::Cancelled(cancellation) = &report.outcome else { panic!("{report:?}") };
+        assert_eq!(cancellation.by, CancelledBy::Operator);
+        assert_eq!(cancellation.reason, "not needed any more");
+        // It may have been stopped before it began.
+        if report.started_at.is_some() && report.time_split_us.guest > 0 {
+            assert_eq!(report.dying_span.as_deref(), Some(span));
+        }
+        assert_eq!(stop.stop(Cause::Shutdown, ""), Cause::Cancel, "the first cause holds");
+    }
+}
+
+/// Notes the first signal, so that a test knows that its guest has begun.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<Signal>>, tokio::sync::Notify);
+
+impl Signals for Told {
+    fn signal(&self, signal: Signal) {
+        self.0.lock().expect("no panic").push(signal);
+        self.1.notify_one();
+    }
+}
+
+/// Says that it has begun, and spins.
+const TELLS_AND_SPINS: &str = r#"(module
+    (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
+    (import "env" "host_emit_progress" (func $progress (param i32 i32) (result i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 8) "begun{\"done\":1}")
+    (func (export "run") (param i32 i32) (result i32)
+        (drop (call $status (i32.const 8) (i32.const 5)))
+        (drop (call $progress (i32.const 13) (i32.const 10)))
+        (loop (br 0)) i32.const 0))"#;
+
+#[tokio::test]
+async fn a_dropped_caller_stops_the_run_and_frees_its_place() {
+    let host = host(Settings { max_runs: 1, ..small() });
+    let told = Arc::new(Told::default());
+    let tells = load(&host, TELLS_AND_SPINS);
+    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    tokio::select! {
+        report = host.run(&tells, dispatched) => panic!("{report:?}"),
+        () = told.1.notified() => {}
+    }
+    // The only place is free again, long before the budget of the first has passed.
+    let began = Instant::now();
+    let finishes = load(&host, FINISHES);
+    let outcome = host.dispatch(&finishes, dispatch(LONG_MS)).await.expect("it ran");
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    assert!(began.elapsed() < Duration::from_millis(LONG_MS / 2));
+}
+
+#[tokio::test]
+async fn signals_reach_whoever_asked_for_them() {
+    let host = host(small());
+    let told = Arc::new(Told::default());
+    let dispatched = dispatch(100).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let outcome = host.dispatch(&load(&host, TELLS_AND_SPINS), dispatched).await.expect("it ran");
+    assert!(matches!(outcome, Outcome::TimedOut(_)));
+    assert_eq!(
+        *told.0.lock().expect("no panic"),
+        [Signal::Status("begun".to_owned()), Signal::Progress(serde_json::json!({"done": 1}))]
+    );
+}
+
+#[tokio::test]
+async fn the_deadline_of_a_parent_holds_where_it_is_sooner() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let host = Host::builder().settings(small()).clock(Arc::clone(&clock)).build().expect("a host");
+    let parent = clock.now().after(Duration::from_millis(80));
+    let deadline = DispatchDeadline::after(Duration::from_millis(LONG_MS)).within(parent);
+    let report =
+        host.run(&load(&host, SPINS), dispatch(1).deadline(deadline)).await.expect("it ran");
+    let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(exceeded.owner, DeadlineOwner::Parent);
+    assert_eq!(report.cause, Cause::ParentDeadline);
+    assert!(exceeded.budget_ms <= 80 && exceeded.elapsed_ms > exceeded.budget_ms);
+}
+
+#[tokio::test]
+async fn a_parent_with_nothing_left_ends_the_run_before_the_guest_begins() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let host = Host::builder().settings(small()).clock(Arc::clone(&clock)).build().expect("a host");
+    let deadline = DispatchDeadline::after(Duration::from_millis(LONG_MS)).within(clock.now());
+    let report =
+        host.run(&load(&host, FINISHES), dispatch(1).deadline(deadline)).await.expect("it ran");
+    let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!((exceeded.host_calls, &*exceeded.dying_span), (0, "instantiate"));
+}
+
+#[tokio::test]
+async fn a_run_that_finds_no_place_in_time_is_rejected_and_says_so() {
+    let host = host(Settings { max_runs: 1, ..small() });
+    let spins = load(&host, SPINS);
+    let told = Arc::new(Told::default());
+    let holder = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let stop = holder.stop_handle();
+    let tells = load(&host, TELLS_AND_SPINS);
+    let holding = tokio::spawn({
+        let host = host.clone();
+        async move { host.run(&tells, holder).await }
+    });
+    told.1.notified().await;
+    let impatient = dispatch(LONG_MS).schedule_to_start(Duration::from_millis(20));
+    let report = host.run(&spins, impatient).await.expect("it was refused, and that is a report");
+    assert!(matches!(report.outcome, Outcome::Rejected(_)), "{report:?}");
+    assert!(report.started_at.is_none() && report.time_split_us.queue >= 20_000);
+    stop.stop(Cause::Cancel, "");
+    holding.await.expect("no panic").expect("it ran");
+}
+
+#[tokio::test]
+async fn more_dispatches_than_may_wait_are_refused() {
+    let host = host(Settings { max_runs: 1, max_queued: 1, ..small() });
+    let spins = load(&host, SPINS);
+    let (one, two, three) = tokio::join!(
+        host.run(&spins, dispatch(50)),
+        host.run(&spins, dispatch(50)),
+        host.run(&spins, dispatch(50)),
+    );
+    let busy =
+        [one, two, three].iter().filter(|run| matches!(run, Err(Error::Busy { .. }))).count();
+    assert_eq!(busy, 1);
+}
+
+#[tokio::test]
+async fn shutdown_stops_what_runs_and_refuses_what_comes() {
+    let host = host(small());
+    let told = Arc::new(Told::default());
+    let tells = load(&host, TELLS_AND_SPINS);
+    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let running = tokio::spawn({
+        let (host, tells) = (host.clone(), tells.clone());
+        async move { host.run(&tells, dispatched).await }
+    });
+    told.1.notified().await;
+    host.shutdown().await;
+    let report = running.await.expect("no panic").expect("it ran");
+    let Outcome::Cancelled(cancellation) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(cancellation.by, CancelledBy::Shutdown);
+    assert!(matches!(host.run(&tells, dispatch(1)).await, Err(Error::ShuttingDown)));
+}
+
+/// Computes until the host's clock has moved 60 ms, then answers success.
+const RETURNS_LATE: &str = r#"(module
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 512)
+    (data (i32.const 8) "{\"success\":true}")
+    (func (export "run") (param i32 i32) (result i32)
+        (call $set (i32.const 8) (i32.const 16))
+        ;; One bulk instruction isn't interrupted, and it outlasts the budget.
+        (memory.fill (i32.const 4096) (i32.const 1) (i32.const 33000000))
+        (memory.fill (i32.const 4096) (i32.const 2) (i32.const 33000000))
+        i32.const 0))"#;
+
+#[tokio::test]
+async fn a_late_success_is_a_timeout() {
+    let host = host(small());
+    let report = host.run(&load(&host, RETURNS_LATE), dispatch(1)).await.expect("it ran");
+    let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(exceeded.dying_span, "guest");
+    assert!(report.result().is_none());
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_run_that_was_killed() {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::disabled() };
+    let host = Host::builder()
+        .settings(Settings { max_runs: 2, ..small() })
+        .telemetry(telemetry)
+        .build()
+        .expect("a host");
+    let (spins, sleeps) = (load(&host, SPINS), load(&host, SLEEPS));
+    // Two places, and many times as many kills: each must give its place back.
+    for _ in 0..20 {
+        let (one, two) =
+            tokio::join!(host.run(&spins, dispatch(5)), host.run(&sleeps, dispatch(5)));
+        for report in [one, two] {
+            assert!(matches!(report.expect("it ran").outcome, Outcome::TimedOut(_)));
+        }
+    }
+    host.shutdown().await;
+    let scrape = exporter.render();
+    for gauge in ["temper_wasm_live_stores", "temper_wasm_live_dispatches"] {
+        let value = scrape.lines().find_map(|line| line.strip_prefix(gauge)).map(str::trim);
+        assert_eq!(value, Some("0"), "{gauge} in\n{scrape}");
+    }
+    let counted: f64 = scrape
+        .lines()
+        .filter(|line| line.starts_with("temper_handler_deadline_exceeded_total{"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum();
+    assert!((counted - 40.0).abs() < f64::EPSILON, "{scrape}");
+}
+
+#[tokio::test]
+async fn the_callers_future_is_small_enough_to_be_spawned() {
+    let host = host(small());
+    let finishes = load(&host, FINISHES);
+    let run = host.run(&finishes, dispatch(LONG_MS));
+    assert!(size_of_val(&run) < 4096, "{} bytes", size_of_val(&run));
+    run.await.expect("it ran");
+}
+
+#[tokio::test]
+async fn a_module_is_compiled_once_whatever_it_is_granted() {
+    let host = host(small());
+    let one = load(&host, FINISHES);
+    let limits = GuestLimits { response_bytes: 4, ..GuestLimits::default() };
+    let other = host
+        .load(FINISHES.as_bytes(), Manifest::named("other").limits(limits))
+        .expect("the same module");
+    assert_eq!(one.module(), other.module());
+    let report = host.run(&other, dispatch(LONG_MS)).await.expect("it ran");
+    let Outcome::Failed(failure) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(failure.kind, FailureKind::ResultTooLarge, "the second grants hold for it");
+}
+
+#[test]
+fn modules_too_large_are_refused_before_anything_reads_them() {
+    let host = host(small());
+    let limits = GuestLimits { module_bytes: 16, ..GuestLimits::default() };
+    let rejection = host
+        .load(FINISHES.as_bytes(), Manifest::named("large").limits(limits))
+        .expect_err("it is larger than 16 bytes");
+    assert_eq!(rejection.kind.as_str(), "module_too_large");
+}
+
+#[test]
+fn any_bytes_are_a_module_or_a_rejection() {
+    let host = host(small());
+    let guest = wat_bytes();
+    for end in 0..guest.len() {
+        let Err(rejection) = host.load(&guest[..end], Manifest::default()) else {
+            panic!("{end} bytes of {} are no module", guest.len());
+        };
+        assert!(!rejection.message.is_empty());
+    }
+    for at in 0..guest.len() {
+        let mut broken = guest.clone();
+        broken[at] ^= 0x55;
+        // Either is fine; a panic is not.
+        drop(host.load(&broken, Manifest::default()));
+    }
+}
+
+fn wat_bytes() -> Vec<u8> {
+    std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/smallest.wasm")).expect("kept")
+}

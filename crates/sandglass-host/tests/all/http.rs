@@ -1,1 +1,180 @@
+//! HTTP from guests, against a real server: who may be reached, how long, how
+//! much, and what the server is told.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_host::{
+    Context, DEADLINE_HEADER, Destination, Dispatch, DispatchDeadline, Host, Manifest, Outcome,
+    RunReport, Settings,
+};
+use sandglass_model::GuestLimits;
+use serde_json::Value;
+
+use crate::server::{Script, Server};
+
+/// Gets `integration_config.url`, and answers the status and body, or the error.
+const SLOW_HTTP: &[u8] = include_bytes!("../../../../guest-fixtures/built/slow_http.wasm");
+
+async fn call(
+    settings: Settings,
+    url: String,
+    allow: &[&str],
+    limits: GuestLimits,
+    budget_ms: u64,
+) -> RunReport {
+    let host =
+        Host::builder().settings(Settings { max_runs: 4, ..settings }).build().expect("a host");
+    let allow = allow.iter().map(|text| text.parse::<Destination>().expect("a host"));
+    let manifest = Manifest::named("slow_http").limits(limits).allow_hosts(allow);
+    let integration = host.load(SLOW_HTTP, manifest).expect("a guest");
+    let context = Context { config: [("url".to_owned(), url)].into(), ..Context::default() };
+    let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+        .deadline(DispatchDeadline::after(Duration::from_millis(budget_ms)));
+    host.run(&integration, dispatch).await.expect("it ran")
+}
+
+fn message(report: &RunReport) -> String {
+    report.outcome.error().expect("a failure").1
+}
+
+fn answers(status: u16, body: &str) -> Script {
+    Script { status, body: body.to_owned(), ..Script::default() }
+}
+
+fn redirects_to(location: &str) -> Script {
+    Script { status: 302, headers: format!("location: {location}\r\n"), ..Script::default() }
+}
+
+#[tokio::test]
+async fn the_server_is_told_the_trace_and_how_long_its_client_waits() {
+    let server = Server::start(answers(200, "fine")).await;
+    let report =
+        call(Settings::default(), server.url(), &["127.0.0.1"], GuestLimits::default(), 5000).await;
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    let requests = server.requests();
+    let [request] = &requests[..] else { panic!("one request, not {requests:?}") };
+    let header = |name: &str| {
+        request.lines().find_map(|line| line.strip_prefix(&format!("{name}: "))).map(str::to_owned)
+    };
+    let remaining: u64 = header(DEADLINE_HEADER).expect("said").parse().expect("milliseconds");
+    assert!((1..=5000).contains(&remaining), "{remaining}");
+    assert_eq!(header("traceparent"), Some(report.trace.to_string()));
+}
+
+#[tokio::test]
+async fn a_redirect_is_followed_only_to_where_the_guest_may_go() {
+    let target = Server::start(answers(200, "there")).await;
+    let allowed = Server::start(redirects_to(&target.url())).await;
+    let both = [allowed.address.to_string(), target.address.to_string()];
+    let both: Vec<&str> = both.iter().map(String::as_str).collect();
+    let report =
+        call(Settings::default(), allowed.url(), &both, GuestLimits::default(), 5000).await;
+    let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(completion.params["body"], Value::from("there"));
+
+    let one = [both[0]];
+    let report = call(Settings::default(), allowed.url(), &one, GuestLimits::default(), 5000).await;
+    assert!(message(&report).contains("not allowed"), "{report:?}");
+    assert_eq!(target.requests().len(), 1, "the second redirect never reached it");
+}
+
+#[tokio::test]
+async fn a_redirect_in_a_circle_ends() {
+    let circle = Server::start(redirects_to("/again")).await;
+    let report =
+        call(Settings::default(), circle.url(), &["127.0.0.1"], GuestLimits::default(), 5000).await;
+    assert!(message(&report).contains("redirects"), "{report:?}");
+    assert_eq!(circle.requests().len(), 6);
+}
+
+#[tokio::test]
+async fn a_response_is_cut_off_while_it_is_read() {
+    let server = Server::start(answers(200, &"x".repeat(100_000))).await;
+    let limits = GuestLimits { response_bytes: 1000, ..GuestLimits::default() };
+    let report = call(Settings::default(), server.url(), &["127.0.0.1"], limits, 5000).await;
+    assert!(message(&report).contains("1000 bytes"), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_ends_alone_and_the_guest_goes_on() {
+    let server = Server::start(Script { never: true, ..Script::default() }).await;
+    let settings =
+        Settings { host_call_timeout: Duration::from_millis(100), ..Settings::default() };
+    let report = call(settings, server.url(), &["127.0.0.1"], GuestLimits::default(), 30_000).await;
+    assert!(message(&report).contains("within 100 ms"), "{report:?}");
+    assert!(matches!(report.outcome, Outcome::Failed(_)), "the guest answered, by itself");
+}
+
+#[tokio::test]
+async fn a_killed_call_leaves_no_connection_open() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let url = format!("http://{}/", listener.local_addr().expect("bound"));
+    let closed = tokio::spawn(async move {
+        use tokio::io::AsyncReadExt;
+        let (mut stream, _) = listener.accept().await.expect("the guest calls");
+        let mut request = Vec::new();
+        // Ends when the other side closes, and not before.
+        stream.read_to_end(&mut request).await.map(|_| ())
+    });
+    let report = call(Settings::default(), url, &["127.0.0.1"], GuestLimits::default(), 200).await;
+    let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(exceeded.dying_span, "host_http_call");
+    let in_flight: Vec<_> =
+        report.host_calls.by_function.iter().filter(|calls| calls.in_flight).collect();
+    assert_eq!(in_flight.len(), 1);
+    // Closed, whether orderly or by reset.
+    drop(closed.await.expect("no panic"));
+}
+
+#[tokio::test]
+async fn a_host_that_nobody_serves_is_an_error_that_the_guest_reads() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let url = format!("http://{}/secret?token=hunter22", listener.local_addr().expect("bound"));
+    drop(listener);
+    let report = call(Settings::default(), url, &["127.0.0.1"], GuestLimits::default(), 5000).await;
+    let message = message(&report);
+    assert!(message.contains("request failed"), "{message}");
+    assert!(!message.contains("hunter22"), "queries hold secrets: {message}");
+}
+
+#[tokio::test]
+async fn names_are_resolved_without_a_thread_and_unknown_ones_are_errors() {
+    let server = Server::start(answers(200, "by name")).await;
+    let url = format!("http://localhost:{}/", server.address.port());
+    let report =
+        call(Settings::default(), url, &["localhost"], GuestLimits::default(), 10_000).await;
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+}
+
+#[tokio::test]
+async fn an_embedder_may_bring_a_client_of_its_own() {
+    use sandglass_host::{Answer, Destinations, HttpClient, HttpError, Limits, Request, Response};
+
+    #[derive(Debug)]
+    struct Canned;
+    impl HttpClient for Canned {
+        fn send<'a>(
+            &'a self,
+            _: Request,
+            _: &'a Destinations,
+            _: Limits,
+            _: &'a str,
+        ) -> Answer<'a, Result<Response, HttpError>> {
+            Box::pin(async { Ok(Response { status: 201, body: b"canned".to_vec() }) })
+        }
+    }
+
+    let host = Host::builder()
+        .settings(Settings { max_runs: 4, ..Settings::default() })
+        .http_client(Arc::new(Canned))
+        .build()
+        .expect("a host");
+    let integration = host.load(SLOW_HTTP, Manifest::default()).expect("a guest");
+    let config = [("url".to_owned(), "http://nowhere.example/".to_owned())].into();
+    let context = Context { config, ..Context::default() };
+    let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context);
+    let report = host.run(&integration, dispatch).await.expect("it ran");
+    let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(completion.params["status"], Value::from(201));
+}

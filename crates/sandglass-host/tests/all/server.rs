@@ -74,7 +74,7 @@ async fn serve(mut stream: TcpStream, script: Script, seen: Arc<Mutex<Vec<String
     tokio::time::sleep(script.after).await;
     let status = if authorised { script.status } else { 401 };
     let answer = format!(
-        "HTTP/1.1 {status} X\r\n{}content-length: {}\r\n\r\n{}",
+        "HTTP/1.1 {status} X\r\nconnection: close\r\n{}content-length: {}\r\n\r\n{}",
         script.headers,
         script.body.len(),
         script.body

@@ -1,0 +1,129 @@
+//! `sandglass run`: one handler, once, and a report of how it went.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use sandglass_host::Destination;
+use sandglass_model::EntityRef;
+
+use crate::exit::Exit;
+use crate::run;
+use crate::size;
+
+/// Runs one handler in the sandbox and reports how it went
+///
+/// Exit code: 0 completed, 1 the guest answered failure or nothing valid, 124 its
+/// deadline passed, 125 the host could not run it (bad module, missing import or
+/// export, bad arguments), 126 it trapped or hit a limit, 130 cancelled (Ctrl-C).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  sandglass run tool.wasm\n  \
+    sandglass run tool.wat --input '{\"city\":\"Oslo\"}' --deadline 5s\n  \
+    sandglass run tool.wasm --allow-host api.example.com --secret API_KEY=MY_API_KEY\n  \
+    sandglass run tool.wasm --input @params.json --journal runs.db --report json | jq .outcome")]
+pub(crate) struct Arguments {
+    /// The guest: a core module, binary (.wasm) or text (.wat)
+    #[arg(value_name = "GUEST")]
+    pub(crate) guest: PathBuf,
+    /// The action that triggers the handler
+    #[arg(long, default_value = "Run", value_name = "A", value_parser = action)]
+    pub(crate) action: String,
+    /// The entity that it runs for [default: Run/ and a random id]
+    #[arg(long, value_name = "TYPE/ID")]
+    pub(crate) entity: Option<EntityRef>,
+    /// The action's parameters: a JSON object, or @ and a file that holds one
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub(crate) input: Option<String>,
+    /// An entry of the integration's configuration
+    #[arg(long, value_name = "K=V", value_parser = pair)]
+    pub(crate) config: Vec<(String, String)>,
+    /// A secret, and the environment variable that holds its value
+    #[arg(long, value_name = "K=ENV", value_parser = pair)]
+    pub(crate) secret: Vec<(String, String)>,
+    /// A host that the guest may reach, with all its ports or with one: H or H:PORT
+    #[arg(long, value_name = "H", value_parser = Destination::from_str)]
+    pub(crate) allow_host: Vec<Destination>,
+    /// How long it may run [default: 120s]
+    #[arg(long, value_name = "TIME", value_parser = deadline)]
+    pub(crate) deadline: Option<Duration>,
+    /// How much memory it may have
+    #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: u64,
+    /// How much fuel it may spend [default: not counted]
+    #[arg(long, value_name = "N")]
+    pub(crate) fuel: Option<u64>,
+    /// How large its result, and each response that it receives, may be
+    #[arg(long, default_value = "1MiB", value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) max_response: u64,
+    /// Record the run in this journal, which is made if there is none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+    /// How to report
+    #[arg(long, default_value = "text", value_name = "FORM")]
+    pub(crate) report: Form,
+}
+
+/// The forms of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// Lines for people
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// Largest memory of a guest: what 32-bit addresses reach.
+const MEMORY_MAX_BYTES: u64 = 4 << 30;
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".to_owned()),
+    }
+}
+
+fn action(text: &str) -> Result<String, String> {
+    sandglass_model::id::check_name("action", text, sandglass_model::id::NAME_MAX_BYTES)
+        .map_err(|error| error.to_string())?;
+    if run::automaton::ENDINGS.contains(&text) {
+        return Err("this is the action that records how a run ended; choose another".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn deadline(text: &str) -> Result<Duration, String> {
+    let most = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write \"5s\" or \"1m 30s\", for instance"))?;
+    if time < Duration::from_millis(1) || time > most {
+        return Err("a deadline is at least 1ms and at most 366 days".to_owned());
+    }
+    Ok(time)
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    if bytes > MEMORY_MAX_BYTES { Err("a guest can address at most 4GiB".to_owned()) } else { Ok(bytes) }
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    run::execute(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_say_what_to_write() {
+        assert_eq!(pair("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(pair("=b").is_err() && pair("a").is_err());
+        assert_eq!(deadline("1m 30s"), Ok(Duration::from_secs(90)));
+        for bad in ["", "5", "0s", "-1s", "999999 days"] {
+            assert!(deadline(bad).is_err(), "{bad:?}");
+        }
+        assert!(memory("5GiB").is_err() && memory("4GiB").is_ok());
+        assert!(action("HandlerTimedOut").is_err() && action("a\nb").is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! The spec of an entity that exists to run one handler: it enters `Running`, and
+//! leaves it by how the handler ended.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::command::run::Arguments;
+
+/// The name that the guest's module has there.
+pub(crate) const MODULE: &str = "guest";
+
+/// The actions that record how a run ended.
+pub(crate) const ENDINGS: [&str; 5] = [
+    "HandlerCompleted",
+    "HandlerFailed",
+    "HandlerTimedOut",
+    "HandlerInterrupted",
+    "HandlerCancelled",
+];
+
+/// The state that each of [`ENDINGS`] leads to.
+const ENDED: [&str; 5] = ["Completed", "Failed", "TimedOut", "Interrupted", "Cancelled"];
+
+#[derive(Serialize)]
+struct File<'a> {
+    automaton: Automaton<'a>,
+    action: Vec<Action<'a>>,
+}
+
+#[derive(Serialize)]
+struct Automaton<'a> {
+    name: &'a str,
+    states: Vec<&'a str>,
+    initial: &'a str,
+    allow_indefinite_states: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Action<'a> {
+    name: &'a str,
+    from: Vec<&'a str>,
+    to: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    triggers: Vec<Trigger<'a>>,
+}
+
+#[derive(Serialize)]
+struct Trigger<'a> {
+    name: String,
+    kind: &'a str,
+    module: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline: Option<String>,
+    on_success: &'a str,
+    on_failure: &'a str,
+    on_timeout: &'a str,
+    on_interrupted: &'a str,
+    on_cancelled: &'a str,
+    config: BTreeMap<&'a str, &'a str>,
+}
+
+/// The text of the spec file that `arguments` stand for. The same arguments make
+/// the same text.
+pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
+    let [on_success, on_failure, on_timeout, on_interrupted, on_cancelled] = ENDINGS;
+    let rests: Vec<&str> = std::iter::once("Ready").chain(ENDED).collect();
+    let states: Vec<&str> = rests.iter().copied().chain(["Running"]).collect();
+    let trigger = Trigger {
+        name: integration(&arguments.guest),
+        kind: "wasm",
+        module: MODULE,
+        deadline: arguments.deadline.map(|deadline| format!("{}ms", deadline.as_millis())),
+        on_success,
+        on_failure,
+        on_timeout,
+        on_interrupted,
+        on_cancelled,
+        config: arguments.config.iter().map(|(key, value)| (&**key, &**value)).collect(),
+    };
+    let run =
+        Action { name: &arguments.action, from: rests, to: "Running", triggers: vec![trigger] };
+    let endings = ENDINGS.into_iter().zip(ENDED).map(|(name, to)| Action {
+        name,
+        from: vec!["Running"],
+        to,
+        triggers: Vec::new(),
+    });
+    let file = File {
+        automaton: Automaton {
+            name: entity_type,
+            allow_indefinite_states: states.clone(),
+            states,
+            initial: "Ready",
+        },
+        action: std::iter::once(run).chain(endings).collect(),
+    };
+    toml::to_string(&file).expect("strings, lists and tables are TOML")
+}
+
+/// The integration's name: the guest's file name, without its ending.
+pub(crate) fn integration(guest: &Path) -> String {
+    let stem = guest.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+    let name: String = stem.chars().filter(|c| !c.is_control()).take(64).collect();
+    if name.is_empty() { MODULE.to_owned() } else { name }
+}

@@ -1,0 +1,37 @@
+//! Keeps the report of the one run, which no queue may lose.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sandglass_model::{ModuleHash, RunReport};
+use sandglass_runtime::{HandlerRun, Handlers, HostHandlers, RunFuture};
+
+pub(super) struct Capture {
+    handlers: HostHandlers,
+    report: Arc<Mutex<Option<RunReport>>>,
+}
+
+impl Capture {
+    pub(super) fn new(handlers: HostHandlers) -> Arc<Self> {
+        Arc::new(Self { handlers, report: Arc::default() })
+    }
+
+    pub(super) fn report(&self) -> Option<RunReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Handlers for Capture {
+    fn start(&self, run: HandlerRun) -> RunFuture {
+        let run = self.handlers.start(run);
+        let kept = Arc::clone(&self.report);
+        Box::pin(async move {
+            let report = run.await;
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
+            report
+        })
+    }
+
+    fn module_hash(&self, module: &str) -> Option<ModuleHash> {
+        self.handlers.module_hash(module)
+    }
+}

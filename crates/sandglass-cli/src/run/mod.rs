@@ -1,0 +1,259 @@
+//! Runs one guest as the runtime runs any handler: an entity, an action, a record,
+//! a decision. Only the spec is made up.
+
+pub(crate) mod automaton;
+mod capture;
+mod report;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_host::{FixedSecrets, Host, Manifest, Secret, Settings};
+use sandglass_journal::{Journal, MemoryJournal, SqliteJournal};
+use sandglass_liveness::Spec;
+use sandglass_model::{
+    Clock, EntityRef, GuestLimits, Incarnation, Object, Outcome, Rejection, RejectionKind,
+    RunReport, SystemClock,
+};
+use sandglass_runtime::{HostHandlers, Module, Runtime};
+use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
+
+use crate::command::run::{Arguments, Form};
+use crate::exit::Exit;
+use capture::Capture;
+
+/// How long the journal and the exporter may take to close.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Largest file of parameters, in bytes; the runtime takes no larger ones anyway.
+const INPUT_MAX_BYTES: u64 = 1 << 20;
+
+/// Slots of the host: one run has one instance.
+const MAX_RUNS: u32 = 1;
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let otlp = otlp::from_env()?;
+    let tracer = otlp.as_ref().map_or_else(Tracer::disabled, otlp::Otlp::tracer);
+    let telemetry = Telemetry { metrics: Metrics::disabled(), tracer };
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let ran = tokio.block_on(run(arguments, telemetry));
+    tokio.shutdown_timeout(GRACE);
+    if let Some(otlp) = otlp
+        && let Err(error) = otlp.shutdown(GRACE)
+    {
+        tracing::warn!("spans were not exported: {error}");
+    }
+    match ran {
+        Ok(report) => {
+            report::print(&report, arguments.report)?;
+            Ok(exit(&report.outcome))
+        }
+        Err(rejection) => {
+            report::print_rejection(&rejection, arguments.report)?;
+            Ok(Exit::Rejected)
+        }
+    }
+}
+
+/// Says that the arguments are bad, where a script reads JSON.
+pub(crate) fn refuse_arguments(why: &str) -> anyhow::Result<()> {
+    report::print_rejection(&invalid(why.to_owned()), Form::Json)
+}
+
+fn exit(outcome: &Outcome) -> Exit {
+    match outcome {
+        Outcome::Completed(_) => Exit::Ok,
+        Outcome::Failed(_) => Exit::Failed,
+        Outcome::TimedOut(_) => Exit::TimedOut,
+        Outcome::Trapped(_) | Outcome::Limit(_) => Exit::Trapped,
+        Outcome::Cancelled(_) => Exit::Cancelled,
+        Outcome::Rejected(_) | Outcome::Interrupted => Exit::Rejected,
+    }
+}
+
+fn invalid(message: String) -> Rejection {
+    Rejection { kind: RejectionKind::InvalidDispatch, message }
+}
+
+fn unavailable(error: impl std::fmt::Display) -> Rejection {
+    Rejection { kind: RejectionKind::HostUnavailable, message: error.to_string() }
+}
+
+async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, Rejection> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let params = params(arguments.input.as_deref())?;
+    let entity = entity(arguments)?;
+    let source = automaton::source(entity.entity_type(), arguments);
+    let module = Module::new(guest(&arguments.guest)?, manifest(arguments)?);
+    let host = Host::builder()
+        .settings(settings(arguments))
+        .clock(Arc::clone(&clock))
+        .telemetry(telemetry.clone())
+        .build()
+        .map_err(unavailable)?;
+    let modules = [(automaton::MODULE.to_owned(), module)];
+    let handlers = Capture::new(HostHandlers::new(host, Arc::clone(&clock), modules));
+    let runtime = Runtime::builder(journal(arguments.journal.as_deref())?)
+        .clock(clock)
+        .telemetry(telemetry)
+        .handlers(handlers.clone())
+        .specs([spec(&source)?])
+        .build()
+        .await
+        .map_err(unavailable)?;
+    let asked = ask(&runtime, &entity, &source, &arguments.action, params).await;
+    runtime.shutdown(GRACE).await;
+    asked?;
+    handlers.report().ok_or_else(|| unavailable("the run was lost through a fault of the host"))
+}
+
+/// Has the entity take the action, and waits until its handler has ended and that
+/// is recorded; Ctrl-C cancels it.
+async fn ask(
+    runtime: &Runtime,
+    entity: &EntityRef,
+    source: &str,
+    action: &str,
+    params: Object,
+) -> Result<(), Rejection> {
+    match runtime.entity(entity) {
+        Ok(present) if present.spec != sandglass_model::SpecDigest::of(source) => {
+            return Err(invalid(format!(
+                "{entity} is in this journal with other settings, and an entity keeps those that \
+                 it was made with; name another --entity"
+            )));
+        }
+        Ok(_) => {}
+        Err(_) => drop(runtime.create(entity.clone()).await.map_err(unavailable)?),
+    }
+    runtime.send(entity, action, params).await.map_err(unavailable)?;
+    let settled = runtime.settled(entity);
+    tokio::pin!(settled);
+    let mut asked = false;
+    loop {
+        tokio::select! {
+            biased;
+            settled = &mut settled => return settled.map(drop).map_err(unavailable),
+            signal = tokio::signal::ctrl_c() => {
+                if asked || signal.is_err() {
+                    return Err(unavailable("stopped before the run had ended"));
+                }
+                asked = true;
+                runtime.cancel(entity, None, "Ctrl-C").map_err(unavailable)?;
+            }
+        }
+    }
+}
+
+fn params(input: Option<&str>) -> Result<Object, Rejection> {
+    let text = match input {
+        None => return Ok(Object::new()),
+        Some(input) => match input.strip_prefix('@') {
+            None => input.to_owned(),
+            Some(path) => {
+                let bytes = read(Path::new(path), INPUT_MAX_BYTES).map_err(|unread| {
+                    unread.rejection("--input", Path::new(path), RejectionKind::InvalidDispatch)
+                })?;
+                String::from_utf8(bytes)
+                    .map_err(|error| invalid(format!("--input: `{path}` is no UTF-8: {error}")))?
+            }
+        },
+    };
+    serde_json::from_str(&text)
+        .map_err(|error| invalid(format!("--input: it must be a JSON object: {error}")))
+}
+
+/// Why a file's bytes aren't to be had.
+enum Unread {
+    Failed(std::io::Error),
+    TooLarge { max_bytes: u64 },
+}
+
+impl Unread {
+    fn rejection(self, what: &str, path: &Path, unreadable: RejectionKind) -> Rejection {
+        let path = path.display();
+        match self {
+            Self::Failed(error) => Rejection {
+                kind: unreadable,
+                message: format!("{what} `{path}` can't be read: {error}"),
+            },
+            Self::TooLarge { max_bytes } => Rejection {
+                kind: match unreadable {
+                    RejectionKind::UnknownModule => RejectionKind::ModuleTooLarge,
+                    other => other,
+                },
+                message: format!("{what} `{path}` is larger than the {max_bytes} bytes allowed"),
+            },
+        }
+    }
+}
+
+fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Unread> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed shows that it is too large.
+    let file = File::open(path).map_err(Unread::Failed)?;
+    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(Unread::Failed)?;
+    if bytes.len() as u64 > max_bytes { Err(Unread::TooLarge { max_bytes }) } else { Ok(bytes) }
+}
+
+fn guest(path: &Path) -> Result<Vec<u8>, Rejection> {
+    read(path, GuestLimits::default().module_bytes)
+        .map_err(|unread| unread.rejection("guest", path, RejectionKind::UnknownModule))
+}
+
+fn entity(arguments: &Arguments) -> Result<EntityRef, Rejection> {
+    match &arguments.entity {
+        Some(entity) => Ok(entity.clone()),
+        None => {
+            let id = Incarnation::random().map_err(unavailable)?;
+            EntityRef::new("Run", id.to_string()).map_err(unavailable)
+        }
+    }
+}
+
+fn spec(source: &str) -> Result<Spec, Rejection> {
+    let parsed = Spec::parse(source);
+    parsed.spec.ok_or_else(|| {
+        let why: Vec<String> = parsed.diagnostics.into_iter().map(|one| one.message).collect();
+        invalid(format!("the entity or its configuration can't be used: {}", why.join("; ")))
+    })
+}
+
+fn manifest(arguments: &Arguments) -> Result<Manifest, Rejection> {
+    let limits = GuestLimits {
+        memory_bytes: arguments.memory,
+        fuel: arguments.fuel,
+        response_bytes: arguments.max_response,
+        ..GuestLimits::default()
+    };
+    let secrets = arguments.secret.iter().map(|(name, variable)| {
+        let value = std::env::var(variable).map_err(|_| {
+            invalid(format!("--secret {name}: the environment has no `{variable}` in UTF-8"))
+        })?;
+        Ok((name.clone(), Secret::new(value)))
+    });
+    let secrets: FixedSecrets = secrets.collect::<Result<Vec<_>, Rejection>>()?.into_iter().collect();
+    Ok(Manifest::named(automaton::integration(&arguments.guest))
+        .limits(limits)
+        .allow_hosts(arguments.allow_host.iter().cloned())
+        .secrets(Arc::new(secrets)))
+}
+
+fn settings(arguments: &Arguments) -> Settings {
+    let defaults = Settings::default();
+    Settings {
+        max_runs: MAX_RUNS,
+        max_memory_bytes: defaults.max_memory_bytes.max(arguments.memory),
+        ..defaults
+    }
+}
+
+fn journal(path: Option<&Path>) -> Result<Arc<dyn Journal>, Rejection> {
+    let Some(path) = path else { return Ok(Arc::new(MemoryJournal::new())) };
+    let opened = SqliteJournal::open(path, sandglass_journal::Settings::default())
+        .map_err(|error| invalid(format!("--journal: {error}")))?;
+    Ok(Arc::new(opened.journal))
+}

@@ -1,0 +1,164 @@
+//! Says how a run went: lines for people, or one JSON object for scripts.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use sandglass_model::{Frame, OutcomeKind, Rejection, RunReport, TimeSplit};
+use serde_json::json;
+
+use crate::command::run::Form;
+use crate::terminal::{Output, Tone, printable, shortened};
+
+/// Longest result that a line shows, in characters; `--report json` has all of it.
+const RESULT_MAX_CHARS: usize = 400;
+
+/// Frames that the text shows; where a run died is in the first few.
+const MAX_FRAMES: usize = 8;
+
+pub(super) fn print(report: &RunReport, form: Form) -> anyhow::Result<()> {
+    let mut output = Output::new();
+    match form {
+        Form::Json => output.line(serde_json::to_string_pretty(report)?)?,
+        Form::Text => {
+            output.line(headline(report, &output))?;
+            for (name, value) in details(report) {
+                let name = format!("{name:<11}");
+                output.line(format!("  {}{value}", output.paint(Tone::Quiet, &name)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The report of a run that never came to be: the same keys, with nothing in them.
+pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Result<()> {
+    let mut output = Output::new();
+    match form {
+        Form::Json => {
+            let report = json!({
+                "outcome": OutcomeKind::Rejected,
+                "result": null,
+                "error": { "kind": rejection.kind, "message": rejection.message },
+                "deadline": { "budget_ms": 0, "elapsed_ms": 0, "overrun_us": 0, "owner": "handler" },
+                "dying_span": null,
+                "backtrace": [],
+                "host_calls": { "count": 0, "by_function": [] },
+                "time_split_us": TimeSplit::default(),
+                "memory": { "peak_bytes": 0 },
+                "trace_id": null,
+                "dispatch_id": null,
+            });
+            output.line(serde_json::to_string_pretty(&report)?)?;
+        }
+        Form::Text => {
+            let kind = format!("rejected ({})", rejection.kind);
+            let kind = output.paint(Tone::Bad, &kind).into_owned();
+            output.line(format!("{kind}: {}", printable(&rejection.message)))?;
+        }
+    }
+    Ok(())
+}
+
+fn headline(report: &RunReport, output: &Output) -> String {
+    let kind = report.outcome.kind();
+    let deadline = report.deadline;
+    let (tone, text) = match kind {
+        OutcomeKind::Completed => (Tone::Good, "completed"),
+        OutcomeKind::Failed => (Tone::Doubtful, "failed"),
+        OutcomeKind::TimedOut => (Tone::Bad, "timed out"),
+        OutcomeKind::Trapped => (Tone::Bad, "trapped"),
+        OutcomeKind::Limit => (Tone::Bad, "hit a limit"),
+        OutcomeKind::Rejected | OutcomeKind::Interrupted => (Tone::Bad, "rejected"),
+        OutcomeKind::Cancelled => (Tone::Doubtful, "cancelled"),
+    };
+    let mut line = output.paint(tone, text).into_owned();
+    if report.started_at.is_some() {
+        let (elapsed, budget) = (millis(deadline.elapsed_ms), millis(deadline.budget_ms));
+        let _ = write!(line, " after {elapsed} of {budget}");
+    }
+    if let Some(span) = &report.dying_span {
+        let _ = write!(line, ", in {}", output.paint(Tone::Strong, &printable(span)));
+    }
+    line
+}
+
+fn details(report: &RunReport) -> Vec<(&'static str, String)> {
+    let mut details = Vec::new();
+    if let Some((kind, message)) = report.outcome.error() {
+        details.push(("error", format!("{kind}: {}", printable(&message))));
+    }
+    if report.outcome.kind() == OutcomeKind::TimedOut {
+        details.push(("stopped", format!("{} after its deadline", micros(report.deadline.overrun_us))));
+    }
+    if let Some(result) = report.result() {
+        let result = result.to_string();
+        details.push(("result", shortened(&printable(&result), RESULT_MAX_CHARS).into_owned()));
+    }
+    for (number, frame) in report.backtrace.iter().take(MAX_FRAMES).enumerate() {
+        details.push((if number == 0 { "at" } else { "" }, shown(frame)));
+    }
+    if report.backtrace.len() > MAX_FRAMES {
+        details.push(("", format!("and {} more frames", report.backtrace.len() - MAX_FRAMES)));
+    }
+    for (number, calls) in report.host_calls.by_function.iter().enumerate() {
+        let unfinished = if calls.in_flight { ", unfinished" } else { "" };
+        let line = format!(
+            "{} x{}, {}{unfinished}",
+            printable(&calls.name),
+            calls.count,
+            micros(calls.total_us)
+        );
+        details.push((if number == 0 { "host calls" } else { "" }, line));
+    }
+    let split = &report.time_split_us;
+    let parts = [
+        ("queue", split.queue),
+        ("compile", split.compile),
+        ("instantiate", split.instantiate),
+        ("guest", split.guest),
+        ("host", split.host),
+        ("teardown", split.teardown),
+    ];
+    let parts: Vec<String> =
+        parts.iter().map(|(name, took)| format!("{name} {}", micros(*took))).collect();
+    details.push(("time", parts.join(", ")));
+    if report.started_at.is_some() {
+        details.push(("memory", format!("{} KiB at most", report.peak_memory_bytes.div_ceil(1024))));
+    }
+    details.push(("dispatch", report.dispatch_id.to_string()));
+    details.push(("trace", report.trace.trace_id.to_string()));
+    details
+}
+
+fn shown(frame: &Frame) -> String {
+    let function = frame.function.as_deref().unwrap_or("a function without a name");
+    let mut line = printable(function).into_owned();
+    match (&frame.file, frame.line) {
+        (Some(file), Some(number)) => {
+            let _ = write!(line, " ({}:{number})", printable(file));
+        }
+        (Some(file), None) => {
+            let _ = write!(line, " ({})", printable(file));
+        }
+        (None, _) => {
+            let _ = write!(line, " (offset {:#x})", frame.offset);
+        }
+    }
+    line
+}
+
+fn millis(millis: u64) -> String {
+    humantime::format_duration(Duration::from_millis(millis)).to_string()
+}
+
+fn micros(micros: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let micros = micros as f64;
+    if micros >= 1e6 {
+        format!("{:.2} s", micros / 1e6)
+    } else if micros >= 1e3 {
+        format!("{:.1} ms", micros / 1e3)
+    } else {
+        format!("{micros} us")
+    }
+}

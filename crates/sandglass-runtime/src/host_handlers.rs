@@ -1,0 +1,206 @@
+//! Runs handlers as WASM guests: finds the module that an integration names,
+//! compiles it once, and dispatches to the host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Integration, Manifest, Signal};
+use sandglass_model::{
+    Cancellation, CancelledBy, Cause, Clock, ModuleHash, Outcome, Rejection, RejectionKind,
+    RunReport, TimeSplit,
+};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::handlers::{HandlerRun, Handlers, RunFuture, Signals, StopRequest, never_began};
+
+/// A module's bytes and what its integration is granted.
+#[derive(Clone, Debug)]
+pub struct Module {
+    bytes: Arc<[u8]>,
+    manifest: Manifest,
+}
+
+impl Module {
+    /// The module of these bytes, text or binary, with these grants.
+    #[must_use]
+    pub fn new(bytes: impl Into<Arc<[u8]>>, manifest: Manifest) -> Self {
+        Self { bytes: bytes.into(), manifest }
+    }
+}
+
+/// Runs handlers in a [`Host`]. Modules are compiled when they are first asked
+/// for, once, and away from the threads of the runtime.
+#[derive(Debug)]
+pub struct HostHandlers {
+    host: Host,
+    clock: Arc<dyn Clock>,
+    modules: Arc<BTreeMap<String, Loadable>>,
+}
+
+#[derive(Debug)]
+struct Loadable {
+    module: Module,
+    hash: ModuleHash,
+    loaded: OnceCell<Result<Integration, Rejection>>,
+}
+
+impl HostHandlers {
+    /// Runs the modules of these names in `host`; `clock` measures how long
+    /// compiling takes.
+    #[must_use]
+    pub fn new(
+        host: Host,
+        clock: Arc<dyn Clock>,
+        modules: impl IntoIterator<Item = (String, Module)>,
+    ) -> Self {
+        let loadable = |module: Module| Loadable {
+            hash: ModuleHash::of(&module.bytes),
+            module,
+            loaded: OnceCell::new(),
+        };
+        let modules = modules.into_iter().map(|(name, module)| (name, loadable(module))).collect();
+        Self { host, clock, modules: Arc::new(modules) }
+    }
+
+    /// The host.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+}
+
+impl Handlers for HostHandlers {
+    fn start(&self, run: HandlerRun) -> RunFuture {
+        let host = self.host.clone();
+        let clock = Arc::clone(&self.clock);
+        let modules = Arc::clone(&self.modules);
+        Box::pin(async move {
+            let began = clock.now();
+            let loaded = tokio::select! {
+                biased;
+                request = run.stop.wait() => Err(stopped(request)),
+                loaded = load(&host, &modules, &run.dispatched.module) => loaded,
+            };
+            let compile = clock.now().since(began);
+            match loaded {
+                Ok(integration) => dispatch(&host, &integration, &run, compile).await,
+                Err((outcome, cause)) => never_ran(&run, outcome, cause, compile),
+            }
+        })
+    }
+
+    fn module_hash(&self, module: &str) -> Option<ModuleHash> {
+        self.modules.get(module).map(|loadable| loadable.hash)
+    }
+}
+
+type NeverRan = (Outcome, Cause);
+
+fn stopped(request: StopRequest) -> NeverRan {
+    let by = match request.cause {
+        Cause::StateLeft => CancelledBy::StateLeft,
+        Cause::Shutdown => CancelledBy::Shutdown,
+        Cause::CallerGone => CancelledBy::Caller,
+        _ => CancelledBy::Operator,
+    };
+    let cancellation = Cancellation { by, reason: request.reason, dying_span: None };
+    (Outcome::Cancelled(cancellation), request.cause)
+}
+
+fn rejected(rejection: Rejection) -> NeverRan {
+    (Outcome::Rejected(rejection), Cause::NotStarted)
+}
+
+/// The integration of this name, compiled by whoever asks for it first.
+async fn load(
+    host: &Host,
+    modules: &Arc<BTreeMap<String, Loadable>>,
+    name: &str,
+) -> Result<Integration, NeverRan> {
+    let Some(loadable) = modules.get(name) else {
+        let known: Vec<&str> = modules.keys().map(String::as_str).take(20).collect();
+        return Err(rejected(Rejection {
+            kind: RejectionKind::UnknownModule,
+            message: format!(
+                "no module is called `{name}`; register it with the runtime (known are: {})",
+                known.join(", ")
+            ),
+        }));
+    };
+    let loaded = loadable.loaded.get_or_init(|| async {
+        let (host, module) = (host.clone(), loadable.module.clone());
+        let compiling =
+            tokio::task::spawn_blocking(move || host.load(&module.bytes, module.manifest));
+        compiling.await.unwrap_or_else(|_| {
+            Err(Rejection {
+                kind: RejectionKind::InvalidModule,
+                message: format!("compiling the module `{name}` failed in the compiler itself"),
+            })
+        })
+    });
+    loaded.await.clone().map_err(rejected)
+}
+
+async fn dispatch(
+    host: &Host,
+    integration: &Integration,
+    run: &HandlerRun,
+    compile: Duration,
+) -> RunReport {
+    let dispatched = &run.dispatched;
+    let context = Context {
+        params: dispatched.params.clone(),
+        entity_state: json!({ "status": dispatched.state, "fields": dispatched.variables }),
+        config: dispatched.config.clone(),
+        ..Context::default()
+    };
+    let deadline = DispatchDeadline::after(Duration::from_millis(dispatched.budget_ms));
+    let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), context)
+        .deadline(deadline)
+        .schedule_to_start(run.schedule_to_start)
+        .attempt(dispatched.attempt)
+        .identity(dispatched.dispatch, dispatched.trace)
+        .signals(Arc::new(SignalAdaptor(run.signals.clone())))
+        .compiled_in(compile);
+    if let Some(parent) = run.parent {
+        dispatch = dispatch.parent(parent);
+    }
+    let handle = dispatch.stop_handle();
+    run.stop.on_request(move |request| {
+        handle.stop(request.cause, &request.reason);
+    });
+    match host.run(integration, dispatch).await {
+        Ok(report) => report,
+        Err(error) => {
+            let message = error.to_string();
+            let (outcome, cause) =
+                rejected(Rejection { kind: RejectionKind::HostUnavailable, message });
+            never_ran(run, outcome, cause, compile)
+        }
+    }
+}
+
+fn never_ran(run: &HandlerRun, outcome: Outcome, cause: Cause, compile: Duration) -> RunReport {
+    let compile = u64::try_from(compile.as_micros()).unwrap_or(u64::MAX);
+    let time_split_us = TimeSplit { compile, ..TimeSplit::default() };
+    RunReport { time_split_us, ..never_began(&run.dispatched, outcome, cause) }
+}
+
+/// Passes on what a guest tells; what the entity can't keep up with is dropped
+/// and counted where the signals end.
+#[derive(Debug)]
+struct SignalAdaptor(Signals);
+
+impl sandglass_host::Signals for SignalAdaptor {
+    fn signal(&self, signal: Signal) {
+        let told = match signal {
+            Signal::Progress(progress) => self.0.tell("progress", progress),
+            Signal::Status(status) => self.0.tell("status", status.into()),
+        };
+        if !told {
+            tracing::debug!("a signal was dropped: the entity does not keep up");
+        }
+    }
+}
