@@ -1,0 +1,32 @@
+//! The actor runtime of Sandglass: entities with their mailboxes and timers, the
+//! handlers that they start, and their recovery after a crash.
+//!
+//! It carries out what `sandglass-liveness` decides, and decides nothing itself.
+//! Each entity is one task that does one thing at a time: decide, append, and only
+//! then act. Its handlers run beside it, so that it stays responsive.
+//!
+//! ```text
+//!  send, signal ──▶ mailbox ─┐
+//!  timers ───────────────────┤
+//!  handlers' ends ───────────┼─▶ actor: decide ─▶ journal ─▶ apply ─▶ start, stop, publish
+//!  handlers' signals ────────┘                 (durable)
+//!  cancel ──▶ stop handles, past the mailbox: no queue and no disk delays a kill
+//! ```
+
+mod actor;
+mod builder;
+mod error;
+mod handlers;
+mod host_handlers;
+mod publish;
+mod runtime;
+mod timer;
+
+pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
+pub use builder::{BuildError, Builder};
+pub use error::{ActorError, ErrorClass};
+pub use handlers::{HandlerRun, Handlers, RunFuture, Signals, Stop, StopRequest, not_run};
+pub use host_handlers::{HostHandlers, Module};
+pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
+pub use runtime::{Accepted, Request, Runtime, Signal};
+pub use timer::SimClock;

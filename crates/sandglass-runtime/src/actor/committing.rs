@@ -1,0 +1,190 @@
+//! Decide, append, apply, act: in this order, and the last only when the records
+//! are durable.
+
+use std::sync::Arc;
+
+use sandglass_journal::{self as journal, Batch, Expected};
+use sandglass_liveness::{Command, Entity, HandlerEnd, Input, commands, decide};
+use sandglass_model::{
+    Decision, DispatchId, Dispatched, Event as RecordedEvent, Outcome, Position, Sequence,
+    TraceContext, TransitionCause, WallTime,
+};
+use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
+
+use super::{Actor, Standing, recorded};
+use crate::error::ActorError;
+
+/// A decision that is durable.
+pub(super) struct Committed {
+    pub(super) first: Position,
+    pub(super) events: Vec<RecordedEvent>,
+}
+
+impl Actor {
+    /// Ends what was in flight when the host ended, and starts what follows.
+    pub(crate) async fn recover(&mut self) -> Result<(), ActorError> {
+        let lost: Vec<HandlerEnd> =
+            self.entity.in_flight().into_iter().map(HandlerEnd::interrupted).collect();
+        for end in lost {
+            self.tell(&Input::HandlerEnded(Box::new(end))).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the entity something: all that follows from it, or nothing.
+    pub(super) async fn tell(&mut self, input: &Input) -> Result<Committed, ActorError> {
+        let at = self.shared.clock.wall();
+        let events = decide(&self.spec, Some(&self.entity), input, at).map_err(|refusal| {
+            ActorError::Refused { entity: self.entity.entity.clone(), refusal }
+        })?;
+        self.commit(events, at).await
+    }
+
+    /// Appends what was decided, and carries it out.
+    pub(super) async fn commit(
+        &mut self,
+        mut events: Vec<RecordedEvent>,
+        at: WallTime,
+    ) -> Result<Committed, ActorError> {
+        for event in &mut events {
+            if let RecordedEvent::Dispatched(dispatched) = event {
+                let known = self.shared.handlers.module_hash(&dispatched.module);
+                dispatched.module_hash = known.or(dispatched.module_hash);
+            }
+        }
+        let before = self.entity.clone();
+        let mut after = before.clone();
+        let mut records = Vec::with_capacity(events.len());
+        for event in &events {
+            records.push((after.sequence_with(event), event.clone()));
+            after.apply(&self.spec, event, at);
+        }
+        let batch = Batch {
+            entity: Some(before.entity.clone()),
+            expected: Expected::At(before.sequence),
+            at,
+            records: records.clone(),
+        };
+        let appended = self.shared.append(batch).await;
+        let first = appended.map_err(|error| self.append_failed(error))?;
+        self.recording.succeeded();
+        self.entity = after;
+        self.show();
+        let mut parent = None;
+        for ((sequence, event), place) in records.into_iter().zip(first.0..) {
+            parent = self.told_others(&before, sequence, &event).or(parent);
+            let entity = Some(before.entity.clone());
+            self.shared.publish(recorded(Position(place), at, entity, sequence, event));
+        }
+        self.carry_out(commands(Some(&before), &self.entity, &events), parent);
+        Ok(Committed { first, events })
+    }
+
+    fn carry_out(&mut self, commands: Vec<Command>, parent: Option<TraceContext>) {
+        for command in commands {
+            match command {
+                Command::Stop { dispatch, cause } => self.runs.stop(dispatch, cause),
+                // Left in flight: the next start finds it as interrupted.
+                Command::Start(_) if self.is_closing => {}
+                Command::Start(dispatched) => {
+                    let handlers = Arc::clone(&self.shared.handlers);
+                    self.runs.start(handlers, &self.spec, &self.entity, *dispatched, parent);
+                }
+            }
+        }
+    }
+
+    fn append_failed(&mut self, error: journal::Error) -> ActorError {
+        match error {
+            journal::Error::Conflict { entity, .. } => {
+                tracing::error!(%entity, "another process writes this entity; it is let go");
+                self.standing = Standing::Fenced;
+                self.runs.stop_all(sandglass_model::Cause::Shutdown, "another process took over");
+                ActorError::Fenced { entity }
+            }
+            journal::Error::Closed => {
+                self.standing = Standing::JournalClosed;
+                ActorError::Closed
+            }
+            journal::Error::Unavailable { what } | journal::Error::Damaged { what, .. } => {
+                self.recording.failed(&what, self.shared.clock.now());
+                ActorError::JournalUnavailable { what }
+            }
+            other => ActorError::Journal(other),
+        }
+    }
+
+    /// Counts and traces a record; answers the span of a transition.
+    fn told_others(
+        &self,
+        before: &Entity,
+        sequence: Sequence,
+        event: &RecordedEvent,
+    ) -> Option<TraceContext> {
+        let metrics = &self.shared.telemetry.metrics;
+        let entity_type = self.entity.entity.entity_type();
+        match event {
+            RecordedEvent::Transition { action, from, to, cause, trace, .. } => {
+                metrics.transition(entity_type, action);
+                return Some(self.trace_transition(sequence, (action, from, to), cause, *trace));
+            }
+            RecordedEvent::StateIdle { state, .. } => metrics.state_timeout(entity_type, state),
+            RecordedEvent::Dispatched(dispatched) => self.note_default_budget(dispatched),
+            RecordedEvent::Ended(ended) => {
+                if let Decision::Superseded { action } = &ended.decision {
+                    metrics.outcome_superseded(entity_type, action);
+                }
+                let run = before.run(ended.dispatch);
+                if let (Outcome::Interrupted, Some(run)) = (&ended.outcome, run) {
+                    metrics.dispatch_interrupted(entity_type, &run.dispatched.action);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn note_default_budget(&self, dispatched: &Dispatched) {
+        if dispatched.budget_defaulted {
+            let (integration, budget_ms) = (&dispatched.integration, dispatched.budget_ms);
+            self.shared.telemetry.metrics.default_budget_used(integration);
+            tracing::warn!(integration, budget_ms, "the integration declares no deadline");
+        }
+    }
+
+    /// A span for the transition, under the one that led to it: the request's, or
+    /// that of the handler which ended.
+    fn trace_transition(
+        &self,
+        sequence: Sequence,
+        (action, from, to): (&str, &str, &str),
+        cause: &TransitionCause,
+        parent: TraceContext,
+    ) -> TraceContext {
+        // Derived, so that no two transitions share it and a restart names it again.
+        let own = DispatchId::derive(self.entity.incarnation, sequence, u32::MAX);
+        let context = parent.of_dispatch(own, 0);
+        let handler = [parent];
+        let links: &[TraceContext] =
+            if matches!(cause, TransitionCause::HandlerEnded { .. }) { &handler } else { &[] };
+        let entity = &self.entity.entity;
+        let attributes: [trace::Attribute<'_>; 6] = [
+            (names::ENTITY_TYPE, entity.entity_type().into()),
+            (names::ENTITY_ID, entity.id().into()),
+            (names::ACTION, action.into()),
+            (names::STATE_FROM, from.into()),
+            (names::STATE_TO, to.into()),
+            (names::SEQUENCE, sequence.0.into()),
+        ];
+        let start = SpanStart {
+            name: names::TRANSITION,
+            kind: Kind::Internal,
+            context,
+            parent: Some(parent),
+            links,
+            attributes: &attributes,
+        };
+        self.shared.telemetry.tracer.start(&start).end();
+        context
+    }
+}

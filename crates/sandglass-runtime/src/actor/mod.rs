@@ -1,0 +1,377 @@
+//! One entity's task: it does one thing at a time, and appends before it acts.
+
+mod committing;
+mod recording;
+mod runs;
+mod timers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sandglass_journal::{self as journal, Batch, Expected, Journal};
+use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
+use sandglass_model::{
+    Clock, EntityRef, Event as RecordedEvent, Incarnation, Position, Record, Sequence, WallTime,
+};
+use sandglass_telemetry::Telemetry;
+use sandglass_telemetry::metrics::{Health, Held, Level};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use crate::error::ActorError;
+use crate::handlers::Handlers;
+use crate::publish::{Event, Snapshot};
+use crate::runtime::{Accepted, Request, Signal};
+use crate::timer;
+pub(crate) use runs::Stops;
+use runs::{Ended, Runs};
+use timers::{Due, Timers};
+
+pub use recording::SIGNALS_RECORDED_PER_RUN_MAX;
+pub use runs::SIGNAL_QUEUE_MAX;
+
+/// Requests that may wait for one entity: what it does in a second or so. Beyond
+/// that a caller is better told to come back than to wait in a longer queue.
+pub const MAILBOX_MAX: usize = 256;
+
+/// What all entities of a runtime share.
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) handlers: Arc<dyn Handlers>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) journal_works: AtomicBool,
+}
+
+impl Shared {
+    /// Appends, measures, and remembers whether appends work.
+    pub(crate) async fn append(&self, batch: Batch) -> Result<Position, journal::Error> {
+        let begun = self.clock.now();
+        let answer = self.journal.append(batch).await;
+        let metrics = &self.telemetry.metrics;
+        let works = !matches!(
+            answer,
+            Err(journal::Error::Unavailable { .. } | journal::Error::Damaged { .. })
+        );
+        if works {
+            metrics.journal_append(self.clock.now().since(begun));
+        } else {
+            metrics.journal_append_failed();
+        }
+        if self.journal_works.swap(works, Ordering::Relaxed) != works {
+            metrics.journal_health(if works { Health::Healthy } else { Health::Unhealthy });
+            if let Err(error) = &answer {
+                tracing::error!(%error, "the journal takes no appends; new dispatches are refused");
+            } else {
+                tracing::info!("the journal takes appends again");
+            }
+        }
+        answer.map(|positions| positions.first)
+    }
+
+    /// Tells subscribers; nobody need listen.
+    pub(crate) fn publish(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+}
+
+/// What an entity is asked.
+pub(crate) enum Message {
+    Act { request: Request, reply: oneshot::Sender<Result<Accepted, ActorError>> },
+    Signal { signal: Signal, reply: oneshot::Sender<Result<(), ActorError>> },
+}
+
+/// How others reach an entity's task.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) mailbox: mpsc::Sender<Message>,
+    pub(crate) view: watch::Receiver<Option<Arc<Snapshot>>>,
+    pub(crate) stops: Stops,
+}
+
+/// The task's ends of what a [`Handle`] holds.
+pub(crate) struct Seat {
+    mailbox: mpsc::Receiver<Message>,
+    view: watch::Sender<Option<Arc<Snapshot>>>,
+    stops: Stops,
+    closing: watch::Receiver<bool>,
+}
+
+/// A place for an entity's task, and the way to reach it.
+pub(crate) fn seat(closing: watch::Receiver<bool>) -> (Handle, Seat) {
+    let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
+    let (view, watched) = watch::channel(None);
+    let stops = Stops::default();
+    let handle = Handle { mailbox: sender, view: watched, stops: stops.clone() };
+    (handle, Seat { mailbox, view, stops, closing })
+}
+
+/// Whether an entity's task may still write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Owner,
+    /// Another process writes the entity's records.
+    Fenced,
+    /// The journal is closed.
+    JournalClosed,
+}
+
+/// One entity's task.
+pub(crate) struct Actor {
+    shared: Arc<Shared>,
+    spec: Arc<Spec>,
+    entity: Entity,
+    mailbox: mpsc::Receiver<Message>,
+    view: watch::Sender<Option<Arc<Snapshot>>>,
+    closing: watch::Receiver<bool>,
+    runs: Runs,
+    timers: Timers,
+    recording: recording::Recording,
+    standing: Standing,
+    is_closing: bool,
+    _counted: Held,
+}
+
+impl Actor {
+    pub(crate) fn new(shared: Arc<Shared>, spec: Arc<Spec>, entity: Entity, seat: Seat) -> Self {
+        let actor = Self {
+            runs: Runs::new(seat.stops),
+            timers: Timers::default(),
+            recording: recording::Recording::default(),
+            standing: Standing::Owner,
+            is_closing: false,
+            _counted: shared.telemetry.metrics.hold(Level::Entities),
+            mailbox: seat.mailbox,
+            view: seat.view,
+            closing: seat.closing,
+            shared,
+            spec,
+            entity,
+        };
+        actor.show();
+        actor
+    }
+
+    /// Appends the creation of `name`, and answers its task.
+    pub(crate) async fn create(
+        shared: Arc<Shared>,
+        spec: Arc<Spec>,
+        name: EntityRef,
+        incarnation: Incarnation,
+        seat: Seat,
+    ) -> Result<Self, ActorError> {
+        let at = shared.clock.wall();
+        let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
+        let events = decide(&spec, None, &Input::Create { incarnation }, at).map_err(refused)?;
+        let [event] = &events[..] else { return Err(refused(Refusal::UnknownEntity)) };
+        let created = Entity::created(name.clone(), event, at);
+        let entity = created.ok_or_else(|| refused(Refusal::UnknownEntity))?;
+        let batch = Batch {
+            entity: Some(name.clone()),
+            expected: Expected::None,
+            at,
+            records: vec![(Sequence(0), event.clone())],
+        };
+        let position = shared.append(batch).await.map_err(|error| match error {
+            journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
+            other => ActorError::journal(other),
+        })?;
+        shared.publish(recorded(position, at, Some(name), Sequence(0), event.clone()));
+        Ok(Self::new(shared, spec, entity, seat))
+    }
+
+    /// Lives until the runtime shuts down. Dropped before, it leaves the journal as
+    /// it is: what is in flight is found by the next recovery.
+    pub(crate) async fn live(mut self) {
+        loop {
+            if self.is_closing && self.is_done() {
+                return;
+            }
+            self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
+            let wake = self.wake_at();
+            let clock = Arc::clone(&self.shared.clock);
+            let (ends, signals) = self.runs.split();
+            tokio::select! {
+                // A handler's end comes first: others may wait for it, and a state
+                // that is left by it has no timer any more. Signals come last:
+                // they may be many, and nothing depends on them.
+                biased;
+                Some(ended) = ends.next() => self.handler_ended(ended).await,
+                () = timer::until(&*clock, wake) => self.woken().await,
+                _ = self.closing.changed(), if !self.is_closing => self.close(),
+                message = self.mailbox.recv(), if !self.is_closing => match message {
+                    Some(message) => self.answer(message).await,
+                    None => self.close(),
+                },
+                Some(signal) = signals.recv() => self.handlers_told(Some(signal)).await,
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let can_record = self.standing == Standing::Owner && !self.recording.is_empty();
+        self.runs.is_empty() && !can_record
+    }
+
+    fn wake_at(&self) -> sandglass_model::Monotonic {
+        match self.recording.retry_at() {
+            Some(retry) => retry,
+            None if self.is_closing || self.standing != Standing::Owner => {
+                sandglass_model::Monotonic::NEVER
+            }
+            None => self.timers.next(),
+        }
+    }
+
+    /// No new requests; what runs is asked to end, and its end is recorded.
+    fn close(&mut self) {
+        self.is_closing = true;
+        self.mailbox.close();
+        while let Ok(message) = self.mailbox.try_recv() {
+            refuse(message, ActorError::Closed);
+        }
+        self.runs.stop_all(sandglass_model::Cause::Shutdown, "");
+    }
+
+    async fn answer(&mut self, message: Message) {
+        if let Err(error) = self.ready_to_write().await {
+            if let (ActorError::JournalUnavailable { .. }, Message::Act { .. }) = (&error, &message)
+            {
+                let reason = sandglass_telemetry::metrics::Refusal::JournalUnavailable;
+                self.shared.telemetry.metrics.dispatch_refused(reason);
+            }
+            refuse(message, error);
+            return;
+        }
+        match message {
+            Message::Act { request, reply } => {
+                let answer = self.act(request).await;
+                let _ = reply.send(answer);
+            }
+            Message::Signal { signal, reply } => {
+                let answer = self.signal(signal).await;
+                let _ = reply.send(answer);
+            }
+        }
+    }
+
+    /// Whether something new may be decided: ends that wait for the journal come
+    /// first, because what is decided next depends on them.
+    async fn ready_to_write(&mut self) -> Result<(), ActorError> {
+        self.record_ends().await;
+        match self.standing {
+            Standing::Fenced => Err(ActorError::Fenced { entity: self.entity.entity.clone() }),
+            Standing::JournalClosed => Err(ActorError::Closed),
+            Standing::Owner => match self.recording.obstacle() {
+                Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
+                None => Ok(()),
+            },
+        }
+    }
+
+    async fn act(&mut self, request: Request) -> Result<Accepted, ActorError> {
+        if let Some(expected) = request.expected.filter(|at| *at != self.entity.sequence) {
+            return Err(ActorError::Conflict { entity: self.entity.entity.clone(), expected });
+        }
+        let Request { action, params, trace, .. } = request;
+        let trace = match trace {
+            Some(trace) => trace,
+            None => {
+                sandglass_model::TraceContext::random().map_err(|_| ActorError::NoRandomness)?
+            }
+        };
+        let committed = self.tell(&Input::Action { action, params, trace }).await;
+        let committed = match committed {
+            Ok(committed) => committed,
+            Err(error) => {
+                if let ActorError::JournalUnavailable { .. } = error {
+                    let reason = sandglass_telemetry::metrics::Refusal::JournalUnavailable;
+                    self.shared.telemetry.metrics.dispatch_refused(reason);
+                }
+                return Err(error);
+            }
+        };
+        let dispatches = committed.events.iter().filter_map(|event| match event {
+            RecordedEvent::Dispatched(dispatched) => Some(dispatched.dispatch),
+            _ => None,
+        });
+        Ok(Accepted {
+            sequence: self.entity.sequence,
+            state: self.entity.state.clone(),
+            dispatches: dispatches.collect(),
+            position: committed.first,
+        })
+    }
+
+    async fn signal(&mut self, signal: Signal) -> Result<(), ActorError> {
+        let Signal { name, from, payload } = signal;
+        let input = Input::Signal { name, from, dispatch: None, payload };
+        self.tell(&input).await.map(|_| ())
+    }
+
+    async fn handler_ended(&mut self, ended: Ended) {
+        // What it told before its end is told before its end.
+        self.handlers_told(None).await;
+        self.recording.push(&ended);
+        self.shared.publish(Event::RunEnded {
+            entity: self.entity.entity.clone(),
+            report: Arc::new(ended.report),
+        });
+        self.record_ends().await;
+    }
+
+    /// A timer ran down, or the journal is to be tried again.
+    async fn woken(&mut self) {
+        if self.recording.retry_at().is_some() {
+            self.recording.try_again();
+            if self.ready_to_write().await.is_err() {
+                return;
+            }
+        }
+        if self.is_closing || self.standing != Standing::Owner {
+            return;
+        }
+        while let Some(due) = self.timers.due(&*self.shared.clock) {
+            let input = match due {
+                Due::Idle { generation, idle_ms } => Input::StateIdle { generation, idle_ms },
+                Due::Schedule(schedule) => Input::ScheduleDue { schedule },
+            };
+            match self.tell(&input).await {
+                Ok(_) => {}
+                Err(ActorError::Refused { refusal, .. }) => {
+                    // The timers follow the entity, so this is a defect; it must not spin.
+                    tracing::error!(entity = %self.entity.entity, %refusal, "a timer is stale");
+                    self.timers.drop_due(&input);
+                }
+                Err(_) => return,
+            }
+            self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
+        }
+    }
+
+    fn show(&self) {
+        self.view.send_replace(Some(Arc::new(Snapshot::of(&self.entity))));
+    }
+}
+
+fn refuse(message: Message, error: ActorError) {
+    match message {
+        Message::Act { reply, .. } => {
+            let _ = reply.send(Err(error));
+        }
+        Message::Signal { reply, .. } => {
+            let _ = reply.send(Err(error));
+        }
+    }
+}
+
+/// A record as it was appended.
+pub(crate) fn recorded(
+    position: Position,
+    at: WallTime,
+    entity: Option<EntityRef>,
+    sequence: Sequence,
+    event: RecordedEvent,
+) -> Event {
+    Event::Recorded(Arc::new(Record { position, at, entity, sequence, event }))
+}

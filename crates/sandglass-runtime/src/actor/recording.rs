@@ -1,0 +1,187 @@
+//! What has to be recorded and can't be yet: a failing disk stops no kill, and its
+//! transition waits for the append.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use sandglass_journal as journal;
+use sandglass_liveness::{HandlerEnd, Input, decide};
+use sandglass_model::{DispatchId, Failure, FailureKind, Monotonic, Outcome};
+
+use super::runs::Ended;
+use super::{Actor, Standing};
+use crate::error::ActorError;
+use crate::handlers::HandlerSignal;
+use crate::publish::Event;
+
+/// Signals of one run that are recorded. Progress is for people who watch; a run
+/// that tells more would fill the journal with it, so the rest is only published.
+pub const SIGNALS_RECORDED_PER_RUN_MAX: u32 = 100;
+
+/// First wait after a failed append: a hiccup is over by then.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+/// Longest wait after a failed append: a disk that works again is noticed within it.
+const RETRY_LAST: Duration = Duration::from_secs(5);
+
+/// What waits for the journal.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    /// Ends that aren't recorded: at most as many as may be in flight.
+    ends: VecDeque<HandlerEnd>,
+    failure: Option<Failing>,
+    /// Recorded signals by run.
+    told: BTreeMap<DispatchId, u32>,
+}
+
+#[derive(Debug)]
+struct Failing {
+    what: String,
+    wait: Duration,
+    /// None once that moment has come.
+    retry_at: Option<Monotonic>,
+}
+
+impl Recording {
+    pub(super) fn push(&mut self, ended: &Ended) {
+        self.ends.push_back(HandlerEnd::reported(ended.attempt, &ended.report));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// When the journal is to be tried again; none where that need not wait.
+    pub(super) fn retry_at(&self) -> Option<Monotonic> {
+        self.failure.as_ref().and_then(|failing| failing.retry_at)
+    }
+
+    /// The wait is over.
+    pub(super) fn try_again(&mut self) {
+        if let Some(failing) = &mut self.failure {
+            failing.retry_at = None;
+        }
+    }
+
+    /// Why nothing new can be recorded: ends wait, and it is too early to try.
+    pub(super) fn obstacle(&self) -> Option<&str> {
+        let waits = |failing: &&Failing| failing.retry_at.is_some() && !self.ends.is_empty();
+        self.failure.as_ref().filter(waits).map(|failing| failing.what.as_str())
+    }
+
+    pub(super) fn failed(&mut self, what: &str, now: Monotonic) {
+        let wait = match &self.failure {
+            None => RETRY_FIRST,
+            Some(failing) => (failing.wait * 2).min(RETRY_LAST),
+        };
+        let retry_at = Some(now.after(wait));
+        self.failure = Some(Failing { what: what.to_owned(), wait, retry_at });
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        self.failure = None;
+    }
+
+    fn may_record(&mut self, dispatch: DispatchId) -> bool {
+        let told = self.told.entry(dispatch).or_default();
+        *told = told.saturating_add(1);
+        *told <= SIGNALS_RECORDED_PER_RUN_MAX
+    }
+}
+
+impl Actor {
+    /// Records the ends that wait, in the order in which they came.
+    pub(super) async fn record_ends(&mut self) {
+        while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
+            let Some(end) = self.recording.ends.front().cloned() else { return };
+            match self.tell(&Input::HandlerEnded(Box::new(end.clone()))).await {
+                Ok(_) => {}
+                Err(ActorError::JournalUnavailable { .. }) => return,
+                Err(ActorError::Refused { refusal, .. }) => {
+                    tracing::error!(dispatch = %end.dispatch, %refusal, "an end that nobody awaits");
+                }
+                Err(ActorError::Journal(error)) if !is_reduced(&end) => {
+                    self.recording.ends[0] = reduced(end, &error);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::error!(dispatch = %end.dispatch, %error, "an end can't be recorded");
+                }
+            }
+            self.recording.ends.pop_front();
+            self.recording.told.remove(&end.dispatch);
+        }
+    }
+
+    /// Records and publishes what handlers told: `first`, and all that waits.
+    pub(super) async fn handlers_told(&mut self, first: Option<HandlerSignal>) {
+        let at = self.shared.clock.wall();
+        let mut events = Vec::new();
+        let mut next = first.or_else(|| self.runs.waiting_signal());
+        while let Some(signal) = next {
+            match self.heard(signal) {
+                Heard::Record(input) => {
+                    let decided = decide(&self.spec, Some(&self.entity), &input, at);
+                    if decided.is_err() {
+                        self.drop_signals(1);
+                    }
+                    events.extend(decided.unwrap_or_default());
+                }
+                Heard::Publish(event) => self.shared.publish(event),
+                Heard::TooLate => {}
+            }
+            // One batch at a time, so that a talkative handler can't hold up the rest.
+            let full = events.len() >= super::SIGNAL_QUEUE_MAX;
+            next = if full { None } else { self.runs.waiting_signal() };
+        }
+        let told = events.len();
+        if told > 0 && self.commit(events, at).await.is_err() {
+            self.drop_signals(told);
+        }
+    }
+
+    fn heard(&mut self, signal: HandlerSignal) -> Heard {
+        let HandlerSignal { dispatch, name, payload } = signal;
+        if self.entity.run(dispatch).is_none() || self.standing != Standing::Owner {
+            return Heard::TooLate;
+        }
+        if self.recording.may_record(dispatch) {
+            return Heard::Record(Input::Signal {
+                name,
+                from: None,
+                dispatch: Some(dispatch),
+                payload,
+            });
+        }
+        self.drop_signals(1);
+        let entity = self.entity.entity.clone();
+        Heard::Publish(Event::Told { entity, dispatch, name, payload: payload.into() })
+    }
+
+    fn drop_signals(&self, many: usize) {
+        let entity_type = self.entity.entity.entity_type();
+        (0..many).for_each(|_| self.shared.telemetry.metrics.signal_dropped(entity_type));
+    }
+}
+
+/// What becomes of a signal.
+enum Heard {
+    Record(Input),
+    Publish(Event),
+    TooLate,
+}
+
+/// An end that the journal never takes as it is, as one that it takes: without the
+/// guest's answer.
+fn reduced(end: HandlerEnd, error: &journal::Error) -> HandlerEnd {
+    tracing::error!(dispatch = %end.dispatch, %error, "the handler's answer can't be recorded");
+    let message = format!("the handler's answer can't be recorded: {error}");
+    let kind = FailureKind::ResultTooLarge;
+    HandlerEnd { outcome: Outcome::Failed(Failure { kind, message, result: None }), ..end }
+}
+
+fn is_reduced(end: &HandlerEnd) -> bool {
+    matches!(
+        &end.outcome,
+        Outcome::Failed(Failure { kind: FailureKind::ResultTooLarge, result: None, .. })
+    )
+}

@@ -1,0 +1,168 @@
+//! The handlers of one entity that run: each on a task of its own, with the handle
+//! that stops it. Dropping this drops their futures.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use sandglass_liveness::decide::IN_FLIGHT_MAX;
+use sandglass_liveness::{Entity, Spec};
+use sandglass_model::{
+    Cause, DispatchId, Dispatched, Rejection, RejectionKind, RunReport, TraceContext,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::handlers::{HandlerRun, HandlerSignal, Handlers, RunFuture, Signals, Stop, not_run};
+
+/// Signals of one entity's handlers that may wait: a burst of each that may be in
+/// flight. More is dropped and counted, because telling never waits.
+pub const SIGNAL_QUEUE_MAX: usize = IN_FLIGHT_MAX;
+
+/// The handles that stop an entity's handlers, also for those who don't wait for
+/// its mailbox.
+#[derive(Clone, Default)]
+pub(crate) struct Stops(Arc<Mutex<BTreeMap<DispatchId, Stop>>>);
+
+impl Stops {
+    /// Asks the handler of `dispatch`, or all of them, to end; answers how many.
+    pub(crate) fn request(&self, of: Option<DispatchId>, cause: Cause, reason: &str) -> usize {
+        let chosen: Vec<Stop> = {
+            let stops = self.lock();
+            let wanted = stops.iter().filter(|(dispatch, _)| of.is_none_or(|of| of == **dispatch));
+            wanted.map(|(_, stop)| stop.clone()).collect()
+        };
+        chosen.iter().for_each(|stop| stop.request(cause, reason));
+        chosen.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<DispatchId, Stop>> {
+        // Each change is made whole before anything can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) attempt: u32,
+    pub(super) report: RunReport,
+}
+
+/// The handlers of one entity that run: at most [`IN_FLIGHT_MAX`], as decided.
+pub(super) struct Runs {
+    tasks: JoinSet<Ended>,
+    stops: Stops,
+    signals: mpsc::Receiver<HandlerSignal>,
+    teller: mpsc::Sender<HandlerSignal>,
+}
+
+impl Runs {
+    pub(super) fn new(stops: Stops) -> Self {
+        let (teller, signals) = mpsc::channel(SIGNAL_QUEUE_MAX);
+        Self { tasks: JoinSet::new(), stops, signals, teller }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Starts the handler that was asked for.
+    pub(super) fn start(
+        &mut self,
+        handlers: Arc<dyn Handlers>,
+        spec: &Spec,
+        entity: &Entity,
+        dispatched: Dispatched,
+        parent: Option<TraceContext>,
+    ) {
+        let integration = spec.integrations.get(&dispatched.integration);
+        let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
+        let stop = Stop::default();
+        self.stops.lock().insert(dispatched.dispatch, stop.clone());
+        let run = HandlerRun {
+            entity: entity.entity.clone(),
+            schedule_to_start: Duration::from_millis(queue_ms),
+            parent,
+            stop,
+            signals: Signals::new(dispatched.dispatch, self.teller.clone()),
+            dispatched: dispatched.clone(),
+        };
+        self.tasks.spawn(async move {
+            let started = catch_unwind(AssertUnwindSafe(|| handlers.start(run)));
+            let report = match started {
+                Ok(running) => Guarded(running).await,
+                Err(_) => None,
+            };
+            let mut report = report.unwrap_or_else(|| lost(&dispatched));
+            report.dispatch_id = dispatched.dispatch;
+            Ended { attempt: dispatched.attempt, report }
+        });
+    }
+
+    /// What may be waited for at the same time: ends and signals.
+    pub(super) fn split(&mut self) -> (Ends<'_>, &mut mpsc::Receiver<HandlerSignal>) {
+        (Ends { tasks: &mut self.tasks, stops: &self.stops }, &mut self.signals)
+    }
+
+    /// A signal that waits, if one does.
+    pub(super) fn waiting_signal(&mut self) -> Option<HandlerSignal> {
+        self.signals.try_recv().ok()
+    }
+
+    pub(super) fn stop(&self, dispatch: DispatchId, cause: Cause) {
+        self.stops.request(Some(dispatch), cause, "");
+    }
+
+    pub(super) fn stop_all(&self, cause: Cause, reason: &str) {
+        self.stops.request(None, cause, reason);
+    }
+}
+
+/// The ends of runs.
+pub(super) struct Ends<'a> {
+    tasks: &'a mut JoinSet<Ended>,
+    stops: &'a Stops,
+}
+
+impl Ends<'_> {
+    /// The next run that ends; none where nothing runs.
+    pub(super) async fn next(self) -> Option<Ended> {
+        loop {
+            // An error is a task that was aborted, which nobody does but a drop of all.
+            if let Ok(ended) = self.tasks.join_next().await? {
+                self.stops.lock().remove(&ended.report.dispatch_id);
+                return Some(ended);
+            }
+        }
+    }
+}
+
+/// A run whose panic is its end and not the entity's.
+struct Guarded(RunFuture);
+
+impl Future for Guarded {
+    type Output = Option<RunReport>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(report)) => Poll::Ready(Some(report)),
+            Err(_) => Poll::Ready(None),
+        }
+    }
+}
+
+/// What is left to say of a run whose host panicked.
+fn lost(dispatched: &Dispatched) -> RunReport {
+    let message = format!(
+        "the host panicked while it ran integration `{}`; its log says why",
+        dispatched.integration
+    );
+    tracing::error!(dispatch = %dispatched.dispatch, "{message}");
+    not_run(dispatched, Rejection { kind: RejectionKind::HostUnavailable, message })
+}

@@ -1,0 +1,118 @@
+//! What a caller is told when an entity didn't do what was asked, and what the
+//! caller may do next.
+
+use sandglass_journal as journal;
+use sandglass_liveness::Refusal;
+use sandglass_model::{DispatchId, EntityRef, HandlerDeadlineExceeded, Sequence};
+
+/// Why an entity didn't do what was asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ActorError {
+    /// There is no such entity.
+    #[error("there is no entity {0}; create it first")]
+    UnknownEntity(EntityRef),
+    /// There is one already.
+    #[error("{0} exists already")]
+    EntityExists(EntityRef),
+    /// No spec of this type was given to the runtime.
+    #[error("there is no spec of the type `{entity_type}`; load its spec file")]
+    UnknownType {
+        /// The type.
+        entity_type: String,
+    },
+    /// The entity refuses it, and would again.
+    #[error("{entity} refuses: {refusal}")]
+    Refused {
+        /// The entity.
+        entity: EntityRef,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The entity isn't where the caller believes it to be: look at it again.
+    #[error("{entity} is not at sequence {expected}")]
+    Conflict {
+        /// The entity.
+        entity: EntityRef,
+        /// Where the caller believes it to be.
+        expected: Sequence,
+    },
+    /// Another process writes this entity's records: this one has let it go.
+    #[error("{entity} is written by another process; use that one, or start this one again")]
+    Fenced {
+        /// The entity.
+        entity: EntityRef,
+    },
+    /// The entity has as much to do as may wait.
+    #[error("the mailbox of {0} is full; try again later")]
+    MailboxFull(EntityRef),
+    /// The journal takes no appends: nothing was done.
+    #[error("journal_unavailable: {what}")]
+    JournalUnavailable {
+        /// What failed.
+        what: String,
+    },
+    /// The journal will never take this, or can't be read.
+    #[error("the journal refuses: {0}")]
+    Journal(journal::Error),
+    /// A handler's deadline passed. Its effects may have landed, so the runtime
+    /// never runs it again by itself; an operator may, with a larger budget.
+    #[error(transparent)]
+    HandlerDeadlineExceeded(Box<HandlerDeadlineExceeded>),
+    /// The entity never had this dispatch.
+    #[error("{entity} has no dispatch {dispatch}")]
+    UnknownDispatch {
+        /// The entity.
+        entity: EntityRef,
+        /// The dispatch.
+        dispatch: DispatchId,
+    },
+    /// The operating system gives no randomness.
+    #[error("the operating system gives no randomness")]
+    NoRandomness,
+    /// The runtime is shutting down, or gone.
+    #[error("the runtime is shutting down")]
+    Closed,
+}
+
+/// What a caller may do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The same may succeed at another time, or with more room.
+    Transient,
+    /// The same will fail again.
+    Permanent,
+}
+
+impl ActorError {
+    /// What the caller may do next.
+    #[must_use]
+    pub const fn class(&self) -> ErrorClass {
+        match self {
+            Self::Conflict { .. }
+            | Self::MailboxFull(_)
+            | Self::JournalUnavailable { .. }
+            | Self::HandlerDeadlineExceeded(_)
+            | Self::NoRandomness
+            | Self::Refused {
+                refusal: Refusal::TooManyInFlight { .. } | Refusal::TooManySchedules { .. },
+                ..
+            } => ErrorClass::Transient,
+            Self::UnknownEntity(_)
+            | Self::EntityExists(_)
+            | Self::UnknownType { .. }
+            | Self::Refused { .. }
+            | Self::Fenced { .. }
+            | Self::Journal(_)
+            | Self::UnknownDispatch { .. }
+            | Self::Closed => ErrorClass::Permanent,
+        }
+    }
+
+    pub(crate) fn journal(error: journal::Error) -> Self {
+        match error {
+            journal::Error::Unavailable { what } => Self::JournalUnavailable { what },
+            journal::Error::Closed => Self::Closed,
+            other => Self::Journal(other),
+        }
+    }
+}

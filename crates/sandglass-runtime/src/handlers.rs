@@ -1,0 +1,219 @@
+//! What the runtime needs of whatever runs handlers, and what it hands them. A
+//! WASM host is one such thing; a test's script is another.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandglass_model::{
+    Cause, DeadlineReport, DispatchId, Dispatched, EntityRef, HostCalls, ModuleHash, Outcome,
+    Rejection, RunReport, TimeSplit, TraceContext,
+};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc};
+
+/// The run of one handler, until it has ended and nothing of it is left.
+pub type RunFuture = Pin<Box<dyn Future<Output = RunReport> + Send>>;
+
+/// Runs handlers. It holds each to its deadline; the runtime has no timer of its
+/// own for them, and waits for the report.
+pub trait Handlers: Send + Sync + 'static {
+    /// Starts a run. The future is polled on a task of its own; where it is dropped,
+    /// nobody waits any more, and the run should end.
+    fn start(&self, run: HandlerRun) -> RunFuture;
+
+    /// The hash of the module that an integration names, where it is known before
+    /// the run.
+    fn module_hash(&self, module: &str) -> Option<ModuleHash> {
+        let _ = module;
+        None
+    }
+}
+
+/// All that a run is given.
+#[derive(Clone, Debug)]
+pub struct HandlerRun {
+    /// The entity.
+    pub entity: EntityRef,
+    /// What was asked for: integration, module, action, state, variables, budget.
+    pub dispatched: Dispatched,
+    /// The longest wait for its start: after it the run is rejected.
+    pub schedule_to_start: Duration,
+    /// The span of the transition that asked for it.
+    pub parent: Option<TraceContext>,
+    /// Says when the run has to end.
+    pub stop: Stop,
+    /// Where it tells of its progress.
+    pub signals: Signals,
+}
+
+/// The report of a handler that could not be run.
+#[must_use]
+pub fn not_run(dispatched: &Dispatched, rejection: Rejection) -> RunReport {
+    never_began(dispatched, Outcome::Rejected(rejection), Cause::NotStarted)
+}
+
+/// The report of a run whose guest never began, for whatever cause.
+pub(crate) fn never_began(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> RunReport {
+    RunReport {
+        dispatch_id: dispatched.dispatch,
+        trace: dispatched.trace,
+        module: dispatched.module_hash,
+        outcome,
+        cause,
+        started_at: None,
+        deadline: DeadlineReport {
+            budget_ms: dispatched.budget_ms,
+            owner: dispatched.owner,
+            ..DeadlineReport::default()
+        },
+        dying_span: None,
+        backtrace: Vec::new(),
+        host_calls: HostCalls::default(),
+        time_split_us: TimeSplit::default(),
+        peak_memory_bytes: 0,
+    }
+}
+
+/// Why a run has to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopRequest {
+    /// What ends it.
+    pub cause: Cause,
+    /// The reason that was given; may be empty.
+    pub reason: String,
+}
+
+/// Says when a run has to end. The first request holds.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<StopState>);
+
+#[derive(Default)]
+struct StopState {
+    asked: Mutex<Asked>,
+    woken: Notify,
+}
+
+#[derive(Default)]
+struct Asked {
+    request: Option<StopRequest>,
+    callbacks: Vec<Box<dyn FnOnce(StopRequest) + Send>>,
+}
+
+impl Stop {
+    /// Asks the run to end; a second request is too late.
+    pub fn request(&self, cause: Cause, reason: impl Into<String>) {
+        let request = StopRequest { cause, reason: reason.into() };
+        let callbacks = {
+            let mut asked = self.lock();
+            if asked.request.is_some() {
+                return;
+            }
+            asked.request = Some(request.clone());
+            std::mem::take(&mut asked.callbacks)
+        };
+        self.0.woken.notify_waiters();
+        callbacks.into_iter().for_each(|callback| callback(request.clone()));
+    }
+
+    /// The request, if there was one.
+    #[must_use]
+    pub fn requested(&self) -> Option<StopRequest> {
+        self.lock().request.clone()
+    }
+
+    /// Waits for the request.
+    pub async fn wait(&self) -> StopRequest {
+        loop {
+            // Registered before the look, so that no request falls between.
+            let woken = self.0.woken.notified();
+            if let Some(request) = self.requested() {
+                return request;
+            }
+            woken.await;
+        }
+    }
+
+    /// Calls `callback` with the request, at once where there was one; on the
+    /// thread of whoever requests.
+    pub fn on_request(&self, callback: impl FnOnce(StopRequest) + Send + 'static) {
+        let mut asked = self.lock();
+        match asked.request.clone() {
+            None => asked.callbacks.push(Box::new(callback)),
+            Some(request) => {
+                drop(asked);
+                callback(request);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Asked> {
+        // Each change is made whole before anything can panic.
+        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stop").field(&self.requested()).finish()
+    }
+}
+
+/// Where a run tells of its progress: signals of its entity, never actions.
+#[derive(Clone, Debug)]
+pub struct Signals {
+    dispatch: DispatchId,
+    queue: mpsc::Sender<HandlerSignal>,
+}
+
+/// What a run told.
+#[derive(Clone, Debug)]
+pub(crate) struct HandlerSignal {
+    pub(crate) dispatch: DispatchId,
+    pub(crate) name: String,
+    pub(crate) payload: Value,
+}
+
+impl Signals {
+    pub(crate) fn new(dispatch: DispatchId, queue: mpsc::Sender<HandlerSignal>) -> Self {
+        Self { dispatch, queue }
+    }
+
+    /// Tells `payload` under `name` (`progress` or `status`), without waiting. False
+    /// where the entity hasn't kept up and the signal is dropped.
+    #[must_use = "a dropped signal should be counted"]
+    pub fn tell(&self, name: impl Into<String>, payload: Value) -> bool {
+        let signal = HandlerSignal { dispatch: self.dispatch, name: name.into(), payload };
+        self.queue.try_send(signal).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_request_holds_and_reaches_everybody() {
+        let stop = Stop::default();
+        let waiting = tokio::spawn({
+            let stop = stop.clone();
+            async move { stop.wait().await }
+        });
+        tokio::task::yield_now().await;
+        let called = Arc::new(Mutex::new(Vec::new()));
+        let note = |called: &Arc<Mutex<Vec<Cause>>>| {
+            let called = Arc::clone(called);
+            move |request: StopRequest| called.lock().expect("no panic").push(request.cause)
+        };
+        stop.on_request(note(&called));
+        stop.request(Cause::Cancel, "enough");
+        stop.request(Cause::Shutdown, "");
+        stop.on_request(note(&called));
+        let expected = StopRequest { cause: Cause::Cancel, reason: "enough".to_owned() };
+        assert_eq!(waiting.await.expect("no panic"), expected);
+        assert_eq!(stop.wait().await, expected);
+        assert_eq!(*called.lock().expect("no panic"), [Cause::Cancel, Cause::Cancel]);
+    }
+}

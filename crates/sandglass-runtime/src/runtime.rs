@@ -1,0 +1,392 @@
+//! The runtime as its users see it: entities by name, and what can be asked of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandglass_journal::Journal;
+use sandglass_liveness::Spec;
+use sandglass_model::{
+    Cause, Decision, DispatchId, EntityRef, Event as RecordedEvent, Incarnation, Object, Outcome,
+    Position, Sequence, TraceContext,
+};
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::actor::{Actor, Handle, Message, Shared, seat};
+use crate::builder::Builder;
+use crate::error::ActorError;
+use crate::publish::{Snapshot, Subscription};
+use crate::timer;
+
+/// Entries read at once in search of an outcome.
+const SEARCH_PAGE: usize = 256;
+
+/// The entities of one journal. Cheap to clone; when the last clone is dropped,
+/// everything stops at once and the journal stays as it is.
+#[derive(Clone)]
+pub struct Runtime(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    /// The specs of new entities, by type.
+    pub(crate) types: BTreeMap<String, Arc<Spec>>,
+    pub(crate) actors: Arc<Actors>,
+    /// Aborted when this is dropped.
+    pub(crate) tasks: Mutex<JoinSet<()>>,
+    pub(crate) closing: watch::Sender<bool>,
+}
+
+/// The entities' tasks, by name.
+#[derive(Default)]
+pub(crate) struct Actors(Mutex<BTreeMap<EntityRef, Handle>>);
+
+impl Actors {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<EntityRef, Handle>> {
+        // Each change is made whole before anything can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An action that is asked of an entity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The action.
+    pub action: String,
+    /// Its parameters.
+    pub params: Object,
+    /// The span that asks; none starts a trace.
+    pub trace: Option<TraceContext>,
+    /// Where the entity has to be; none where that doesn't matter.
+    pub expected: Option<Sequence>,
+}
+
+impl Request {
+    /// A request for `action`, without parameters.
+    pub fn new(action: impl Into<String>) -> Self {
+        Self { action: action.into(), params: Object::new(), trace: None, expected: None }
+    }
+
+    /// With these parameters.
+    #[must_use]
+    pub fn params(self, params: Object) -> Self {
+        Self { params, ..self }
+    }
+
+    /// As part of this trace.
+    #[must_use]
+    pub fn trace(self, trace: TraceContext) -> Self {
+        Self { trace: Some(trace), ..self }
+    }
+
+    /// Only if the entity is at `sequence`.
+    #[must_use]
+    pub fn expecting(self, sequence: Sequence) -> Self {
+        Self { expected: Some(sequence), ..self }
+    }
+}
+
+/// Something that is told to an entity and is no action.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signal {
+    /// What kind.
+    pub name: String,
+    /// The other entity that sends it, if one does.
+    pub from: Option<EntityRef>,
+    /// What it says.
+    pub payload: Value,
+}
+
+/// An action that was taken: it is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The entity's sequence after it.
+    pub sequence: Sequence,
+    /// Its state after it.
+    pub state: String,
+    /// The handlers that it started.
+    pub dispatches: Vec<DispatchId>,
+    /// The place of its record.
+    pub position: Position,
+}
+
+impl Runtime {
+    /// A builder of a runtime over `journal`.
+    pub fn builder(journal: Arc<dyn Journal>) -> Builder {
+        Builder::new(journal)
+    }
+
+    /// Creates an entity of a type whose spec was given to the builder.
+    ///
+    /// # Errors
+    /// It exists, its type is unknown, or the journal takes no appends.
+    pub async fn create(&self, entity: EntityRef) -> Result<Arc<Snapshot>, ActorError> {
+        let spec = self.0.types.get(entity.entity_type()).cloned().ok_or_else(|| {
+            ActorError::UnknownType { entity_type: entity.entity_type().to_owned() }
+        })?;
+        let incarnation = Incarnation::random().map_err(|_| ActorError::NoRandomness)?;
+        let (handle, seat) = seat(self.0.closing.subscribe());
+        let view = handle.view.clone();
+        {
+            let mut actors = self.0.actors.lock();
+            if *self.0.closing.borrow() {
+                return Err(ActorError::Closed);
+            }
+            if actors.contains_key(&entity) {
+                return Err(ActorError::EntityExists(entity));
+            }
+            actors.insert(entity.clone(), handle);
+        }
+        let (reply, created) = oneshot::channel();
+        let (shared, actors) = (Arc::clone(&self.0.shared), Arc::clone(&self.0.actors));
+        // On a task of its own: a caller that goes away leaves no entity behind that
+        // is in the journal and has no timer.
+        self.0.spawn(async move {
+            match Actor::create(shared, spec, entity.clone(), incarnation, seat).await {
+                Ok(actor) => {
+                    let _ = reply.send(Ok(()));
+                    actor.live().await;
+                }
+                Err(error) => {
+                    actors.lock().remove(&entity);
+                    let _ = reply.send(Err(error));
+                }
+            }
+        });
+        created.await.map_err(|_| ActorError::Closed)??;
+        let snapshot = view.borrow().clone();
+        snapshot.ok_or(ActorError::Closed)
+    }
+
+    /// Asks `entity` to take `action`. Answered when that is durable and its handlers
+    /// are started; they run in the background.
+    ///
+    /// # Errors
+    /// It was not taken, and nothing has changed.
+    pub async fn send(
+        &self,
+        entity: &EntityRef,
+        action: &str,
+        params: Object,
+    ) -> Result<Accepted, ActorError> {
+        self.request(entity, Request::new(action).params(params)).await
+    }
+
+    /// The same, with a trace or an expected sequence.
+    ///
+    /// # Errors
+    /// It was not taken, and nothing has changed.
+    pub async fn request(
+        &self,
+        entity: &EntityRef,
+        request: Request,
+    ) -> Result<Accepted, ActorError> {
+        self.ask(entity, |reply| Message::Act { request, reply }).await
+    }
+
+    /// The same, and waits until the entity has settled.
+    ///
+    /// # Errors
+    /// It was not taken, or a handler that it started timed out: then
+    /// [`ActorError::HandlerDeadlineExceeded`].
+    pub async fn send_and_settle(
+        &self,
+        entity: &EntityRef,
+        request: Request,
+    ) -> Result<Arc<Snapshot>, ActorError> {
+        let accepted = self.request(entity, request).await?;
+        let snapshot = self.settled(entity).await?;
+        for dispatch in accepted.dispatches {
+            self.outcome_from(entity, dispatch, accepted.position).await?;
+        }
+        Ok(snapshot)
+    }
+
+    /// Tells `entity` something that is no action. It changes no state and no
+    /// sequence; where it comes from another entity and the state's `reset_on` lists
+    /// it, it restarts the state's timer.
+    ///
+    /// # Errors
+    /// It was not recorded.
+    pub async fn signal(&self, entity: &EntityRef, signal: Signal) -> Result<(), ActorError> {
+        self.ask(entity, |reply| Message::Signal { signal, reply }).await
+    }
+
+    /// Asks the handler of `dispatch`, or all of the entity's, to end as cancelled;
+    /// answers how many were asked. It waits for no mailbox and no disk.
+    ///
+    /// # Errors
+    /// There is no such entity.
+    pub fn cancel(
+        &self,
+        entity: &EntityRef,
+        dispatch: Option<DispatchId>,
+        reason: &str,
+    ) -> Result<usize, ActorError> {
+        Ok(self.handle(entity)?.stops.request(dispatch, Cause::Cancel, reason))
+    }
+
+    /// The entity as it is now.
+    ///
+    /// # Errors
+    /// There is no such entity.
+    pub fn entity(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
+        let view = self.handle(entity)?.view.borrow().clone();
+        view.ok_or_else(|| ActorError::UnknownEntity(entity.clone()))
+    }
+
+    /// All entities, by name.
+    #[must_use]
+    pub fn entities(&self) -> Vec<EntityRef> {
+        self.0.actors.lock().keys().cloned().collect()
+    }
+
+    /// The spec that new entities of a type obey.
+    #[must_use]
+    pub fn spec(&self, entity_type: &str) -> Option<Arc<Spec>> {
+        self.0.types.get(entity_type).cloned()
+    }
+
+    /// Waits until no handler of the entity is queued or in flight.
+    ///
+    /// # Errors
+    /// There is no such entity, or the runtime is shut down first.
+    pub async fn settled(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
+        self.wait_until(entity, |snapshot| snapshot.in_flight.is_empty()).await
+    }
+
+    /// Waits until `holds` for the entity.
+    ///
+    /// # Errors
+    /// There is no such entity, or the runtime is shut down first.
+    pub async fn wait_until(
+        &self,
+        entity: &EntityRef,
+        mut holds: impl FnMut(&Snapshot) -> bool,
+    ) -> Result<Arc<Snapshot>, ActorError> {
+        let mut view = self.handle(entity)?.view;
+        let found = view.wait_for(|view| view.as_deref().is_some_and(&mut holds)).await;
+        let snapshot = found.map_err(|_| ActorError::Closed)?.clone();
+        snapshot.ok_or(ActorError::Closed)
+    }
+
+    /// Waits until a handler has ended and answers how.
+    ///
+    /// # Errors
+    /// [`ActorError::HandlerDeadlineExceeded`] where it timed out;
+    /// [`ActorError::UnknownDispatch`] where the entity never had it.
+    pub async fn outcome(
+        &self,
+        entity: &EntityRef,
+        dispatch: DispatchId,
+    ) -> Result<Outcome, ActorError> {
+        self.outcome_from(entity, dispatch, Position(0)).await
+    }
+
+    /// All that happens from now on. One who is [`crate::SUBSCRIPTION_MAX`] events
+    /// behind misses some, and is told how many.
+    #[must_use]
+    pub fn subscribe(&self) -> Subscription {
+        Subscription(self.0.shared.events.subscribe())
+    }
+
+    /// Takes no more requests, asks all handlers to end, records how they did, and
+    /// closes the journal. What hasn't ended and been recorded within `grace` is
+    /// dropped, and found as interrupted by the next start.
+    pub async fn shutdown(&self, grace: Duration) {
+        {
+            let _no_creation = self.0.actors.lock();
+            self.0.closing.send_replace(true);
+        }
+        let mut tasks = std::mem::take(&mut *self.0.tasks());
+        let clock = Arc::clone(&self.0.shared.clock);
+        let over = clock.now().after(grace);
+        let all = async { while tasks.join_next().await.is_some() {} };
+        tokio::select! {
+            () = all => {}
+            () = timer::until(&*clock, over) => tracing::warn!("handlers outlived the grace"),
+        }
+        tasks.shutdown().await;
+        self.0.shared.journal.close().await;
+    }
+
+    async fn ask<T>(
+        &self,
+        entity: &EntityRef,
+        message: impl FnOnce(oneshot::Sender<Result<T, ActorError>>) -> Message,
+    ) -> Result<T, ActorError> {
+        use tokio::sync::mpsc::error::TrySendError;
+        let handle = self.handle(entity)?;
+        let (reply, answer) = oneshot::channel();
+        match handle.mailbox.try_send(message(reply)) {
+            Ok(()) => answer.await.map_err(|_| ActorError::Closed)?,
+            Err(TrySendError::Full(_)) => Err(ActorError::MailboxFull(entity.clone())),
+            Err(TrySendError::Closed(_)) => Err(ActorError::Closed),
+        }
+    }
+
+    fn handle(&self, entity: &EntityRef) -> Result<Handle, ActorError> {
+        let found = self.0.actors.lock().get(entity).cloned();
+        found.ok_or_else(|| ActorError::UnknownEntity(entity.clone()))
+    }
+
+    async fn outcome_from(
+        &self,
+        entity: &EntityRef,
+        dispatch: DispatchId,
+        from: Position,
+    ) -> Result<Outcome, ActorError> {
+        let ended =
+            |snapshot: &Snapshot| snapshot.in_flight.iter().all(|run| run.dispatch != dispatch);
+        self.wait_until(entity, ended).await?;
+        let mut next = Some(from);
+        while let Some(from) = next {
+            let page = self.0.shared.journal.read_entity(entity.clone(), from, SEARCH_PAGE).await;
+            let page = page.map_err(ActorError::journal)?;
+            next = page.next;
+            for entry in page.entries {
+                let record = entry.into_record().map_err(ActorError::journal)?;
+                if let Some(outcome) = outcome_of(record.event, dispatch) {
+                    return match outcome {
+                        Outcome::TimedOut(exceeded) => {
+                            Err(ActorError::HandlerDeadlineExceeded(exceeded))
+                        }
+                        other => Ok(other),
+                    };
+                }
+            }
+        }
+        Err(ActorError::UnknownDispatch { entity: entity.clone(), dispatch })
+    }
+}
+
+/// The final outcome of `dispatch`, where `event` records it.
+fn outcome_of(event: RecordedEvent, dispatch: DispatchId) -> Option<Outcome> {
+    match event {
+        RecordedEvent::Ended(ended)
+            if ended.dispatch == dispatch && ended.decision != Decision::Rerun =>
+        {
+            Some(ended.outcome)
+        }
+        _ => None,
+    }
+}
+
+impl Inner {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks().spawn(task);
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entities = self.0.actors.lock().len();
+        f.debug_struct("Runtime").field("entities", &entities).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! A failing disk stops no kill and loses no decision.
+
+use sandglass_model::{Object, Outcome};
+use sandglass_runtime::ActorError;
+
+use crate::world::{Act, World, completed, counts, one, pass, settle, two};
+
+fn failing() -> Option<String> {
+    Some("disk full".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_happens_and_its_transition_waits_for_the_disk() {
+    let world = World::of(&[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(failing());
+    pass(1_000).await;
+    assert_eq!(counts(&world.script)["running"], 0, "it was killed");
+    assert_eq!(world.state(), "Executing", "what isn't durable isn't visible");
+    assert!(matches!(world.send("Touch").await, Err(ActorError::JournalUnavailable { .. })));
+    pass(10_000).await;
+    world.journal.set_failing(None);
+    assert!(world.until("TimedOut").await <= 5, "the disk is tried again within seconds");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_needs_no_disk() {
+    let world = World::of(&[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(failing());
+    assert_eq!(world.runtime.cancel(&one(), None, "stop"), Ok(1));
+    settle().await;
+    assert_eq!(counts(&world.script)["running"], 0);
+    world.journal.set_failing(None);
+    world.until("Stopped").await;
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_starts_and_nothing_changes_while_appends_fail() {
+    let world = World::of(&[Act::Answer(1, completed())]).await;
+    world.journal.set_failing(failing());
+    let before = world.now();
+    let error = world.send("ProcessToolCalls").await.expect_err("no disk");
+    assert!(error.to_string().contains("journal_unavailable"), "{error}");
+    assert!(world.runtime.create(two()).await.is_err());
+    assert!(world.runtime.entity(&two()).is_err(), "a creation that failed leaves nothing");
+    assert_eq!(counts(&world.script)["started"], 0);
+    assert_eq!(world.now(), before);
+    world.journal.set_failing(None);
+    world.send("ProcessToolCalls").await.expect("at once when it works again");
+    world.runtime.create(two()).await.expect("so does this");
+    world.until("Done").await;
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_timer_waits_for_the_disk_without_spinning() {
+    let world = World::of(&[]).await;
+    world.send("Wait").await.expect("taken");
+    world.journal.set_failing(failing());
+    pass(100_000).await;
+    assert_eq!(world.state(), "Waiting");
+    world.journal.set_failing(None);
+    assert!(world.until("Abandoned").await <= 5);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_lost_with_the_process_comes_back_as_interrupted() {
+    let world = World::of(&[Act::Answer(5, completed())]).await;
+    let accepted =
+        world.runtime.send(&one(), "ProcessToolCalls", Object::new()).await.expect("taken");
+    world.journal.set_failing(failing());
+    pass(60).await;
+    world.journal.set_failing(None);
+    // Dropped before the next try: the answer never became durable.
+    let journal = std::sync::Arc::clone(&world.journal);
+    journal.set_failing(None);
+    let world = world.restart_after(0).await;
+    let outcome = world.runtime.outcome(&one(), accepted.dispatches[0]).await;
+    assert_eq!(outcome, Ok(Outcome::Interrupted));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_that_another_process_writes_is_let_go() {
+    use sandglass_journal::{Batch, Expected, Journal};
+    let world = World::of(&[Act::Hang]).await;
+    world.send("Wait").await.expect("taken");
+    let mut stolen = world.records().await.pop().expect("the transition");
+    stolen.sequence = stolen.sequence.next();
+    let batch = Batch {
+        entity: Some(one()),
+        expected: Expected::At(world.now().sequence),
+        at: stolen.at,
+        records: vec![(stolen.sequence, stolen.event)],
+    };
+    world.journal.append(batch).await.expect("it follows");
+    let fenced = Err(ActorError::Fenced { entity: one() });
+    assert_eq!(world.send("Touch").await, fenced);
+    assert_eq!(world.send("Touch").await, fenced);
+    pass(1_000).await;
+    assert_eq!(world.state(), "Waiting", "it writes no more, by no timer either");
+}

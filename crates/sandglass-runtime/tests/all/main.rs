@@ -1,0 +1,11 @@
+//! What the crate promises to its users, in virtual time and with scripted
+//! handlers: days pass in milliseconds.
+
+mod disk;
+mod endings;
+mod incident;
+mod requests;
+mod restarts;
+mod signals;
+mod telemetry;
+mod world;

@@ -1,0 +1,111 @@
+//! A restart loses nothing: no entity, no timer, no handler's end.
+
+use sandglass_journal::Journal;
+use sandglass_model::{Event, Outcome};
+
+use crate::world::{Act, SESSION, World, completed, counts, one, pass, two};
+
+#[tokio::test(start_paused = true)]
+async fn what_was_in_flight_ends_as_interrupted() {
+    let world = World::of(&[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    let before = world.now();
+    pass(60).await;
+    let world = world.restart_after(10).await;
+    assert_eq!(world.state(), "Waiting", "before anything is accepted");
+    assert_eq!(world.now().incarnation, before.incarnation);
+    assert_eq!(world.actions().await, ["ProcessToolCalls", "Interrupt"]);
+    let dispatch = before.in_flight[0].dispatch;
+    assert_eq!(world.runtime.outcome(&one(), dispatch).await, Ok(Outcome::Interrupted));
+    assert_eq!(counts(&world.script)["started"], 1, "it isn't run again");
+    assert_eq!(world.until("Abandoned").await, 300);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_run_is_run_again_where_the_spec_allows_it() {
+    let source =
+        SESSION.replace("on_success = \"Finish\"", "on_crash = \"rerun\"\non_success = \"Finish\"");
+    let world = World::with(&source, &[Act::Hang, Act::Answer(5, completed())]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(60).await;
+    let world = world.restart_after(10).await;
+    assert_eq!(world.until("Done").await, 5);
+    let started = world.script.started.lock().expect("no panic").clone();
+    assert_eq!(started[0].dispatched.dispatch, started[1].dispatched.dispatch);
+    assert_eq!((started[0].dispatched.attempt, started[1].dispatched.attempt), (1, 2));
+    assert_ne!(started[0].dispatched.trace, started[1].dispatched.trace);
+    let dispatch = started[0].dispatched.dispatch;
+    assert_eq!(world.runtime.outcome(&one(), dispatch).await, Ok(completed()));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_timer_goes_on_with_what_is_left() {
+    let world = World::of(&[]).await;
+    world.send("Wait").await.expect("taken");
+    pass(100).await;
+    let world = world.restart_after(50).await;
+    assert_eq!(world.until("Abandoned").await, 150);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overdue_timer_fires_at_once() {
+    let world = World::of(&[]).await;
+    world.send("Wait").await.expect("taken");
+    let world = world.restart_after(100_000).await;
+    assert_eq!(world.until("Abandoned").await, 0);
+    let records = world.records().await;
+    let idle = records.iter().find_map(|record| match record.event {
+        Event::StateIdle { idle_ms, .. } => Some(idle_ms),
+        _ => None,
+    });
+    assert_eq!(idle.map(|idle_ms| idle_ms / 1_000), Some(100_000));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_survives_and_comes_when_it_was_due() {
+    let world = World::of(&[Act::Answer(1, completed())]).await;
+    world.send("Later").await.expect("taken");
+    pass(6_400).await;
+    let world = world.restart_after(10_000).await;
+    assert_eq!(world.until("Done").await, 70_001);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_restarts_lose_nothing_and_double_nothing() {
+    let mut world = World::of(&vec![Act::Hang; 20]).await;
+    for round in 1..=10u64 {
+        world.send("ProcessToolCalls").await.expect("taken in Idle and Waiting");
+        pass(7).await;
+        world = world.restart_after(3).await;
+        assert_eq!(world.state(), "Waiting");
+        assert_eq!(world.now().sequence.0, round * 2);
+    }
+    let specs = world.kinds().await.iter().filter(|kind| **kind == "spec_registered").count();
+    assert_eq!(specs, 1, "a spec is registered once");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_keeps_the_spec_that_it_was_created_with() {
+    let world = World::of(&[]).await;
+    let changed = SESSION.replace("after_seconds = 300", "after_seconds = 30");
+    let spec = sandglass_liveness::Spec::parse(&changed).spec.expect("sound");
+    let journal: std::sync::Arc<dyn Journal> = std::sync::Arc::clone(&world.journal) as _;
+    let World { runtime, clock, .. } = &world;
+    drop(runtime.clone());
+    let newer = sandglass_runtime::Runtime::builder(journal)
+        .clock(std::sync::Arc::new(*clock))
+        .specs([spec])
+        .build()
+        .await
+        .expect("a sound journal");
+    newer.create(two()).await.expect("new");
+    let specs = [one(), two()].map(|entity| newer.entity(&entity).expect("there").spec);
+    assert_ne!(specs[0], specs[1]);
+    world.replays().await;
+}

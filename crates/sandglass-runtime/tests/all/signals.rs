@@ -1,0 +1,94 @@
+//! Signals: they bump no sequence, and only another entity's restart a timer.
+
+use std::sync::atomic::Ordering;
+
+use sandglass_model::{Event, Sequence};
+use sandglass_runtime::{SIGNALS_RECORDED_PER_RUN_MAX, Signal};
+use serde_json::json;
+
+use crate::world::{Act, World, one, pass, soon, two};
+
+pub(crate) fn partner() -> Signal {
+    Signal { name: "PartnerReplied".to_owned(), from: Some(two()), payload: json!("hello") }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listed_signal_of_another_entity_restarts_the_state_timer() {
+    let world = World::of(&[]).await;
+    world.send("Wait").await.expect("taken");
+    pass(200).await;
+    world.runtime.signal(&one(), partner()).await.expect("small");
+    assert_eq!(world.now().sequence, Sequence(1));
+    assert_eq!(world.until("Abandoned").await, 300);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_other_signal_restarts_it() {
+    for signal in [
+        Signal { from: Some(one()), ..partner() },
+        Signal { from: None, ..partner() },
+        Signal { name: "Heartbeat".to_owned(), ..partner() },
+    ] {
+        let world = World::of(&[]).await;
+        world.send("Wait").await.expect("taken");
+        pass(200).await;
+        world.runtime.signal(&one(), signal).await.expect("small");
+        assert_eq!(world.until("Abandoned").await, 100);
+        world.replays().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_recorded_bumps_nothing_and_its_handler_still_ends() {
+    let world = World::of(&[Act::Tell(3)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    let before = world.now().sequence;
+    let done = world.runtime.settled(&one()).await.expect("it lives");
+    assert_eq!((&*done.state, done.sequence), ("Done", before.next()));
+    let told: Vec<_> = world
+        .records()
+        .await
+        .into_iter()
+        .filter_map(|record| match record.event {
+            Event::Signal { name, payload, resets_idle, dispatch, .. } => {
+                assert!(!resets_idle && dispatch.is_some() && name == "progress");
+                Some((payload, record.sequence))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [(json!(0), before), (json!(1), before), (json!(2), before)]);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_talkative_handler_tells_is_recorded_up_to_a_bound_and_all_published() {
+    let world = World::of(&[Act::Tell(500)]).await;
+    let mut seen = world.runtime.subscribe();
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.until("Done").await;
+    let kinds = world.kinds().await;
+    let recorded = kinds.iter().filter(|kind| **kind == "signal").count();
+    assert_eq!(recorded, SIGNALS_RECORDED_PER_RUN_MAX as usize);
+    let mut published = 0;
+    while let Some(Some(event)) = soon(seen.next()).await {
+        match event.expect("nothing was missed") {
+            sandglass_runtime::Event::Told { .. } => published += 1,
+            sandglass_runtime::Event::Recorded(record) if record.event.kind() == "signal" => {
+                published += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(published + world.script.refused_signals.load(Ordering::SeqCst), 500);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_that_is_too_large_is_refused() {
+    let world = World::of(&[]).await;
+    let large = Signal { payload: json!("x".repeat(100_000)), ..partner() };
+    assert!(world.runtime.signal(&one(), large).await.is_err());
+    world.replays().await;
+}

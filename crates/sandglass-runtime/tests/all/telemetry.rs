@@ -1,0 +1,50 @@
+//! What is measured and traced: the killed handler and its transition in one trace.
+
+use sandglass_model::Event;
+use sandglass_telemetry::{Prefix, Telemetry, Tracer, prometheus::Exporter};
+
+use crate::world::{Act, SESSION, World};
+
+#[tokio::test(start_paused = true)]
+async fn the_transition_of_a_killed_handler_is_a_child_of_its_span() {
+    let (tracer, captured) = Tracer::capturing();
+    let telemetry = Telemetry { tracer, ..Telemetry::disabled() };
+    let world = World::reporting(SESSION, &[Act::Hang], telemetry).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.until("TimedOut").await;
+    let killed = world.script.started.lock().expect("no panic")[0].clone();
+    let spans = captured.spans();
+    let [request, timed_out] = &spans[..] else { panic!("{spans:#?}") };
+    assert_eq!(killed.parent.map(|parent| parent.span_id), Some(request.span_id));
+    assert_eq!(timed_out.attributes["sandglass.action"], "HandlerTimedOut");
+    assert_eq!(timed_out.trace_id, killed.dispatched.trace.trace_id);
+    assert_eq!(timed_out.parent, Some(killed.dispatched.trace.span_id));
+    assert_ne!(timed_out.span_id, killed.dispatched.trace.span_id);
+    let records = world.records().await;
+    let Some(Event::Transition { trace, .. }) = records.last().map(|record| &record.event) else {
+        panic!("{records:?}")
+    };
+    assert_eq!(*trace, killed.dispatched.trace, "the record names the killed span");
+}
+
+#[tokio::test(start_paused = true)]
+async fn transitions_timers_and_appends_are_counted() {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+    let world = World::reporting(SESSION, &[], telemetry).await;
+    world.send("Wait").await.expect("taken");
+    world.until("Abandoned").await;
+    world.journal.set_failing(Some("disk full".to_owned()));
+    let other = world.runtime.create(crate::world::two()).await;
+    assert!(other.is_err(), "{other:?}");
+    let text = exporter.render();
+    for expected in [
+        r#"temper_entity_transitions_total{entity_type="Session",action="Wait"} 1"#,
+        r#"temper_entity_transitions_total{entity_type="Session",action="Abandon"} 1"#,
+        r#"temper_entity_state_timeouts_total{entity_type="Session",state="Waiting"} 1"#,
+        "temper_journal_append_failures_total 1",
+        "temper_entities_loaded 1",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+}

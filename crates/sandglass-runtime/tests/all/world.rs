@@ -1,0 +1,412 @@
+//! A runtime in virtual time, over a journal in memory, with handlers that follow a
+//! script. Real handlers hold themselves to their deadlines; so do these.
+
+#![allow(clippy::disallowed_methods, reason = "the script waits in virtual time")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
+use sandglass_liveness::{Replay, Spec};
+use sandglass_model::{
+    Cancellation, CancelledBy, Cause, Clock, Completion, DeadlineOwner, DeadlineReport, EntityRef,
+    Event, Failure, FailureKind, HandlerDeadlineExceeded, HostCalls, Object, Outcome, Position,
+    Record, RunReport, TimeSplit, WallTime,
+};
+use sandglass_runtime::{
+    ActorError, HandlerRun, Handlers, RunFuture, Runtime, SimClock, Snapshot, StopRequest,
+};
+use sandglass_telemetry::Telemetry;
+use serde_json::json;
+
+/// The session of the incident, with room for a second round.
+pub(crate) const SESSION: &str = r#"
+[automaton]
+name = "Session"
+states = ["Idle", "Executing", "Waiting", "Done", "Failed", "TimedOut", "Stopped", "Abandoned"]
+initial = "Idle"
+terminal = ["Done", "Failed", "TimedOut", "Stopped", "Abandoned"]
+allow_indefinite_states = ["Idle"]
+
+[[state]]
+name = "rounds"
+type = "counter"
+
+[[action]]
+name = "ProcessToolCalls"
+from = ["Idle", "Waiting"]
+to = "Executing"
+effect = ["trigger run_tools", "increment rounds"]
+
+[[action]]
+name = "Wait"
+from = ["Executing", "Idle"]
+to = "Waiting"
+
+[[action]]
+name = "Later"
+from = ["Idle"]
+effect = [{ type = "schedule", action = "ProcessToolCalls", delay_seconds = 86400 }]
+
+[[action]]
+name = "Touch"
+from = ["Idle", "Executing", "Waiting"]
+
+[[action]]
+name = "Finish"
+from = ["Executing"]
+to = "Done"
+
+[[action]]
+name = "Fail"
+from = ["Executing"]
+to = "Failed"
+
+[[action]]
+name = "HandlerTimedOut"
+from = ["Executing"]
+to = "TimedOut"
+
+[[action]]
+name = "Interrupt"
+from = ["Executing"]
+to = "Waiting"
+
+[[action]]
+name = "Stop"
+from = ["Executing"]
+to = "Stopped"
+
+[[action]]
+name = "Abandon"
+from = ["Executing", "Waiting"]
+to = "Abandoned"
+
+[[integration]]
+name = "run_tools"
+trigger = "run_tools"
+module = "run_tools"
+deadline = "900s"
+on_success = "Finish"
+on_failure = "Fail"
+on_timeout = "HandlerTimedOut"
+on_interrupted = "Interrupt"
+on_cancelled = "Stop"
+
+[[state_timeout]]
+state = "Executing"
+after_seconds = 300
+on_timeout = "Abandon"
+
+[[state_timeout]]
+state = "Waiting"
+after_seconds = 300
+on_timeout = "Abandon"
+reset_on = ["PartnerReplied"]
+"#;
+
+/// What a handler does.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    /// Answers after so many seconds.
+    Answer(u64, Outcome),
+    /// Never answers.
+    Hang,
+    /// Tells so many signals, one a millisecond, and answers.
+    Tell(usize),
+    /// Panics.
+    Panic,
+    /// Takes so many seconds to end once it is asked to.
+    Linger(u64),
+}
+
+/// What each next handler does, and what was seen of them.
+pub(crate) struct Script {
+    acts: Mutex<Vec<Act>>,
+    clock: SimClock,
+    pub(crate) started: Mutex<Vec<HandlerRun>>,
+    pub(crate) running: Arc<AtomicUsize>,
+    pub(crate) refused_signals: AtomicUsize,
+}
+
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub(crate) fn completed() -> Outcome {
+    Outcome::Completed(Completion {
+        action: None,
+        params: Object::from([("answer".to_owned(), json!(42))]),
+        result: json!({ "success": true }),
+    })
+}
+
+pub(crate) fn failed() -> Outcome {
+    let message = "no luck".to_owned();
+    Outcome::Failed(Failure { kind: FailureKind::GuestFailure, message, result: None })
+}
+
+/// The script, as the runtime sees it.
+struct Scripted(Arc<Script>);
+
+impl Handlers for Scripted {
+    fn start(&self, run: HandlerRun) -> RunFuture {
+        let script = Arc::clone(&self.0);
+        let act = script.acts.lock().expect("no panic").pop().unwrap_or(Act::Hang);
+        script.started.lock().expect("no panic").push(run.clone());
+        script.running.fetch_add(1, Ordering::SeqCst);
+        let running = Running(Arc::clone(&script.running));
+        Box::pin(async move {
+            let report = script.run(run, act).await;
+            drop(running);
+            report
+        })
+    }
+}
+
+impl Script {
+    /// Runs one handler inside its budget, as a host would.
+    async fn run(&self, run: HandlerRun, act: Act) -> RunReport {
+        let begun = self.clock.now();
+        let budget = Duration::from_millis(run.dispatched.budget_ms);
+        let linger = if let Act::Linger(seconds) = act { seconds } else { 0 };
+        let (outcome, cause) = tokio::select! {
+            biased;
+            outcome = self.perform(&run, act) => (outcome, Cause::Returned),
+            request = run.stop.wait() => {
+                tokio::time::sleep(Duration::from_secs(linger)).await;
+                (cancelled(&request), request.cause)
+            }
+            () = tokio::time::sleep(budget) => (Outcome::Interrupted, Cause::Deadline),
+        };
+        let elapsed = self.clock.now().since(begun);
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).expect("short");
+        let (outcome, elapsed_ms) = match cause {
+            Cause::Deadline => (exceeded(&run, elapsed_ms + 1), elapsed_ms + 1),
+            _ => (outcome, elapsed_ms),
+        };
+        RunReport {
+            dispatch_id: run.dispatched.dispatch,
+            trace: run.dispatched.trace,
+            module: None,
+            outcome,
+            cause,
+            started_at: Some(self.clock.wall()),
+            deadline: DeadlineReport {
+                budget_ms: run.dispatched.budget_ms,
+                elapsed_ms,
+                overrun_us: 0,
+                owner: DeadlineOwner::Handler,
+            },
+            dying_span: None,
+            backtrace: Vec::new(),
+            host_calls: HostCalls::default(),
+            time_split_us: TimeSplit::default(),
+            peak_memory_bytes: 0,
+        }
+    }
+
+    async fn perform(&self, run: &HandlerRun, act: Act) -> Outcome {
+        match act {
+            Act::Answer(seconds, outcome) => {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                outcome
+            }
+            Act::Hang | Act::Linger(_) => std::future::pending().await,
+            Act::Panic => panic!("the script says so"),
+            Act::Tell(many) => {
+                for number in 0..many {
+                    if !run.signals.tell("progress", json!(number)) {
+                        self.refused_signals.fetch_add(1, Ordering::SeqCst);
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                completed()
+            }
+        }
+    }
+}
+
+fn cancelled(request: &StopRequest) -> Outcome {
+    let by = match request.cause {
+        Cause::StateLeft => CancelledBy::StateLeft,
+        Cause::Shutdown => CancelledBy::Shutdown,
+        _ => CancelledBy::Operator,
+    };
+    let reason = request.reason.clone();
+    Outcome::Cancelled(Cancellation { by, reason, dying_span: None })
+}
+
+fn exceeded(run: &HandlerRun, elapsed_ms: u64) -> Outcome {
+    Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
+        integration: run.dispatched.integration.clone(),
+        entity_type: run.entity.entity_type().to_owned(),
+        entity_id: run.entity.id().to_owned(),
+        action: run.dispatched.action.clone(),
+        attempt: run.dispatched.attempt,
+        budget_ms: run.dispatched.budget_ms,
+        elapsed_ms,
+        overrun_us: 1_000,
+        owner: DeadlineOwner::Handler,
+        dying_span: "host_http_call".to_owned(),
+        backtrace: Vec::new(),
+        host_calls: 1,
+        time_split_us: TimeSplit::default(),
+        trace_id: run.dispatched.trace.trace_id,
+    }))
+}
+
+/// A runtime, its journal and its script.
+pub(crate) struct World {
+    pub(crate) journal: Arc<MemoryJournal>,
+    pub(crate) script: Arc<Script>,
+    pub(crate) clock: SimClock,
+    pub(crate) runtime: Runtime,
+    source: String,
+}
+
+pub(crate) fn one() -> EntityRef {
+    "Session/one".parse().expect("a valid name")
+}
+
+pub(crate) fn two() -> EntityRef {
+    "Session/two".parse().expect("a valid name")
+}
+
+impl World {
+    /// With one session, whose handlers do `acts` in this order, and then hang.
+    pub(crate) async fn of(acts: &[Act]) -> Self {
+        Self::with(SESSION, acts).await
+    }
+
+    pub(crate) async fn with(source: &str, acts: &[Act]) -> Self {
+        Self::reporting(source, acts, Telemetry::disabled()).await
+    }
+
+    pub(crate) async fn reporting(source: &str, acts: &[Act], telemetry: Telemetry) -> Self {
+        let clock = SimClock::starting_at(WallTime::from_millis(1_700_000_000_000));
+        let script = Arc::new(Script {
+            acts: Mutex::new(acts.iter().rev().cloned().collect()),
+            clock,
+            started: Mutex::new(Vec::new()),
+            running: Arc::new(AtomicUsize::new(0)),
+            refused_signals: AtomicUsize::new(0),
+        });
+        let journal = Arc::new(MemoryJournal::new());
+        let runtime = build(source, &journal, &script, clock, telemetry).await;
+        let world = Self { journal, script, clock, runtime, source: source.to_owned() };
+        world.runtime.create(one()).await.expect("a new entity");
+        world
+    }
+
+    /// Drops the runtime in mid-run, lets `seconds` pass, and starts another one.
+    pub(crate) async fn restart_after(mut self, seconds: u64) -> Self {
+        let last = self.journal.last().await;
+        // In its place for a moment: a runtime of nothing.
+        let nothing = Runtime::builder(Arc::new(MemoryJournal::new())).build().await;
+        self.runtime = nothing.expect("nothing to recover");
+        pass(seconds).await;
+        assert_eq!(self.script.running.load(Ordering::SeqCst), 0, "its handlers are dropped");
+        assert_eq!(self.journal.last().await, last, "a dropped runtime writes no more");
+        let (source, journal, script) = (&self.source, &self.journal, &self.script);
+        let runtime = build(source, journal, script, self.clock, Telemetry::disabled()).await;
+        self.runtime = runtime;
+        self
+    }
+
+    pub(crate) async fn send(&self, action: &str) -> Result<(), ActorError> {
+        self.runtime.send(&one(), action, Object::new()).await.map(|_| ())
+    }
+
+    pub(crate) fn state(&self) -> String {
+        self.now().state.clone()
+    }
+
+    pub(crate) fn now(&self) -> Arc<Snapshot> {
+        self.runtime.entity(&one()).expect("it was created")
+    }
+
+    /// Lets time pass until the session is in `state`, and answers how many seconds.
+    pub(crate) async fn until(&self, state: &str) -> u64 {
+        let begun = self.clock.now();
+        let name = one();
+        let there = self.runtime.wait_until(&name, |snapshot| snapshot.state == state);
+        let late = Duration::from_secs(40 * 86_400);
+        let found = tokio::time::timeout(late, there).await;
+        found.unwrap_or_else(|_| panic!("{}, not {state}", self.state())).expect("it lives");
+        self.clock.now().since(begun).as_secs()
+    }
+
+    pub(crate) async fn records(&self) -> Vec<Record> {
+        let (mut records, mut next) = (Vec::new(), Some(Position(0)));
+        while let Some(from) = next {
+            let page = self.journal.read(from, PAGE_MAX_ENTRIES).await.expect("readable");
+            next = page.next;
+            records.extend(page.into_records().expect("whole"));
+        }
+        records
+    }
+
+    pub(crate) async fn kinds(&self) -> Vec<&'static str> {
+        self.records().await.iter().map(|record| record.event.kind()).collect()
+    }
+
+    pub(crate) async fn actions(&self) -> Vec<String> {
+        let action = |record: Record| match record.event {
+            Event::Transition { action, .. } => Some(action),
+            _ => None,
+        };
+        self.records().await.into_iter().filter_map(action).collect()
+    }
+
+    /// Every journal that a test leaves replays.
+    pub(crate) async fn replays(&self) {
+        let mut replay = Replay::new();
+        for record in self.records().await {
+            replay.feed(&record);
+        }
+        let summary = replay.finish();
+        assert_eq!(summary.divergence_count, 0, "{:#?}", summary.divergences);
+    }
+}
+
+async fn build(
+    source: &str,
+    journal: &Arc<MemoryJournal>,
+    script: &Arc<Script>,
+    clock: SimClock,
+    telemetry: Telemetry,
+) -> Runtime {
+    let parsed = Spec::parse(source);
+    let spec = parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics));
+    let journal: Arc<dyn Journal> = Arc::clone(journal) as _;
+    let builder = Runtime::builder(journal).clock(Arc::new(clock)).telemetry(telemetry);
+    let builder = builder.handlers(Arc::new(Scripted(Arc::clone(script)))).specs([spec]);
+    builder.build().await.expect("a sound journal")
+}
+
+/// Lets so many seconds of virtual time pass.
+pub(crate) async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// What comes of `future` without time passing.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(Duration::from_millis(1), future).await.ok()
+}
+
+/// Lets everything happen that can happen without time passing.
+pub(crate) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+pub(crate) fn counts(script: &Script) -> BTreeMap<&'static str, usize> {
+    let started = script.started.lock().expect("no panic").len();
+    BTreeMap::from([("started", started), ("running", script.running.load(Ordering::SeqCst))])
+}
