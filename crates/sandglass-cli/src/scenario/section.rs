@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use sandglass_host::Destination;
 use toml::de::DeTable;
 
 use super::table::{Findings, Table};
@@ -76,10 +77,16 @@ fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Findings<'_>) -> Optio
         let message = format!("there is no file `{}`", path.display());
         out.error(&table.span_of("path"), message);
     }
+    let allow_hosts = table.texts("allow_hosts", out).unwrap_or_default();
+    for host in &allow_hosts {
+        if let Err(error) = host.parse::<Destination>() {
+            out.error(&table.span_of("allow_hosts"), error.to_string());
+        }
+    }
     Some(Module {
         name: name?,
         path,
-        allow_hosts: table.texts("allow_hosts", out).unwrap_or_default(),
+        allow_hosts,
         secrets: table.text_table("secrets", out),
         memory_bytes: table.size("memory", out),
         fuel: table.count("fuel", out),

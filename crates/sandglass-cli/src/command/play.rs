@@ -1,0 +1,109 @@
+//! `sandglass play`: plays scenarios and checks what they expect.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use sandglass_journal::SqliteJournal;
+
+use crate::diagnosis::{as_json, rendered};
+use crate::exit::Exit;
+use crate::play::{Director, Interrupted, Style, Tally, Timeline};
+use crate::scenario::{self, Finding, Scenario};
+use crate::terminal::Output;
+
+/// Plays a scenario: sends actions to entities, waits, kills and restarts the
+/// runtime, and checks what is expected, on a timeline
+///
+/// Exit code: 0 every expectation held, 1 one failed, 2 a scenario, spec or journal
+/// can't be used, 130 Ctrl-C.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  sandglass play guest-fixtures/incident\n  \
+    sandglass play scenario.toml --journal play.journal && sandglass replay play.journal\n  \
+    sandglass play scenario.toml --metrics 127.0.0.1:9464\n  \
+    sandglass play scenario.toml --json | jq 'select(.type == \"expectation\")'")]
+pub(crate) struct Arguments {
+    /// A scenario file, or a folder: every scenario*.toml in it
+    path: PathBuf,
+    /// Print one JSON object a line; the last one is the summary
+    #[arg(long)]
+    json: bool,
+    /// Keep the journal: a new or empty file, or a journal to append to
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// Serve metrics for Prometheus while it plays
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let style = if arguments.json { Style::Json } else { Style::Text };
+    let Some(scenarios) = load(&arguments.path, style)? else { return Ok(Exit::Unusable) };
+    if let Some(journal) = &arguments.journal {
+        usable(journal)?;
+    }
+    let scratch = tempfile::tempdir().context("can't make a folder for the journal")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("can't start")?;
+    let played = runtime.block_on(play(&scenarios, arguments, scratch.path(), style));
+    match played {
+        Ok(exit) => Ok(exit),
+        Err(error) if error.is::<Interrupted>() => Ok(Exit::Cancelled),
+        Err(error) => Err(error),
+    }
+}
+
+async fn play(
+    scenarios: &[Scenario],
+    arguments: &Arguments,
+    scratch: &Path,
+    style: Style,
+) -> anyhow::Result<Exit> {
+    let mut timeline = Timeline::new(style);
+    let mut all = Tally::default();
+    for (number, scenario) in scenarios.iter().enumerate() {
+        let own = scratch.join(format!("{number}.journal"));
+        let journal = arguments.journal.as_ref().unwrap_or(&own);
+        let tally = Director::play(scenario, journal, arguments.metrics, &mut timeline).await?;
+        all.expectations += tally.expectations;
+        all.failed += tally.failed;
+    }
+    timeline.summary(scenarios.len(), all.expectations, all.failed)?;
+    Ok(if all.failed == 0 { Exit::Ok } else { Exit::Failed })
+}
+
+/// All scenarios; none where some can't be used, which is told.
+fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
+    let (mut scenarios, mut findings) = (Vec::new(), Vec::new());
+    for file in scenario::find(path)? {
+        match scenario::load(&file)? {
+            Ok(scenario) => scenarios.push(scenario),
+            Err(found) => findings.extend(found),
+        }
+    }
+    if findings.is_empty() {
+        return Ok(Some(scenarios));
+    }
+    let mut output = Output::new();
+    for Finding { path, source, diagnostic } in &findings {
+        match style {
+            Style::Json => output.line(as_json(path, diagnostic))?,
+            Style::Text => output.line(rendered(path, source, diagnostic, output.color()))?,
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses what a journal must not be written to, before anything starts.
+fn usable(journal: &Path) -> anyhow::Result<()> {
+    match journal.metadata() {
+        Ok(metadata) if metadata.is_dir() => bail!("`{}` is a folder", journal.display()),
+        Ok(metadata) if metadata.len() > 0 => {
+            SqliteJournal::open_read_only(journal)?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}

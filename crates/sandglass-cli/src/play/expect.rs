@@ -1,0 +1,152 @@
+//! Whether what is expected holds, and in words what was expected.
+
+use std::fmt;
+
+use sandglass_journal::Error;
+use sandglass_model::{EntityRef, Event, Object, Record};
+use serde_json::Value;
+
+use super::story::Story;
+use crate::command::replay::{replayed, sentence};
+use crate::scenario::{Bound, Expectation};
+use crate::terminal::printable;
+
+/// What came of looking.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) holds: bool,
+    /// What was found instead, for people.
+    pub(super) found: String,
+}
+
+/// Looks whether an expectation about the journal holds by now.
+pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Look, Error> {
+    let (holds, about) = match expectation {
+        Expectation::State { entity, state } => {
+            let holds = story.entity(entity).is_some_and(|seen| seen.state == *state);
+            (holds, Some(entity))
+        }
+        Expectation::Transition { action, entity, params } => {
+            (story.any(|record| is_transition(record, action, entity, params))?, Some(entity))
+        }
+        Expectation::NoTransition { action, entity } => {
+            let taken = story.any(|record| is_transition(record, action, entity, &Object::new()))?;
+            (!taken, Some(entity))
+        }
+        Expectation::Record { fields, entity } => {
+            (story.any(|record| is_record(record, fields, entity.as_ref()))?, entity.as_ref())
+        }
+        Expectation::Replay { divergences } => return replay(*divergences, story),
+        // Asked of the worker, not of the journal.
+        Expectation::Metric { .. } => (false, None),
+    };
+    Ok(Look { holds, found: about.map(|entity| found(entity, story)).unwrap_or_default() })
+}
+
+fn replay(expected: u64, story: &mut Story) -> Result<Look, Error> {
+    let summary = replayed(story.reader())?;
+    let first = summary.divergences.first().map_or(String::new(), |one| {
+        let (recorded, expected) = (&one.recorded, &one.expected);
+        format!("; first at position {}: {} is {recorded}, not {expected}", one.position, one.what)
+    });
+    let found = format!("{}{first}", sentence(&summary));
+    Ok(Look { holds: summary.divergence_count == expected, found })
+}
+
+fn found(entity: &EntityRef, story: &Story) -> String {
+    let Some(seen) = story.entity(entity) else {
+        return format!("nothing of {entity} happened in this play");
+    };
+    let recent: Vec<&str> = seen.recent.iter().map(String::as_str).collect();
+    let recent = if recent.is_empty() { "none".to_owned() } else { recent.join(", ") };
+    format!("{entity} is in {}; its last transitions: {recent}", seen.state)
+}
+
+fn is_transition(record: &Record, action: &str, entity: &EntityRef, params: &Object) -> bool {
+    let Event::Transition { action: taken, params: with, .. } = &record.event else { return false };
+    record.entity.as_ref() == Some(entity) && taken == action && holds_fields(with, params)
+}
+
+fn is_record(record: &Record, fields: &Object, entity: Option<&EntityRef>) -> bool {
+    if entity.is_some() && record.entity.as_ref() != entity {
+        return false;
+    }
+    match serde_json::to_value(&record.event) {
+        Ok(Value::Object(event)) => {
+            fields.iter().all(|(key, value)| event.get(key).is_some_and(|found| part(found, value)))
+        }
+        _ => false,
+    }
+}
+
+fn holds_fields(all: &Object, some: &Object) -> bool {
+    some.iter().all(|(key, value)| all.get(key).is_some_and(|found| part(found, value)))
+}
+
+/// Whether `expected` is in `found`: of an object some fields, all else whole.
+fn part(found: &Value, expected: &Value) -> bool {
+    match (found, expected) {
+        (Value::Object(found), Value::Object(expected)) => expected
+            .iter()
+            .all(|(key, value)| found.get(key).is_some_and(|found| part(found, value))),
+        (Value::Number(found), Value::Number(expected)) => {
+            found == expected || found.as_f64() == expected.as_f64()
+        }
+        _ => found == expected,
+    }
+}
+
+/// Printable, and read well after "expected".
+impl fmt::Display for Expectation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::State { entity, state } => format!("{entity} in state {state}"),
+            Self::Transition { action, entity, params } => {
+                format!("{entity} to take {action}{}", with(params))
+            }
+            Self::NoTransition { action, entity } => format!("{entity} not to take {action}"),
+            Self::Record { fields, entity } => {
+                let of = entity.as_ref().map_or(String::new(), |entity| format!(" of {entity}"));
+                format!("a record{of}{}", with(fields))
+            }
+            Self::Metric { name, labels, bound } => {
+                let labels: Vec<String> =
+                    labels.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
+                let bound = match bound {
+                    Bound::AtLeast(least) => format!("at least {least}"),
+                    Bound::Equals(value) => format!("{value}"),
+                };
+                format!("{name}{{{}}} to be {bound}", labels.join(","))
+            }
+            Self::Replay { divergences } => format!("{divergences} divergences in a replay"),
+        };
+        f.write_str(&printable(&text))
+    }
+}
+
+fn with(fields: &Object) -> String {
+    if fields.is_empty() {
+        return String::new();
+    }
+    let fields: Vec<String> =
+        fields.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    format!(" with {}", fields.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_some_fields_and_whole_values() {
+        let found = json!({"a": {"b": 1, "c": [1, 2]}, "d": "x"});
+        for expected in [json!({}), json!({"a": {"b": 1.0}}), json!({"a": {"c": [1, 2]}, "d": "x"})] {
+            assert!(part(&found, &expected), "{expected}");
+        }
+        for expected in [json!({"a": 1}), json!({"a": {"c": [1]}}), json!({"e": null})] {
+            assert!(!part(&found, &expected), "{expected}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The local HTTP servers of a scenario: on 127.0.0.1, answering late or never.
+//! They belong to the director, so they outlive a kill of the runtime.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::wait::pause;
+use crate::scenario::Server;
+
+/// Connections that a server serves at once; who comes then waits in the backlog.
+/// Far more than the handlers of a scenario open.
+const CONNECTIONS_MAX: usize = 256;
+
+/// A server that runs. Dropped, it ends with all its connections.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) name: String,
+    address: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+impl Running {
+    pub(super) async fn start(server: &Server) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let accepting = tokio::spawn(accept(listener, Arc::new(server.clone())));
+        Ok(Self { name: server.name.clone(), address, accepting })
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, server: Arc<Server>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        // Whoever went away before being accepted is nobody's failure.
+        if let Ok((stream, _)) = listener.accept().await {
+            let server = Arc::clone(&server);
+            connections.spawn(async move {
+                serve(stream, server).await;
+                drop(place);
+            });
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(stream: TcpStream, server: Arc<Server>) {
+    let answer = service_fn(move |_: Request<Incoming>| {
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(answer(&server).await) }
+    });
+    // A guest that is killed in its call drops the connection: that is the point.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+}
+
+async fn answer(server: &Server) -> Response<Full<Bytes>> {
+    match server.respond_after {
+        Some(Duration::ZERO) => {}
+        Some(time) => pause(time).await,
+        None => std::future::pending().await,
+    }
+    let mut response = Response::new(Full::new(Bytes::from(server.body.clone())));
+    // The scenario's reader has checked the range.
+    *response.status_mut() =
+        StatusCode::from_u16(server.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+}

@@ -1,0 +1,92 @@
+//! What has happened so far, as the journal tells it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use sandglass_journal::{Error, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
+use sandglass_model::{EntityRef, Event, Position, Record};
+
+/// Most transitions of an entity that are remembered to explain a failure.
+const RECENT_MAX: usize = 5;
+
+/// Follows a journal.
+#[derive(Debug)]
+pub(super) struct Story {
+    path: PathBuf,
+    reader: SqliteReader,
+    /// The first position of this play.
+    start: Position,
+    next: Position,
+    entities: BTreeMap<EntityRef, Seen>,
+}
+
+/// What is remembered of an entity.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) state: String,
+    pub(super) recent: VecDeque<String>,
+}
+
+impl Story {
+    /// Follows the journal at `path` from `start` on.
+    pub(super) fn from(path: &Path, start: Position) -> Result<Self, Error> {
+        let reader = SqliteJournal::open_read_only(path)?;
+        let entities = BTreeMap::new();
+        Ok(Self { path: path.to_owned(), reader, start, next: start, entities })
+    }
+
+    /// Opens the journal anew, after another process has taken it over.
+    pub(super) fn reopen(&mut self) -> Result<(), Error> {
+        self.reader = SqliteJournal::open_read_only(&self.path)?;
+        Ok(())
+    }
+
+    /// What was appended since the last call.
+    pub(super) fn advance(&mut self) -> Result<Vec<Record>, Error> {
+        let page = self.reader.read(self.next, PAGE_MAX_ENTRIES)?;
+        let records = page.into_records()?;
+        for record in &records {
+            self.next = Position(record.position.0.saturating_add(1));
+            self.remember(record);
+        }
+        Ok(records)
+    }
+
+    fn remember(&mut self, record: &Record) {
+        let Some(entity) = &record.entity else { return };
+        let seen = self.entities.entry(entity.clone()).or_default();
+        match &record.event {
+            Event::Created { state, .. } => seen.state.clone_from(state),
+            Event::Transition { action, from, to, .. } => {
+                seen.state.clone_from(to);
+                if seen.recent.len() == RECENT_MAX {
+                    seen.recent.pop_front();
+                }
+                seen.recent.push_back(format!("{action} ({from} -> {to})"));
+            }
+            _ => {}
+        }
+    }
+
+    /// What is known of an entity; none where this play has not seen it.
+    pub(super) fn entity(&self, entity: &EntityRef) -> Option<&Seen> {
+        self.entities.get(entity)
+    }
+
+    /// Whether a record of this play passes `test`.
+    pub(super) fn any(&mut self, test: impl Fn(&Record) -> bool) -> Result<bool, Error> {
+        let mut from = Some(self.start);
+        while let Some(start) = from {
+            let page = self.reader.read(start, PAGE_MAX_ENTRIES)?;
+            from = page.next;
+            if page.into_records()?.iter().any(&test) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(super) fn reader(&mut self) -> &mut SqliteReader {
+        &mut self.reader
+    }
+}

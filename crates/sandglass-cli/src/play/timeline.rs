@@ -1,0 +1,177 @@
+//! The timeline that a person follows: one line for each thing as it happens, or
+//! one JSON object.
+
+use std::io;
+
+use sandglass_model::{EntityRef, Record, WallTime};
+use serde_json::{Value, json};
+
+use super::expect::Look;
+use crate::narrate::{Narrator, Told, seconds};
+use crate::scenario::{Expectation, Scenario, Step, shown};
+use crate::terminal::{Output, Tone, printable};
+
+/// How a timeline is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Text,
+    Json,
+}
+
+/// Prints what happens.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    output: Output,
+    style: Style,
+    narrator: Narrator,
+    start: WallTime,
+    scenario: String,
+}
+
+impl Timeline {
+    pub(crate) fn new(style: Style) -> Self {
+        Self {
+            output: Output::new(),
+            style,
+            narrator: Narrator::default(),
+            start: WallTime::default(),
+            scenario: String::new(),
+        }
+    }
+
+    /// A scenario begins.
+    pub(super) fn begin(&mut self, scenario: &Scenario, now: WallTime) -> io::Result<()> {
+        self.start = now;
+        self.scenario = shown(&scenario.path);
+        let title = printable(&scenario.title).into_owned();
+        match self.style {
+            Style::Json => self.json("scenario", now, json!({"title": scenario.title})),
+            Style::Text => {
+                let title = self.output.paint(Tone::Strong, &title).into_owned();
+                self.output.line(format_args!("{title}  ({})", self.scenario))
+            }
+        }
+    }
+
+    /// Something was recorded.
+    pub(super) fn record(&mut self, record: &Record) -> io::Result<()> {
+        if self.style == Style::Json {
+            return self.json("record", record.at, json!({"record": record}));
+        }
+        let Told { what, detail, tone } = self.narrator.tell(record);
+        let entity = record.entity.as_ref().map(ToString::to_string).unwrap_or_default();
+        self.text(record.at, &entity, &what, &detail, tone)
+    }
+
+    /// The director does something, or something befalls it.
+    pub(super) fn step(
+        &mut self,
+        now: WallTime,
+        entity: Option<&EntityRef>,
+        what: &str,
+        detail: &str,
+    ) -> io::Result<()> {
+        if self.style == Style::Json {
+            return self.json("step", now, json!({"entity": entity, "what": what, "detail": detail}));
+        }
+        let entity = entity.map(ToString::to_string).unwrap_or_default();
+        self.text(now, &entity, &format!("> {what}"), &printable(detail), Tone::Quiet)
+    }
+
+    /// An expectation was looked at for the last time.
+    pub(super) fn expectation(
+        &mut self,
+        now: WallTime,
+        step: &Step,
+        expectation: &Expectation,
+        look: &Look,
+    ) -> io::Result<()> {
+        self.verdict(now, step, &expectation.to_string(), look)
+    }
+
+    /// What was expected held or didn't.
+    pub(super) fn verdict(
+        &mut self,
+        now: WallTime,
+        step: &Step,
+        expected: &str,
+        look: &Look,
+    ) -> io::Result<()> {
+        if self.style == Style::Json {
+            let fields = json!({
+                "line": step.line,
+                "held": look.holds,
+                "expected": expected,
+                "found": look.found,
+            });
+            return self.json("expectation", now, fields);
+        }
+        if look.holds {
+            return self.text(now, "", "ok", &printable(expected), Tone::Good);
+        }
+        let place = format!("{}:{}", self.scenario, step.line);
+        self.text(now, "", "FAILED", &place, Tone::Bad)?;
+        let indent = " ".repeat(10);
+        self.output.line(format_args!("{indent}expected  {}", printable(expected)))?;
+        self.output.line(format_args!("{indent}found     {}", printable(&look.found)))
+    }
+
+    /// All scenarios are over.
+    pub(crate) fn summary(
+        &mut self,
+        scenarios: usize,
+        expectations: usize,
+        failed: usize,
+    ) -> io::Result<()> {
+        if self.style == Style::Json {
+            let summary = json!({
+                "type": "summary",
+                "scenarios": scenarios,
+                "expectations": expectations,
+                "failed": failed,
+                "held": failed == 0,
+            });
+            return self.output.line(summary);
+        }
+        let (tone, verdict) = match failed {
+            0 => (Tone::Good, "all held".to_owned()),
+            _ => (Tone::Bad, format!("{failed} failed")),
+        };
+        let verdict = self.output.paint(tone, &verdict).into_owned();
+        let plural = |number: usize| if number == 1 { "" } else { "s" };
+        self.output.line(format_args!(
+            "{scenarios} scenario{}, {expectations} expectation{}: {verdict}",
+            plural(scenarios),
+            plural(expectations)
+        ))
+    }
+
+    fn text(
+        &mut self,
+        at: WallTime,
+        entity: &str,
+        what: &str,
+        detail: &str,
+        tone: Tone,
+    ) -> io::Result<()> {
+        let offset = at.since(self.start);
+        let offset = format!("{:>4}.{:03}s", offset.as_secs(), offset.subsec_millis());
+        let what = self.output.paint(tone, &format!("{what:<18}")).into_owned();
+        let line = format!("{offset}  {:<22} {what} {detail}", printable(entity));
+        self.output.line(line.trim_end())
+    }
+
+    fn json(&mut self, kind: &str, at: WallTime, fields: Value) -> io::Result<()> {
+        let offset_ms = u64::try_from(at.since(self.start).as_millis()).unwrap_or(u64::MAX);
+        let mut line = json!({"type": kind, "offset_ms": offset_ms, "scenario": self.scenario});
+        if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
+            line.extend(fields);
+        }
+        self.output.line(line)
+    }
+}
+
+/// A wait, in words.
+pub(super) fn waited(time: std::time::Duration) -> String {
+    seconds(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}

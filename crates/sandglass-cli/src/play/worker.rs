@@ -1,0 +1,267 @@
+//! The worker: the runtime and the host of one scenario, in a process of their own
+//! that does what it is told on standard input. It ends when that closes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use sandglass_host::{Destination, FixedSecrets, Host, Manifest, Secret};
+use sandglass_journal::{
+    Batch, Error, Health, Journal, Opened, Page, Pending, Positions, SqliteJournal,
+};
+use sandglass_liveness::Spec;
+use sandglass_model::{Clock, EntityRef, GuestLimits, Position, SystemClock};
+use sandglass_runtime::{ActorError, HostHandlers, Module as Guest, Runtime, Signal};
+use sandglass_telemetry::otlp::{self, Otlp};
+use sandglass_telemetry::prometheus::{Exporter, Serving};
+use sandglass_telemetry::{Prefix, Telemetry};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::watch;
+
+use super::protocol::{Ask, Reply, Request, Start};
+use super::wait::pause;
+use crate::exit::Exit;
+use crate::scenario::Module;
+
+/// How long an orderly stop waits for handlers to end: a handler is told, and a
+/// host call is dropped at once.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long the last spans may take to be exported.
+const EXPORT_MAX: Duration = Duration::from_secs(2);
+/// How often observations of metrics are taken in while nobody scrapes them.
+const UPKEEP_EVERY: Duration = Duration::from_secs(1);
+/// Largest module file that is read, in bytes: above every limit that a host has.
+const MODULE_FILE_MAX_BYTES: u64 = 64 << 20;
+
+/// Runs a worker until it is told to stop, or until its standard input closes.
+pub(crate) fn execute() -> anyhow::Result<Exit> {
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = threads.block_on(serve());
+    // Reading standard input can't be cut short; nothing else is left to wait for.
+    threads.shutdown_background();
+    done.map(|()| Exit::Ok)
+}
+
+async fn serve() -> anyhow::Result<()> {
+    let mut requests = BufReader::new(tokio::io::stdin()).lines();
+    let Some(line) = requests.next_line().await? else { return Ok(()) };
+    let start: Start = serde_json::from_str(&line).context("can't read what to start with")?;
+    let worker = match Worker::start(start).await {
+        Ok(worker) => worker,
+        Err(error) => return say(&Reply::Failed { why: format!("{error:#}") }),
+    };
+    let stop = worker.obey(&mut requests).await?;
+    worker.stop().await;
+    stop.map_or(Ok(()), |id| say(&Reply::Done { id, text: None }))
+}
+
+fn say(reply: &Reply) -> anyhow::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(&line)?;
+    Ok(stdout.flush()?)
+}
+
+struct Worker {
+    runtime: Runtime,
+    host: Host,
+    exporter: Exporter,
+    serving: Option<Serving>,
+    otlp: Option<Otlp>,
+    appended: watch::Receiver<Position>,
+}
+
+impl Worker {
+    async fn start(start: Start) -> anyhow::Result<Self> {
+        let exporter = Exporter::new(Prefix::default());
+        let otlp = otlp::from_env()?;
+        let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
+        let telemetry = Telemetry { metrics: exporter.metrics(), tracer };
+        let serving = match start.metrics {
+            Some(address) => {
+                let serving = exporter.serve(address).await;
+                Some(serving.with_context(|| format!("can't serve metrics at {address}"))?)
+            }
+            None => None,
+        };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let host = Host::builder()
+            .clock(Arc::clone(&clock))
+            .telemetry(telemetry.clone())
+            .build()
+            .context("can't start the host")?;
+        let modules = start.modules.iter().map(guest).collect::<anyhow::Result<Vec<_>>>()?;
+        let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules);
+        let opened = tokio::task::spawn_blocking(move || {
+            SqliteJournal::open(&start.journal, sandglass_journal::Settings::default())
+        });
+        let Opened { journal, recovered } = opened.await??;
+        let (noticed, appended) = watch::channel(Position(0));
+        let runtime = Runtime::builder(Arc::new(Noticing { journal, noticed }))
+            .clock(clock)
+            .handlers(Arc::new(handlers))
+            .telemetry(telemetry)
+            .specs(specs(&start.specs)?)
+            .build()
+            .await?;
+        let recovered =
+            recovered.iter().map(|torn| format!("position {}: {}", torn.position, torn.what));
+        let metrics = serving.as_ref().map(Serving::local_addr);
+        say(&Reply::Ready { metrics, recovered: recovered.collect() })?;
+        Ok(Self { runtime, host, exporter, serving, otlp, appended })
+    }
+
+    /// Does what it is told. Answers the number of the request to stop, where there
+    /// was one.
+    async fn obey(&self, requests: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<Option<u64>> {
+        let mut appended = self.appended.clone();
+        loop {
+            tokio::select! {
+                line = requests.next_line() => {
+                    let Some(line) = line? else { return Ok(None) };
+                    let request: Request = serde_json::from_str(&line)?;
+                    if let Ask::Stop = request.ask {
+                        return Ok(Some(request.id));
+                    }
+                    say(&self.answer(request).await)?;
+                }
+                Ok(()) = appended.changed() => {
+                    let last = *appended.borrow_and_update();
+                    say(&Reply::Appended { last })?;
+                }
+                () = pause(UPKEEP_EVERY) => self.exporter.upkeep(),
+            }
+        }
+    }
+
+    async fn answer(&self, request: Request) -> Reply {
+        let id = request.id;
+        let done = match request.ask {
+            Ask::Create { entity } => self.runtime.create(entity).await.map(|_| None),
+            Ask::Send { entity, action, params } => {
+                let sent = async {
+                    if let Err(ActorError::UnknownEntity(_)) = self.runtime.entity(&entity) {
+                        self.runtime.create(entity.clone()).await?;
+                    }
+                    self.runtime.send(&entity, &action, params).await
+                };
+                sent.await.map(|_| None)
+            }
+            Ask::Signal { entity, name, from, payload } => {
+                self.runtime.signal(&entity, Signal { name, from, payload }).await.map(|()| None)
+            }
+            Ask::Cancel { entity, reason } => {
+                self.runtime.cancel(&entity, None, &reason).map(|_| None)
+            }
+            Ask::Metrics => Ok(Some(self.exporter.render())),
+            // Obeyed before it comes here.
+            Ask::Stop => Ok(None),
+        };
+        match done {
+            Ok(text) => Reply::Done { id, text },
+            Err(error) => Reply::Refused { id, why: error.to_string() },
+        }
+    }
+
+    async fn stop(self) {
+        self.runtime.shutdown(GRACE).await;
+        self.host.shutdown().await;
+        if let Some(serving) = self.serving {
+            serving.shutdown().await;
+        }
+        if let Some(otlp) = self.otlp {
+            let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
+            if let Ok(Err(error)) = exported {
+                tracing::warn!(%error, "the last spans are lost");
+            }
+        }
+    }
+}
+
+fn specs(files: &[crate::scenario::SpecFile]) -> anyhow::Result<Vec<Spec>> {
+    let parsed = files.iter().map(|file| {
+        // The director has told what is wrong with it, if anything.
+        let spec = Spec::parse(&file.source).spec;
+        spec.ok_or_else(|| anyhow!("spec `{}` can't be used", file.path.display()))
+    });
+    parsed.collect()
+}
+
+/// A module's bytes and its grants.
+fn guest(module: &Module) -> anyhow::Result<(String, Guest)> {
+    let mut bytes = Vec::new();
+    File::open(&module.path)
+        .and_then(|file| file.take(MODULE_FILE_MAX_BYTES + 1).read_to_end(&mut bytes))
+        .with_context(|| format!("can't read module `{}`", module.path.display()))?;
+    let defaults = GuestLimits::default();
+    let limits = GuestLimits {
+        memory_bytes: module.memory_bytes.unwrap_or(defaults.memory_bytes),
+        response_bytes: module.response_bytes.unwrap_or(defaults.response_bytes),
+        fuel: module.fuel.or(defaults.fuel),
+        ..defaults
+    };
+    let hosts = module
+        .allow_hosts
+        .iter()
+        .map(|host| host.parse::<Destination>().with_context(|| format!("`{host}` is no host")))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let manifest = Manifest::named(module.name.clone())
+        .limits(limits)
+        .allow_hosts(hosts)
+        .secrets(Arc::new(secrets(&module.secrets)?));
+    Ok((module.name.clone(), Guest::new(bytes, manifest)))
+}
+
+fn secrets(variables: &BTreeMap<String, String>) -> anyhow::Result<FixedSecrets> {
+    let secret = |(key, variable): (&String, &String)| match std::env::var(variable) {
+        Ok(value) => Ok((key.clone(), Secret::new(value))),
+        Err(_) => bail!("the environment has no `{variable}`, the secret `{key}` of a module"),
+    };
+    variables.iter().map(secret).collect()
+}
+
+/// A journal that tells how far it has come.
+#[derive(Debug)]
+struct Noticing {
+    journal: SqliteJournal,
+    noticed: watch::Sender<Position>,
+}
+
+impl Journal for Noticing {
+    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
+        Box::pin(async move {
+            let positions = self.journal.append(batch).await?;
+            self.noticed.send_replace(positions.last);
+            Ok(positions)
+        })
+    }
+
+    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
+        self.journal.read(from, limit)
+    }
+
+    fn read_entity(
+        &self,
+        entity: EntityRef,
+        from: Position,
+        limit: usize,
+    ) -> Pending<'_, Result<Page, Error>> {
+        self.journal.read_entity(entity, from, limit)
+    }
+
+    fn last(&self) -> Pending<'_, Result<Position, Error>> {
+        self.journal.last()
+    }
+
+    fn health(&self) -> Health {
+        self.journal.health()
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        self.journal.close()
+    }
+}

@@ -1,0 +1,176 @@
+//! Drives the built binary: runs it to its end or follows its lines, and never
+//! leaves a child behind.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+
+/// What a run to the end said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// Fails with all that was said where the exit code is another.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "out:\n{}\nerr:\n{}", self.out, self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn says(self, text: &str) -> Self {
+        let found = self.out.contains(text) || self.err.contains(text);
+        assert!(found, "no `{text}` in out:\n{}\nerr:\n{}", self.out, self.err);
+        self
+    }
+
+    pub(crate) fn json_lines(&self) -> Vec<serde_json::Value> {
+        let json = |line| serde_json::from_str(line).expect("each line is JSON");
+        self.out.lines().map(json).collect()
+    }
+}
+
+fn command(arguments: &[&dyn AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandglass"));
+    command
+        .args(arguments.iter().map(AsRef::as_ref))
+        .env_remove("SANDGLASS_LOG")
+        .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs the binary to its end.
+pub(crate) fn sandglass(arguments: &[&dyn AsRef<OsStr>]) -> Said {
+    let output = command(arguments).output().expect("the binary starts");
+    Said {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).expect("text"),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// The binary, running. Dropped, it is killed.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    pub(crate) fn start(arguments: &[&dyn AsRef<OsStr>]) -> Self {
+        let mut child =
+            command(arguments).stdout(Stdio::piped()).spawn().expect("the binary starts");
+        let stdout = child.stdout.take().expect("it is piped");
+        Self { child, lines: BufReader::new(stdout).lines() }
+    }
+
+    /// Follows the lines up to the first that holds `text`, and gives it.
+    #[track_caller]
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
+        let mut before = Vec::new();
+        for line in self.lines.by_ref() {
+            let line = line.expect("text");
+            if line.contains(text) {
+                return line;
+            }
+            before.push(line);
+        }
+        panic!("no line with `{text}` in:\n{}", before.join("\n"));
+    }
+
+    /// Sends a signal, as `kill -NAME` does.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.child.id().to_string())
+            .status()
+            .expect("kill is there");
+        assert!(sent.success());
+    }
+
+    pub(crate) fn ended(mut self) -> ExitStatus {
+        self.lines.by_ref().for_each(drop);
+        self.child.wait().expect("it is our child")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A file of the repository.
+pub(crate) fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-fixtures").join(path)
+}
+
+/// A folder that goes away with the test.
+#[derive(Debug)]
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    /// With the spec of a lamp, which needs no guest, and a scenario of these steps.
+    pub(crate) fn with_lamp(steps: &str) -> Self {
+        let folder = Self::new();
+        folder.write("lamp.ioa.toml", LAMP);
+        folder.write("scenario.toml", steps);
+        folder
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).expect("written");
+        path
+    }
+}
+
+/// Goes out by itself when nobody touches it for a second.
+pub(crate) const LAMP: &str = r#"
+[automaton]
+name = "Lamp"
+states = ["Off", "On", "Broken"]
+initial = "Off"
+terminal = ["Broken"]
+allow_indefinite_states = ["Off"]
+
+[[action]]
+name = "SwitchOn"
+from = ["Off"]
+to = "On"
+
+[[action]]
+name = "SwitchOff"
+from = ["On"]
+to = "Off"
+
+[[action]]
+name = "Break"
+from = ["Off", "On"]
+to = "Broken"
+
+[[state_timeout]]
+state = "On"
+after_seconds = 1
+on_timeout = "SwitchOff"
+"#;

@@ -1,0 +1,255 @@
+//! `sandglass play`: scenarios of every kind of step, kills included.
+
+mod binary;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use binary::{Folder, Running, fixture, sandglass};
+
+#[test]
+fn the_incident_is_solved_also_when_the_process_is_killed() {
+    let folder = Folder::new();
+    let journal = folder.path("incident.journal");
+    let said = sandglass(&[&"play", &fixture("incident"), &"--journal", &journal]).exits(0);
+    for line in [
+        "killed after 5.0 s in host_http_call",
+        "killed after 5.0 s in guest",
+        "HandlerTimedOut    Executing -> TimedOut",
+        "lost with its process; takes HandlerInterrupted",
+        "2 scenarios",
+        "all held",
+    ] {
+        assert!(said.out.contains(line), "no `{line}` in:\n{}", said.out);
+    }
+    sandglass(&[&"replay", &journal]).exits(0).says("6 dispatches, 2 timeouts, 0 divergences");
+}
+
+#[test]
+fn a_kill_is_survived_and_an_orderly_stop_too() {
+    let folder = Folder::with_lamp(
+        r#"
+        name = "a lamp"
+        [[step]]
+        create = "Lamp/spare"
+        [[step]]
+        send = "SwitchOn"
+        entity = "Lamp/a"
+        [[step]]
+        restart = "kill"
+        down_for = "100ms"
+        [[step]]
+        expect_state = "On"
+        entity = "Lamp/a"
+        [[step]]
+        expect_transition = "SwitchOff"
+        entity = "Lamp/a"
+        within = "3s"
+        [[step]]
+        restart = "stop"
+        [[step]]
+        send = "SwitchOff"
+        entity = "Lamp/a"
+        expect_refused = "Off"
+        [[step]]
+        signal = "Looked"
+        entity = "Lamp/a"
+        from = "Person/1"
+        payload = { at = "it" }
+        [[step]]
+        expect_record = { type = "signal", name = "Looked", payload = { at = "it" } }
+        entity = "Lamp/a"
+        [[step]]
+        cancel = "Lamp/a"
+        reason = "nothing to do"
+        [[step]]
+        expect_no_transition = "Break"
+        entity = "Lamp/a"
+        [[step]]
+        expect_metric = "temper_wasm_epoch_tick_interval_ms_count"
+        equals = 0
+        [[step]]
+        expect_replay = 0
+        "#,
+    );
+    let said = sandglass(&[&"play", &folder.path("scenario.toml")]).exits(0);
+    for line in ["a lamp", "> kill", "> start", "> stop", "On -> Off", "7 expectations: all held"] {
+        assert!(said.out.contains(line), "no `{line}` in:\n{}", said.out);
+    }
+}
+
+#[test]
+fn a_failed_expectation_says_where_and_what_came_instead() {
+    let folder = Folder::with_lamp(
+        r#"[[step]]
+send = "SwitchOn"
+entity = "Lamp/a"
+
+[[step]]
+expect_state = "Broken"
+entity = "Lamp/a"
+within = "50ms"
+
+[[step]]
+send = "SwitchOn"
+entity = "Lamp/a"
+
+[[step]]
+expect_no_transition = "SwitchOn"
+entity = "Lamp/a"
+
+[[step]]
+expect_metric = "no_such_metric"
+at_least = 1
+within = "0s"
+
+[[step]]
+expect_replay = 3
+"#,
+    );
+    let said = sandglass(&[&"play", &folder.path("scenario.toml")])
+        .exits(1)
+        .says("scenario.toml:6")
+        .says("expected  Lamp/a in state Broken")
+        .says("Lamp/a is in On; its last transitions: SwitchOn (Off -> On)")
+        .says("scenario.toml:11")
+        .says("refused: ")
+        .says("there is no sample of that name")
+        .says("0 dispatches, 0 timeouts, 0 divergences")
+        .says("5 failed");
+    assert_eq!(said.out.matches("FAILED").count(), 5, "{}", said.out);
+}
+
+#[test]
+fn scripts_get_each_thing_as_json_and_the_summary_last() {
+    let folder = Folder::with_lamp(
+        "step = [{ send = \"Break\", entity = \"Lamp/a\" }, { expect_state = \"Broken\", entity = \"Lamp/a\" }]",
+    );
+    let lines = sandglass(&[&"play", &folder.path("scenario.toml"), &"--json"]).exits(0).json_lines();
+    let kinds: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
+    assert_eq!((kinds.first(), kinds.last()), (Some(&"scenario"), Some(&"summary")));
+    assert!(lines.iter().any(|line| line["record"]["event"]["action"] == "Break"), "{lines:?}");
+    let summary = &lines[lines.len() - 1];
+    assert_eq!((&summary["held"], &summary["expectations"]), (&true.into(), &1.into()));
+}
+
+#[test]
+fn a_scenario_that_can_not_be_meant_is_refused_whole_before_anything_runs() {
+    let folder = Folder::with_lamp(
+        r#"naem = "x"
+[[module]]
+name = "m"
+path = "absent.wasm"
+memory = "64 miles"
+[[step]]
+send = "SwitchOn"
+entity = "Lamp"
+[[step]]
+expect_stat = "On"
+[[step]]
+wait = 5
+[[step]]
+send = "SwitchOn"
+entity = "Lamp/a"
+params = { url = "${server.none}" }
+[[step]]
+restart = "gently"
+[[step]]
+wait = "1s"
+create = "Lamp/b"
+"#,
+    );
+    let journal = folder.path("play.journal");
+    let said = sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(2);
+    for text in [
+        "scenario.toml:1:1: unknown key `naem`",
+        "did you mean `name`?",
+        "absent.wasm",
+        "64 miles",
+        "scenario.toml:8:",
+        "did you mean `expect_state`?",
+        "scenario.toml:12:",
+        "there is no server `none`",
+        "`gently` is no way to restart",
+        "says both",
+    ] {
+        assert!(said.out.contains(text), "no `{text}` in:\n{}", said.out);
+    }
+    assert!(!journal.exists(), "nothing ran");
+}
+
+#[test]
+fn wrong_specs_and_absent_modules_refuse_the_scenario() {
+    let folder = Folder::with_lamp("[[step]]\ncreate = \"Lamp/a\"\n");
+    let scenario = folder.path("scenario.toml");
+    folder.write("other.ioa.toml", "[automaton]\nname = 5\n");
+    sandglass(&[&"play", &scenario]).exits(2).says("other.ioa.toml:2:");
+    let session = std::fs::read(fixture("incident/session.ioa.toml")).expect("there");
+    folder.write("other.ioa.toml", session);
+    sandglass(&[&"play", &scenario]).exits(2).says("there is no module `run_tools`");
+    folder.write("run_tools.wat", "(module)");
+    sandglass(&[&"play", &scenario]).exits(0);
+}
+
+#[test]
+fn no_bytes_as_a_scenario_make_it_panic() {
+    let folder = Folder::with_lamp("");
+    let scenario = folder.path("scenario.toml");
+    let hostile: [&[u8]; 5] =
+        [b"", &[0xff, 0x00], b"\x1b[2J", b"step = 5", &[b'['; 100_000]];
+    for bytes in hostile {
+        folder.write("scenario.toml", bytes);
+        let said = sandglass(&[&"play", &scenario]).exits(2);
+        assert!(!said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'), "{said:?}");
+    }
+    sandglass(&[&"play", &folder.path("absent.toml")]).exits(2).says("absent.toml");
+    sandglass(&[&"play", &Folder::new().path("")]).exits(2).says("no scenario*.toml");
+}
+
+const LONG: &str = "step = [{ create = \"Lamp/a\" }, { wait = \"1h\" }]";
+
+#[test]
+fn ctrl_c_ends_it_orderly() {
+    let folder = Folder::with_lamp(LONG);
+    let journal = folder.path("play.journal");
+    let mut running =
+        Running::start(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]);
+    running.line_with("> wait");
+    running.signal("INT");
+    assert_eq!(running.ended().code(), Some(130));
+    assert!(!folder.path("play.journal-wal").exists(), "the journal was closed");
+    sandglass(&[&"replay", &journal]).exits(0);
+}
+
+#[test]
+fn a_runtime_does_not_outlive_its_director() {
+    let folder = Folder::with_lamp(LONG);
+    let journal = folder.path("play.journal");
+    let mut running =
+        Running::start(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]);
+    running.line_with("> wait");
+    let lock = File::open(folder.path("play.journal.lock")).expect("the runtime made it");
+    assert!(lock.try_lock().is_err(), "the runtime holds it");
+    running.signal("KILL");
+    assert!(!running.ended().success());
+    lock.lock().expect("free as soon as the runtime has ended");
+    sandglass(&[&"replay", &journal]).exits(0);
+}
+
+#[test]
+fn metrics_are_served_while_it_plays() {
+    let folder = Folder::with_lamp(LONG);
+    let mut running =
+        Running::start(&[&"play", &folder.path("scenario.toml"), &"--metrics", &"127.0.0.1:0"]);
+    let line = running.line_with("/metrics");
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let mut stream = TcpStream::connect(address.expect("an address")).expect("it is served");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("temper_handler_deadline_exceeded_total"), "{answer}");
+}
