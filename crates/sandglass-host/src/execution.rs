@@ -153,6 +153,7 @@ impl Execution {
 
         let mut store = self.store(&deadline);
         let live_store = metrics.hold(sandglass_telemetry::metrics::Level::LiveStores);
+        self.report_pool();
         let mut moments =
             Moments { started: deadline.start, instantiated: None, off_cpu: deadline.start };
         let ended = on_cpu(&self.shared.ticker, self.call(&mut store, &mut moments)).await;
@@ -167,6 +168,7 @@ impl Execution {
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
         drop(store);
         drop(live_store);
+        self.report_pool();
         let teardown = self.shared.clock.now().since(moments.off_cpu);
 
         let split = TimeSplit {
@@ -190,6 +192,12 @@ impl Execution {
         };
         self.measure(&mut report, &deadline, moments.off_cpu);
         report
+    }
+
+    fn report_pool(&self) {
+        let slots = self.shared.settings.max_runs as usize;
+        let in_use = slots.saturating_sub(self.places.available_permits());
+        self.shared.telemetry.metrics.pool(in_use, slots);
     }
 
     /// A store of its own for this run, with its deadline set before anything of

@@ -109,6 +109,7 @@ impl Builder {
         ticker.drive(sandbox.epoch());
         let executor = Executor::start(settings.guest_threads).map_err(BuildError::Threads)?;
         telemetry.metrics.ticker_health(metrics::Health::Healthy);
+        telemetry.metrics.pool(0, settings.max_runs as usize);
         Ok(Host(Arc::new(Inner {
             unmetered: Arc::new(sandbox),
             fuel: OnceLock::new(),
@@ -380,5 +381,30 @@ impl Drop for LiveRun {
     fn drop(&mut self) {
         self.live.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
         self.live.ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Context, Settings};
+
+    #[tokio::test]
+    async fn no_guest_starts_without_a_ticker_and_the_metric_says_so() {
+        let exporter =
+            sandglass_telemetry::prometheus::Exporter::new(sandglass_telemetry::Prefix::default());
+        let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+        let settings = Settings { max_runs: 2, ..Settings::default() };
+        let host = Host::builder().settings(settings).telemetry(telemetry).build().expect("a host");
+        let guest = br#"(module (memory (export "memory") 1)
+            (func (export "run") (param i32 i32) (result i32) i32.const 0))"#;
+        let integration = host.load(guest, Manifest::default()).expect("a guest");
+        host.0.shared.ticker.end();
+        let dispatch =
+            Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default());
+        let refused = host.run(&integration, dispatch).await;
+        assert!(matches!(refused, Err(Error::TickerUnhealthy(TickerHealth::Dead))), "{refused:?}");
+        let scrape = exporter.render();
+        assert!(scrape.contains("temper_wasm_epoch_ticker_healthy 0"), "{scrape}");
     }
 }

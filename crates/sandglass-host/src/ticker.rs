@@ -308,3 +308,136 @@ struct Ticks {
     /// Slices that ended with no guest on a CPU, in a row.
     idle_slices: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::DispatchDeadline;
+    use sandglass_model::SystemClock;
+    use std::sync::mpsc;
+    use std::task::{Wake, Waker};
+
+    /// Longer than any wake-up takes on a busy machine.
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn ticker() -> (Arc<Ticker>, Arc<dyn Clock>) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let ticker = Ticker::start(Arc::clone(&clock), Metrics::disabled()).expect("a thread");
+        (ticker, clock)
+    }
+
+    /// Tells of each tick.
+    struct Told(mpsc::Sender<()>);
+
+    impl Epoch for Told {
+        fn increment(&self) -> bool {
+            self.0.send(()).is_ok()
+        }
+    }
+
+    fn watched(ticker: &Ticker) -> mpsc::Receiver<()> {
+        let (told, ticks) = mpsc::channel();
+        ticker.drive(Box::new(Told(told)));
+        ticks
+    }
+
+    struct Woken(mpsc::Sender<()>);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            // A test that has seen enough is gone.
+            let _ = self.0.send(());
+        }
+    }
+
+    fn begun(clock: &dyn Clock, budget_ms: u64) -> Arc<Run> {
+        let run = Arc::new(Run::new());
+        run.begin(&DispatchDeadline::after(Duration::from_millis(budget_ms)).start(clock.now()));
+        run
+    }
+
+    #[test]
+    fn a_run_that_waits_is_woken_once_its_deadline_has_passed() {
+        let (ticker, clock) = ticker();
+        let run = begun(&*clock, 5);
+        let (told, woken) = mpsc::channel();
+        run.wait_with(&Waker::from(Arc::new(Woken(told))));
+        let _armed = ticker.arm(&run);
+        woken.recv_timeout(LONG).expect("woken");
+        assert!(run.due(clock.now()).is_some(), "and not before");
+    }
+
+    #[test]
+    fn an_overdue_run_is_fired_at_again_until_it_is_disarmed() {
+        let (ticker, clock) = ticker();
+        let ticks = watched(&ticker);
+        let run = begun(&*clock, 1);
+        let armed = ticker.arm(&run);
+        for _ in 0..5 {
+            ticks.recv_timeout(LONG).expect("a tick");
+        }
+        drop(armed);
+        // At most the one that was under way; after it nobody is fired at.
+        while ticks.recv_timeout(REFIRE * 100).is_ok() {}
+        assert_eq!(ticker.health(), TickerHealth::Healthy);
+    }
+
+    #[test]
+    fn a_later_deadline_is_kept_beside_one_that_is_overdue() {
+        let (ticker, clock) = ticker();
+        let overdue = begun(&*clock, 1);
+        let _armed = ticker.arm(&overdue);
+        let run = begun(&*clock, 30);
+        let (told, woken) = mpsc::channel();
+        run.wait_with(&Waker::from(Arc::new(Woken(told))));
+        let _also = ticker.arm(&run);
+        woken.recv_timeout(LONG).expect("woken");
+    }
+
+    #[test]
+    fn slices_come_while_a_guest_is_on_a_cpu_and_end_with_it() {
+        let (ticker, _clock) = ticker();
+        let ticks = watched(&ticker);
+        assert!(ticks.recv_timeout(SLICE * 50).is_err(), "parked");
+        let on_cpu = ticker.enter_cpu();
+        for _ in 0..5 {
+            ticks.recv_timeout(LONG).expect("a slice");
+        }
+        drop(on_cpu);
+        // A few idle slices, and then it parks.
+        while ticks.recv_timeout(SLICE * 100).is_ok() {}
+        assert!(!ticker.shared.slicing.load(Ordering::SeqCst));
+        let _again = ticker.enter_cpu();
+        ticks.recv_timeout(LONG).expect("it slices again");
+    }
+
+    #[test]
+    fn an_engine_that_is_gone_is_forgotten() {
+        let (ticker, _clock) = ticker();
+        drop(watched(&ticker));
+        let _on_cpu = ticker.enter_cpu();
+        let ticks = watched(&ticker);
+        for _ in 0..3 {
+            ticks.recv_timeout(LONG).expect("a slice");
+        }
+        assert_eq!(ticker.shared.schedule().epochs.len(), 1);
+    }
+
+    #[test]
+    fn a_thread_that_ended_is_dead() {
+        let (ticker, _clock) = ticker();
+        assert_eq!(ticker.health(), TickerHealth::Healthy);
+        ticker.end();
+        assert_eq!(ticker.health(), TickerHealth::Dead);
+    }
+
+    #[test]
+    fn a_thread_that_does_not_wake_is_stalled() {
+        let (ticker, clock) = ticker();
+        // Held as a thread that hangs in the middle of a tick would hold it.
+        let _held = ticker.shared.schedule();
+        let promised = Monotonic::from_nanos(clock.now().as_nanos() - 2_000_000_000);
+        ticker.shared.next_wake.store(promised.as_nanos(), Ordering::Release);
+        assert!(matches!(ticker.health(), TickerHealth::Stalled { late } if late > STALL));
+    }
+}
