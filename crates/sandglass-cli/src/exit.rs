@@ -15,8 +15,12 @@ pub(crate) enum Exit {
     Unusable = 2,
     /// The journal diverges from what is decided now, or holds damaged records.
     Diverged = 3,
+    /// `run`: the handler's deadline passed.
+    TimedOut = 124,
     /// `run`: the host could not run the guest, or was given bad arguments.
     Rejected = 125,
+    /// `run`: the guest trapped, or hit a limit other than its deadline.
+    Trapped = 126,
     /// Ctrl-C.
     Cancelled = 130,
 }

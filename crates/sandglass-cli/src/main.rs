@@ -5,6 +5,8 @@ mod command;
 mod diagnosis;
 mod exit;
 mod narrate;
+mod play;
+mod run;
 mod scenario;
 mod size;
 mod terminal;
@@ -13,6 +15,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use sandglass_telemetry::logs;
 
 use command::Command;
 use exit::Exit;
@@ -32,7 +35,11 @@ fn main() -> ExitCode {
         Err(error) => return refused_arguments(&error),
     };
     let on_error = arguments.command.exit_on_error();
-    let done = sandglass_telemetry::logs::init(sandglass_telemetry::logs::Format::Text, None)
+    let levels = match std::env::var_os(logs::LEVEL_VARIABLE) {
+        Some(_) => None,
+        None => Some(arguments.command.log_levels()),
+    };
+    let done = logs::init(logs::Format::Text, levels)
         .map_err(anyhow::Error::from)
         .and_then(|()| arguments.command.execute());
     match done {
@@ -52,11 +59,23 @@ fn refused_arguments(error: &clap::Error) -> ExitCode {
     // Where it can't be written, the exit code says it.
     let _ = error.print();
     let asked_for_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+    if asked_for_run && error.exit_code() != 0 && asks_for_json() {
+        let why = error.render().to_string();
+        // As above.
+        let _ = run::refuse_arguments(why.lines().next().unwrap_or_default());
+    }
     match error.exit_code() {
         0 => Exit::Ok.into(),
         _ if asked_for_run => Exit::Rejected.into(),
         _ => Exit::Unusable.into(),
     }
+}
+
+/// Whether a script waits for a JSON report, of arguments that can't be parsed.
+fn asks_for_json() -> bool {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    arguments.iter().any(|one| one == "--report=json")
+        || arguments.windows(2).any(|pair| pair[0] == "--report" && pair[1] == "json")
 }
 
 /// Whoever read our output has seen enough.

@@ -2,16 +2,24 @@
 
 mod check;
 mod log;
-mod replay;
+mod play;
+pub(crate) mod replay;
+pub(crate) mod run;
 
 use crate::exit::Exit;
+use crate::play::{WORKER_COMMAND, worker};
 
 /// What the binary is asked to do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    Run(run::Arguments),
     Check(check::Arguments),
     Log(log::Arguments),
     Replay(replay::Arguments),
+    Play(play::Arguments),
+    /// The process that runs the runtime of a scenario
+    #[command(name = WORKER_COMMAND, hide = true)]
+    PlayWorker,
 }
 
 impl Command {
@@ -21,14 +29,29 @@ impl Command {
     /// It could not be done, for a reason that the message tells.
     pub(crate) fn execute(self) -> anyhow::Result<Exit> {
         match self {
+            Self::Run(arguments) => run::execute(&arguments),
             Self::Check(arguments) => check::execute(&arguments),
             Self::Log(arguments) => log::execute(&arguments),
             Self::Replay(arguments) => replay::execute(&arguments),
+            Self::Play(arguments) => play::execute(&arguments),
+            Self::PlayWorker => worker::execute(),
+        }
+    }
+
+    /// What is logged where `SANDGLASS_LOG` doesn't say it.
+    pub(crate) const fn log_levels(&self) -> &'static str {
+        match self {
+            // Whoever runs one guest wants to read what it logs.
+            Self::Run(_) => "warn,sandglass::guest=debug",
+            _ => "warn",
         }
     }
 
     /// How the process ends where [`Command::execute`] fails.
     pub(crate) const fn exit_on_error(&self) -> Exit {
-        Exit::Unusable
+        match self {
+            Self::Run(_) => Exit::Rejected,
+            _ => Exit::Unusable,
+        }
     }
 }
