@@ -431,13 +431,30 @@ mod tests {
         assert_eq!(ticker.health(), TickerHealth::Dead);
     }
 
+    /// A clock that a test sets.
+    #[derive(Debug, Default)]
+    struct SetClock(AtomicU64);
+
+    impl Clock for SetClock {
+        fn now(&self) -> Monotonic {
+            Monotonic::from_nanos(self.0.load(Ordering::SeqCst))
+        }
+
+        fn wall(&self) -> sandglass_model::WallTime {
+            sandglass_model::WallTime::default()
+        }
+    }
+
     #[test]
     fn a_thread_that_does_not_wake_is_stalled() {
-        let (ticker, clock) = ticker();
+        let clock = Arc::new(SetClock::default());
+        let shown: Arc<dyn Clock> = clock.clone();
+        let ticker = Ticker::start(shown, Metrics::disabled()).expect("a thread");
         // Held as a thread that hangs in the middle of a tick would hold it.
         let _held = ticker.shared.schedule();
-        let promised = Monotonic::from_nanos(clock.now().as_nanos() - 2_000_000_000);
-        ticker.shared.next_wake.store(promised.as_nanos(), Ordering::Release);
-        assert!(matches!(ticker.health(), TickerHealth::Stalled { late } if late > STALL));
+        ticker.shared.next_wake.store(0, Ordering::Release);
+        let late = STALL + Duration::from_nanos(1);
+        clock.0.store(Monotonic::default().after(late).as_nanos(), Ordering::SeqCst);
+        assert_eq!(ticker.health(), TickerHealth::Stalled { late });
     }
 }
