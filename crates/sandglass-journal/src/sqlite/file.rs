@@ -175,9 +175,24 @@ fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cell_size_check", true)
 }
 
-/// Opens a journal that is there for reading alone: no lock, no write, also
-/// beside a process that writes it.
-pub(super) fn open_reader(path: &Path) -> Result<Connection, Error> {
+/// Whether SQLite's log stands beside the journal: it does while a process writes
+/// the journal, and after one was killed.
+pub(super) fn has_log(path: &Path) -> bool {
+    sidecar(path, "-wal").exists()
+}
+
+/// How a journal is opened for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Beside a log that may grow. SQLite keeps an index of it in a file.
+    WithLog,
+    /// As the one file that it is while nobody writes it. Nothing is put beside it,
+    /// so that a folder may be read-only.
+    Still,
+}
+
+/// Opens a journal that is there for reading alone: no lock, no write.
+pub(super) fn open_reader(path: &Path, reading: Reading) -> Result<Connection, Error> {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => return Err(fault::foreign(path, "it is a folder")),
         Ok(metadata) if metadata.len() == 0 => return Err(fault::foreign(path, "it is empty")),
@@ -189,7 +204,13 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, Error> {
     }
     let open = || -> rusqlite::Result<(Connection, u32, u32)> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
+        let connection = match reading {
+            Reading::WithLog => Connection::open_with_flags(path, flags)?,
+            Reading::Still => Connection::open_with_flags(
+                still_address(path),
+                flags | OpenFlags::SQLITE_OPEN_URI,
+            )?,
+        };
         connection.busy_timeout(BUSY)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         harden(&connection)?;
@@ -200,6 +221,21 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, Error> {
         open().map_err(|error| fault::of(path, "opening", &error))?;
     check_stamp(path, application, format)?;
     Ok(connection)
+}
+
+/// The path as SQLite's address of a file that nobody changes
+/// (<https://sqlite.org/uri.html>).
+fn still_address(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut address = "file://".to_owned();
+    for byte in absolute.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => address.push(char::from(*byte)),
+            _ if byte.is_ascii_alphanumeric() => address.push(char::from(*byte)),
+            _ => address.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    address + "?immutable=1"
 }
 
 fn stamp(connection: &Connection) -> rusqlite::Result<(u32, u32)> {

@@ -5,20 +5,27 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior};
 use sandglass_model::{EntityRef, Position};
 
-use super::{fault, file, row};
+use super::file::{self, Reading};
+use super::{fault, row};
 use crate::{Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page};
 
 /// A journal opened for reading alone: it takes no lock, never writes, and works
 /// beside the process that writes the journal. It blocks its caller's thread.
+///
+/// Where nobody writes the journal, nothing is put beside it either; a writer that
+/// comes later is noticed.
 #[derive(Debug)]
 pub struct SqliteReader {
     connection: Connection,
     path: PathBuf,
+    reading: Reading,
 }
 
 impl SqliteReader {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        Ok(Self { connection: file::open_reader(path)?, path: path.to_owned() })
+        let reading = if file::has_log(path) { Reading::WithLog } else { Reading::Still };
+        let connection = file::open_reader(path, reading)?;
+        Ok(Self { connection, path: path.to_owned(), reading })
     }
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on. Records
@@ -54,9 +61,22 @@ impl SqliteReader {
 
     fn snapshot<T>(
         &mut self,
-        read: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+        read: impl Fn(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        let run = || {
+        let found = self.attempt(&read);
+        if self.reading == Reading::WithLog || !file::has_log(&self.path) {
+            return found;
+        }
+        // Somebody began to write it meanwhile, so what was read may be a mixture.
+        *self = Self::open(&self.path)?;
+        self.attempt(&read)
+    }
+
+    fn attempt<T>(
+        &mut self,
+        read: impl Fn(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let mut run = || {
             let snapshot =
                 self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
             read(&snapshot)

@@ -42,8 +42,10 @@ async fn what_was_asked_for_before_the_close_is_done() {
             Err(error) => assert_eq!(error, Error::Closed),
         }
     }
-    assert!(!scratch.path().join("journal.db-wal").exists(), "one file is the whole journal");
     assert_eq!(scratch.all().expect("readable").entries.len(), kept);
+    for beside in ["journal.db-wal", "journal.db-shm"] {
+        assert!(!scratch.path().join(beside).exists(), "one file is the whole journal");
+    }
 }
 
 #[tokio::test]
@@ -75,6 +77,26 @@ async fn reads_beside_a_writer_and_after_its_crash_without_a_change() {
     assert!(before == (bytes("journal.db"), bytes("journal.db-wal")), "reading changed it");
     assert!(!crashed.path().join("journal.db.lock").exists());
     shared(crashed.open().expect("recovered"));
+}
+
+#[tokio::test]
+async fn a_reader_notices_a_writer_that_comes_later() {
+    let scratch = Scratch::with_five_records().await;
+    let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
+    assert_eq!(reader.last(), Ok(Position(5)));
+    let journal = shared(scratch.open().expect("whole"));
+    journal.append(step(&session("a"), 4)).await.expect("appended");
+    assert_eq!(reader.last(), Ok(Position(6)));
+    assert_eq!(reader.read(Position(6), 1).expect("readable").entries.len(), 1);
+}
+
+#[tokio::test]
+async fn reads_a_journal_of_an_odd_name() {
+    let scratch = Scratch::with_five_records().await;
+    let odd = scratch.path().join("a?b#c%20 é.db");
+    fs::rename(scratch.journal(), &odd).expect("renamed");
+    let mut reader = SqliteJournal::open_read_only(&odd).expect("readable");
+    assert_eq!(reader.last(), Ok(Position(5)));
 }
 
 #[test]
