@@ -28,6 +28,11 @@ pub const SCHEDULES_MAX: usize = 1_000;
 /// Largest parameters of an action, in bytes as JSON: they are kept in the journal
 /// and copied into each dispatch, and larger data belongs in a store of its own.
 pub const PARAMS_MAX_BYTES: usize = 1 << 20;
+/// Largest variables of an entity, in bytes as JSON: each transition records them.
+pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
+/// Largest parameters and variables that one transition hands to all the handlers
+/// that it starts, in bytes as JSON: they go into one transaction of the journal.
+pub const HANDED_MAX_BYTES: usize = 16 << 20;
 /// Largest payload of a signal, in bytes as JSON: a signal is a notice.
 pub const SIGNAL_MAX_BYTES: usize = 64 << 10;
 /// Most attempts of one dispatch that `on_crash = "rerun"` makes by itself: a run
@@ -184,7 +189,7 @@ pub fn decide(
     match input {
         Input::Create { .. } => Err(Refusal::EntityExists),
         Input::Action { action, params, trace } => {
-            bounded("params", &params, PARAMS_MAX_BYTES)?;
+            bounded("params", params, PARAMS_MAX_BYTES)?;
             Taking::new(spec, entity, now).take(action, params, &TransitionCause::Requested, *trace)
         }
         Input::HandlerEnded(end) => ending::decide(spec, entity, end, now),
@@ -287,9 +292,15 @@ fn own_trace(entity: &Entity, what: &[u8]) -> TraceContext {
 }
 
 fn bounded(what: &'static str, value: &impl serde::Serialize, max: usize) -> Result<(), Refusal> {
+    size(value, max).map(|_| ()).ok_or(Refusal::TooLarge { what, max })
+}
+
+/// The size of `value` in bytes as JSON; none where it is above `max`.
+fn size(value: &impl serde::Serialize, max: usize) -> Option<usize> {
     let mut counted = Counted { left: max };
-    // The only error is that the count ran out, or that a number has no JSON form.
-    serde_json::to_writer(&mut counted, value).map_err(|_| Refusal::TooLarge { what, max })
+    // The only errors are that the count ran out, or that a number has no JSON form.
+    serde_json::to_writer(&mut counted, value).ok()?;
+    Some(max - counted.left)
 }
 
 /// Counts what is written, and fails when it is too much.

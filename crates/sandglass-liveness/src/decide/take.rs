@@ -6,7 +6,9 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
-use super::{IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX};
+use super::{
+    HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, VARIABLES_MAX_BYTES, bounded, size,
+};
 use crate::entity::Entity;
 use crate::spec::{Action, Assigned, Effect, Integration, Spec, VariableKind};
 
@@ -99,6 +101,7 @@ impl<'a> Taking<'a> {
         if self.in_flight + started.action.dispatches.len() > IN_FLIGHT_MAX {
             return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
         }
+        started.bounded()?;
         let sequence = self.entity.sequence.next();
         let integrations =
             started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
@@ -146,6 +149,20 @@ struct Started<'a> {
     trace: TraceContext,
 }
 
+impl Started<'_> {
+    /// Each handler is handed a copy of the parameters and variables.
+    fn bounded(&self) -> Result<(), Refusal> {
+        let copies = self.action.dispatches.len();
+        if copies == 0 {
+            return Ok(());
+        }
+        let each = HANDED_MAX_BYTES / copies;
+        let handed = size(&(self.params, self.variables), each);
+        let what = "parameters and variables for its handlers";
+        handed.map(|_| ()).ok_or(Refusal::TooLarge { what, max: each })
+    }
+}
+
 /// The variables after the action's effects.
 fn assigned(
     spec: &Spec,
@@ -154,6 +171,8 @@ fn assigned(
     before: &Object,
 ) -> Result<Object, Refusal> {
     let mut variables = before.clone();
+    // What the spec itself sets is bounded by the size of the spec.
+    let mut grown = false;
     for effect in &action.effects {
         match effect {
             Effect::Trigger { .. } | Effect::Schedule { .. } => {}
@@ -168,8 +187,12 @@ fn assigned(
                 let kind = spec.variables.get(variable.as_str()).map(|variable| variable.kind);
                 let value = from_param(action, params, param, kind)?;
                 variables.insert(variable.to_string(), value);
+                grown = true;
             }
         }
+    }
+    if grown {
+        bounded("variables", &variables, VARIABLES_MAX_BYTES)?;
     }
     Ok(variables)
 }

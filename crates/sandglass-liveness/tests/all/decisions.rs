@@ -259,6 +259,28 @@ fn handlers_and_schedules_in_flight_are_bounded() {
 }
 
 #[test]
+fn what_an_entity_holds_and_hands_on_is_bounded() {
+    let note = |bytes| Object::from([("text".to_owned(), json!("x".repeat(bytes)))]);
+    let mut life = Life::of(SESSION);
+    life.act_with("Note", note(1_000_000)).expect("it fits");
+    let refusal =
+        life.act_with("Note", note((1 << 20) - 12)).expect_err("with its name it doesn't");
+    assert_eq!(refusal, Refusal::TooLarge { what: "variables", max: 1 << 20 });
+    let many: String = (0..40)
+        .map(|number| {
+            format!(
+                "[[integration]]\nname = \"more{number}\"\ntrigger = \"run_tools\"\n\
+                 module = \"m\"\ndeadline = \"1s\"\non_failure = \"Fail\"\n"
+            )
+        })
+        .collect();
+    let mut life = Life::of(&format!("{SESSION}{many}"));
+    let refusal = life.act_with("ProcessToolCalls", note(1_000_000)).expect_err("41 copies");
+    assert!(matches!(refusal, Refusal::TooLarge { .. }), "{refusal}");
+    assert_eq!(life.act_with("ProcessToolCalls", note(100_000)).expect("41 copies").len(), 41);
+}
+
+#[test]
 fn a_scheduled_action_comes_due_once() {
     let mut life = Life::of(SESSION);
     life.act("Later").expect("taken");

@@ -99,11 +99,13 @@ impl Actor {
             journal::Error::Conflict { entity, .. } => {
                 tracing::error!(%entity, "another process writes this entity; it is let go");
                 self.standing = Standing::Fenced;
+                self.view = None;
                 self.runs.stop_all(sandglass_model::Cause::Shutdown, "another process took over");
                 ActorError::Fenced { entity }
             }
             journal::Error::Closed => {
                 self.standing = Standing::JournalClosed;
+                self.view = None;
                 ActorError::Closed
             }
             journal::Error::Unavailable { what } | journal::Error::Damaged { what, .. } => {

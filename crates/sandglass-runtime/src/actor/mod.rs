@@ -122,7 +122,8 @@ pub(crate) struct Actor {
     spec: Arc<Spec>,
     entity: Entity,
     mailbox: mpsc::Receiver<Message>,
-    view: watch::Sender<Option<Arc<Snapshot>>>,
+    /// None once nothing more can change, so that nobody waits for it.
+    view: Option<watch::Sender<Option<Arc<Snapshot>>>>,
     closing: watch::Receiver<bool>,
     runs: Runs,
     timers: Timers,
@@ -142,7 +143,7 @@ impl Actor {
             is_closing: false,
             _counted: shared.telemetry.metrics.hold(Level::Entities),
             mailbox: seat.mailbox,
-            view: seat.view,
+            view: Some(seat.view),
             closing: seat.closing,
             shared,
             spec,
@@ -338,19 +339,25 @@ impl Actor {
             };
             match self.tell(&input).await {
                 Ok(_) => {}
-                Err(ActorError::Refused { refusal, .. }) => {
+                Err(
+                    ActorError::JournalUnavailable { .. }
+                    | ActorError::Fenced { .. }
+                    | ActorError::Closed,
+                ) => return,
+                Err(error) => {
                     // The timers follow the entity, so this is a defect; it must not spin.
-                    tracing::error!(entity = %self.entity.entity, %refusal, "a timer is stale");
+                    tracing::error!(entity = %self.entity.entity, %error, "a timer can't fire");
                     self.timers.drop_due(&input);
                 }
-                Err(_) => return,
             }
             self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
         }
     }
 
     fn show(&self) {
-        self.view.send_replace(Some(Arc::new(Snapshot::of(&self.entity))));
+        if let Some(view) = &self.view {
+            view.send_replace(Some(Arc::new(Snapshot::of(&self.entity))));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A failing disk stops no kill and loses no decision.
 
-use sandglass_model::{Object, Outcome};
+use sandglass_model::{Completion, Event, Object, Outcome};
 use sandglass_runtime::ActorError;
 
 use crate::world::{Act, World, completed, counts, one, pass, settle, two};
@@ -85,6 +85,25 @@ async fn an_end_that_is_lost_with_the_process_comes_back_as_interrupted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_that_no_journal_takes_is_a_failure_and_hangs_nothing() {
+    let huge = Outcome::Completed(Completion {
+        action: None,
+        params: Object::new(),
+        result: "x".repeat(17 << 20).into(),
+    });
+    let world = World::of(&[Act::Answer(1, huge)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    assert_eq!(world.until("Failed").await, 1);
+    let records = world.records().await;
+    let kind = records.iter().find_map(|record| match &record.event {
+        Event::Ended(ended) => ended.outcome.error().map(|(kind, _)| kind),
+        _ => None,
+    });
+    assert_eq!(kind.as_deref(), Some("result_too_large"));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entity_that_another_process_writes_is_let_go() {
     use sandglass_journal::{Batch, Expected, Journal};
     let world = World::of(&[Act::Hang]).await;
@@ -103,4 +122,6 @@ async fn an_entity_that_another_process_writes_is_let_go() {
     assert_eq!(world.send("Touch").await, fenced);
     pass(1_000).await;
     assert_eq!(world.state(), "Waiting", "it writes no more, by no timer either");
+    let waited = world.runtime.wait_until(&one(), |snapshot| snapshot.state == "Done").await;
+    assert_eq!(waited, Err(ActorError::Closed), "nobody waits for what can't come");
 }
