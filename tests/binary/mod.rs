@@ -51,7 +51,26 @@ fn command(arguments: &[&dyn AsRef<OsStr>]) -> Command {
 
 /// Runs the binary to its end.
 pub(crate) fn sandglass(arguments: &[&dyn AsRef<OsStr>]) -> Said {
-    let output = command(arguments).output().expect("the binary starts");
+    to_the_end(command(arguments))
+}
+
+/// The same, with a variable in its environment.
+pub(crate) fn with_variable(name: &str, value: &str, arguments: &[&dyn AsRef<OsStr>]) -> Said {
+    let mut command = command(arguments);
+    command.env(name, value);
+    to_the_end(command)
+}
+
+/// Asks again and again until `holds`, for a minute at the most.
+#[track_caller]
+pub(crate) fn until(mut holds: impl FnMut() -> bool) {
+    // Each question starts a process, so this neither spins nor needs a pause.
+    let asked = (0..2000).find(|_| holds());
+    assert!(asked.is_some(), "it never held");
+}
+
+fn to_the_end(mut command: Command) -> Said {
+    let output = command.output().expect("the binary starts");
     Said {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).expect("text"),

@@ -61,8 +61,9 @@ fn refused_arguments(error: &clap::Error) -> ExitCode {
     let asked_for_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
     if asked_for_run && error.exit_code() != 0 && asks_for_json() {
         let why = error.render().to_string();
+        let first = why.lines().next().unwrap_or_default();
         // As above.
-        let _ = run::refuse_arguments(why.lines().next().unwrap_or_default());
+        let _ = run::refuse_arguments(first.trim_start_matches("error: "));
     }
     match error.exit_code() {
         0 => Exit::Ok.into(),
@@ -80,7 +81,5 @@ fn asks_for_json() -> bool {
 
 /// Whoever read our output has seen enough.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -110,7 +110,7 @@ fn binary(bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
     const COMPONENT: [u8; 8] = [0, b'a', b's', b'm', 0x0d, 0, 1, 0];
     let binary = wat::parse_bytes(bytes).map_err(|error| {
         let what = if str::from_utf8(bytes).is_ok() {
-            format!("module is no WebAssembly text: {error}")
+            format!("module is no WebAssembly text: {}", in_one_line(&error.to_string()))
         } else {
             "module is no WebAssembly: it begins with neither \\0asm nor text".to_owned()
         };
@@ -123,6 +123,16 @@ fn binary(bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
         ));
     }
     Ok(binary.into_owned())
+}
+
+/// A parser's message with its place, without the picture that it draws of it.
+fn in_one_line(message: &str) -> String {
+    let mut lines = message.lines();
+    let what = lines.next().unwrap_or_default();
+    match lines.find_map(|line| line.trim().strip_prefix("--> <anon>:")) {
+        Some(place) => format!("{what} (at {place})"),
+        None => what.to_owned(),
+    }
 }
 
 /// Tells a module that isn't valid from one that uses what is off here, and from

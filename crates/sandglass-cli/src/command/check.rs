@@ -65,9 +65,8 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 fn verdict(path: &Path, errors: usize, warnings: usize, output: &Output) -> String {
-    let count = |number: usize, one: &str| {
-        format!("{number} {one}{}", if number == 1 { "" } else { "s" })
-    };
+    let count =
+        |number: usize, one: &str| format!("{number} {one}{}", if number == 1 { "" } else { "s" });
     let path = path.display().to_string();
     let (tone, text) = match (errors, warnings) {
         (0, 0) => (Tone::Good, "ok".to_owned()),

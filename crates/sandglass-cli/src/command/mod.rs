@@ -41,8 +41,11 @@ impl Command {
     /// What is logged where `SANDGLASS_LOG` doesn't say it.
     pub(crate) const fn log_levels(&self) -> &'static str {
         match self {
-            // Whoever runs one guest wants to read what it logs.
-            Self::Run(_) => "warn,sandglass::guest=debug",
+            // Whoever runs one guest wants to read what it logs; how it ended is in
+            // the report.
+            Self::Run(_) => "error,sandglass::guest=debug",
+            // The timeline says what happens.
+            Self::Play(_) | Self::PlayWorker => "error",
             _ => "warn",
         }
     }

@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: u64,
     /// How much fuel it may spend [default: not counted]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) fuel: Option<u64>,
     /// How large its result, and each response that it receives, may be
     #[arg(long, default_value = "1MiB", value_name = "SIZE", value_parser = size::parse)]
@@ -104,7 +104,11 @@ fn deadline(text: &str) -> Result<Duration, String> {
 
 fn memory(text: &str) -> Result<u64, String> {
     let bytes = size::parse(text)?;
-    if bytes > MEMORY_MAX_BYTES { Err("a guest can address at most 4GiB".to_owned()) } else { Ok(bytes) }
+    if bytes > MEMORY_MAX_BYTES {
+        Err("a guest can address at most 4GiB".to_owned())
+    } else {
+        Ok(bytes)
+    }
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {

@@ -1,0 +1,245 @@
+//! `sandglass run` on good guests and bad ones: the exit codes and the report that
+//! scripts rely on.
+
+mod binary;
+
+use binary::{Folder, Running, Said, fixture, sandglass};
+use serde_json::Value;
+
+/// Runs a sample guest with a JSON report.
+fn run(guest: &str, more: &[&str]) -> (Said, Value) {
+    let guest = fixture(guest);
+    let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
+        vec![&"run", &guest, &"--report", &"json"];
+    arguments.extend(more.iter().map(|one| one as &dyn AsRef<std::ffi::OsStr>));
+    report(sandglass(&arguments))
+}
+
+fn report(said: Said) -> (Said, Value) {
+    let report = serde_json::from_str(&said.out);
+    let report = report.unwrap_or_else(|error| panic!("{error} in {said:?}"));
+    (said, report)
+}
+
+/// The keys that every report has.
+const KEYS: [&str; 11] = [
+    "outcome",
+    "result",
+    "error",
+    "deadline",
+    "dying_span",
+    "backtrace",
+    "host_calls",
+    "time_split_us",
+    "memory",
+    "trace_id",
+    "dispatch_id",
+];
+
+#[test]
+fn each_outcome_has_its_exit_code_and_every_report_its_keys() {
+    let cases: [(&str, &[&str], i32, &str, Option<&str>); 11] = [
+        ("wat/echo.wat", &[], 0, "completed", None),
+        ("wat/guest_failure.wat", &[], 1, "failed", Some("guest_failure")),
+        ("wat/absent_result.wat", &[], 1, "failed", Some("absent_result")),
+        ("wat/invalid_json.wat", &[], 1, "failed", Some("invalid_json")),
+        ("wat/spins.wat", &["--deadline", "100ms"], 124, "timed_out", Some("handler_deadline_exceeded")),
+        ("built/hang.wasm", &["--deadline", "100ms"], 124, "timed_out", Some("handler_deadline_exceeded")),
+        ("wat/missing_import.wat", &[], 125, "rejected", Some("missing_import")),
+        ("wat/traps.wat", &[], 126, "trapped", Some("unreachable")),
+        ("wat/recurses.wat", &[], 126, "trapped", Some("stack_overflow")),
+        ("wat/grows_memory.wat", &["--memory", "2MiB"], 126, "limit", Some("wasm-memory")),
+        ("wat/spins.wat", &["--fuel", "10000"], 126, "limit", Some("wasm-fuel")),
+    ];
+    for (guest, more, code, outcome, error) in cases {
+        let (said, report) = run(guest, more);
+        let said = said.exits(code);
+        assert_eq!(report["outcome"], outcome, "{guest}: {said:?}");
+        assert_eq!(report["error"]["kind"].as_str(), error, "{guest}: {report}");
+        for key in KEYS {
+            assert!(report.get(key).is_some(), "{guest}: no `{key}` in {report}");
+        }
+    }
+}
+
+#[test]
+fn a_killed_guest_tells_where_it_was() {
+    let (_, report) = run("wat/sleeps_in_wasi_poll.wat", &["--deadline", "150ms"]);
+    assert_eq!(report["dying_span"], "wasi_snapshot_preview1.poll_oneoff");
+    assert_eq!(report["deadline"]["budget_ms"], 150);
+    assert_eq!(report["deadline"]["owner"], "handler");
+    assert!(report["deadline"]["elapsed_ms"].as_u64() > Some(150), "{report}");
+    let calls = &report["host_calls"]["by_function"][0];
+    assert_eq!((&calls["count"], &calls["in_flight"]), (&1.into(), &true.into()));
+    let split: u64 = ["instantiate", "guest", "host"]
+        .iter()
+        .map(|part| report["time_split_us"][part].as_u64().expect("a number"))
+        .sum();
+    assert!(split >= 150_000, "the parts add up to the run: {report}");
+}
+
+#[test]
+fn a_trap_has_function_file_and_line() {
+    let (said, report) = run("built/panics.wasm", &[]);
+    said.exits(126);
+    let frames = report["backtrace"].as_array().expect("frames");
+    let named = frames.iter().find(|frame| {
+        frame["file"].as_str().is_some_and(|file| file.ends_with("panics/src/lib.rs"))
+    });
+    let frame = named.unwrap_or_else(|| panic!("no frame of the guest in {report}"));
+    assert!(frame["line"].as_u64().is_some() && frame["function"].is_string(), "{frame}");
+}
+
+#[test]
+fn the_context_has_what_the_command_line_gave() {
+    let folder = Folder::new();
+    let input = folder.write("params.json", r#"{"city": "Oslo"}"#);
+    let at_file = format!("@{}", input.display());
+    let (_, report) = run(
+        "wat/echo.wat",
+        &["--input", &at_file, "--action", "Ask", "--entity", "Weather/no", "--config", "unit=C=F"],
+    );
+    let params = &report["result"]["params"];
+    assert_eq!(params["trigger_params"]["city"], "Oslo", "{report}");
+    assert_eq!(params["trigger_action"], "Ask");
+    assert_eq!((&params["entity_type"], &params["entity_id"]), (&"Weather".into(), &"no".into()));
+    assert_eq!(params["integration_config"]["unit"], "C=F");
+    assert_eq!(params["dispatch_id"], report["dispatch_id"]);
+    assert_eq!(params["trace_id"], report["trace_id"]);
+}
+
+#[test]
+fn a_run_is_recorded_and_replays_without_a_spec_file() {
+    let folder = Folder::new();
+    let journal = folder.path("runs.db");
+    let journal_text = journal.display().to_string();
+    run("wat/spins.wat", &["--deadline", "80ms", "--journal", &journal_text]).0.exits(124);
+    run("wat/echo.wat", &["--journal", &journal_text]).0.exits(0);
+    run("wat/missing_import.wat", &["--journal", &journal_text]).0.exits(125);
+    let said = sandglass(&[&"replay", &journal]).exits(0);
+    assert_eq!(said.out.trim(), "3 dispatches, 1 timeouts, 0 divergences");
+    sandglass(&[&"log", &journal]).exits(0).says("HandlerTimedOut");
+}
+
+#[test]
+fn bad_arguments_are_a_report_too() {
+    let folder = Folder::new();
+    let text = folder.write("text.json", "[1]");
+    let at_text = format!("@{}", text.display());
+    let cases: [(&[&str], &str); 10] = [
+        (&["--deadline", "soon"], "deadline"),
+        (&["--deadline", "0s"], "deadline"),
+        (&["--memory", "5GiB"], "memory"),
+        (&["--fuel", "-1"], "fuel"),
+        (&["--entity", "nobody"], "entity"),
+        (&["--allow-host", "http://x/"], "host"),
+        (&["--input", "{"], "--input"),
+        (&["--input", &at_text], "object"),
+        (&["--secret", "KEY=SANDGLASS_TEST_HAS_NO_SUCH_VARIABLE"], "environment"),
+        (&["--config", "novalue"], "KEY=VALUE"),
+    ];
+    for (more, part) in cases {
+        let (said, report) = run("wat/echo.wat", more);
+        said.exits(125);
+        assert_eq!(report["outcome"], "rejected", "{more:?}");
+        let message = report["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(part), "{more:?}: {message}");
+    }
+    let (said, report) = run("wat/there_is_no_such_guest.wat", &[]);
+    said.exits(125);
+    assert_eq!(report["error"]["kind"], "unknown_module");
+}
+
+#[test]
+fn any_bytes_are_a_guest_or_a_rejection() {
+    let folder = Folder::new();
+    let whole = std::fs::read(fixture("built/echo.wasm")).expect("kept");
+    let half = &whole[..whole.len() / 2];
+    let cases: [(&str, &[u8]); 6] = [
+        ("empty.wasm", b""),
+        ("noise.wasm", &[0xff, 0, 0x1b, 0x9b, 7, 13, 10]),
+        ("text.wat", b"(module (func"),
+        ("magic.wasm", b"\0asm"),
+        ("component.wasm", b"\0asm\x0d\0\x01\0"),
+        ("half.wasm", half),
+    ];
+    for (name, bytes) in cases {
+        let guest = folder.write(name, bytes);
+        let said = sandglass(&[&"run", &guest]).exits(125).says("module");
+        assert!(!said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'), "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn a_secret_reaches_the_guest_and_nothing_that_people_read() {
+    // A guest that sends its secret back in its result, in a log line and in its error.
+    let folder = Folder::new();
+    let guest = folder.write(
+        "leaks.wat",
+        r#"(module
+            (import "env" "host_get_secret" (func $secret (param i32 i32 i32 i32) (result i32)))
+            (import "env" "host_log" (func $log (param i32 i32 i32 i32)))
+            (import "env" "host_set_result" (func $set (param i32 i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 0) "KEY")
+            (data (i32.const 8) "warn")
+            (data (i32.const 16) "{\"success\":false,\"error\":\"")
+            (data (i32.const 58) "\"}")
+            (func (export "run") (param i32 i32) (result i32)
+                (drop (call $secret (i32.const 0) (i32.const 3) (i32.const 42) (i32.const 16)))
+                (call $log (i32.const 8) (i32.const 4) (i32.const 42) (i32.const 16))
+                (call $set (i32.const 16) (i32.const 44))
+                i32.const 0))"#,
+    );
+    let journal = folder.path("runs.db");
+    let secret = "hunter2-hunter2!";
+    let said = binary::with_variable(
+        "SANDGLASS_TEST_KEY",
+        secret,
+        &[&"run", &guest, &"--secret", &"KEY=SANDGLASS_TEST_KEY", &"--journal", &journal, &"--report", &"json"],
+    );
+    let (said, report) = report(said);
+    let said = said.exits(1).says("[redacted]");
+    assert_eq!(report["error"]["message"], "[redacted]", "{report}");
+    let kept = std::fs::read(&journal).expect("a journal");
+    let leaked = |bytes: &[u8]| bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+    assert!(!leaked(said.out.as_bytes()) && !leaked(said.err.as_bytes()) && !leaked(&kept));
+}
+
+#[test]
+fn ctrl_c_cancels_and_is_recorded() {
+    let folder = Folder::new();
+    let journal = folder.path("runs.db");
+    // It says that it runs, so that nothing has to be waited for.
+    let guest = folder.write(
+        "says_and_spins.wat",
+        r#"(module
+            (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 0) "running")
+            (func (export "run") (param i32 i32) (result i32)
+                (drop (call $status (i32.const 0) (i32.const 7)))
+                (loop (br 0)) i32.const 0))"#,
+    );
+    let running = Running::start(&[&"run", &guest, &"--journal", &journal, &"--report", &"json"]);
+    binary::until(|| sandglass(&[&"log", &journal]).out.contains("running"));
+    running.signal("INT");
+    assert_eq!(running.ended().code(), Some(130));
+    let said = sandglass(&[&"replay", &journal]).exits(0);
+    assert_eq!(said.out.trim(), "1 dispatches, 0 timeouts, 0 divergences");
+    sandglass(&[&"log", &journal]).exits(0).says("HandlerCancelled");
+}
+
+#[test]
+fn an_entity_keeps_the_settings_that_it_was_made_with() {
+    let folder = Folder::new();
+    let journal = folder.path("runs.db").display().to_string();
+    let same = ["--journal", &journal, "--entity", "Session/1", "--deadline", "5s"];
+    run("wat/echo.wat", &same).0.exits(0);
+    run("wat/echo.wat", &same).0.exits(0);
+    let other = ["--journal", &journal, "--entity", "Session/1", "--deadline", "6s"];
+    let (said, report) = run("wat/echo.wat", &other);
+    said.exits(125);
+    let message = report["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("--entity"), "{message}");
+}
