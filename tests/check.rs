@@ -58,8 +58,11 @@ fn scripts_get_the_same_as_json() {
 fn warnings_pass() {
     let folder = Folder::new();
     let spec = std::fs::read_to_string(fixture("incident/session.ioa.toml")).expect("there");
-    let without_deadline: String =
-        spec.lines().filter(|line| !line.starts_with("deadline")).map(|l| l.to_owned() + "\n").collect();
+    let without_deadline: String = spec
+        .lines()
+        .filter(|line| !line.starts_with("deadline"))
+        .map(|l| l.to_owned() + "\n")
+        .collect();
     let path = folder.write("session.ioa.toml", without_deadline);
     sandglass(&[&"check", &path]).exits(0).says("ok, 1 warning").says("120");
 }

@@ -90,7 +90,8 @@ fn the_log_goes_on_behind_damage() {
 fn what_is_no_journal_of_ours_is_refused() {
     let (folder, journal) = played();
     let text = folder.write("notes.txt", "not a journal\n");
-    let noise: Vec<u8> = (0..9_000_u32).map(|n| n.wrapping_mul(0x9e37_79b9).to_be_bytes()[1]).collect();
+    let noise: Vec<u8> =
+        (0..9_000_u32).map(|n| n.wrapping_mul(0x9e37_79b9).to_be_bytes()[1]).collect();
     let noise = folder.write("noise", noise);
     let empty = folder.write("empty", "");
     let absent = folder.path("absent");

@@ -111,7 +111,7 @@ expect_replay = 3
     let said = sandglass(&[&"play", &folder.path("scenario.toml")])
         .exits(1)
         .says("scenario.toml:6")
-        .says("expected  Lamp/a in state Broken")
+        .says("expected  Lamp/a is in Broken")
         .says("Lamp/a is in On; its last transitions: SwitchOn (Off -> On)")
         .says("scenario.toml:11")
         .says("refused: ")
@@ -126,7 +126,8 @@ fn scripts_get_each_thing_as_json_and_the_summary_last() {
     let folder = Folder::with_lamp(
         "step = [{ send = \"Break\", entity = \"Lamp/a\" }, { expect_state = \"Broken\", entity = \"Lamp/a\" }]",
     );
-    let lines = sandglass(&[&"play", &folder.path("scenario.toml"), &"--json"]).exits(0).json_lines();
+    let lines =
+        sandglass(&[&"play", &folder.path("scenario.toml"), &"--json"]).exits(0).json_lines();
     let kinds: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
     assert_eq!((kinds.first(), kinds.last()), (Some(&"scenario"), Some(&"summary")));
     assert!(lines.iter().any(|line| line["record"]["event"]["action"] == "Break"), "{lines:?}");
@@ -161,7 +162,8 @@ create = "Lamp/b"
 "#,
     );
     let journal = folder.path("play.journal");
-    let said = sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(2);
+    let said =
+        sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(2);
     for text in [
         "scenario.toml:1:1: unknown key `naem`",
         "did you mean `name`?",
@@ -196,8 +198,7 @@ fn wrong_specs_and_absent_modules_refuse_the_scenario() {
 fn no_bytes_as_a_scenario_make_it_panic() {
     let folder = Folder::with_lamp("");
     let scenario = folder.path("scenario.toml");
-    let hostile: [&[u8]; 5] =
-        [b"", &[0xff, 0x00], b"\x1b[2J", b"step = 5", &[b'['; 100_000]];
+    let hostile: [&[u8]; 5] = [b"", &[0xff, 0x00], b"\x1b[2J", b"step = 5", &[b'['; 100_000]];
     for bytes in hostile {
         folder.write("scenario.toml", bytes);
         let said = sandglass(&[&"play", &scenario]).exits(2);

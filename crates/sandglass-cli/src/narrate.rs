@@ -49,7 +49,8 @@ impl Narrator {
             Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
                 let (idle, after) = (seconds(*idle_ms), seconds(*after_ms));
                 let follows = follows(action, *taken);
-                let detail = format!("{state} had no action for {idle} (allowed {after}): {follows}");
+                let detail =
+                    format!("{state} had no action for {idle} (allowed {after}): {follows}");
                 ("idle".into(), detail, Tone::Doubtful)
             }
             Event::Scheduled { schedule, action, due } => {
@@ -118,7 +119,9 @@ impl Narrator {
         match cause {
             TransitionCause::Requested => None,
             TransitionCause::StateIdle => Some("idle".to_owned()),
-            TransitionCause::Scheduled { schedule } => Some(format!("scheduled, number {schedule}")),
+            TransitionCause::Scheduled { schedule } => {
+                Some(format!("scheduled, number {schedule}"))
+            }
             TransitionCause::HandlerEnded { .. } => Some(killed(params)?),
         }
     }

@@ -18,9 +18,7 @@ use super::server::Running;
 use super::story::Story;
 use super::timeline::{Timeline, waited};
 use super::wait::{Interrupts, pause};
-use crate::scenario::{
-    Act, Bound, Expectation, Restart, Scenario, SpecFile, Step, with_servers,
-};
+use crate::scenario::{Act, Bound, Expectation, Restart, Scenario, SpecFile, Step, with_servers};
 
 /// How long the worker may take to start or to answer: it compiles modules and
 /// reads its journal, also on a busy machine.
@@ -82,12 +80,13 @@ impl<'a> Director<'a> {
         let first = next_position(journal)?;
         let mut interrupts = Interrupts::listen()?;
         let (worker, ready) = started(&start, &mut interrupts).await?;
-        let story = Story::from(journal, first)?;
+        let story = Story::from(journal, first);
         let worker = Some(worker);
         let tally = Tally::default();
         let mut director =
             Self { timeline, clock, start, servers, worker, interrupts, story, tally };
         let played = director.steps(&scenario.steps, &ready).await;
+        director.story.let_go();
         if let Some(worker) = director.worker.take() {
             worker.end_within(STOP_MAX).await?;
         }
@@ -168,7 +167,8 @@ impl<'a> Director<'a> {
                 (why.contains(text), format!("{what} to be refused with `{text}`"))
             }
         };
-        let found = refusal.map_or_else(|| "it was taken".to_owned(), |why| format!("refused: {why}"));
+        let found =
+            refusal.map_or_else(|| "it was taken".to_owned(), |why| format!("refused: {why}"));
         let look = Look { holds: held, found };
         self.count(held);
         Ok(self.timeline.verdict(self.clock.wall(), step, &expectation, &look)?)
@@ -246,19 +246,27 @@ impl<'a> Director<'a> {
         }
         // What it appended last, and had no time to tell.
         self.catch_up()?;
+        self.story.let_go();
         let until = self.clock.now().after(down_for);
         while let Came::Reply(_) = self.next(until).await? {}
         self.told(None, "start", "on the same journal")?;
         let (worker, ready) = started(&self.start, &mut self.interrupts).await?;
         self.worker = Some(worker);
-        self.story.reopen()?;
         self.tell_ready(&ready)
     }
 
     /// Ends the worker orderly.
     async fn stop(&mut self) -> anyhow::Result<()> {
-        let stopped = self.answer(Ask::Stop).await?;
-        stopped.map_err(|why| anyhow!("the runtime can't stop: {why}"))?;
+        self.story.let_go();
+        let id = self.worker.as_mut().context("the runtime is stopped")?.ask(Ask::Stop).await?;
+        let until = self.clock.now().after(ANSWER_MAX);
+        loop {
+            match self.came(until).await? {
+                Came::Reply(Reply::Done { id: of, .. }) if of == id => break,
+                Came::Reply(_) => {}
+                Came::Time => bail!("the runtime didn't stop within {}", waited(ANSWER_MAX)),
+            }
+        }
         if let Some(mut worker) = self.worker.take() {
             let status = worker.ended().await?;
             if !status.success() {
@@ -289,6 +297,14 @@ impl<'a> Director<'a> {
     /// The next reply of the worker, or that the time has come. What was appended
     /// is on the timeline by then.
     async fn next(&mut self, until: Monotonic) -> anyhow::Result<Came> {
+        let came = self.came(until).await?;
+        if let Came::Reply(Reply::Appended { .. }) = came {
+            self.catch_up()?;
+        }
+        Ok(came)
+    }
+
+    async fn came(&mut self, until: Monotonic) -> anyhow::Result<Came> {
         let left = until.since(self.clock.now());
         let reply = async {
             match &mut self.worker {
@@ -296,19 +312,15 @@ impl<'a> Director<'a> {
                 None => std::future::pending().await,
             }
         };
-        let came = tokio::select! {
+        tokio::select! {
             biased;
-            interrupted = self.interrupts.next() => return Err(interrupted.into()),
+            interrupted = self.interrupts.next() => Err(interrupted.into()),
             reply = reply => match reply? {
-                Some(reply) => Came::Reply(reply),
-                None => bail!(self.end_of_worker().await),
+                Some(reply) => Ok(Came::Reply(reply)),
+                None => Err(self.end_of_worker().await),
             },
-            () = pause(left) => Came::Time,
-        };
-        if let Came::Reply(Reply::Appended { .. }) = came {
-            self.catch_up()?;
+            () = pause(left) => Ok(Came::Time),
         }
-        Ok(came)
     }
 
     async fn end_of_worker(&mut self) -> anyhow::Error {
@@ -370,7 +382,9 @@ async fn started(start: &Start, interrupts: &mut Interrupts) -> anyhow::Result<(
     let begun = async {
         loop {
             match worker.reply().await? {
-                Some(Reply::Ready { metrics, recovered }) => return Ok(Ready { metrics, recovered }),
+                Some(Reply::Ready { metrics, recovered }) => {
+                    return Ok(Ready { metrics, recovered });
+                }
                 Some(Reply::Failed { why }) => bail!(why),
                 // What recovery appends before it is ready is read from the journal.
                 Some(_) => {}
@@ -414,7 +428,8 @@ fn addressed_value(value: Value, servers: &[Running]) -> anyhow::Result<Value> {
             Value::Array(items.collect::<anyhow::Result<_>>()?)
         }
         Value::Object(fields) => {
-            let fields = fields.into_iter().map(|(key, field)| Ok((key, addressed_value(field, servers)?)));
+            let fields =
+                fields.into_iter().map(|(key, field)| Ok((key, addressed_value(field, servers)?)));
             Value::Object(fields.collect::<anyhow::Result<_>>()?)
         }
         other => other,

@@ -30,7 +30,8 @@ pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Look,
             (story.any(|record| is_transition(record, action, entity, params))?, Some(entity))
         }
         Expectation::NoTransition { action, entity } => {
-            let taken = story.any(|record| is_transition(record, action, entity, &Object::new()))?;
+            let taken =
+                story.any(|record| is_transition(record, action, entity, &Object::new()))?;
             (!taken, Some(entity))
         }
         Expectation::Record { fields, entity } => {
@@ -44,7 +45,7 @@ pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Look,
 }
 
 fn replay(expected: u64, story: &mut Story) -> Result<Look, Error> {
-    let summary = replayed(story.reader())?;
+    let summary = replayed(story.reader()?)?;
     let first = summary.divergences.first().map_or(String::new(), |one| {
         let (recorded, expected) = (&one.recorded, &one.expected);
         format!("; first at position {}: {} is {recorded}, not {expected}", one.position, one.what)
@@ -96,18 +97,18 @@ fn part(found: &Value, expected: &Value) -> bool {
     }
 }
 
-/// Printable, and read well after "expected".
+/// A sentence that holds or doesn't, printable.
 impl fmt::Display for Expectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::State { entity, state } => format!("{entity} in state {state}"),
+            Self::State { entity, state } => format!("{entity} is in {state}"),
             Self::Transition { action, entity, params } => {
-                format!("{entity} to take {action}{}", with(params))
+                format!("{entity} takes {action}{}", with(params))
             }
-            Self::NoTransition { action, entity } => format!("{entity} not to take {action}"),
+            Self::NoTransition { action, entity } => format!("{entity} has never taken {action}"),
             Self::Record { fields, entity } => {
                 let of = entity.as_ref().map_or(String::new(), |entity| format!(" of {entity}"));
-                format!("a record{of}{}", with(fields))
+                format!("there is a record{of}{}", with(fields))
             }
             Self::Metric { name, labels, bound } => {
                 let labels: Vec<String> =
@@ -116,9 +117,9 @@ impl fmt::Display for Expectation {
                     Bound::AtLeast(least) => format!("at least {least}"),
                     Bound::Equals(value) => format!("{value}"),
                 };
-                format!("{name}{{{}}} to be {bound}", labels.join(","))
+                format!("{name}{{{}}} is {bound}", labels.join(","))
             }
-            Self::Replay { divergences } => format!("{divergences} divergences in a replay"),
+            Self::Replay { divergences } => format!("a replay finds {divergences} divergences"),
         };
         f.write_str(&printable(&text))
     }
@@ -142,7 +143,8 @@ mod tests {
     #[test]
     fn a_part_is_some_fields_and_whole_values() {
         let found = json!({"a": {"b": 1, "c": [1, 2]}, "d": "x"});
-        for expected in [json!({}), json!({"a": {"b": 1.0}}), json!({"a": {"c": [1, 2]}, "d": "x"})] {
+        for expected in [json!({}), json!({"a": {"b": 1.0}}), json!({"a": {"c": [1, 2]}, "d": "x"})]
+        {
             assert!(part(&found, &expected), "{expected}");
         }
         for expected in [json!({"a": 1}), json!({"a": {"c": [1]}}), json!({"e": null})] {

@@ -29,11 +29,25 @@ pub(crate) struct Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ask {
-    Create { entity: EntityRef },
+    Create {
+        entity: EntityRef,
+    },
     /// Creates the entity first, where it is absent.
-    Send { entity: EntityRef, action: String, params: Object },
-    Signal { entity: EntityRef, name: String, from: Option<EntityRef>, payload: Value },
-    Cancel { entity: EntityRef, reason: String },
+    Send {
+        entity: EntityRef,
+        action: String,
+        params: Object,
+    },
+    Signal {
+        entity: EntityRef,
+        name: String,
+        from: Option<EntityRef>,
+        payload: Value,
+    },
+    Cancel {
+        entity: EntityRef,
+        reason: String,
+    },
     /// All metrics as text.
     Metrics,
     /// An orderly end. Answered when the journal is closed.

@@ -13,7 +13,8 @@ const RECENT_MAX: usize = 5;
 #[derive(Debug)]
 pub(super) struct Story {
     path: PathBuf,
-    reader: SqliteReader,
+    /// None until it is asked for.
+    reader: Option<SqliteReader>,
     /// The first position of this play.
     start: Position,
     next: Position,
@@ -29,21 +30,21 @@ pub(super) struct Seen {
 
 impl Story {
     /// Follows the journal at `path` from `start` on.
-    pub(super) fn from(path: &Path, start: Position) -> Result<Self, Error> {
-        let reader = SqliteJournal::open_read_only(path)?;
+    pub(super) fn from(path: &Path, start: Position) -> Self {
         let entities = BTreeMap::new();
-        Ok(Self { path: path.to_owned(), reader, start, next: start, entities })
+        Self { path: path.to_owned(), reader: None, start, next: start, entities }
     }
 
-    /// Opens the journal anew, after another process has taken it over.
-    pub(super) fn reopen(&mut self) -> Result<(), Error> {
-        self.reader = SqliteJournal::open_read_only(&self.path)?;
-        Ok(())
+    /// Lets go of the journal, so that whoever writes it is the last to close it and
+    /// leaves one file. It is opened anew when it is asked for.
+    pub(super) fn let_go(&mut self) {
+        self.reader = None;
     }
 
     /// What was appended since the last call.
     pub(super) fn advance(&mut self) -> Result<Vec<Record>, Error> {
-        let page = self.reader.read(self.next, PAGE_MAX_ENTRIES)?;
+        let next = self.next;
+        let page = self.reader()?.read(next, PAGE_MAX_ENTRIES)?;
         let records = page.into_records()?;
         for record in &records {
             self.next = Position(record.position.0.saturating_add(1));
@@ -77,7 +78,7 @@ impl Story {
     pub(super) fn any(&mut self, test: impl Fn(&Record) -> bool) -> Result<bool, Error> {
         let mut from = Some(self.start);
         while let Some(start) = from {
-            let page = self.reader.read(start, PAGE_MAX_ENTRIES)?;
+            let page = self.reader()?.read(start, PAGE_MAX_ENTRIES)?;
             from = page.next;
             if page.into_records()?.iter().any(&test) {
                 return Ok(true);
@@ -86,7 +87,11 @@ impl Story {
         Ok(false)
     }
 
-    pub(super) fn reader(&mut self) -> &mut SqliteReader {
-        &mut self.reader
+    pub(super) fn reader(&mut self) -> Result<&mut SqliteReader, Error> {
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => SqliteJournal::open_read_only(&self.path)?,
+        };
+        Ok(self.reader.insert(reader))
     }
 }

@@ -26,6 +26,7 @@ pub(crate) struct Timeline {
     narrator: Narrator,
     start: WallTime,
     scenario: String,
+    begun: bool,
 }
 
 impl Timeline {
@@ -36,6 +37,7 @@ impl Timeline {
             narrator: Narrator::default(),
             start: WallTime::default(),
             scenario: String::new(),
+            begun: false,
         }
     }
 
@@ -48,7 +50,10 @@ impl Timeline {
             Style::Json => self.json("scenario", now, json!({"title": scenario.title})),
             Style::Text => {
                 let title = self.output.paint(Tone::Strong, &title).into_owned();
-                self.output.line(format_args!("{title}  ({})", self.scenario))
+                if !std::mem::replace(&mut self.begun, true) {
+                    return self.output.line(format_args!("{title}  ({})", self.scenario));
+                }
+                self.output.line(format_args!("\n{title}  ({})", self.scenario))
             }
         }
     }
@@ -72,7 +77,11 @@ impl Timeline {
         detail: &str,
     ) -> io::Result<()> {
         if self.style == Style::Json {
-            return self.json("step", now, json!({"entity": entity, "what": what, "detail": detail}));
+            return self.json(
+                "step",
+                now,
+                json!({"entity": entity, "what": what, "detail": detail}),
+            );
         }
         let entity = entity.map(ToString::to_string).unwrap_or_default();
         self.text(now, &entity, &format!("> {what}"), &printable(detail), Tone::Quiet)

@@ -31,8 +31,8 @@ pub(crate) fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn files_in(folder: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<PathBuf>> {
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("can't read folder `{}`", folder.display()))?;
+    let entries = fs::read_dir(folder)
+        .with_context(|| format!("can't read folder `{}`", folder.display()))?;
     let mut found = Vec::new();
     for entry in entries {
         let path = entry?.path();

@@ -37,11 +37,8 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Findings<'_>) -> Writt
     let label = "the scenario".to_owned();
     let top = Table { values: document.get_ref(), label, span: 0..0 };
     top.only(&["name", "specs", "module", "server", "step"], out);
-    let servers: Vec<Server> = top
-        .tables("server", "server", out)
-        .iter()
-        .filter_map(|table| server(table, out))
-        .collect();
+    let servers: Vec<Server> =
+        top.tables("server", "server", out).iter().filter_map(|table| server(table, out)).collect();
     if servers.len() > SERVERS_MAX {
         out.error(&top.span_of("server"), format!("a scenario may have {SERVERS_MAX} servers"));
     }
@@ -67,10 +64,7 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Findings<'_>) -> Writt
 }
 
 fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Findings<'_>) -> Option<Module> {
-    table.only(
-        &["name", "path", "allow_hosts", "secrets", "memory", "fuel", "max_response"],
-        out,
-    );
+    table.only(&["name", "path", "allow_hosts", "secrets", "memory", "fuel", "max_response"], out);
     let (name, path) = (table.required_text("name", out), table.required_text("path", out));
     let path = beside.join(path?);
     if !path.is_file() {

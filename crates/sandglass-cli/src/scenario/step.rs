@@ -57,12 +57,7 @@ fn which_kind(table: &Table<'_, '_>, found: &[&str], out: &mut Findings<'_>) {
     }
 }
 
-fn act(
-    kind: &str,
-    table: &Table<'_, '_>,
-    servers: &[&str],
-    out: &mut Findings<'_>,
-) -> Option<Act> {
+fn act(kind: &str, table: &Table<'_, '_>, servers: &[&str], out: &mut Findings<'_>) -> Option<Act> {
     Some(match kind {
         "send" => {
             let entity = table.required_entity("entity", out);

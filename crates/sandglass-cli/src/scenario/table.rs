@@ -153,7 +153,12 @@ impl<'t, 's> Table<'t, 's> {
 
     pub(super) fn entity(&self, key: &str, out: &mut Findings<'_>) -> Option<EntityRef> {
         self.read(key, "an entity, written \"TYPE/ID\"", out, |value| {
-            Some(value.as_str()?.parse().map_err(|error: sandglass_model::id::InvalidId| error.to_string()))
+            Some(
+                value
+                    .as_str()?
+                    .parse()
+                    .map_err(|error: sandglass_model::id::InvalidId| error.to_string()),
+            )
         })
     }
 
@@ -197,7 +202,8 @@ impl<'t, 's> Table<'t, 's> {
 
     pub(super) fn texts(&self, key: &str, out: &mut Findings<'_>) -> Option<Vec<String>> {
         self.read(key, "a list of strings", out, |value| {
-            let texts = value.as_array()?.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
+            let texts =
+                value.as_array()?.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
             texts.collect::<Option<Vec<_>>>().map(Ok)
         })
     }

@@ -18,9 +18,7 @@ pub(super) fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.to_string()),
         DeValue::Integer(number) => integer(number).map_or(Value::Null, Value::from),
-        DeValue::Float(number) => {
-            number.as_str().parse::<f64>().map_or(Value::Null, Value::from)
-        }
+        DeValue::Float(number) => number.as_str().parse::<f64>().map_or(Value::Null, Value::from),
         DeValue::Boolean(flag) => Value::Bool(*flag),
         DeValue::Datetime(moment) => Value::String(moment.to_string()),
         DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
