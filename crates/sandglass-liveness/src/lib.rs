@@ -1,7 +1,7 @@
 //! Every decision of Sandglass, as pure functions of state, input and time.
 //!
 //! A [`Spec`] says what an entity may do, an [`Entity`] is the fold of its
-//! records, [`decide`] turns an [`Input`] into the records that follow from it, and
+//! records, [`decide()`] turns an [`Input`] into the records that follow from it, and
 //! [`Replay`] does it all again from a journal. Nothing here reads a clock, waits,
 //! draws a random number, does I/O or iterates an unordered collection: what is
 //! decided once is decided the same way for ever.

@@ -6,6 +6,7 @@ mod ending;
 mod refusal;
 mod take;
 
+use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
     Cause, DeadlineReport, DispatchId, Ended, EntityRef, Event, HostCalls, Incarnation, Object,
     Outcome, RunReport, TimeSplit, TraceContext, TransitionCause, WallTime,
@@ -198,6 +199,7 @@ pub fn decide(
         }
         Input::ScheduleDue { schedule } => schedule_due(spec, entity, *schedule, now),
         Input::Signal { name, from, dispatch, payload } => {
+            check_name("signal", name, NAME_MAX_BYTES)?;
             bounded("payload", payload, SIGNAL_MAX_BYTES)?;
             let resets_idle = resets_idle(spec, entity, name, from.as_ref(), *dispatch);
             Ok(vec![Event::Signal {

@@ -1,6 +1,7 @@
 //! Why an input changes nothing.
 
 use sandglass_model::DispatchId;
+use sandglass_model::id::InvalidId;
 
 /// Why an input changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +15,7 @@ pub enum Refusal {
     /// The spec declares no such action.
     #[error("no action is named `{action}`{}", hint(.nearest.as_deref()))]
     UnknownAction {
-        /// The action.
+        /// The action, as it may be shown: its start, without control characters.
         action: String,
         /// The declared one that it was probably meant to be.
         nearest: Option<String>,
@@ -65,6 +66,9 @@ pub enum Refusal {
         /// How many it may have.
         max: usize,
     },
+    /// A signal's name can't be one.
+    #[error(transparent)]
+    BadSignal(#[from] InvalidId),
     /// No handler of this dispatch is in flight: it has ended before, or never was.
     #[error("dispatch {dispatch} is not in flight")]
     UnknownDispatch {
@@ -96,6 +100,12 @@ pub enum Refusal {
         /// The number.
         number: u64,
     },
+}
+
+/// A name of foreign origin, as it may be shown.
+pub(super) fn shown(name: &str) -> String {
+    // Longer than any name that could have been meant.
+    name.chars().take(80).flat_map(char::escape_debug).collect()
 }
 
 fn hint(name: Option<&str>) -> String {

@@ -6,6 +6,7 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
+use super::refusal::shown;
 use super::{
     HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, VARIABLES_MAX_BYTES, bounded, size,
 };
@@ -70,7 +71,7 @@ impl<'a> Taking<'a> {
         let state = &self.entity.state;
         let Some(action) = self.spec.actions.get(name) else {
             let nearest = self.spec.nearest_action(name).map(str::to_owned);
-            return Err(Refusal::UnknownAction { action: name.to_owned(), nearest });
+            return Err(Refusal::UnknownAction { action: shown(name), nearest });
         };
         let (action_name, state_name) = (name.to_owned(), state.clone());
         if self.spec.is_terminal(state) || !action.is_taken_from(state) {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use sandglass_model::id::NAME_MAX_BYTES;
+
 /// Most diagnostics that are kept for one file: more than anybody mends in one go.
 pub const DIAGNOSTICS_MAX: usize = 200;
 
@@ -142,11 +144,15 @@ fn printable(text: &str) -> String {
     text.chars().map(clean).collect()
 }
 
-/// The name among `known` that `wanted` was probably meant to be.
+/// The name among `known` that `wanted` was probably meant to be; none for what is
+/// longer than any name, since comparing takes time by its length.
 pub(super) fn nearest<'a>(
     wanted: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    if wanted.len() > NAME_MAX_BYTES {
+        return None;
+    }
     let wanted = wanted.to_lowercase();
     let score = |name: &str| strsim::jaro_winkler(&wanted, &name.to_lowercase());
     let scored = known.into_iter().take(NEAREST_AMONG_MAX).map(|name| (score(name), name));

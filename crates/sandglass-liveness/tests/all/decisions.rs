@@ -222,6 +222,8 @@ fn requests_are_refused_with_the_reason() {
             nearest: Some("Finish".to_owned())
         })
     );
+    let foreign = life.act(&format!("\u{1b}[31m{}", "x".repeat(10_000))).expect_err("no action");
+    assert!(!foreign.to_string().contains('\u{1b}') && foreign.to_string().len() < 200);
     assert!(matches!(life.act("Finish"), Err(Refusal::NotTaken { .. })));
     assert!(matches!(life.act("Note"), Err(Refusal::BadParam { .. })));
     let large = Object::from([("text".to_owned(), json!("x".repeat(2 << 20)))]);

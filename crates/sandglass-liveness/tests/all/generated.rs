@@ -188,6 +188,25 @@ proptest! {
     }
 
     #[test]
+    fn no_jumbled_journal_makes_a_replay_panic(
+        steps in steps(),
+        jumble in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0usize..9), 0..20),
+    ) {
+        let mut log = live(&steps).log;
+        for (from, to, how) in jumble {
+            let mut moved = log[from.index(log.len())].clone();
+            falsify(&mut moved, how);
+            let to = to.index(log.len());
+            if how == 8 {
+                log[to] = moved;
+            } else {
+                log.insert(to, moved);
+            }
+        }
+        divergences(&log);
+    }
+
+    #[test]
     fn any_changed_field_is_a_divergence(steps in steps(), which in any::<prop::sample::Index>(), how in 0usize..8) {
         let mut life = live(&steps);
         let which = which.index(life.log.len());

@@ -94,6 +94,9 @@ fn a_signal_that_is_no_notice_is_refused() {
     let payload = json!("x".repeat(65 << 10));
     let input = Input::Signal { name: "progress".to_owned(), from: None, dispatch: None, payload };
     assert!(matches!(life.tell(input), Err(Refusal::TooLarge { .. })));
+    let name = "line\nbreak".to_owned();
+    let input = Input::Signal { name, from: None, dispatch: None, payload: json!(1) };
+    assert!(matches!(life.tell(input), Err(Refusal::BadSignal(_))));
 }
 
 #[test]
