@@ -71,8 +71,10 @@ struct Finished {
 /// Moments of a run, for the split of its time.
 struct Moments {
     started: Monotonic,
+    /// With the time in host functions until then.
     instantiated: Option<(Monotonic, Duration)>,
-    off_cpu: Monotonic,
+    /// When the guest's export returned; none where it never did.
+    returned: Option<Monotonic>,
 }
 
 impl Execution {
@@ -83,7 +85,7 @@ impl Execution {
         drop(queued);
         let Ok(_place) = place else { return self.never_started(place.err().flatten()) };
         let queue = self.shared.clock.now().since(self.queued_at);
-        if let Some(cause) = self.dispatch.run.due(Monotonic::from_nanos(0)) {
+        if let Some(cause) = self.dispatch.run.cause() {
             return self.never_started(Some(cause));
         }
         let report = self.start(queue).await;
@@ -104,7 +106,7 @@ impl Execution {
         let waited = tokio::time::timeout(patience, race.run(acquire)).await;
         match waited {
             Ok(Some(Ok(permit))) => Ok(permit),
-            Ok(None) => Err(self.dispatch.run.due(Monotonic::from_nanos(0))),
+            Ok(None) => Err(self.dispatch.run.cause()),
             Ok(Some(Err(_))) | Err(_) => Err(None),
         }
     }
@@ -154,27 +156,26 @@ impl Execution {
         let mut store = self.store(&deadline);
         let live_store = metrics.hold(sandglass_telemetry::metrics::Level::LiveStores);
         self.report_pool();
-        let mut moments =
-            Moments { started: deadline.start, instantiated: None, off_cpu: deadline.start };
+        let mut moments = Moments { started: deadline.start, instantiated: None, returned: None };
         let ended = on_cpu(&self.shared.ticker, self.call(&mut store, &mut moments)).await;
-        moments.off_cpu = self.shared.clock.now();
+        let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         drop(armed);
 
-        let finished = self.finish(&mut store, ended, moments.off_cpu);
+        let finished = self.finish(&mut store, ended, off_cpu);
         let data = store.data_mut();
-        data.accounting.cut(moments.off_cpu);
+        data.accounting.cut(off_cpu);
         let host_calls = data.accounting.report(&data.functions);
         let in_host = data.accounting.total();
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
         drop(store);
         drop(live_store);
         self.report_pool();
-        let teardown = self.shared.clock.now().since(moments.off_cpu);
+        let teardown = self.shared.clock.now().since(off_cpu);
 
         let split = TimeSplit {
             queue: micros(queue),
             teardown: micros(teardown),
-            ..self.time_split(&moments, in_host)
+            ..self.time_split(&moments, off_cpu, in_host)
         };
         let (dying_span, backtrace) = match finished.stopped {
             Some(stopped) => (Some(stopped.dying_span), stopped.backtrace),
@@ -190,7 +191,7 @@ impl Execution {
             peak_memory_bytes,
             ..self.report(Some(started_at), deadline)
         };
-        self.measure(&mut report, &deadline, moments.off_cpu);
+        self.measure(&mut report, &deadline, off_cpu);
         report
     }
 
@@ -283,6 +284,14 @@ impl Execution {
             .expect("its exports were checked when it was loaded");
         let run = run.typed::<(i32, i32), i32>(&*store)?;
         let returned = run.call_async(&mut *store, (ptr, len)).await?;
+        // The clock is read as the export returns: a success past the deadline is
+        // none, and one before it stays one however long the rest takes.
+        boundary::check(&mut *store)?;
+        moments.returned = Some(self.shared.clock.now());
+        let cause = self.dispatch.run.name(Cause::Returned);
+        if cause != Cause::Returned {
+            return Err(Stopped(cause).into());
+        }
         Ok(self.read_answer(store, &instance, returned))
     }
 
@@ -380,38 +389,39 @@ impl Execution {
     }
 
     /// What the end of the guest's code means: the first cause that was named
-    /// decides, and a success that came after its deadline is none.
+    /// decides.
     fn finish(&self, store: &mut Store<RunStore>, ended: Ended, now: Monotonic) -> Finished {
         let run = &self.dispatch.run;
-        let stopped = store.data_mut().stopped.take();
-        let died_of = match &ended {
-            Ended::Died(error) => error.downcast_ref::<Stopped>().map(|stopped| stopped.0),
-            Ended::Answered(_) => None,
-        };
-        let own = if matches!(ended, Ended::Answered(_)) { Cause::Returned } else { Cause::Trap };
-        let cause = died_of.or_else(|| run.due(now)).unwrap_or_else(|| run.name(own));
-        match cause {
-            Cause::Returned | Cause::Trap => match ended {
-                Ended::Answered(outcome) => Finished { outcome, cause, stopped: None },
-                Ended::Died(error) => self.died(store, &error, cause),
-            },
-            _ => {
-                let stopped = stopped.unwrap_or_else(|| StoppedAt {
-                    dying_span: store.data().phase.own_span().to_owned(),
-                    backtrace: Vec::new(),
-                });
-                let span = stopped.dying_span.clone();
-                // A deadline's outcome is completed when everything is measured.
-                Finished {
-                    outcome: self.cancelled(cause, Some(span)),
-                    cause,
-                    stopped: Some(stopped),
-                }
+        let error = match ended {
+            Ended::Answered(outcome) => {
+                let cause = run.name(Cause::Returned);
+                return Finished { outcome, cause, stopped: None };
             }
+            Ended::Died(error) => error,
+        };
+        let stopped = error.downcast_ref::<Stopped>().map(|stopped| stopped.0);
+        let cause = stopped.or_else(|| run.due(now)).unwrap_or_else(|| run.name(Cause::Trap));
+        if cause == Cause::Trap {
+            return self.died(store, &error);
         }
+        let place = store.data_mut().stopped.take().unwrap_or_else(|| StoppedAt {
+            dying_span: store.data().phase.own_span().to_owned(),
+            backtrace: Vec::new(),
+        });
+        // A deadline's outcome is completed when everything is measured.
+        let outcome = self.cancelled(cause, Some(place.dying_span.clone()));
+        Finished { outcome, cause, stopped: Some(place) }
     }
 
-    fn died(&self, store: &Store<RunStore>, error: &wasmtime::Error, cause: Cause) -> Finished {
+    /// What it means that a guest died of itself.
+    fn died(&self, store: &Store<RunStore>, error: &wasmtime::Error) -> Finished {
+        let cause = Cause::Trap;
+        if error.is::<wasmtime::PoolConcurrencyLimitError>() {
+            // A place to run has a slot of each kind; a guest that wants more finds none.
+            let message = format!("host has no slot left for what the module needs: {error}");
+            let outcome = Outcome::Rejected(rejection(RejectionKind::HostUnavailable, message));
+            return Finished { outcome, cause: Cause::NotStarted, stopped: None };
+        }
         let data = store.data();
         let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
         let stopped = Some(StoppedAt { dying_span: data.present_span(), backtrace });
@@ -470,11 +480,11 @@ impl Execution {
         }
     }
 
-    fn time_split(&self, moments: &Moments, in_host: Duration) -> TimeSplit {
-        let total = moments.off_cpu.since(moments.started);
+    fn time_split(&self, moments: &Moments, off_cpu: Monotonic, in_host: Duration) -> TimeSplit {
+        let total = off_cpu.since(moments.started);
         // A run that never got past its instantiation spent all of it there.
         let (instantiate, rest, host_then) = match moments.instantiated {
-            Some((at, host)) => (at.since(moments.started), moments.off_cpu.since(at), host),
+            Some((at, host)) => (at.since(moments.started), off_cpu.since(at), host),
             None => (total, Duration::ZERO, in_host),
         };
         TimeSplit {

@@ -63,6 +63,11 @@ impl Run {
         }
     }
 
+    /// The cause that was named, whatever the clock says.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.cause.get()
+    }
+
     /// Names `cause`; answers the one that holds.
     pub(crate) fn name(&self, cause: Cause) -> Cause {
         self.cause.name(cause)

@@ -106,7 +106,8 @@ fn pool(settings: &Settings) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     let max_memory = usize::try_from(settings.max_memory_bytes).unwrap_or(usize::MAX);
     pool.total_core_instances(settings.max_runs)
-        .total_memories(settings.max_runs)
+        // A guest that throws exceptions has a heap for them beside its memory.
+        .total_memories(settings.max_runs.saturating_mul(2))
         .total_tables(settings.max_runs.saturating_mul(MAX_TABLES))
         .total_stacks(settings.max_runs)
         .total_gc_heaps(settings.max_runs)
