@@ -3,6 +3,7 @@
 
 mod fault;
 mod file;
+mod log;
 mod reader;
 mod row;
 mod tail;
@@ -23,6 +24,7 @@ pub use tail::TornRecord;
 use crate::{
     BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Error, Health, Journal, Page, Pending, Positions,
 };
+use log::Unfinished;
 use writer::{Failing, Job, Request, Writer};
 
 /// Most batches that wait for the writer; who comes after them waits outside.
@@ -92,12 +94,17 @@ impl SqliteJournal {
         file::look(path)?;
         let lock = file::lock(path)?;
         let present = file::look(path)?;
+        let unfinished = log::unfinished(path)?;
         let mut connection = file::open_writer(path, present, &settings)?;
-        let recovered = tail::recover(&mut connection, path)?;
+        let mut recovered = tail::recover(&mut connection, path)?;
+        let mut reading = SqliteReader::open(path)?;
+        if let Some(Unfinished { what }) = unfinished {
+            let position = Position(reading.last()?.0.saturating_add(1));
+            recovered.push(TornRecord { position, what });
+        }
         for torn in &recovered {
             tracing::warn!(position = %torn.position, what = %torn.what, "set a torn record aside");
         }
-        let reading = SqliteReader::open(path)?;
         let failing = Failing::default();
         let writer = Lane::start("sandglass-journal-writer", QUEUE_MAX_BATCHES, {
             let (path, failing) = (path.to_owned(), Arc::clone(&failing));

@@ -11,8 +11,8 @@ use super::{GROUP_MAX_RECORDS, fault, reader};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was not whole when the journal was opened. What was
-/// left of it, and of the batch that it belongs to, is kept in the table
-/// `torn_records`.
+/// left of it, and of the batch that it belongs to, is kept: in the table
+/// `torn_records`, or beside the journal where it never got into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornRecord {
     /// Where it stood; the next record takes this place.

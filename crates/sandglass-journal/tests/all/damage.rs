@@ -172,3 +172,49 @@ async fn an_emptied_journal_beside_its_log_is_no_new_journal() {
     assert!(matches!(error, Error::Damaged { .. }), "{error:?}");
     assert!(log.exists());
 }
+
+/// A journal of five records as a kill leaves it, all of it in its log, which
+/// `change` has gone through.
+async fn crashed(change: impl FnOnce(&mut Vec<u8>)) -> Scratch {
+    let writing = Scratch::new();
+    let opened = writing.open().expect("a new file");
+    append_five(&opened.journal).await;
+    let crashed = Scratch::new();
+    fs::copy(writing.journal(), crashed.journal()).expect("copied");
+    let mut log = fs::read(writing.path().join("journal.db-wal")).expect("there");
+    change(&mut log);
+    fs::write(crashed.path().join("journal.db-wal"), log).expect("written");
+    crashed
+}
+
+const FRAME: usize = 24 + 4096;
+
+#[tokio::test]
+async fn a_log_that_ends_in_mid_write_is_recovered_and_told() {
+    for cut in [1, 100, FRAME, FRAME + 1] {
+        let scratch = crashed(|log| log.truncate(log.len() - cut)).await;
+        let kept = fs::read(scratch.path().join("journal.db-wal")).expect("there");
+        assert_eq!(recovered(&scratch).await, (vec![5], Position(4)), "cut by {cut}");
+        let copy = fs::read(scratch.path().join("journal.db-wal.torn")).expect("kept");
+        assert!(copy == kept, "cut by {cut}");
+    }
+    let flipped = crashed(|log| *log.last_mut().expect("there") ^= 1).await;
+    assert_eq!(recovered(&flipped).await, (vec![5], Position(4)));
+    let whole = crashed(|_| {}).await;
+    assert_eq!(whole.open().expect("whole").recovered, []);
+    assert!(!whole.path().join("journal.db-wal.torn").exists());
+}
+
+#[tokio::test]
+async fn a_log_that_is_wrong_before_finished_writes_is_refused_and_not_changed() {
+    for at in [0, 9, 17, 30, 32 + FRAME * 3] {
+        let scratch = crashed(|log| log[at] ^= 1).await;
+        let log = scratch.path().join("journal.db-wal");
+        let before = fs::read(&log).expect("there");
+        let opening = scratch.open().expect_err("SQLite would drop what was answered");
+        assert!(matches!(opening, Error::Damaged { .. }), "byte {at}: {opening:?}");
+        let reading = scratch.all().expect_err("so would it here");
+        assert!(matches!(reading, Error::Damaged { .. }), "byte {at}: {reading:?}");
+        assert!(fs::read(&log).expect("there") == before, "byte {at}");
+    }
+}
