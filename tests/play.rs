@@ -239,6 +239,15 @@ fn a_runtime_does_not_outlive_its_director() {
 }
 
 #[test]
+fn a_runtime_that_ends_by_itself_fails_the_play() {
+    let folder = Folder::with_lamp(LONG);
+    let mut running = Running::start(&[&"play", &folder.path("scenario.toml")]);
+    running.line_with("> wait");
+    running.signal_its_child("KILL");
+    assert_eq!(running.ended().code(), Some(1));
+}
+
+#[test]
 fn metrics_are_served_while_it_plays() {
     let folder = Folder::with_lamp(LONG);
     let mut running =

@@ -109,12 +109,18 @@ impl Running {
 
     /// Sends a signal, as `kill -NAME` does.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(self.child.id().to_string())
-            .status()
-            .expect("kill is there");
-        assert!(sent.success());
+        signal(name, &self.child.id().to_string());
+    }
+
+    /// Sends a signal to the one process that this one has started.
+    pub(crate) fn signal_its_child(&self, name: &str) {
+        let id = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let children = children.expect("Linux tells children");
+        let [child] = children.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("not one child: {children}");
+        };
+        signal(name, child);
     }
 
     pub(crate) fn ended(mut self) -> ExitStatus {
@@ -129,6 +135,11 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn signal(name: &str, process: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(process).status();
+    assert!(sent.expect("kill is there").success());
 }
 
 /// A file of the repository.

@@ -11,7 +11,7 @@ mod scenario;
 mod size;
 mod terminal;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -46,9 +46,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) if is_broken_pipe(&error) => Exit::Ok.into(),
         Err(error) => {
-            let text = format!("{error:#}");
-            // Where even this can't be written, the exit code says it.
-            let _ = writeln!(io::stderr(), "error: {}", terminal::printable(&text));
+            terminal::complain(&error);
             on_error.into()
         }
     }

@@ -63,6 +63,13 @@ impl Output {
     }
 }
 
+/// Says on standard error why something could not be done.
+pub(crate) fn complain(error: &anyhow::Error) {
+    let text = format!("{error:#}");
+    // Where even this can't be written, the exit code says it.
+    let _ = writeln!(io::stderr(), "error: {}", printable(&text));
+}
+
 /// Whether colours are shown on a stream (<https://no-color.org>).
 pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

@@ -10,7 +10,7 @@ use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
 use crate::play::{Director, Interrupted, Style, Tally, Timeline};
 use crate::scenario::{self, Finding, Scenario};
-use crate::terminal::Output;
+use crate::terminal::{Output, complain};
 
 /// Plays a scenario: sends actions to entities, waits, kills and restarts the
 /// runtime, and checks what is expected, on a timeline
@@ -66,7 +66,15 @@ async fn play(
     for (number, scenario) in scenarios.iter().enumerate() {
         let own = scratch.join(format!("{number}.journal"));
         let journal = arguments.journal.as_ref().unwrap_or(&own);
-        let tally = Director::play(scenario, journal, arguments.metrics, &mut timeline).await?;
+        let director = Director::start(scenario, journal, arguments.metrics, &mut timeline).await?;
+        let tally = match director.run(&scenario.steps).await {
+            Ok(tally) => tally,
+            Err(error) if error.is::<Interrupted>() => return Ok(Exit::Cancelled),
+            Err(error) => {
+                complain(&error);
+                return Ok(Exit::Failed);
+            }
+        };
         all.expectations += tally.expectations;
         all.failed += tally.failed;
     }

@@ -57,13 +57,17 @@ enum Came {
 }
 
 impl<'a> Director<'a> {
-    /// Plays `scenario` on the journal at `journal`, which may hold other plays.
-    pub(crate) async fn play(
+    /// Starts the servers and the runtime of `scenario`, on the journal at `journal`,
+    /// which may hold other plays.
+    ///
+    /// # Errors
+    /// Something that the scenario needs isn't there.
+    pub(crate) async fn start(
         scenario: &Scenario,
         journal: &Path,
         metrics: Option<SocketAddr>,
         timeline: &'a mut Timeline,
-    ) -> anyhow::Result<Tally> {
+    ) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock::new());
         timeline.begin(scenario, clock.wall())?;
         let mut servers = Vec::new();
@@ -77,24 +81,31 @@ impl<'a> Director<'a> {
             modules: scenario.modules.clone(),
             metrics,
         };
-        let first = next_position(journal)?;
+        let story = Story::from(journal, next_position(journal)?);
         let mut interrupts = Interrupts::listen()?;
         let (worker, ready) = started(&start, &mut interrupts).await?;
-        let story = Story::from(journal, first);
         let worker = Some(worker);
         let tally = Tally::default();
         let mut director =
             Self { timeline, clock, start, servers, worker, interrupts, story, tally };
-        let played = director.steps(&scenario.steps, &ready).await;
-        director.story.let_go();
-        if let Some(worker) = director.worker.take() {
-            worker.end_within(STOP_MAX).await?;
-        }
-        played.map(|()| director.tally)
+        director.tell_ready(&ready)?;
+        Ok(director)
     }
 
-    async fn steps(&mut self, steps: &[Step], ready: &Ready) -> anyhow::Result<()> {
-        self.tell_ready(ready)?;
+    /// Runs the steps, and ends the runtime orderly, also where a step can't be run.
+    ///
+    /// # Errors
+    /// The runtime failed, or somebody interrupts.
+    pub(crate) async fn run(mut self, steps: &[Step]) -> anyhow::Result<Tally> {
+        let ran = self.steps(steps).await;
+        self.story.let_go();
+        if let Some(worker) = self.worker.take() {
+            worker.end_within(STOP_MAX).await?;
+        }
+        ran.map(|()| self.tally)
+    }
+
+    async fn steps(&mut self, steps: &[Step]) -> anyhow::Result<()> {
         for step in steps {
             self.act(step).await?;
         }
