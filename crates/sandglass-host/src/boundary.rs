@@ -76,7 +76,12 @@ pub(crate) fn check(mut store: impl AsContextMut<Data = RunStore>) -> Result<()>
     let Some(cause) = data.run.due(data.now()) else { return Ok(()) };
     let dying_span = data.present_span();
     let backtrace = frames_now(&context);
-    store.as_context_mut().data_mut().stopped = Some(StoppedAt { dying_span, backtrace });
+    let mut context = store.as_context_mut();
+    let data = context.data_mut();
+    if data.accounting.current().is_some() {
+        data.call_span.error(names::UNFINISHED, "the run ended inside this call");
+    }
+    data.stopped = Some(StoppedAt { dying_span, backtrace });
     Err(Error::from(Stopped(cause)))
 }
 

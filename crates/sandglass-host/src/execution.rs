@@ -19,6 +19,7 @@ use sandglass_model::{
     TimeSplit, TraceContext, Trap, TrapKind, WallTime,
 };
 use sandglass_telemetry::Span;
+use sandglass_telemetry::metrics::{DispatchEnded, Level, Refusal};
 use tokio::sync::Semaphore;
 use wasmtime::{Instance, Store, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
@@ -79,16 +80,21 @@ struct Moments {
 
 impl Execution {
     pub(crate) async fn run(self) -> RunReport {
-        let queued =
-            self.shared.telemetry.metrics.hold(sandglass_telemetry::metrics::Level::Queued);
+        let queued = self.shared.telemetry.metrics.hold(Level::Queued);
         let place = self.place().await;
         drop(queued);
-        let Ok(_place) = place else { return self.never_started(place.err().flatten()) };
+        let place = match place {
+            Ok(place) => place,
+            Err(cause) => return self.never_started(cause),
+        };
         let queue = self.shared.clock.now().since(self.queued_at);
         if let Some(cause) = self.dispatch.run.cause() {
             return self.never_started(Some(cause));
         }
+        self.report_pool();
         let report = self.start(queue).await;
+        drop(place);
+        self.report_pool();
         self.account(&report);
         report
     }
@@ -129,7 +135,7 @@ impl Execution {
         let metrics = &self.shared.telemetry.metrics;
         metrics.queue_wait(self.dispatch.entity.entity_type(), waited);
         if matches!(outcome, Outcome::Rejected(_)) {
-            metrics.dispatch_refused(sandglass_telemetry::metrics::Refusal::QueueTimeout);
+            metrics.dispatch_refused(Refusal::QueueTimeout);
         }
         let report = RunReport {
             outcome,
@@ -143,7 +149,7 @@ impl Execution {
 
     async fn start(&self, queue: Duration) -> RunReport {
         let metrics = &self.shared.telemetry.metrics;
-        let _live = metrics.hold(sandglass_telemetry::metrics::Level::LiveDispatches);
+        let _live = metrics.hold(Level::LiveDispatches);
         let (entity_type, action) = (self.dispatch.entity.entity_type(), &*self.dispatch.action);
         metrics.queue_wait(entity_type, queue);
 
@@ -154,12 +160,12 @@ impl Execution {
         metrics.dispatch_started(entity_type, action, deadline.budget);
 
         let mut store = self.store(&deadline);
-        let live_store = metrics.hold(sandglass_telemetry::metrics::Level::LiveStores);
-        self.report_pool();
+        let live_store = metrics.hold(Level::LiveStores);
+        let in_flight = metrics.hold(Level::InFlight);
         let mut moments = Moments { started: deadline.start, instantiated: None, returned: None };
         let ended = on_cpu(&self.shared.ticker, self.call(&mut store, &mut moments)).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
-        drop(armed);
+        drop((armed, in_flight));
 
         let finished = self.finish(&mut store, ended, off_cpu);
         let data = store.data_mut();
@@ -169,7 +175,6 @@ impl Execution {
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
         drop(store);
         drop(live_store);
-        self.report_pool();
         let teardown = self.shared.clock.now().since(off_cpu);
 
         let split = TimeSplit {
@@ -525,7 +530,7 @@ impl Execution {
         let metrics = &self.shared.telemetry.metrics;
         let (entity_type, action) = (self.dispatch.entity.entity_type(), &*self.dispatch.action);
         let overrun = Duration::from_micros(report.deadline.overrun_us);
-        metrics.dispatch_ended(&sandglass_telemetry::metrics::DispatchEnded {
+        metrics.dispatch_ended(&DispatchEnded {
             entity_type,
             action,
             outcome: report.outcome.kind(),

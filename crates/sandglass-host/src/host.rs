@@ -42,6 +42,8 @@ struct Inner {
     queued: Arc<AtomicUsize>,
     live: Arc<Live>,
     closed: AtomicBool,
+    /// Whether the ticker was not healthy when it was last asked.
+    ticker_failed: AtomicBool,
 }
 
 /// What every execution shares.
@@ -119,6 +121,7 @@ impl Builder {
             queued: Arc::default(),
             live: Arc::default(),
             closed: AtomicBool::new(false),
+            ticker_failed: AtomicBool::new(false),
             shared: Arc::new(Shared { settings, clock, telemetry, ticker, http }),
         })))
     }
@@ -302,8 +305,13 @@ impl Inner {
             return Err(Error::ShuttingDown);
         }
         match self.shared.ticker.health() {
-            TickerHealth::Healthy => {}
+            TickerHealth::Healthy => {
+                if self.ticker_failed.swap(false, Ordering::AcqRel) {
+                    metrics.ticker_health(metrics::Health::Healthy);
+                }
+            }
             unhealthy => {
+                self.ticker_failed.store(true, Ordering::Release);
                 metrics.ticker_health(metrics::Health::Unhealthy);
                 metrics.dispatch_refused(metrics::Refusal::TickerUnhealthy);
                 return Err(Error::TickerUnhealthy(unhealthy));

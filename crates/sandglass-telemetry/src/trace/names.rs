@@ -47,3 +47,5 @@ pub const SEQUENCE: &str = "sandglass.entity.sequence";
 
 /// The value of [`ERROR_TYPE`] for a handler that was killed at its deadline.
 pub const HANDLER_DEADLINE_EXCEEDED: &str = "handler_deadline_exceeded";
+/// The value of [`ERROR_TYPE`] for a host call that its run's end cut.
+pub const UNFINISHED: &str = "unfinished";
