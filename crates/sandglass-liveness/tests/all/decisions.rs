@@ -164,13 +164,28 @@ fn leaving_the_state_stops_its_handlers_and_supersedes_their_ends() {
 }
 
 #[test]
+fn what_a_transition_ends_is_stopped_before_what_it_starts() {
+    let source = busy().replace("name = \"Pause\"", "name = \"Pause\"\neffect = \"trigger fetch\"");
+    let mut life = Life::of(&source);
+    let dispatch = life.start();
+    let commands = life.act("Pause").expect("taken");
+    let [Command::Stop { dispatch: stopped, .. }, Command::Start(started)] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    assert_eq!((*stopped, &*started.integration), (dispatch, "fetch"));
+}
+
+#[test]
 fn a_handler_may_outlive_its_state_if_the_spec_says_so() {
     let source = SESSION.replace("region = \"north\"", "keep_on_exit = true");
     let mut life = Life::of(&source);
     let dispatch = life.start();
     assert_eq!(life.act("Pause").expect("taken"), []);
     life.end(dispatch, completed(Some("Finish"))).expect("it was in flight");
-    assert_eq!(life.state(), "Idle", "Idle doesn't take Finish: superseded");
+    assert_eq!(life.state(), "Idle", "Idle doesn't take Finish");
+    let (is, decision) = outcome(&life.log.last().expect("a record").event);
+    assert_eq!(*is, completed(Some("Finish")), "it came too late, and was no failure");
+    assert_eq!(*decision, Decision::Superseded { action: "Finish".to_owned() });
     let dispatch = life.start();
     life.act("Pause").expect("taken");
     life.end(dispatch, completed(Some("Later"))).expect("it was in flight");

@@ -133,3 +133,22 @@ async fn shutting_down_waits_no_longer_than_the_grace() {
     assert_eq!(waited.as_secs(), 10);
     assert_eq!(counts(&world.script)["running"], 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_started_any_more_while_shutting_down() {
+    let again =
+        "[[action]]\nname = \"Again\"\nfrom = [\"Executing\"]\neffect = \"trigger run_tools\"\n";
+    let source = SESSION.replace("on_cancelled = \"Stop\"", "on_cancelled = \"Again\"") + again;
+    let world = World::with(&source, &[Act::Hang, Act::Answer(1, completed())]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    let mut seen = world.runtime.subscribe();
+    world.runtime.shutdown(std::time::Duration::from_secs(10)).await;
+    assert_eq!(counts(&world.script)["started"], 1);
+    let mut kinds = Vec::new();
+    while let Some(Some(Ok(event))) = soon(seen.next()).await {
+        if let sandglass_runtime::Event::Recorded(record) = event {
+            kinds.push(record.event.kind());
+        }
+    }
+    assert_eq!(kinds, ["ended", "transition", "dispatched"], "the next start finds it");
+}

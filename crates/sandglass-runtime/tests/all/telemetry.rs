@@ -14,7 +14,9 @@ async fn the_transition_of_a_killed_handler_is_a_child_of_its_span() {
     world.until("TimedOut").await;
     let killed = world.script.started.lock().expect("no panic")[0].clone();
     let spans = captured.spans();
-    let [request, timed_out] = &spans[..] else { panic!("{spans:#?}") };
+    let transitions: Vec<_> =
+        spans.iter().filter(|span| span.name == "sandglass.transition").collect();
+    let [request, timed_out] = &transitions[..] else { panic!("{spans:#?}") };
     assert_eq!(killed.parent.map(|parent| parent.span_id), Some(request.span_id));
     assert_eq!(timed_out.attributes["sandglass.action"], "HandlerTimedOut");
     assert_eq!(timed_out.trace_id, killed.dispatched.trace.trace_id);

@@ -114,7 +114,7 @@ pub(crate) enum Act {
     Answer(u64, Outcome),
     /// Never answers.
     Hang,
-    /// Tells so many signals, one a millisecond, and answers.
+    /// Tells so many signals, one a millisecond, and answers with the last.
     Tell(usize),
     /// Panics.
     Panic,
@@ -222,10 +222,10 @@ impl Script {
             Act::Panic => panic!("the script says so"),
             Act::Tell(many) => {
                 for number in 0..many {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
                     if !run.signals.tell("progress", json!(number)) {
                         self.refused_signals.fetch_add(1, Ordering::SeqCst);
                     }
-                    tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 completed()
             }
