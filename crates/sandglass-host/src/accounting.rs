@@ -40,12 +40,13 @@ impl Accounting {
         took
     }
 
-    /// Ends the call that is under way because its run ended inside it.
-    pub(crate) fn cut(&mut self, now: Monotonic) {
-        if let Some((function, _)) = self.current {
-            self.leave(now);
-            self.stats(function).in_flight = true;
-        }
+    /// Ends the call that is under way because its run ended inside it; answers
+    /// which it was and how long it took.
+    pub(crate) fn cut(&mut self, now: Monotonic) -> Option<(FunctionId, Duration)> {
+        let function = self.current()?;
+        let took = self.leave(now);
+        self.stats(function).in_flight = true;
+        Some((function, took))
     }
 
     pub(crate) fn current(&self) -> Option<FunctionId> {

@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use sandglass_model::{Cause, Clock};
+use sandglass_model::{Cause, Clock, Monotonic};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, names};
 use wasmtime::{AsContextMut, Caller, Error, Result};
@@ -38,9 +38,8 @@ pub(crate) struct Entered(());
 
 /// Lets a call of `function` in, unless the run must end.
 pub(crate) fn enter(caller: &mut Caller<'_, RunStore>, function: FunctionId) -> Result<Entered> {
-    check(&mut *caller)?;
+    let now = check(&mut *caller)?;
     let store = caller.data_mut();
-    let now = store.now();
     store.accounting.enter(function, now);
     let name = store.functions.name(function);
     store.call_span =
@@ -54,12 +53,11 @@ pub(crate) fn leave<R>(
     _entered: Entered,
     answer: Result<R>,
 ) -> Result<R> {
-    check(&mut *caller)?;
+    let now = check(&mut *caller)?;
     let store = caller.data_mut();
     // A call that ends the run by a trap stays the present one: it died in there.
     let answer = answer?;
     let function = store.accounting.current();
-    let now = store.now();
     let took = store.accounting.leave(now);
     if let Some(function) = function {
         store.metrics.host_call(store.functions.name(function), took);
@@ -68,12 +66,13 @@ pub(crate) fn leave<R>(
     Ok(answer)
 }
 
-/// Ends the run where it must end: notes where the guest is, and answers the
-/// error that unwinds it.
-pub(crate) fn check(mut store: impl AsContextMut<Data = RunStore>) -> Result<()> {
+/// Reads the clock, and ends the run where it must end: notes where the guest is,
+/// and answers the error that unwinds it.
+pub(crate) fn check(mut store: impl AsContextMut<Data = RunStore>) -> Result<Monotonic> {
     let context = store.as_context_mut();
     let data = context.data();
-    let Some(cause) = data.run.due(data.now()) else { return Ok(()) };
+    let now = data.now();
+    let Some(cause) = data.run.due(now) else { return Ok(now) };
     let dying_span = data.present_span();
     let backtrace = frames_now(&context);
     let mut context = store.as_context_mut();
@@ -132,40 +131,40 @@ impl Race {
 }
 
 /// Links a host function that never waits:
-/// `instant!(linker, functions, MODULE, "name", |caller, a: i32| -> i32 { .. })`.
+/// `instant! { linker, functions, MODULE; fn name(caller, a: i32) -> i32 { .. } }`.
 macro_rules! instant {
-    ($linker:expr, $functions:expr, $module:expr, $name:literal,
-     |$caller:ident $(, $arg:ident : $ty:ty)*| -> $ret:ty { $($body:tt)* }) => {{
-        let function = $functions.add($module, $name, $crate::functions::Class::Instant);
+    ($linker:expr, $functions:expr, $module:expr;
+     fn $name:ident($caller:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {{
+        let function =
+            $functions.add($module, stringify!($name), $crate::functions::Class::Instant);
         $linker.func_wrap(
             $module,
-            $name,
+            stringify!($name),
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore> $(, $arg: $ty)*|
                 -> wasmtime::Result<$ret> {
-                $crate::boundary::without_waiting(&mut caller, function, |$caller| { $($body)* })
+                $crate::boundary::without_waiting(&mut caller, function, |$caller| $body)
             },
         )?;
     }};
 }
 
-/// Links a host function that may wait. Its body may use `race` around what it
-/// waits for: `waiting!(linker, functions, MODULE, "name",
-/// |caller, race, a: i32| -> i32 { .. race.run(future).await .. })`, where the body
-/// answers `Ok(None)` once the race was lost.
+/// Links a host function that may wait. Its body awaits through `race`, and
+/// answers `Ok(None)` where the race was lost:
+/// `waiting! { linker, functions, MODULE; fn name(caller, race, a: i32) -> i32 { .. } }`.
 macro_rules! waiting {
-    ($linker:expr, $functions:expr, $module:expr, $name:literal,
-     |$caller:ident, $race:ident $(, $arg:ident : $ty:ty)*| -> $ret:ty { $($body:tt)* }) => {{
-        let function = $functions.add($module, $name, $crate::functions::Class::Async);
+    ($linker:expr, $functions:expr, $module:expr;
+     fn $name:ident($caller:ident, $race:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {{
+        let function = $functions.add($module, stringify!($name), $crate::functions::Class::Async);
         $linker.func_wrap_async(
             $module,
-            $name,
+            stringify!($name),
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore>, ($($arg,)*): ($($ty,)*)| {
                 Box::new(async move {
                     let entered = $crate::boundary::enter(&mut caller, function)?;
                     let $race = $crate::boundary::Race::of(&caller);
                     let answer: wasmtime::Result<Option<$ret>> = {
                         let $caller = &mut caller;
-                        async { $($body)* }.await
+                        async $body.await
                     };
                     $crate::boundary::leave_race(&mut caller, entered, answer)
                 })

@@ -63,6 +63,7 @@ impl Guest {
     pub(crate) fn new(
         context: Arc<[u8]>,
         log: GuestLog,
+        redactor: Redactor,
         grants: Arc<Grants>,
         signals: Option<Arc<dyn Signals>>,
         traceparent: String,
@@ -72,7 +73,7 @@ impl Guest {
             last_error: String::new(),
             log,
             result: ResultSlot::new(grants.response_bytes),
-            redactor: Redactor::default(),
+            redactor,
             grants,
             signals,
             traceparent,
@@ -82,8 +83,9 @@ impl Guest {
     /// The capabilities of nobody.
     pub(crate) fn idle() -> Self {
         let nobody = DispatchId::from_bytes([0; 16]);
-        let log = GuestLog::new("", nobody, TraceContext::root([0; 24]));
-        Self::new(Arc::new([]), log, Arc::new(Grants::none()), None, String::new())
+        let redactor = Redactor::default();
+        let log = GuestLog::new("", nobody, TraceContext::root([0; 24]), redactor.clone());
+        Self::new(Arc::new([]), log, redactor, Arc::new(Grants::none()), None, String::new())
     }
 
     pub(crate) fn context(&self) -> Arc<[u8]> {
@@ -102,8 +104,7 @@ impl Guest {
     }
 
     pub(crate) fn log(&mut self, level: &str, message: String) {
-        let message = self.redactor.text(message);
-        self.log.write(log::Level::of(level), &message);
+        self.log.write(log::Level::of(level), message);
     }
 
     /// Tells how far the handler has come.
@@ -144,9 +145,23 @@ impl Guest {
     }
 
     /// The secret called `name`, where this integration may have it.
-    pub(crate) fn secret(&self, name: String) -> Answer<'static, Option<Secret>> {
+    ///
+    /// # Errors
+    /// It may not, or the embedder's provider takes too long; the text says so.
+    pub(crate) fn secret(&self, name: String) -> Answer<'static, Result<Secret, String>> {
         let grants = Arc::clone(&self.grants);
-        Box::pin(async move { grants.secrets.secret(&name).await })
+        Box::pin(async move {
+            let patience = grants.host_call_timeout;
+            #[allow(clippy::disallowed_methods, reason = "the outside answers in real time")]
+            match tokio::time::timeout(patience, grants.secrets.secret(&name)).await {
+                Ok(Some(secret)) => Ok(secret),
+                Ok(None) => Err(format!("there is no secret called `{name}` for this integration")),
+                Err(_) => Err(format!(
+                    "the secret `{name}` did not come within {} ms",
+                    patience.as_millis()
+                )),
+            }
+        })
     }
 
     /// Sends `request`, for at most `left` and the integration's own bound.

@@ -8,12 +8,15 @@ use crate::ticker::TickerHealth;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Too many dispatches wait already. Try again when some have ended.
-    #[error("{queued} dispatches wait already for a place to run; try again later")]
+    /// Too many dispatches are queued or in flight. Try again when some have ended.
+    #[error("{admitted} dispatches are queued or in flight already; try again later")]
     Busy {
-        /// How many wait.
-        queued: usize,
+        /// How many are.
+        admitted: usize,
     },
+    /// The host lacks something that the run needs.
+    #[error("the host can't start the run: {0}")]
+    Unavailable(String),
     /// Deadlines can't be kept, so no guest is started.
     #[error(
         "the epoch ticker is not healthy ({0:?}), so no guest is started without a deadline; restart the host"

@@ -37,6 +37,7 @@ use crate::host::Shared;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
 use crate::sandbox::{Metering, Sandbox};
+use crate::secret::Redactor;
 use crate::store::{Phase, RunStore, StoppedAt, frames};
 use crate::ticker::Ticker;
 
@@ -58,7 +59,10 @@ pub(crate) struct Execution {
 
 /// How a guest's code came back.
 enum Ended {
+    /// Its export returned.
     Answered(Outcome),
+    /// Its export was never called: there was no place for its context.
+    NotCalled(Outcome),
     Died(wasmtime::Error),
 }
 
@@ -169,7 +173,9 @@ impl Execution {
 
         let finished = self.finish(&mut store, ended, off_cpu);
         let data = store.data_mut();
-        data.accounting.cut(off_cpu);
+        if let Some((function, took)) = data.accounting.cut(off_cpu) {
+            metrics.host_call(data.functions.name(function), took);
+        }
         let host_calls = data.accounting.report(&data.functions);
         let in_host = data.accounting.total();
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
@@ -213,7 +219,8 @@ impl Execution {
         let compiled = &self.integration.compiled;
         let context: Arc<[u8]> =
             self.dispatch.context_json(self.id, self.trace, deadline.budget_ms()).into();
-        let log = GuestLog::new(&manifest.name, self.id, self.trace);
+        let redactor = Redactor::default();
+        let log = GuestLog::new(&manifest.name, self.id, self.trace, redactor.clone());
         let grants = Grants {
             destinations: manifest.destinations.clone(),
             secrets: Arc::clone(&manifest.secrets),
@@ -233,7 +240,14 @@ impl Execution {
                 accounting: Accounting::default(),
                 limiter: Limiter::new(&manifest.limits),
                 stopped: None,
-                guest: Guest::new(context, log, Arc::new(grants), signals, self.trace.to_string()),
+                guest: Guest::new(
+                    context,
+                    log,
+                    redactor,
+                    Arc::new(grants),
+                    signals,
+                    self.trace.to_string(),
+                ),
                 wasi,
                 memory: None,
                 span: Arc::clone(&self.span),
@@ -255,7 +269,7 @@ impl Execution {
 
     async fn call(&self, store: &mut Store<RunStore>, moments: &mut Moments) -> Ended {
         match self.try_call(store, moments).await {
-            Ok(outcome) => Ended::Answered(outcome),
+            Ok(ended) => ended,
             Err(error) => Ended::Died(error),
         }
     }
@@ -264,7 +278,7 @@ impl Execution {
         &self,
         store: &mut Store<RunStore>,
         moments: &mut Moments,
-    ) -> wasmtime::Result<Outcome> {
+    ) -> wasmtime::Result<Ended> {
         // A budget of nothing ends before the guest begins.
         boundary::check(&mut *store)?;
         let compiled = &self.integration.compiled;
@@ -281,7 +295,7 @@ impl Execution {
 
         let (ptr, len) = match self.place_context(store, &instance).await? {
             Ok(placed) => placed,
-            Err(outcome) => return Ok(outcome),
+            Err(outcome) => return Ok(Ended::NotCalled(outcome)),
         };
         let run = instance
             .get_module_export(&mut *store, &compiled.run)
@@ -291,13 +305,12 @@ impl Execution {
         let returned = run.call_async(&mut *store, (ptr, len)).await?;
         // The clock is read as the export returns: a success past the deadline is
         // none, and one before it stays one however long the rest takes.
-        boundary::check(&mut *store)?;
-        moments.returned = Some(self.shared.clock.now());
+        moments.returned = Some(boundary::check(&mut *store)?);
         let cause = self.dispatch.run.name(Cause::Returned);
         if cause != Cause::Returned {
             return Err(Stopped(cause).into());
         }
-        Ok(self.read_answer(store, &instance, returned))
+        Ok(Ended::Answered(self.read_answer(store, &instance, returned)))
     }
 
     /// Where the guest finds its context: in memory grown for it, unless it asks
@@ -400,6 +413,10 @@ impl Execution {
         let error = match ended {
             Ended::Answered(outcome) => {
                 let cause = run.name(Cause::Returned);
+                return Finished { outcome, cause, stopped: None };
+            }
+            Ended::NotCalled(outcome) => {
+                let cause = run.name(Cause::NotStarted);
                 return Finished { outcome, cause, stopped: None };
             }
             Ended::Died(error) => error,

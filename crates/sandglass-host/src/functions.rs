@@ -4,7 +4,7 @@
 /// there are no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// It never waits and has no effect outside its run.
+    /// It never waits; at the most it tells something.
     Instant,
     /// It may wait; it is dropped where it waits when the deadline passes.
     Async,

@@ -39,7 +39,8 @@ struct Inner {
     modules: ModuleCache,
     executor: Executor,
     places: Arc<Semaphore>,
-    queued: Arc<AtomicUsize>,
+    /// Dispatches that are queued or in flight.
+    admitted: Arc<AtomicUsize>,
     live: Arc<Live>,
     closed: AtomicBool,
     /// Whether the ticker was not healthy when it was last asked.
@@ -118,7 +119,7 @@ impl Builder {
             modules: ModuleCache::new(settings.max_cached_modules),
             executor,
             places: Arc::new(Semaphore::new(settings.max_runs as usize)),
-            queued: Arc::default(),
+            admitted: Arc::default(),
             live: Arc::default(),
             closed: AtomicBool::new(false),
             ticker_failed: AtomicBool::new(false),
@@ -198,7 +199,10 @@ impl Host {
         integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
         let live = Arc::clone(&self.0.live).enter(&dispatch.run);
-        let sandbox = self.0.sandbox(integration.compiled.metering).map_err(|_| Error::Lost)?;
+        let sandbox = self
+            .0
+            .sandbox(integration.compiled.metering)
+            .map_err(|rejection| Error::Unavailable(rejection.message))?;
         let (id, trace) = dispatch.identity.map_or_else(fresh_identity, Ok)?;
         let execution = Execution {
             span: Arc::new(self.span(&dispatch, integration, id, trace)),
@@ -222,6 +226,12 @@ impl Host {
         // The run has its cause by now, so this stops nothing.
         drop(caller);
         report
+    }
+
+    /// Where this host's metrics and spans go.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.0.shared.telemetry
     }
 
     /// Whether deadlines are being kept.
@@ -274,7 +284,8 @@ impl fmt::Debug for Host {
 
 fn fresh_identity() -> Result<(DispatchId, TraceContext), Error> {
     let drawn = Incarnation::random().and_then(|life| Ok((life, TraceContext::random()?)));
-    let (life, trace) = drawn.map_err(|_| Error::Lost)?;
+    let (life, trace) =
+        drawn.map_err(|error| Error::Unavailable(format!("it has no randomness: {error}")))?;
     Ok((DispatchId::derive(life, Sequence(0), 0), trace))
 }
 
@@ -319,13 +330,13 @@ impl Inner {
         }
         let most =
             self.shared.settings.max_queued.saturating_add(self.shared.settings.max_runs as usize);
-        let queued = self.queued.fetch_add(1, Ordering::AcqRel);
-        let admitted = Admitted(Arc::clone(&self.queued));
-        if queued >= most {
+        let admitted = self.admitted.fetch_add(1, Ordering::AcqRel);
+        let place = Admitted(Arc::clone(&self.admitted));
+        if admitted >= most {
             metrics.dispatch_refused(metrics::Refusal::QueueFull);
-            return Err(Error::Busy { queued });
+            return Err(Error::Busy { admitted });
         }
-        Ok(admitted)
+        Ok(place)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
@@ -62,21 +63,27 @@ impl Secrets for FixedSecrets {
     }
 }
 
-/// The secrets that a run was given, to be taken out of whatever it says.
-#[derive(Debug, Default)]
-pub(crate) struct Redactor(Vec<Secret>);
+/// The secrets that a run was given, to be taken out of whatever it says. Clones
+/// share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Redactor(Arc<Mutex<Vec<Secret>>>);
 
 impl Redactor {
-    pub(crate) fn hide(&mut self, secret: &Secret) {
-        if secret.expose().len() >= REDACTED_FROM_BYTES && !self.0.contains(secret) {
-            self.0.push(secret.clone());
+    pub(crate) fn hide(&self, secret: &Secret) {
+        let mut held = self.held();
+        if secret.expose().len() >= REDACTED_FROM_BYTES && !held.contains(secret) {
+            held.push(secret.clone());
             // Longest first, so that a secret that holds another goes whole.
-            self.0.sort_by_key(|held| std::cmp::Reverse(held.expose().len()));
+            held.sort_by_key(|held| std::cmp::Reverse(held.expose().len()));
         }
     }
 
+    fn held(&self) -> MutexGuard<'_, Vec<Secret>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn text(&self, text: String) -> String {
-        self.0.iter().fold(text, |text, secret| {
+        self.held().iter().fold(text, |text, secret| {
             if text.contains(secret.expose()) {
                 text.replace(secret.expose(), REDACTED)
             } else {
@@ -86,7 +93,7 @@ impl Redactor {
     }
 
     pub(crate) fn json(&self, value: Value) -> Value {
-        if self.0.is_empty() {
+        if self.held().is_empty() {
             return value;
         }
         match value {
@@ -107,7 +114,7 @@ mod tests {
 
     #[test]
     fn secrets_are_taken_out_of_texts_keys_and_values() {
-        let mut redactor = Redactor::default();
+        let redactor = Redactor::default();
         redactor.hide(&Secret::new("abcd"));
         redactor.hide(&Secret::new("xabcdx"));
         redactor.hide(&Secret::new("no"));

@@ -11,7 +11,7 @@
 //!                 v                          |
 //!        sleep to the earliest of: next deadline, next slice, refire
 //!                 |
-//!                 +--> publish the clock, increment the epochs, wake the overdue
+//!                 +--> increment the epochs, wake the overdue
 //! ```
 
 mod scheduling;
@@ -139,7 +139,9 @@ impl Ticker {
         let key = (deadline, schedule.next_id);
         schedule.next_id += 1;
         schedule.armed.insert(key, Arc::downgrade(run));
-        let earlier = deadline.as_nanos() < self.shared.next_wake.load(Ordering::Relaxed);
+        // Promised on the thread's behalf, so that one that never wakes is found out.
+        let before = self.shared.next_wake.fetch_min(deadline.as_nanos(), Ordering::AcqRel);
+        let earlier = deadline.as_nanos() < before;
         drop(schedule);
         if earlier {
             self.shared.wake.notify_one();
@@ -153,7 +155,10 @@ impl Ticker {
         shared.on_cpu.fetch_add(1, Ordering::SeqCst);
         if !shared.slicing.swap(true, Ordering::SeqCst) {
             // The lock orders this against a thread that is about to park.
-            drop(shared.schedule());
+            let schedule = shared.schedule();
+            let slice = shared.clock.now().after(SLICE);
+            shared.next_wake.fetch_min(slice.as_nanos(), Ordering::AcqRel);
+            drop(schedule);
             shared.wake.notify_one();
         }
         OnCpu(shared)
@@ -450,11 +455,16 @@ mod tests {
         let clock = Arc::new(SetClock::default());
         let shown: Arc<dyn Clock> = clock.clone();
         let ticker = Ticker::start(shown, Metrics::disabled()).expect("a thread");
-        // Held as a thread that hangs in the middle of a tick would hold it.
-        let _held = ticker.shared.schedule();
-        ticker.shared.next_wake.store(0, Ordering::Release);
-        let late = STALL + Duration::from_nanos(1);
-        clock.0.store(Monotonic::default().after(late).as_nanos(), Ordering::SeqCst);
-        assert_eq!(ticker.health(), TickerHealth::Stalled { late });
+        let run = begun(&*clock, 1);
+        // The thread waits for a deadline that this clock never reaches by itself,
+        // and isn't woken when the clock is set past it.
+        let _armed = ticker.arm(&run);
+        let passed = run.deadline().after(STALL);
+        clock.0.store(passed.as_nanos(), Ordering::SeqCst);
+        assert_eq!(ticker.health(), TickerHealth::Healthy, "it may be a little late");
+        let held = ticker.shared.schedule();
+        clock.0.store(passed.after(STALL).as_nanos(), Ordering::SeqCst);
+        assert!(matches!(ticker.health(), TickerHealth::Stalled { .. }));
+        drop(held);
     }
 }

@@ -8,6 +8,7 @@ use wasmtime::{Caller, Linker, Result};
 
 use crate::boundary::{instant, waiting};
 use crate::capability::http::Request;
+use crate::capability::time;
 use crate::functions::Functions;
 use crate::store::RunStore;
 
@@ -31,59 +32,64 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 }
 
 fn link_context_and_result(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    instant!(linker, functions, MODULE, "host_get_context", |caller, ptr: i32, len: i32| -> i32 {
-        let context = caller.data().guest.context();
-        fill(caller, (ptr, len), &context, WhenTooSmall::SayTheSize)
-    });
-    instant!(linker, functions, MODULE, "host_set_result", |caller, ptr: i32, len: i32| -> () {
-        let memory = memory(caller)?;
-        let (memory, store) = memory.data_and_store_mut(caller);
-        store.guest.result.set(slice(memory, "the result", ptr, len));
-        Ok(())
-    });
-    instant!(linker, functions, MODULE, "host_last_error", |caller, ptr: i32, len: i32| -> i32 {
-        let error = caller.data().guest.last_error().to_owned();
-        fill(caller, (ptr, len), error.as_bytes(), WhenTooSmall::Refuse)
-    });
+    instant! { linker, functions, MODULE;
+        fn host_get_context(caller, ptr: i32, len: i32) -> i32 {
+            let context = caller.data().guest.context();
+            fill(caller, (ptr, len), &context, WhenTooSmall::SayTheSize)
+        }
+    }
+    instant! { linker, functions, MODULE;
+        fn host_set_result(caller, ptr: i32, len: i32) -> () {
+            let memory = memory(caller)?;
+            let (memory, store) = memory.data_and_store_mut(caller);
+            store.guest.result.set(slice(memory, "the result", ptr, len));
+            Ok(())
+        }
+    }
+    instant! { linker, functions, MODULE;
+        fn host_last_error(caller, ptr: i32, len: i32) -> i32 {
+            let error = caller.data().guest.last_error().to_owned();
+            fill(caller, (ptr, len), error.as_bytes(), WhenTooSmall::Refuse)
+        }
+    }
     Ok(())
 }
 
 fn link_telling(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    instant!(linker, functions, MODULE, "host_log", |caller,
-                                                     level_ptr: i32,
-                                                     level_len: i32,
-                                                     ptr: i32,
-                                                     len: i32|
-     -> () {
-        let level = text(caller, "the log level", (level_ptr, level_len))?;
-        let message = text(caller, "the log message", (ptr, len))?;
-        let guest = &mut caller.data_mut().guest;
-        match level.and_then(|level| message.map(|message| (level, message))) {
-            Ok((level, message)) => guest.log(&level, message),
-            Err(unreadable) => guest.fail(unreadable),
+    instant! { linker, functions, MODULE;
+        fn host_log(caller, level_ptr: i32, level_len: i32, ptr: i32, len: i32) -> () {
+            let level = text(caller, "the log level", (level_ptr, level_len))?;
+            let message = text(caller, "the log message", (ptr, len))?;
+            let guest = &mut caller.data_mut().guest;
+            match level.and_then(|level| message.map(|message| (level, message))) {
+                Ok((level, message)) => guest.log(&level, message),
+                Err(unreadable) => guest.fail(unreadable),
+            }
+            Ok(())
         }
-        Ok(())
-    });
-    instant!(linker, functions, MODULE, "host_emit_progress", |caller,
-                                                               ptr: i32,
-                                                               len: i32|
-     -> i32 {
-        let progress = text(caller, "the progress", (ptr, len))?;
-        let guest = &mut caller.data_mut().guest;
-        let told = progress.map_err(|unreadable| unreadable.to_string()).and_then(|text| {
-            let progress: Value = serde_json::from_str(&text)
-                .map_err(|error| format!("the progress is no JSON: {error}"))?;
-            guest.progress(progress)
-        });
-        Ok(told_or_failed(caller, told))
-    });
-    instant!(linker, functions, MODULE, "host_set_status", |caller, ptr: i32, len: i32| -> i32 {
-        let status = text(caller, "the status", (ptr, len))?;
-        let guest = &mut caller.data_mut().guest;
-        let told =
-            status.map_err(|unreadable| unreadable.to_string()).and_then(|text| guest.status(text));
-        Ok(told_or_failed(caller, told))
-    });
+    }
+    instant! { linker, functions, MODULE;
+        fn host_emit_progress(caller, ptr: i32, len: i32) -> i32 {
+            let progress = text(caller, "the progress", (ptr, len))?;
+            let guest = &mut caller.data_mut().guest;
+            let told = progress.map_err(|unreadable| unreadable.to_string()).and_then(|text| {
+                let progress: Value = serde_json::from_str(&text)
+                    .map_err(|error| format!("the progress is no JSON: {error}"))?;
+                guest.progress(progress)
+            });
+            Ok(told_or_failed(caller, told))
+        }
+    }
+    instant! { linker, functions, MODULE;
+        fn host_set_status(caller, ptr: i32, len: i32) -> i32 {
+            let status = text(caller, "the status", (ptr, len))?;
+            let guest = &mut caller.data_mut().guest;
+            let told = status
+                .map_err(|unreadable| unreadable.to_string())
+                .and_then(|text| guest.status(text));
+            Ok(told_or_failed(caller, told))
+        }
+    }
     Ok(())
 }
 
@@ -98,81 +104,74 @@ fn told_or_failed(caller: &mut Caller<'_, RunStore>, told: Result<(), String>) -
 }
 
 fn link_time(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    instant!(linker, functions, MODULE, "host_get_time", |caller, ptr: i32, len: i32| -> i32 {
-        match crate::capability::time::compact_utc(caller.data().clock.wall()) {
-            Some(time) => fill(caller, (ptr, len), time.as_bytes(), WhenTooSmall::Refuse),
-            None => {
-                caller.data_mut().guest.fail("the host's clock shows no time of this calendar");
-                Ok(FAILED)
+    instant! { linker, functions, MODULE;
+        fn host_get_time(caller, ptr: i32, len: i32) -> i32 {
+            match time::compact_utc(caller.data().clock.wall()) {
+                Some(time) => fill(caller, (ptr, len), time.as_bytes(), WhenTooSmall::Refuse),
+                None => {
+                    caller.data_mut().guest.fail("the host's clock shows no time of this calendar");
+                    Ok(FAILED)
+                }
             }
         }
-    });
-    instant!(linker, functions, MODULE, "host_get_time_millis", |caller| -> i64 {
-        Ok(caller.data().clock.wall().as_millis())
-    });
+    }
+    instant! { linker, functions, MODULE;
+        fn host_get_time_millis(caller) -> i64 {
+            Ok(caller.data().clock.wall().as_millis())
+        }
+    }
     Ok(())
 }
 
 fn link_outside(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    waiting!(linker, functions, MODULE, "host_get_secret", |caller,
-                                                            race,
-                                                            key_ptr: i32,
-                                                            key_len: i32,
-                                                            ptr: i32,
-                                                            len: i32|
-     -> i32 {
-        let key = match text(caller, "the secret's name", (key_ptr, key_len))? {
-            Ok(key) => key,
-            Err(unreadable) => return failed(caller, unreadable),
-        };
-        let wait = caller.data().guest.secret(key.clone());
-        let Some(secret) = race.run(wait).await else { return Ok(None) };
-        match secret {
-            Some(secret) => {
-                caller.data_mut().guest.redactor.hide(&secret);
-                let value = secret.expose().as_bytes();
-                fill(caller, (ptr, len), value, WhenTooSmall::SayTheSize).map(Some)
-            }
-            None => {
-                failed(caller, format!("there is no secret called `{key}` for this integration"))
+    waiting! { linker, functions, MODULE;
+        fn host_get_secret(caller, race, key_ptr: i32, key_len: i32, ptr: i32, len: i32) -> i32 {
+            let key = match text(caller, "the secret's name", (key_ptr, key_len))? {
+                Ok(key) => key,
+                Err(unreadable) => return failed(caller, unreadable),
+            };
+            let wait = caller.data().guest.secret(key);
+            let Some(secret) = race.run(wait).await else { return Ok(None) };
+            match secret {
+                Ok(secret) => {
+                    caller.data_mut().guest.redactor.hide(&secret);
+                    let value = secret.expose().as_bytes();
+                    fill(caller, (ptr, len), value, WhenTooSmall::SayTheSize).map(Some)
+                }
+                Err(why) => failed(caller, why),
             }
         }
-    });
-    waiting!(linker, functions, MODULE, "host_http_call", |caller,
-                                                           race,
-                                                           method_ptr: i32,
-                                                           method_len: i32,
-                                                           url_ptr: i32,
-                                                           url_len: i32,
-                                                           headers_ptr: i32,
-                                                           headers_len: i32,
-                                                           body_ptr: i32,
-                                                           body_len: i32,
-                                                           out_ptr: i32,
-                                                           out_len: i32|
-     -> i32 {
-        let request = Request::read(
-            text(caller, "the method", (method_ptr, method_len))?,
-            text(caller, "the URL", (url_ptr, url_len))?,
-            text(caller, "the headers", (headers_ptr, headers_len))?,
-            bytes(caller, "the body", (body_ptr, body_len))?,
-        );
-        let request = match request {
-            Ok(request) => request,
-            Err(why) => return failed(caller, why),
-        };
-        let store = caller.data();
-        let left = store.run.deadline().since(store.now());
-        let wait = store.guest.http_call(request, left);
-        let Some(answer) = race.run(wait).await else { return Ok(None) };
-        match answer {
-            Ok(response) => {
-                let answer = response.as_status_line_and_body();
-                fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
+    }
+    waiting! { linker, functions, MODULE;
+        fn host_http_call(
+            caller, race,
+            method_ptr: i32, method_len: i32, url_ptr: i32, url_len: i32,
+            headers_ptr: i32, headers_len: i32, body_ptr: i32, body_len: i32,
+            out_ptr: i32, out_len: i32
+        ) -> i32 {
+            let request = Request::read(
+                text(caller, "the method", (method_ptr, method_len))?,
+                text(caller, "the URL", (url_ptr, url_len))?,
+                text(caller, "the headers", (headers_ptr, headers_len))?,
+                bytes(caller, "the body", (body_ptr, body_len))?,
+            );
+            let request = match request {
+                Ok(request) => request,
+                Err(why) => return failed(caller, why),
+            };
+            let store = caller.data();
+            let left = store.run.deadline().since(store.now());
+            let wait = store.guest.http_call(request, left);
+            let Some(answer) = race.run(wait).await else { return Ok(None) };
+            match answer {
+                Ok(response) => {
+                    let answer = response.as_status_line_and_body();
+                    fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
+                }
+                Err(error) => failed(caller, error),
             }
-            Err(error) => failed(caller, error),
         }
-    });
+    }
     Ok(())
 }
 

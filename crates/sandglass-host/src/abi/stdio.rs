@@ -46,7 +46,7 @@ impl Lines {
 
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.partial);
-        self.log.write(self.level, &String::from_utf8_lossy(&line));
+        self.log.write(self.level, String::from_utf8_lossy(&line).into_owned());
     }
 }
 

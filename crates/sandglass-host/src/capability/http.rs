@@ -61,7 +61,7 @@ pub struct Response {
 /// The bounds of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most time that it may take.
+    /// Most time that it may take, redirects included.
     pub timeout: Duration,
     /// What is left of the run's deadline, told to the server.
     pub remaining: Duration,
@@ -268,44 +268,60 @@ impl NetworkClient {
     async fn once(
         &self,
         request: &Request,
-        limits: Limits,
+        remaining: Duration,
         traceparent: &str,
     ) -> Result<reqwest::Response, HttpError> {
-        let remaining = limits.remaining.as_millis().to_string();
         self.client()?
             .request(request.method.clone(), request.url.clone())
             .headers(request.headers.clone())
-            .header(DEADLINE_HEADER, remaining)
+            .header(DEADLINE_HEADER, remaining.as_millis().to_string())
             .header("traceparent", traceparent)
-            .timeout(limits.timeout)
             .body(request.body.clone())
             .send()
             .await
-            .map_err(|error| transport(error, limits))
+            .map_err(|error| transport(&error.without_url()))
+    }
+
+    async fn follow(
+        &self,
+        mut request: Request,
+        destinations: &Destinations,
+        limits: Limits,
+        traceparent: &str,
+    ) -> Result<Response, HttpError> {
+        #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
+        let began = tokio::time::Instant::now();
+        for _ in 0..=MAX_REDIRECTS {
+            destinations.check(&request.url)?;
+            let remaining = limits.remaining.saturating_sub(began.elapsed());
+            let response = self.once(&request, remaining, traceparent).await?;
+            let status = response.status();
+            let location = response.headers().get("location").filter(|_| redirects(status));
+            let Some(location) = location else { return read(response, limits).await };
+            let location = location
+                .to_str()
+                .map_err(|_| HttpError::Transport("redirected to what is no URL".to_owned()))?;
+            request = request.redirected(status, location)?;
+        }
+        Err(HttpError::TooManyRedirects)
     }
 }
 
 impl HttpClient for NetworkClient {
     fn send<'a>(
         &'a self,
-        mut request: Request,
+        request: Request,
         destinations: &'a Destinations,
         limits: Limits,
         traceparent: &'a str,
     ) -> Answer<'a, Result<Response, HttpError>> {
         Box::pin(async move {
-            for _ in 0..=MAX_REDIRECTS {
-                destinations.check(&request.url)?;
-                let response = self.once(&request, limits, traceparent).await?;
-                let status = response.status();
-                let location = response.headers().get("location").filter(|_| redirects(status));
-                let Some(location) = location else { return read(response, limits).await };
-                let location = location
-                    .to_str()
-                    .map_err(|_| HttpError::Transport("redirected to what is no URL".to_owned()))?;
-                request = request.redirected(status, location)?;
+            let followed = self.follow(request, destinations, limits, traceparent);
+            #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
+            match tokio::time::timeout(limits.timeout, followed).await {
+                Ok(answer) => answer,
+                Err(_) => Err(HttpError::TimedOut(limits.timeout)),
             }
-            Err(HttpError::TooManyRedirects)
         })
     }
 }
@@ -318,7 +334,9 @@ async fn read(mut response: reqwest::Response, limits: Limits) -> Result<Respons
     let status = response.status().as_u16();
     let too_large = HttpError::TooLarge(limits.response_bytes);
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| transport(error, limits))? {
+    while let Some(chunk) =
+        response.chunk().await.map_err(|error| transport(&error.without_url()))?
+    {
         if (body.len() + chunk.len()) as u64 > limits.response_bytes {
             return Err(too_large);
         }
@@ -327,12 +345,9 @@ async fn read(mut response: reqwest::Response, limits: Limits) -> Result<Respons
     Ok(Response { status, body })
 }
 
-fn transport(error: reqwest::Error, limits: Limits) -> HttpError {
-    if error.is_timeout() {
-        return HttpError::TimedOut(limits.timeout);
-    }
-    // Without the URL, whose query may hold a secret.
-    HttpError::Transport(chain(&error.without_url()))
+/// `error` comes without its URL, whose query may hold a secret.
+fn transport(error: &reqwest::Error) -> HttpError {
+    HttpError::Transport(chain(error))
 }
 
 /// An error with all that lies behind it, in one line.

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{DispatchId, TraceContext};
 
+use crate::secret::Redactor;
+
 /// Most lines that one run may write. More are counted and not written: a flood
 /// must neither fill a disk nor slow anybody down.
 const MAX_LINES: u32 = 10_000;
@@ -48,22 +50,30 @@ pub(crate) struct GuestLog {
     integration: Arc<str>,
     dispatch: DispatchId,
     trace: TraceContext,
+    redactor: Redactor,
     lines: Arc<Mutex<u32>>,
 }
 
 impl GuestLog {
-    pub(crate) fn new(integration: &str, dispatch: DispatchId, trace: TraceContext) -> Self {
-        Self { integration: integration.into(), dispatch, trace, lines: Arc::default() }
+    /// The log of a run whose secrets `redactor` knows.
+    pub(crate) fn new(
+        integration: &str,
+        dispatch: DispatchId,
+        trace: TraceContext,
+        redactor: Redactor,
+    ) -> Self {
+        Self { integration: integration.into(), dispatch, trace, redactor, lines: Arc::default() }
     }
 
-    pub(crate) fn write(&self, level: Level, message: &str) {
+    pub(crate) fn write(&self, level: Level, message: String) {
         let line = {
             let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             *lines = lines.saturating_add(1);
             *lines
         };
         if line <= MAX_LINES {
-            self.emit(level, &one_line(clipped(message, LINE_MAX_BYTES)));
+            let message = self.redactor.text(message);
+            self.emit(level, &one_line(clipped(&message, LINE_MAX_BYTES)));
         } else if line == MAX_LINES + 1 {
             self.emit(Level::Warn, "the guest logs too much: its further lines are dropped");
         }
