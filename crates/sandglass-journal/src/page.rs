@@ -63,6 +63,15 @@ impl Entry {
         }
     }
 
+    /// How many places it stands for: one, or as many as are missing.
+    #[must_use]
+    pub fn places(&self) -> u64 {
+        match self {
+            Self::Record(_) | Self::Damaged { .. } => 1,
+            Self::Missing { first, last } => last.0.saturating_sub(first.0).saturating_add(1),
+        }
+    }
+
     /// What is wrong with it; none where it is whole.
     #[must_use]
     pub fn damage(&self) -> Option<String> {

@@ -30,7 +30,7 @@ impl SqliteReader {
     }
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on. Records
-    /// that are missing, also at the end, come as one damaged entry.
+    /// that are missing, also at the end, come as one [`crate::Entry::Missing`].
     ///
     /// # Errors
     /// [`Error::Damaged`] where the file itself can't be read further,

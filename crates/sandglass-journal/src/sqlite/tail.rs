@@ -56,18 +56,22 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
 /// The damaged entries at the end.
 fn scan(transaction: &Transaction<'_>, path: &Path) -> Result<Vec<TornRecord>, Error> {
     let mut torn: Vec<TornRecord> = Vec::new();
+    let mut places: u64 = 0;
     let mut from = Some(Position(1));
     while let Some(start) = from {
         let (page, _) = reader::all(transaction, start, PAGE_MAX_ENTRIES)
             .map_err(|error| fault::of(path, "checking", &error))?;
         for entry in page.entries {
             let position = entry.position();
+            if entry.damage().is_some() {
+                places = places.saturating_add(entry.places());
+            }
             match entry.damage() {
                 Some(what) => torn.push(TornRecord { position, what }),
                 None if torn.is_empty() => {}
                 None => return Err(damaged(path, torn.swap_remove(0), "")),
             }
-            if torn.len() > GROUP_MAX_RECORDS {
+            if places > GROUP_MAX_RECORDS as u64 {
                 let why = ", as are more records after it than one write can tear";
                 return Err(damaged(path, torn.swap_remove(0), why));
             }

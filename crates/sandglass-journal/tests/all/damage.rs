@@ -97,6 +97,16 @@ async fn a_lost_last_record_is_noticed() {
 }
 
 #[tokio::test]
+async fn more_than_one_write_can_tear_is_no_torn_end() {
+    let scratch = Scratch::with_five_records().await;
+    scratch.sql("UPDATE head SET position = 1000000");
+    let refused = scratch.open();
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+    scratch.sql("UPDATE head SET position = 5");
+    assert_eq!(scratch.open().expect("nothing was changed").recovered, []);
+}
+
+#[tokio::test]
 async fn a_batch_that_lost_its_end_goes_whole() {
     let scratch = Scratch::with_five_records().await;
     scratch.sql(
