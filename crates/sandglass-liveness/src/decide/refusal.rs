@@ -47,7 +47,7 @@ pub enum Refusal {
         wanted: &'static str,
     },
     /// Something is larger than allowed.
-    #[error("the {what} are larger than {max} bytes")]
+    #[error("more than {max} bytes of {what}")]
     TooLarge {
         /// What.
         what: &'static str,

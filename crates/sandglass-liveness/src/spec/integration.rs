@@ -61,7 +61,16 @@ pub(super) fn read(
     let budget_ms = budget.unwrap_or(DEFAULT_BUDGET_MS);
     let trigger = match declared {
         Declared::Alone => table.name("trigger", out).unwrap_or_else(|| name.clone()),
-        Declared::Under(_) => name.clone(),
+        Declared::Under(action) => {
+            if let Some(trigger) = table.name("trigger", out) {
+                let message = format!(
+                    "`trigger` has no place in {}: the action `{action}` triggers it",
+                    table.label
+                );
+                out.error(trigger.span(), message);
+            }
+            name.clone()
+        }
     };
     let integration = Integration {
         name: unique(&name, declared, spec, out),

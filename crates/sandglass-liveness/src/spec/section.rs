@@ -257,7 +257,8 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
     Some(read)
 }
 
-/// The names of an action's parameters: strings, or tables with a `name`.
+/// The names of an action's parameters: strings, or tables with a `name`. What else
+/// users' files say of a parameter there (its type, a hint) is not checked here.
 fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
     let Some(DeValue::Array(items)) = table.value("params").map(toml::Spanned::get_ref) else {
         return table.names("params", out);

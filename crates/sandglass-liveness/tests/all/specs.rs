@@ -158,6 +158,18 @@ fn reads_triggers_that_stand_under_their_action() {
 }
 
 #[test]
+fn a_trigger_under_an_action_is_an_error() {
+    let source = DOCUMENTED.replace(
+        "name = \"Finish\"",
+        "name = \"Finish\"\n[[action.triggers]]\nname = \"notify\"\nmodule = \"m\"\n\
+         trigger = \"elsewhere\"\non_failure = \"Fail\"\n[[action]]\nname = \"Wrap\"",
+    );
+    let said = Spec::parse(&source).diagnostics;
+    let error = said.iter().find(|one| one.message.contains("`trigger` has no place"));
+    assert_eq!(error.map(|error| error.severity), Some(Severity::Error), "{said:#?}");
+}
+
+#[test]
 fn further_keys_of_an_integration_are_its_configuration() {
     let spec = read(&with("deadline = \"1s\"\nregion = \"north\"\nlimit = 3\nlist = [1, \"x\"]"));
     let config = &spec.integrations["run_tools"].config;
