@@ -43,8 +43,20 @@ fn each_outcome_has_its_exit_code_and_every_report_its_keys() {
         ("wat/guest_failure.wat", &[], 1, "failed", Some("guest_failure")),
         ("wat/absent_result.wat", &[], 1, "failed", Some("absent_result")),
         ("wat/invalid_json.wat", &[], 1, "failed", Some("invalid_json")),
-        ("wat/spins.wat", &["--deadline", "100ms"], 124, "timed_out", Some("handler_deadline_exceeded")),
-        ("built/hang.wasm", &["--deadline", "100ms"], 124, "timed_out", Some("handler_deadline_exceeded")),
+        (
+            "wat/spins.wat",
+            &["--deadline", "100ms"],
+            124,
+            "timed_out",
+            Some("handler_deadline_exceeded"),
+        ),
+        (
+            "built/hang.wasm",
+            &["--deadline", "100ms"],
+            124,
+            "timed_out",
+            Some("handler_deadline_exceeded"),
+        ),
         ("wat/missing_import.wat", &[], 125, "rejected", Some("missing_import")),
         ("wat/traps.wat", &[], 126, "trapped", Some("unreachable")),
         ("wat/recurses.wat", &[], 126, "trapped", Some("stack_overflow")),
@@ -180,14 +192,19 @@ fn a_secret_reaches_the_guest_and_nothing_that_people_read() {
             (import "env" "host_get_secret" (func $secret (param i32 i32 i32 i32) (result i32)))
             (import "env" "host_log" (func $log (param i32 i32 i32 i32)))
             (import "env" "host_set_result" (func $set (param i32 i32)))
+            (import "wasi_snapshot_preview1" "fd_write"
+                (func $write (param i32 i32 i32 i32) (result i32)))
             (memory (export "memory") 1)
             (data (i32.const 0) "KEY")
+            (data (i32.const 128) "\2a\00\00\00\10\00\00\00")
             (data (i32.const 8) "warn")
             (data (i32.const 16) "{\"success\":false,\"error\":\"")
             (data (i32.const 58) "\"}")
             (func (export "run") (param i32 i32) (result i32)
                 (drop (call $secret (i32.const 0) (i32.const 3) (i32.const 42) (i32.const 16)))
                 (call $log (i32.const 8) (i32.const 4) (i32.const 42) (i32.const 16))
+                (drop (call $write (i32.const 1) (i32.const 128) (i32.const 1) (i32.const 160)))
+                (drop (call $write (i32.const 2) (i32.const 128) (i32.const 1) (i32.const 160)))
                 (call $set (i32.const 16) (i32.const 44))
                 i32.const 0))"#,
     );
@@ -196,10 +213,20 @@ fn a_secret_reaches_the_guest_and_nothing_that_people_read() {
     let said = binary::with_variable(
         "SANDGLASS_TEST_KEY",
         secret,
-        &[&"run", &guest, &"--secret", &"KEY=SANDGLASS_TEST_KEY", &"--journal", &journal, &"--report", &"json"],
+        &[
+            &"run",
+            &guest,
+            &"--secret",
+            &"KEY=SANDGLASS_TEST_KEY",
+            &"--journal",
+            &journal,
+            &"--report",
+            &"json",
+        ],
     );
     let (said, report) = report(said);
-    let said = said.exits(1).says("[redacted]");
+    let said = said.exits(1);
+    assert_eq!(said.err.matches("[redacted]").count(), 3, "log, output and errors: {}", said.err);
     assert_eq!(report["error"]["message"], "[redacted]", "{report}");
     let kept = std::fs::read(&journal).expect("a journal");
     let leaked = |bytes: &[u8]| bytes.windows(secret.len()).any(|part| part == secret.as_bytes());

@@ -10,10 +10,13 @@ use sandglass_model::{
     Cancellation, CancelledBy, Cause, Clock, ModuleHash, Outcome, Rejection, RejectionKind,
     RunReport, TimeSplit,
 };
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::DispatchEnded;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::handlers::{HandlerRun, Handlers, RunFuture, Signals, StopRequest, never_began};
+use crate::timer;
 
 /// A module's bytes and what its integration is granted.
 #[derive(Clone, Debug)]
@@ -64,6 +67,17 @@ impl HostHandlers {
         Self { host, clock, modules: Arc::new(modules) }
     }
 
+    /// Compiles every module now, so that no dispatch waits for it. One that can't be
+    /// compiled rejects its dispatches, and says why.
+    pub async fn compile(&self) {
+        for name in self.modules.keys() {
+            if let Err((outcome, _)) = load(&self.host, &self.modules, name).await {
+                let why = outcome.error().map(|(_, message)| message).unwrap_or_default();
+                tracing::warn!(module = name, "the module can't be run: {why}");
+            }
+        }
+    }
+
     /// The host.
     #[must_use]
     pub fn host(&self) -> &Host {
@@ -82,11 +96,12 @@ impl Handlers for HostHandlers {
                 biased;
                 request = run.stop.wait() => Err(stopped(request)),
                 loaded = load(&host, &modules, &run.dispatched.module) => loaded,
+                () = timer::until(&*clock, began.after(run.schedule_to_start)) => Err(too_late(&run)),
             };
             let compile = clock.now().since(began);
             match loaded {
                 Ok(integration) => dispatch(&host, &integration, &run, compile).await,
-                Err((outcome, cause)) => never_ran(&run, outcome, cause, compile),
+                Err(never) => never_ran(&host, &run, never, compile),
             }
         })
     }
@@ -111,6 +126,17 @@ fn stopped(request: StopRequest) -> NeverRan {
 
 fn rejected(rejection: Rejection) -> NeverRan {
     (Outcome::Rejected(rejection), Cause::NotStarted)
+}
+
+fn too_late(run: &HandlerRun) -> NeverRan {
+    rejected(Rejection {
+        kind: RejectionKind::HostUnavailable,
+        message: format!(
+            "module `{}` was not compiled within the {} ms of schedule_to_start_timeout",
+            run.dispatched.module,
+            run.schedule_to_start.as_millis()
+        ),
+    })
 }
 
 /// The integration of this name, compiled by whoever asks for it first.
@@ -159,10 +185,15 @@ async fn dispatch(
     let deadline = DispatchDeadline::after(Duration::from_millis(dispatched.budget_ms));
     let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), context)
         .deadline(deadline)
-        .schedule_to_start(run.schedule_to_start)
+        // What compiling has left of it.
+        .schedule_to_start(run.schedule_to_start.saturating_sub(compile))
         .attempt(dispatched.attempt)
         .identity(dispatched.dispatch, dispatched.trace)
-        .signals(Arc::new(SignalAdaptor(run.signals.clone())))
+        .signals(Arc::new(SignalAdaptor {
+            signals: run.signals.clone(),
+            entity_type: run.entity.entity_type().to_owned(),
+            metrics: host.telemetry().metrics.clone(),
+        }))
         .compiled_in(compile);
     if let Some(parent) = run.parent {
         dispatch = dispatch.parent(parent);
@@ -175,32 +206,45 @@ async fn dispatch(
         Ok(report) => report,
         Err(error) => {
             let message = error.to_string();
-            let (outcome, cause) =
-                rejected(Rejection { kind: RejectionKind::HostUnavailable, message });
-            never_ran(run, outcome, cause, compile)
+            let never = rejected(Rejection { kind: RejectionKind::HostUnavailable, message });
+            never_ran(host, run, never, compile)
         }
     }
 }
 
-fn never_ran(run: &HandlerRun, outcome: Outcome, cause: Cause, compile: Duration) -> RunReport {
+/// The report of a run that the host never saw, counted as the host would.
+fn never_ran(host: &Host, run: &HandlerRun, never: NeverRan, compile: Duration) -> RunReport {
+    let (outcome, cause) = never;
+    host.telemetry().metrics.dispatch_ended(&DispatchEnded {
+        entity_type: run.entity.entity_type(),
+        action: &run.dispatched.action,
+        outcome: outcome.kind(),
+        budget: Duration::from_millis(run.dispatched.budget_ms),
+        duration: Duration::ZERO,
+        overrun: Duration::ZERO,
+    });
     let compile = u64::try_from(compile.as_micros()).unwrap_or(u64::MAX);
     let time_split_us = TimeSplit { compile, ..TimeSplit::default() };
     RunReport { time_split_us, ..never_began(&run.dispatched, outcome, cause) }
 }
 
 /// Passes on what a guest tells; what the entity can't keep up with is dropped
-/// and counted where the signals end.
+/// and counted.
 #[derive(Debug)]
-struct SignalAdaptor(Signals);
+struct SignalAdaptor {
+    signals: Signals,
+    entity_type: String,
+    metrics: Metrics,
+}
 
 impl sandglass_host::Signals for SignalAdaptor {
     fn signal(&self, signal: Signal) {
         let told = match signal {
-            Signal::Progress(progress) => self.0.tell("progress", progress),
-            Signal::Status(status) => self.0.tell("status", status.into()),
+            Signal::Progress(progress) => self.signals.tell("progress", progress),
+            Signal::Status(status) => self.signals.tell("status", status.into()),
         };
         if !told {
-            tracing::debug!("a signal was dropped: the entity does not keep up");
+            self.metrics.signal_dropped(&self.entity_type);
         }
     }
 }

@@ -208,7 +208,7 @@ metrics! {
         "Dispatches that have ended, by outcome";
     Histograms duration(entity_type, action) Seconds
         "handler_duration_seconds" in RUN
-        "From when the guest might run until its dispatch had ended";
+        "From when the guest might run until it was off the CPU";
     Histograms deadline_remaining(entity_type, action) Seconds
         "handler_deadline_remaining_seconds" in RUN
         "Budget left at the start of each dispatch";
@@ -217,7 +217,7 @@ metrics! {
         "Share of its budget that a completed handler used";
     Histograms overrun(entity_type, action) Seconds
         "handler_overrun_seconds" in PROMPT
-        "From the deadline until the dispatch had ended, for handlers that timed out";
+        "From the deadline until the guest was off the CPU, for handlers that timed out";
     Counters default_budgets(integration) Count
         "handler_default_budgets_total"
         "Dispatches whose integration declares no budget, so that the default was used";
@@ -287,7 +287,7 @@ metrics! {
         "State timers that fired because nothing was dispatched in the state";
     Counters signals_dropped(entity_type) Count
         "entity_signals_dropped_total"
-        "Signals dropped because the entity's mailbox was full";
+        "Signals of handlers that were not recorded: the entity did not keep up, or the run had told its share";
     Gauges entities() Count
         "entities_loaded"
         "Entities that are held in memory";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use sandglass_host::{Destination, FixedSecrets, Host, Manifest, Secret};
+use sandglass_host::{Destination, FixedSecrets, Host, Manifest, Secret, Settings};
 use sandglass_journal::{
     Batch, Error, Health, Journal, Opened, Page, Pending, Positions, SqliteJournal,
 };
@@ -90,12 +90,14 @@ impl Worker {
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let host = Host::builder()
+            .settings(settings(&start.modules))
             .clock(Arc::clone(&clock))
             .telemetry(telemetry.clone())
             .build()
             .context("can't start the host")?;
         let modules = start.modules.iter().map(guest).collect::<anyhow::Result<Vec<_>>>()?;
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules);
+        handlers.compile().await;
         let opened = tokio::task::spawn_blocking(move || {
             SqliteJournal::open(&start.journal, sandglass_journal::Settings::default())
         });
@@ -189,6 +191,14 @@ fn specs(files: &[crate::scenario::SpecFile]) -> anyhow::Result<Vec<Spec>> {
         spec.ok_or_else(|| anyhow!("spec `{}` can't be used", file.path.display()))
     });
     parsed.collect()
+}
+
+/// The host's usual bounds, and room for the module that is granted the most memory.
+fn settings(modules: &[Module]) -> Settings {
+    let defaults = Settings::default();
+    let most = modules.iter().filter_map(|module| module.memory_bytes).max();
+    let max_memory_bytes = defaults.max_memory_bytes.max(most.unwrap_or(0));
+    Settings { max_memory_bytes, ..defaults }
 }
 
 /// A module's bytes and its grants.

@@ -20,6 +20,9 @@ pub(crate) const ENDINGS: [&str; 5] = [
     "HandlerCancelled",
 ];
 
+/// How long the guest may take to compile: whoever waits at the terminal can stop it.
+const SCHEDULE_TO_START: &str = "10m";
+
 /// The state that each of [`ENDINGS`] leads to.
 const ENDED: [&str; 5] = ["Completed", "Failed", "TimedOut", "Interrupted", "Cancelled"];
 
@@ -53,6 +56,7 @@ struct Trigger<'a> {
     module: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<String>,
+    schedule_to_start_timeout: &'a str,
     on_success: &'a str,
     on_failure: &'a str,
     on_timeout: &'a str,
@@ -72,6 +76,7 @@ pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
         kind: "wasm",
         module: MODULE,
         deadline: arguments.deadline.map(|deadline| format!("{}ms", deadline.as_millis())),
+        schedule_to_start_timeout: SCHEDULE_TO_START,
         on_success,
         on_failure,
         on_timeout,

@@ -38,7 +38,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let otlp = otlp::from_env()?;
     let tracer = otlp.as_ref().map_or_else(Tracer::disabled, otlp::Otlp::tracer);
     let telemetry = Telemetry { metrics: Metrics::disabled(), tracer };
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let tokio =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ran = tokio.block_on(run(arguments, telemetry));
     tokio.shutdown_timeout(GRACE);
     if let Some(otlp) = otlp
@@ -235,7 +236,8 @@ fn manifest(arguments: &Arguments) -> Result<Manifest, Rejection> {
         })?;
         Ok((name.clone(), Secret::new(value)))
     });
-    let secrets: FixedSecrets = secrets.collect::<Result<Vec<_>, Rejection>>()?.into_iter().collect();
+    let secrets: FixedSecrets =
+        secrets.collect::<Result<Vec<_>, Rejection>>()?.into_iter().collect();
     Ok(Manifest::named(automaton::integration(&arguments.guest))
         .limits(limits)
         .allow_hosts(arguments.allow_host.iter().cloned())

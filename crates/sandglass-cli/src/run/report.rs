@@ -88,7 +88,10 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
         details.push(("error", format!("{kind}: {}", printable(&message))));
     }
     if report.outcome.kind() == OutcomeKind::TimedOut {
-        details.push(("stopped", format!("{} after its deadline", micros(report.deadline.overrun_us))));
+        details.push((
+            "stopped",
+            format!("{} after its deadline", micros(report.deadline.overrun_us)),
+        ));
     }
     if let Some(result) = report.result() {
         let result = result.to_string();
@@ -123,7 +126,8 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
         parts.iter().map(|(name, took)| format!("{name} {}", micros(*took))).collect();
     details.push(("time", parts.join(", ")));
     if report.started_at.is_some() {
-        details.push(("memory", format!("{} KiB at most", report.peak_memory_bytes.div_ceil(1024))));
+        details
+            .push(("memory", format!("{} KiB at most", report.peak_memory_bytes.div_ceil(1024))));
     }
     details.push(("dispatch", report.dispatch_id.to_string()));
     details.push(("trace", report.trace.trace_id.to_string()));

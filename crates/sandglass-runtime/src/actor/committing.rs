@@ -169,6 +169,9 @@ impl Actor {
         let handler = [parent];
         let links: &[TraceContext] =
             if matches!(cause, TransitionCause::HandlerEnded { .. }) { &handler } else { &[] };
+        // What an entity does of itself has nobody's span above it.
+        let of_itself =
+            matches!(cause, TransitionCause::StateIdle | TransitionCause::Scheduled { .. });
         let entity = &self.entity.entity;
         let attributes: [trace::Attribute<'_>; 6] = [
             (names::ENTITY_TYPE, entity.entity_type().into()),
@@ -182,7 +185,7 @@ impl Actor {
             name: names::TRANSITION,
             kind: Kind::Internal,
             context,
-            parent: Some(parent),
+            parent: (!of_itself).then_some(parent),
             links,
             attributes: &attributes,
         };

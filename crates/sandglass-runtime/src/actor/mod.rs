@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sandglass_journal::{self as journal, Batch, Expected, Journal};
 use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
 use sandglass_model::{
-    Clock, EntityRef, Event as RecordedEvent, Incarnation, Position, Record, Sequence, WallTime,
+    Clock, EntityRef, Event as RecordedEvent, Incarnation, Position, Record, Sequence,
+    TraceContext, WallTime,
 };
-use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::{Health, Held, Level};
+use sandglass_telemetry::trace::{Kind, SpanStart, names};
+use sandglass_telemetry::{Span, Telemetry};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::error::ActorError;
@@ -270,16 +272,33 @@ impl Actor {
         }
     }
 
+    /// A trace for a request that belongs to none, and its first span.
+    fn root(&self, action: &str) -> Result<(TraceContext, Span), ActorError> {
+        let context = TraceContext::random().map_err(|_| ActorError::NoRandomness)?;
+        let entity = &self.entity.entity;
+        let span = self.shared.telemetry.tracer.start(&SpanStart {
+            name: names::REQUEST,
+            kind: Kind::Server,
+            context,
+            parent: None,
+            links: &[],
+            attributes: &[
+                (names::ENTITY_TYPE, entity.entity_type().into()),
+                (names::ENTITY_ID, entity.id().into()),
+                (names::ACTION, action.into()),
+            ],
+        });
+        Ok((context, span))
+    }
+
     async fn act(&mut self, request: Request) -> Result<Accepted, ActorError> {
         if let Some(expected) = request.expected.filter(|at| *at != self.entity.sequence) {
             return Err(ActorError::Conflict { entity: self.entity.entity.clone(), expected });
         }
         let Request { action, params, trace, .. } = request;
-        let trace = match trace {
-            Some(trace) => trace,
-            None => {
-                sandglass_model::TraceContext::random().map_err(|_| ActorError::NoRandomness)?
-            }
+        let (trace, _root) = match trace {
+            Some(trace) => (trace, Span::disabled()),
+            None => self.root(&action)?,
         };
         let committed = self.tell(&Input::Action { action, params, trace }).await;
         let committed = match committed {

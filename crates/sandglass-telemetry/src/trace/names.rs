@@ -1,5 +1,8 @@
 //! The names of spans and of their attributes.
 
+/// A request that came without a trace, from its mailbox to its record: the root
+/// of what follows.
+pub const REQUEST: &str = "sandglass.request";
 /// A run of a handler.
 pub const DISPATCH: &str = "sandglass.dispatch";
 /// One host call of a handler.

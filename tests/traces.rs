@@ -1,0 +1,153 @@
+//! The trace of a killed handler, as a collector receives it: the kill and the
+//! transition that follows are one story.
+
+mod binary;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
+use prost::Message;
+
+use binary::{fixture, with_variable};
+
+/// A collector that keeps every span that it is sent.
+struct Collector {
+    endpoint: String,
+    spans: mpsc::Receiver<Span>,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
+        let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+        let (received, spans) = mpsc::channel();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let received = received.clone();
+                thread::spawn(move || serve(stream, &received));
+            }
+        });
+        Self { endpoint, spans }
+    }
+
+    /// All that came. The sender has ended, and it flushes before it does.
+    fn spans(&self) -> Vec<Span> {
+        self.spans.try_iter().collect()
+    }
+}
+
+fn serve(stream: TcpStream, received: &mpsc::Sender<Span>) {
+    let mut stream = BufReader::new(stream);
+    while let Some(body) = request(&mut stream) {
+        let export = ExportTraceServiceRequest::decode(&body[..]).expect("OTLP");
+        let scopes = export.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+        for span in scopes.flat_map(|scope| scope.spans) {
+            // The test may have seen enough.
+            let _ = received.send(span);
+        }
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        if stream.get_mut().write_all(answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// The body of the next request; none at the end of the connection.
+fn request(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().expect("a number");
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).ok()?;
+    Some(body)
+}
+
+fn attribute(span: &Span, key: &str) -> Option<String> {
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == key)?;
+    match attribute.value.as_ref()?.value.as_ref()? {
+        Value::StringValue(text) => Some(text.clone()),
+        other => Some(format!("{other:?}")),
+    }
+}
+
+fn only<'a>(spans: &'a [Span], what: &str, holds: impl Fn(&Span) -> bool) -> &'a Span {
+    let found: Vec<&Span> = spans.iter().filter(|span| holds(span)).collect();
+    match found[..] {
+        [span] => span,
+        _ => panic!("{} spans are {what}, of {spans:#?}", found.len()),
+    }
+}
+
+#[test]
+fn the_kill_and_the_transition_that_follows_are_one_trace() {
+    let collector = Collector::start();
+    let guest = fixture("wat/sleeps_in_wasi_poll.wat");
+    with_variable(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        &collector.endpoint,
+        &[&"run", &guest, &"--deadline", &"150ms", &"--entity", &"Session/hung"],
+    )
+    .exits(124);
+    let spans = collector.spans();
+
+    let killed = only(&spans, "a dispatch", |span| span.name == "sandglass.dispatch");
+    assert_eq!(attribute(killed, "error.type").as_deref(), Some("handler_deadline_exceeded"));
+    assert_eq!(
+        attribute(killed, "sandglass.dying_span").as_deref(),
+        Some("wasi_snapshot_preview1.poll_oneoff")
+    );
+    assert_eq!(killed.status.as_ref().map(|status| status.code()), Some(StatusCode::Error));
+
+    let call = only(&spans, "the host call", |span| span.name == "sandglass.host_call");
+    assert_eq!(call.parent_span_id, killed.span_id);
+    assert_eq!(attribute(call, "error.type").as_deref(), Some("unfinished"), "{call:?}");
+
+    let timed_out = only(&spans, "the transition", |span| {
+        attribute(span, "sandglass.action").as_deref() == Some("HandlerTimedOut")
+    });
+    assert_eq!(timed_out.trace_id, killed.trace_id, "one trace");
+    assert_eq!(timed_out.parent_span_id, killed.span_id, "its child");
+    assert!(timed_out.links.iter().any(|link| link.span_id == killed.span_id), "and linked");
+
+    let asked = only(&spans, "the transition that asked", |span| {
+        span.name == "sandglass.transition"
+            && attribute(span, "sandglass.action").as_deref() == Some("Run")
+    });
+    assert_eq!(killed.parent_span_id, asked.span_id);
+    let root = only(&spans, "the request", |span| span.name == "sandglass.request");
+    assert_eq!(asked.parent_span_id, root.span_id);
+    assert!(root.parent_span_id.is_empty(), "nobody's span is above it: {root:?}");
+}
+
+#[test]
+fn a_collector_that_does_not_answer_changes_nothing() {
+    let dead = TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
+    let endpoint = format!("http://{}", dead.local_addr().expect("bound"));
+    drop(dead);
+    let guest = fixture("wat/echo.wat");
+    with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint, &[&"run", &guest]).exits(0);
+}
+
+#[test]
+fn a_wrong_variable_is_an_error_at_the_start() {
+    let guest = fixture("wat/echo.wat");
+    with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", "not a URL", &[&"run", &guest])
+        .exits(125)
+        .says("OTEL_EXPORTER_OTLP_ENDPOINT");
+}
