@@ -21,6 +21,9 @@ fn report(said: Said) -> (Said, Value) {
     (said, report)
 }
 
+/// A guest, its arguments, and what comes of it: exit code, outcome, kind of error.
+type Case = (&'static str, &'static [&'static str], i32, &'static str, Option<&'static str>);
+
 /// The keys that every report has.
 const KEYS: [&str; 11] = [
     "outcome",
@@ -38,7 +41,7 @@ const KEYS: [&str; 11] = [
 
 #[test]
 fn each_outcome_has_its_exit_code_and_every_report_its_keys() {
-    let cases: [(&str, &[&str], i32, &str, Option<&str>); 11] = [
+    let cases: [Case; 11] = [
         ("wat/echo.wat", &[], 0, "completed", None),
         ("wat/guest_failure.wat", &[], 1, "failed", Some("guest_failure")),
         ("wat/absent_result.wat", &[], 1, "failed", Some("absent_result")),
