@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Object;
+use crate::cause::Cause;
 use crate::id::{EntityRef, TraceId};
 use crate::report::{Frame, TimeSplit};
 
@@ -322,6 +323,26 @@ pub enum CancelledBy {
     Shutdown,
 }
 
+impl CancelledBy {
+    /// Who is behind a run that `cause` stopped.
+    #[must_use]
+    pub const fn of(cause: Cause) -> Self {
+        match cause {
+            Cause::StateLeft => Self::StateLeft,
+            Cause::Shutdown | Cause::HostLost => Self::Shutdown,
+            Cause::CallerGone => Self::Caller,
+            // A run isn't cancelled by any other than the first, unless an embedder
+            // asks for it by that name.
+            Cause::Cancel
+            | Cause::Returned
+            | Cause::Deadline
+            | Cause::ParentDeadline
+            | Cause::Trap
+            | Cause::NotStarted => Self::Operator,
+        }
+    }
+}
+
 /// That a run was stopped, by whom and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancellation {
@@ -434,6 +455,19 @@ mod tests {
         assert_eq!(serde_json::from_str::<Outcome>(&text).expect("what was written"), outcome);
         let interrupted = serde_json::to_string(&Outcome::Interrupted).expect("plain data");
         assert_eq!(interrupted, r#"{"outcome":"interrupted"}"#);
+    }
+
+    #[test]
+    fn a_cause_that_stops_a_run_names_who_is_behind_it() {
+        for (cause, by) in [
+            (Cause::Cancel, CancelledBy::Operator),
+            (Cause::StateLeft, CancelledBy::StateLeft),
+            (Cause::Shutdown, CancelledBy::Shutdown),
+            (Cause::HostLost, CancelledBy::Shutdown),
+            (Cause::CallerGone, CancelledBy::Caller),
+        ] {
+            assert_eq!(CancelledBy::of(cause), by, "{cause:?}");
+        }
     }
 
     #[test]

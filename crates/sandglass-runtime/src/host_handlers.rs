@@ -114,12 +114,7 @@ impl Handlers for HostHandlers {
 type NeverRan = (Outcome, Cause);
 
 fn stopped(request: StopRequest) -> NeverRan {
-    let by = match request.cause {
-        Cause::StateLeft => CancelledBy::StateLeft,
-        Cause::Shutdown => CancelledBy::Shutdown,
-        Cause::CallerGone => CancelledBy::Caller,
-        _ => CancelledBy::Operator,
-    };
+    let by = CancelledBy::of(request.cause);
     let cancellation = Cancellation { by, reason: request.reason, dying_span: None };
     (Outcome::Cancelled(cancellation), request.cause)
 }

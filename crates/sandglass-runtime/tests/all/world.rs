@@ -234,11 +234,7 @@ impl Script {
 }
 
 fn cancelled(request: &StopRequest) -> Outcome {
-    let by = match request.cause {
-        Cause::StateLeft => CancelledBy::StateLeft,
-        Cause::Shutdown => CancelledBy::Shutdown,
-        _ => CancelledBy::Operator,
-    };
+    let by = CancelledBy::of(request.cause);
     let reason = request.reason.clone();
     Outcome::Cancelled(Cancellation { by, reason, dying_span: None })
 }
