@@ -2,7 +2,7 @@
 
 mod binary;
 
-use binary::{Folder, LAMP, fixture, sandglass};
+use binary::{Folder, LAMP, fixture, sandglass, with_nobody_reading};
 
 #[test]
 fn passes_the_spec_of_the_incident() {
@@ -52,6 +52,15 @@ fn scripts_get_the_same_as_json() {
     }
     let none = sandglass(&[&"check", &"--json", &good]).exits(0);
     assert_eq!(none.out.trim(), "[]");
+}
+
+#[test]
+fn the_exit_code_is_the_same_where_nobody_reads_the_findings() {
+    let folder = Folder::new();
+    let (good, bad) = (folder.write("good.toml", LAMP), folder.write("bad.toml", WRONG));
+    with_nobody_reading(&[&"check", &good]).exits(0);
+    with_nobody_reading(&[&"check", &good, &bad]).exits(1);
+    with_nobody_reading(&[&"check", &"--json", &bad]).exits(1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod binary;
 use std::fs;
 use std::path::PathBuf;
 
-use binary::{Folder, sandglass};
+use binary::{Folder, sandglass, with_nobody_reading};
 
 const STEPS: &str = r#"
 [[step]]
@@ -51,6 +51,10 @@ fn a_record_that_was_changed_is_a_divergence() {
     let said = sandglass(&[&"replay", &journal]).exits(3).says("checksum");
     let last = said.out.lines().last().unwrap_or_default();
     assert!(last.starts_with("0 dispatches, 0 timeouts, ") && !last.contains(" 0 div"), "{last}");
+    for command in ["log", "replay"] {
+        with_nobody_reading(&[&command, &journal]).exits(3);
+        with_nobody_reading(&[&command, &journal, &"--json"]).exits(3);
+    }
 }
 
 #[test]

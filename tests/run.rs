@@ -3,7 +3,7 @@
 
 mod binary;
 
-use binary::{Folder, Running, Said, fixture, sandglass};
+use binary::{Folder, Running, Said, fixture, sandglass, with_nobody_reading};
 use serde_json::Value;
 
 /// Runs a sample guest with a JSON report.
@@ -73,6 +73,17 @@ fn each_outcome_has_its_exit_code_and_every_report_its_keys() {
         assert_eq!(report["error"]["kind"].as_str(), error, "{guest}: {report}");
         for key in KEYS {
             assert!(report.get(key).is_some(), "{guest}: no `{key}` in {report}");
+        }
+    }
+}
+
+#[test]
+fn the_exit_code_is_the_same_where_nobody_reads_the_report() {
+    for (guest, code) in [("wat/echo.wat", 0), ("wat/spins.wat", 124), ("wat/absent.wat", 125)] {
+        let guest = fixture(guest);
+        for form in ["text", "json"] {
+            with_nobody_reading(&[&"run", &guest, &"--deadline", &"100ms", &"--report", &form])
+                .exits(code);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 /// What a run to the end said.
 #[derive(Debug)]
@@ -61,6 +61,15 @@ pub(crate) fn with_variable(name: &str, value: &str, arguments: &[&dyn AsRef<OsS
     to_the_end(command)
 }
 
+/// The same, with nobody who reads its standard output.
+pub(crate) fn with_nobody_reading(arguments: &[&dyn AsRef<OsStr>]) -> Said {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = command(arguments);
+    let child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    said(child.wait_with_output().expect("it is our child"))
+}
+
 /// Asks again and again until `holds`, for a minute at the most.
 #[track_caller]
 pub(crate) fn until(mut holds: impl FnMut() -> bool) {
@@ -70,7 +79,10 @@ pub(crate) fn until(mut holds: impl FnMut() -> bool) {
 }
 
 fn to_the_end(mut command: Command) -> Said {
-    let output = command.output().expect("the binary starts");
+    said(command.output().expect("the binary starts"))
+}
+
+fn said(output: Output) -> Said {
     Said {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).expect("text"),
@@ -158,8 +170,15 @@ impl Folder {
 
     /// With the spec of a lamp, which needs no guest, and a scenario of these steps.
     pub(crate) fn with_lamp(steps: &str) -> Self {
+        Self::with_lamp_of(1, steps)
+    }
+
+    /// The same with a lamp that goes out after so many seconds: enough of them that
+    /// a busy machine does in time what has to come before.
+    pub(crate) fn with_lamp_of(seconds: u32, steps: &str) -> Self {
         let folder = Self::new();
-        folder.write("lamp.ioa.toml", LAMP);
+        let after = format!("after_seconds = {seconds}");
+        folder.write("lamp.ioa.toml", LAMP.replace("after_seconds = 1", &after));
         folder.write("scenario.toml", steps);
         folder
     }

@@ -11,7 +11,6 @@ mod scenario;
 mod size;
 mod terminal;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -44,7 +43,6 @@ fn main() -> ExitCode {
         .and_then(|()| arguments.command.execute());
     match done {
         Ok(exit) => exit.into(),
-        Err(error) if is_broken_pipe(&error) => Exit::Ok.into(),
         Err(error) => {
             terminal::complain(&error);
             on_error.into()
@@ -75,9 +73,4 @@ fn asks_for_json() -> bool {
     let arguments: Vec<_> = std::env::args_os().collect();
     arguments.iter().any(|one| one == "--report=json")
         || arguments.windows(2).any(|pair| pair[0] == "--report" && pair[1] == "json")
-}
-
-/// Whoever read our output has seen enough.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

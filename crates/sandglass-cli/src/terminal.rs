@@ -48,10 +48,12 @@ impl Output {
     }
 
     /// Writes a line, at once. What is foreign in it has gone through [`printable`].
+    /// Whoever closes its reading end has seen enough, which is no error: the exit
+    /// code stays what it would have been.
     pub(crate) fn line(&mut self, line: impl Display) -> io::Result<()> {
         let mut stdout = self.stdout.lock();
-        writeln!(stdout, "{line}")?;
-        stdout.flush()
+        let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+        unless_nobody_reads(written)
     }
 
     /// `text` in a colour, where colours are shown.
@@ -60,6 +62,14 @@ impl Output {
             Some(code) if self.color => format!("\u{1b}[{code}m{text}\u{1b}[0m").into(),
             _ => text.into(),
         }
+    }
+}
+
+/// What came of writing, where a reader that has gone away is no error.
+pub(crate) fn unless_nobody_reads(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
     }
 }
 

@@ -25,6 +25,7 @@ use super::protocol::{Ask, Reply, Request, Start};
 use super::wait::pause;
 use crate::exit::Exit;
 use crate::scenario::Module;
+use crate::terminal::unless_nobody_reads;
 
 /// How long an orderly stop waits for handlers to end: a handler is told, and a
 /// host call is dropped at once.
@@ -58,12 +59,14 @@ async fn serve() -> anyhow::Result<()> {
     stop.map_or(Ok(()), |id| say(&Reply::Done { id, text: None }))
 }
 
+/// A director that has gone away hears nothing; standard input has closed with it,
+/// which ends the worker orderly.
 fn say(reply: &Reply) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&line)?;
-    Ok(stdout.flush()?)
+    let written = stdout.write_all(&line).and_then(|()| stdout.flush());
+    Ok(unless_nobody_reads(written)?)
 }
 
 struct Worker {
