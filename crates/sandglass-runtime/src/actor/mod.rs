@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sandglass_journal::{self as journal, Batch, Expected, Journal};
 use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
 use sandglass_model::{
-    Clock, EntityRef, Event as RecordedEvent, Incarnation, Position, Record, Sequence,
+    Clock, EntityRef, Event as RecordedEvent, Incarnation, Monotonic, Position, Record, Sequence,
     TraceContext, WallTime,
 };
 use sandglass_telemetry::metrics::{Health, Held, Level};
@@ -216,12 +216,13 @@ impl Actor {
         self.runs.is_empty() && !can_record
     }
 
-    fn wake_at(&self) -> sandglass_model::Monotonic {
+    fn wake_at(&self) -> Monotonic {
         match self.recording.retry_at() {
             Some(retry) => retry,
-            None if self.is_closing || self.standing != Standing::Owner => {
-                sandglass_model::Monotonic::NEVER
-            }
+            None if self.standing != Standing::Owner => Monotonic::NEVER,
+            // Whoever made the journal work again need not have recorded them.
+            None if !self.recording.is_empty() => self.shared.clock.now(),
+            None if self.is_closing => Monotonic::NEVER,
             None => self.timers.next(),
         }
     }
@@ -342,13 +343,8 @@ impl Actor {
 
     /// A timer ran down, or the journal is to be tried again.
     async fn woken(&mut self) {
-        if self.recording.retry_at().is_some() {
-            self.recording.try_again();
-            if self.ready_to_write().await.is_err() {
-                return;
-            }
-        }
-        if self.is_closing || self.standing != Standing::Owner {
+        self.recording.try_again();
+        if self.ready_to_write().await.is_err() || self.is_closing {
             return;
         }
         while let Some(due) = self.timers.due(&*self.shared.clock) {

@@ -68,12 +68,15 @@ impl Recording {
         self.failure.as_ref().filter(waits).map(|failing| failing.what.as_str())
     }
 
+    /// An append failed. One that was made before the retry leaves the wait for it
+    /// as it is: however many try meanwhile, none puts it off.
     pub(super) fn failed(&mut self, what: &str, now: Monotonic) {
-        let wait = match &self.failure {
-            None => RETRY_FIRST,
-            Some(failing) => (failing.wait * 2).min(RETRY_LAST),
+        let (wait, retry_at) = match &self.failure {
+            None => (RETRY_FIRST, None),
+            Some(failing) if failing.retry_at.is_some() => (failing.wait, failing.retry_at),
+            Some(failing) => ((failing.wait * 2).min(RETRY_LAST), None),
         };
-        let retry_at = Some(now.after(wait));
+        let retry_at = retry_at.or_else(|| Some(now.after(wait)));
         self.failure = Some(Failing { what: what.to_owned(), wait, retry_at });
     }
 
@@ -112,13 +115,18 @@ impl Actor {
         }
     }
 
-    /// Records and publishes what handlers told: `first`, and all that waits.
+    /// Records and publishes what handlers told: `first`, and what waits. Ends that
+    /// wait come first, and while the journal is left alone it is left alone by
+    /// these, too, which are only for people who watch.
     pub(super) async fn handlers_told(&mut self, first: Option<HandlerSignal>) {
+        self.record_ends().await;
+        let is_failing = self.recording.retry_at().is_some();
         let at = self.shared.clock.wall();
         let mut events = Vec::new();
         let mut next = first.or_else(|| self.runs.waiting_signal());
         while let Some(signal) = next {
             match self.heard(signal) {
+                Heard::Record(_) if is_failing => self.drop_signals(1),
                 Heard::Record(input) => {
                     let decided = decide(&self.spec, Some(&self.entity), &input, at);
                     if decided.is_err() {
@@ -184,4 +192,23 @@ fn is_reduced(end: &HandlerEnd) -> bool {
         &end.outcome,
         Outcome::Failed(Failure { kind: FailureKind::ResultTooLarge, result: None, .. })
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_before_the_retry_puts_it_off_by_nothing() {
+        let start = Monotonic::default();
+        let mut recording = Recording::default();
+        recording.failed("disk full", start);
+        let first = recording.retry_at();
+        assert_eq!(first, Some(start.after(RETRY_FIRST)));
+        recording.failed("disk full", start.after(RETRY_FIRST / 2));
+        assert_eq!(recording.retry_at(), first);
+        recording.try_again();
+        recording.failed("disk full", start.after(RETRY_FIRST));
+        assert_eq!(recording.retry_at(), Some(start.after(RETRY_FIRST * 3)), "it waits longer");
+    }
 }

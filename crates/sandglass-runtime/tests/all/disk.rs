@@ -3,7 +3,9 @@
 use sandglass_model::{Completion, Event, Object, Outcome};
 use sandglass_runtime::ActorError;
 
-use crate::world::{Act, World, completed, counts, one, pass, settle, two};
+use crate::world::{
+    AGAIN, Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, two,
+};
 
 fn failing() -> Option<String> {
     Some("disk full".to_owned())
@@ -21,6 +23,23 @@ async fn a_kill_happens_and_its_transition_waits_for_the_disk() {
     pass(10_000).await;
     world.journal.set_failing(None);
     assert!(world.until("TimedOut").await <= 5, "the disk is tried again within seconds");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_waits_is_recorded_also_where_a_signal_finds_the_disk_working() {
+    let world = World::with(&format!("{SESSION}{AGAIN}"), &[Act::Hang, Act::TellAndHang(90)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass_ms(899_970).await;
+    world.send("Again").await.expect("taken");
+    pass_ms(10).await;
+    world.journal.set_failing(failing());
+    pass_ms(40).await;
+    assert_eq!(counts(&world.script), [("running", 1), ("started", 2)].into(), "one was killed");
+    assert_eq!(world.state(), "Executing");
+    world.journal.set_failing(None);
+    pass_ms(60).await;
+    assert_eq!(world.state(), "TimedOut", "long before the other ends, or anybody asks");
     world.replays().await;
 }
 

@@ -5,7 +5,9 @@ use sandglass_model::{
     TrapKind,
 };
 
-use crate::world::{Act, SESSION, World, completed, counts, failed, one, pass, settle, soon};
+use crate::world::{
+    AGAIN, Act, SESSION, World, completed, counts, failed, one, pass, settle, soon,
+};
 
 fn decisions(records: &[sandglass_model::Record]) -> Vec<Decision> {
     let decision = |record: &sandglass_model::Record| match &record.event {
@@ -136,9 +138,7 @@ async fn shutting_down_waits_no_longer_than_the_grace() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_started_any_more_while_shutting_down() {
-    let again =
-        "[[action]]\nname = \"Again\"\nfrom = [\"Executing\"]\neffect = \"trigger run_tools\"\n";
-    let source = SESSION.replace("on_cancelled = \"Stop\"", "on_cancelled = \"Again\"") + again;
+    let source = SESSION.replace("on_cancelled = \"Stop\"", "on_cancelled = \"Again\"") + AGAIN;
     let world = World::with(&source, &[Act::Hang, Act::Answer(1, completed())]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     let mut seen = world.runtime.subscribe();

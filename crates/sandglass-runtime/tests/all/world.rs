@@ -107,6 +107,10 @@ on_timeout = "Abandon"
 reset_on = ["PartnerReplied"]
 "#;
 
+/// An action of the session that runs one more handler beside the first.
+pub(crate) const AGAIN: &str =
+    "[[action]]\nname = \"Again\"\nfrom = [\"Executing\"]\neffect = \"trigger run_tools\"\n";
+
 /// What a handler does.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
@@ -116,6 +120,8 @@ pub(crate) enum Act {
     Hang,
     /// Tells so many signals, one a millisecond, and answers with the last.
     Tell(usize),
+    /// Tells so many signals, one a millisecond, and never answers.
+    TellAndHang(usize),
     /// Panics.
     Panic,
     /// Takes so many seconds to end once it is asked to.
@@ -221,13 +227,21 @@ impl Script {
             Act::Hang | Act::Linger(_) => std::future::pending().await,
             Act::Panic => panic!("the script says so"),
             Act::Tell(many) => {
-                for number in 0..many {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    if !run.signals.tell("progress", json!(number)) {
-                        self.refused_signals.fetch_add(1, Ordering::SeqCst);
-                    }
-                }
+                self.tell(run, many).await;
                 completed()
+            }
+            Act::TellAndHang(many) => {
+                self.tell(run, many).await;
+                std::future::pending().await
+            }
+        }
+    }
+
+    async fn tell(&self, run: &HandlerRun, many: usize) {
+        for number in 0..many {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if !run.signals.tell("progress", json!(number)) {
+                self.refused_signals.fetch_add(1, Ordering::SeqCst);
             }
         }
     }
@@ -395,6 +409,11 @@ pub(crate) async fn pass(seconds: u64) {
 /// What comes of `future` without time passing.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(Duration::from_millis(1), future).await.ok()
+}
+
+/// Lets so many milliseconds of virtual time pass.
+pub(crate) async fn pass_ms(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
 }
 
 /// Lets everything happen that can happen without time passing.
