@@ -123,8 +123,7 @@ impl Actor {
         let is_failing = self.recording.retry_at().is_some();
         let at = self.shared.clock.wall();
         let mut events = Vec::new();
-        let mut next = first.or_else(|| self.runs.waiting_signal());
-        while let Some(signal) = next {
+        for signal in self.runs.told(first) {
             match self.heard(signal) {
                 Heard::Record(_) if is_failing => self.drop_signals(1),
                 Heard::Record(input) => {
@@ -137,9 +136,6 @@ impl Actor {
                 Heard::Publish(event) => self.shared.publish(event),
                 Heard::TooLate => {}
             }
-            // One batch at a time, so that a talkative handler can't hold up the rest.
-            let full = events.len() >= super::SIGNAL_QUEUE_MAX;
-            next = if full { None } else { self.runs.waiting_signal() };
         }
         let told = events.len();
         if told > 0 && self.commit(events, at).await.is_err() {

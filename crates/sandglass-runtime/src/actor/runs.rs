@@ -109,9 +109,12 @@ impl Runs {
         (Ends { tasks: &mut self.tasks, stops: &self.stops }, &mut self.signals)
     }
 
-    /// A signal that waits, if one does.
-    pub(super) fn waiting_signal(&mut self) -> Option<HandlerSignal> {
-        self.signals.try_recv().ok()
+    /// `first` and the signals that wait: no more than may wait at once, so that a
+    /// handler that goes on telling can't hold up the rest, and no fewer, so that all
+    /// that was told before now is among them.
+    pub(super) fn told(&mut self, first: Option<HandlerSignal>) -> Vec<HandlerSignal> {
+        let waiting = std::iter::from_fn(|| self.signals.try_recv().ok());
+        first.into_iter().chain(waiting).take(SIGNAL_QUEUE_MAX).collect()
     }
 
     pub(super) fn stop(&self, dispatch: DispatchId, cause: Cause) {
@@ -165,4 +168,28 @@ fn lost(dispatched: &Dispatched) -> RunReport {
     );
     tracing::error!(dispatch = %dispatched.dispatch, "{message}");
     not_run(dispatched, Rejection { kind: RejectionKind::HostUnavailable, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::{Incarnation, Sequence};
+
+    use super::*;
+
+    #[test]
+    fn signals_are_taken_in_order_and_no_more_than_may_wait_at_once() {
+        let mut runs = Runs::new(Stops::default());
+        let incarnation = Incarnation::random().expect("randomness");
+        let dispatch = DispatchId::derive(incarnation, Sequence(0), 0);
+        let signals = Signals::new(dispatch, runs.teller.clone());
+        let first = HandlerSignal { dispatch, name: "progress".to_owned(), payload: 0.into() };
+        for number in 1..=SIGNAL_QUEUE_MAX {
+            assert!(signals.tell("progress", number.into()));
+        }
+        assert!(!signals.tell("progress", 0.into()), "no more may wait");
+        let told = runs.told(Some(first));
+        let numbers = told.iter().map(|signal| signal.payload.as_u64());
+        assert!(numbers.eq((0..SIGNAL_QUEUE_MAX as u64).map(Some)), "{told:?}");
+        assert_eq!(runs.told(None).len(), 1, "the rest comes with the next turn");
+    }
 }
