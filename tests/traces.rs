@@ -147,7 +147,18 @@ fn a_collector_that_does_not_answer_changes_nothing() {
 #[test]
 fn a_wrong_variable_is_an_error_at_the_start() {
     let guest = fixture("wat/echo.wat");
-    with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", "not a URL", &[&"run", &guest])
-        .exits(125)
-        .says("OTEL_EXPORTER_OTLP_ENDPOINT");
+    for (variable, value) in [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "not a URL"),
+        ("OTEL_TRACES_EXPORTER", "smoke"),
+        ("SANDGLASS_LOG", "loud"),
+    ] {
+        with_variable(variable, value, &[&"run", &guest]).exits(125).says(variable);
+        let said = with_variable(variable, value, &[&"run", &guest, &"--report", &"json"]);
+        let said = said.exits(125);
+        let report: serde_json::Value = serde_json::from_str(&said.out).expect("one object");
+        assert_eq!(report["outcome"], "rejected", "{report}");
+        let message = report["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(variable), "{report}");
+    }
+    with_variable("SANDGLASS_LOG", "loud", &[&"check", &guest]).exits(2).says("SANDGLASS_LOG");
 }

@@ -38,9 +38,12 @@ fn main() -> ExitCode {
         Some(_) => None,
         None => Some(arguments.command.log_levels()),
     };
-    let done = logs::init(logs::Format::Text, levels)
-        .map_err(anyhow::Error::from)
-        .and_then(|()| arguments.command.execute());
+    let done = match logs::init(logs::Format::Text, levels) {
+        Ok(()) => arguments.command.execute(),
+        Err(error) => {
+            arguments.command.refuse(anyhow::Error::new(error).context(logs::LEVEL_VARIABLE))
+        }
+    };
     match done {
         Ok(exit) => exit.into(),
         Err(error) => {

@@ -38,6 +38,17 @@ impl Command {
         }
     }
 
+    /// Says why it isn't even tried, as scripts expect it of the command.
+    ///
+    /// # Errors
+    /// The reason, where nobody has been told of it.
+    pub(crate) fn refuse(&self, why: anyhow::Error) -> anyhow::Result<Exit> {
+        match self {
+            Self::Run(arguments) => crate::run::refuse(arguments, &why),
+            _ => Err(why),
+        }
+    }
+
     /// What is logged where `SANDGLASS_LOG` doesn't say it.
     pub(crate) const fn log_levels(&self) -> &'static str {
         match self {

@@ -35,11 +35,40 @@ const INPUT_MAX_BYTES: u64 = 1 << 20;
 const MAX_RUNS: u32 = 1;
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let otlp = otlp::from_env()?;
+    match traced(arguments) {
+        Ok(report) => {
+            report::print(&report, arguments.report)?;
+            Ok(exit(&report.outcome))
+        }
+        Err(rejection) => rejected(&rejection, arguments.report),
+    }
+}
+
+/// Reports that nothing could be begun, since something in the environment is bad.
+pub(crate) fn refuse(arguments: &Arguments, why: &anyhow::Error) -> anyhow::Result<Exit> {
+    rejected(&invalid(format!("{why:#}")), arguments.report)
+}
+
+/// Says that the arguments are bad, where a script reads JSON.
+pub(crate) fn refuse_arguments(why: &str) -> anyhow::Result<Exit> {
+    rejected(&invalid(why.to_owned()), Form::Json)
+}
+
+fn rejected(rejection: &Rejection, form: Form) -> anyhow::Result<Exit> {
+    report::print_rejection(rejection, form)?;
+    Ok(Exit::Rejected)
+}
+
+/// The run, with its spans exported where the environment asks for that.
+fn traced(arguments: &Arguments) -> Result<RunReport, Rejection> {
+    let otlp = otlp::from_env().map_err(|error| invalid(error.to_string()))?;
     let tracer = otlp.as_ref().map_or_else(Tracer::disabled, otlp::Otlp::tracer);
     let telemetry = Telemetry { metrics: Metrics::disabled(), tracer };
-    let tokio =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| unavailable(format_args!("can't start threads: {error}")))?;
     let ran = tokio.block_on(run(arguments, telemetry));
     tokio.shutdown_timeout(GRACE);
     if let Some(otlp) = otlp
@@ -47,21 +76,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     {
         tracing::warn!("spans were not exported: {error}");
     }
-    match ran {
-        Ok(report) => {
-            report::print(&report, arguments.report)?;
-            Ok(exit(&report.outcome))
-        }
-        Err(rejection) => {
-            report::print_rejection(&rejection, arguments.report)?;
-            Ok(Exit::Rejected)
-        }
-    }
-}
-
-/// Says that the arguments are bad, where a script reads JSON.
-pub(crate) fn refuse_arguments(why: &str) -> anyhow::Result<()> {
-    report::print_rejection(&invalid(why.to_owned()), Form::Json)
+    ran
 }
 
 fn exit(outcome: &Outcome) -> Exit {
