@@ -1,13 +1,11 @@
 //! `sandglass check`: everything that is wrong or doubtful in spec files, at once.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use sandglass_liveness::spec::SOURCE_MAX_BYTES;
 use sandglass_liveness::{Parsed, Severity, Spec};
 
+use crate::bounded_file;
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, printable};
@@ -33,7 +31,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut all = Vec::new();
     let mut errors = 0;
     for path in &arguments.specs {
-        let bytes = read(path)?;
+        // One byte more than allowed shows that it is too large for a spec.
+        let bytes = bounded_file::start(path, SOURCE_MAX_BYTES as u64 + 1)?;
         let Parsed { diagnostics, .. } = Spec::parse_bytes(&bytes);
         errors += diagnostics.iter().filter(|one| one.severity == Severity::Error).count();
         if arguments.json {
@@ -52,16 +51,6 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         output.line(serde_json::to_string_pretty(&all)?)?;
     }
     Ok(if errors == 0 { Exit::Ok } else { Exit::Failed })
-}
-
-/// The file, or as much of it as shows that it is too large for a spec.
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let limit = u64::try_from(SOURCE_MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(limit).read_to_end(&mut bytes))
-        .with_context(|| format!("can't read `{}`", path.display()))?;
-    Ok(bytes)
 }
 
 fn verdict(path: &Path, errors: usize, warnings: usize, output: &Output) -> String {

@@ -2,8 +2,7 @@
 //! that does what it is told on standard input. It ends when that closes.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use tokio::sync::watch;
 
 use super::protocol::{Ask, Reply, Request, Start};
 use super::wait::pause;
+use crate::bounded_file;
 use crate::exit::Exit;
 use crate::scenario::Module;
 use crate::terminal::unless_nobody_reads;
@@ -206,10 +206,8 @@ fn settings(modules: &[Module]) -> Settings {
 
 /// A module's bytes and its grants.
 fn guest(module: &Module) -> anyhow::Result<(String, Guest)> {
-    let mut bytes = Vec::new();
-    File::open(&module.path)
-        .and_then(|file| file.take(MODULE_FILE_MAX_BYTES + 1).read_to_end(&mut bytes))
-        .with_context(|| format!("can't read module `{}`", module.path.display()))?;
+    let bytes = bounded_file::read(&module.path, MODULE_FILE_MAX_BYTES)
+        .with_context(|| format!("module `{}`", module.name))?;
     let defaults = GuestLimits::default();
     let limits = GuestLimits {
         memory_bytes: module.memory_bytes.unwrap_or(defaults.memory_bytes),

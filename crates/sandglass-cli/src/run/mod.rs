@@ -5,8 +5,6 @@ pub(crate) mod automaton;
 mod capture;
 mod report;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +19,7 @@ use sandglass_model::{
 use sandglass_runtime::{HostHandlers, Module, Runtime};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 
+use crate::bounded_file;
 use crate::command::run::{Arguments, Form};
 use crate::exit::Exit;
 use capture::Capture;
@@ -169,55 +168,22 @@ fn params(input: Option<&str>) -> Result<Object, Rejection> {
         None => return Ok(Object::new()),
         Some(input) => match input.strip_prefix('@') {
             None => input.to_owned(),
-            Some(path) => {
-                let bytes = read(Path::new(path), INPUT_MAX_BYTES).map_err(|unread| {
-                    unread.rejection("--input", Path::new(path), RejectionKind::InvalidDispatch)
-                })?;
-                String::from_utf8(bytes)
-                    .map_err(|error| invalid(format!("--input: `{path}` is no UTF-8: {error}")))?
-            }
+            Some(path) => bounded_file::read_text(Path::new(path), INPUT_MAX_BYTES)
+                .map_err(|error| invalid(format!("--input: {error}")))?,
         },
     };
     serde_json::from_str(&text)
         .map_err(|error| invalid(format!("--input: it must be a JSON object: {error}")))
 }
 
-/// Why a file's bytes aren't to be had.
-enum Unread {
-    Failed(std::io::Error),
-    TooLarge { max_bytes: u64 },
-}
-
-impl Unread {
-    fn rejection(self, what: &str, path: &Path, unreadable: RejectionKind) -> Rejection {
-        let path = path.display();
-        match self {
-            Self::Failed(error) => Rejection {
-                kind: unreadable,
-                message: format!("{what} `{path}` can't be read: {error}"),
-            },
-            Self::TooLarge { max_bytes } => Rejection {
-                kind: match unreadable {
-                    RejectionKind::UnknownModule => RejectionKind::ModuleTooLarge,
-                    other => other,
-                },
-                message: format!("{what} `{path}` is larger than the {max_bytes} bytes allowed"),
-            },
-        }
-    }
-}
-
-fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Unread> {
-    let mut bytes = Vec::new();
-    // One byte more than allowed shows that it is too large.
-    let file = File::open(path).map_err(Unread::Failed)?;
-    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(Unread::Failed)?;
-    if bytes.len() as u64 > max_bytes { Err(Unread::TooLarge { max_bytes }) } else { Ok(bytes) }
-}
-
 fn guest(path: &Path) -> Result<Vec<u8>, Rejection> {
-    read(path, GuestLimits::default().module_bytes)
-        .map_err(|unread| unread.rejection("guest", path, RejectionKind::UnknownModule))
+    bounded_file::read(path, GuestLimits::default().module_bytes).map_err(|error| {
+        let kind = match error {
+            bounded_file::Error::TooLarge { .. } => RejectionKind::ModuleTooLarge,
+            _ => RejectionKind::UnknownModule,
+        };
+        Rejection { kind, message: format!("guest module: {error}") }
+    })
 }
 
 fn entity(arguments: &Arguments) -> Result<EntityRef, Rejection> {

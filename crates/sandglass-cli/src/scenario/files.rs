@@ -2,12 +2,13 @@
 //! that stand beside them.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use sandglass_liveness::{Severity, Spec};
+
+use crate::bounded_file::read_text;
 
 use super::section::{self, Written};
 use super::table::{Findings, error_at, nearest};
@@ -43,18 +44,6 @@ fn files_in(folder: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<
     }
     found.sort();
     Ok(found)
-}
-
-fn read_text(path: &Path, max: usize) -> anyhow::Result<String> {
-    let limit = u64::try_from(max).unwrap_or(u64::MAX);
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(limit.saturating_add(1)).read_to_end(&mut bytes))
-        .with_context(|| format!("can't read `{}`", path.display()))?;
-    if bytes.len() > max {
-        bail!("`{}` is larger than {max} bytes", path.display());
-    }
-    String::from_utf8(bytes).with_context(|| format!("`{}` is no text", path.display()))
 }
 
 /// Reads a scenario with its specs, and looks for its modules. The inner error is

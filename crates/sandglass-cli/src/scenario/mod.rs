@@ -20,7 +20,7 @@ use serde_json::Value;
 pub(crate) use files::{find, load};
 
 /// Largest scenario file, in bytes: far more than people write by hand.
-pub(crate) const SOURCE_MAX_BYTES: usize = 1 << 20;
+pub(crate) const SOURCE_MAX_BYTES: u64 = 1 << 20;
 /// Longest wait of a step: a scenario is something that people look at.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long an expectation waits where it says nothing: longer than a busy
