@@ -13,9 +13,9 @@ use sandglass_model::{
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::DispatchEnded;
 use serde_json::json;
-use tokio::sync::OnceCell;
 
 use crate::handlers::{HandlerRun, Handlers, RunFuture, Signals, StopRequest, never_began};
+use crate::made_once::MadeOnce;
 use crate::timer;
 
 /// A module's bytes and what its integration is granted.
@@ -46,7 +46,7 @@ pub struct HostHandlers {
 struct Loadable {
     module: Module,
     hash: ModuleHash,
-    loaded: OnceCell<Result<Integration, Rejection>>,
+    loaded: MadeOnce<Result<Integration, Rejection>>,
 }
 
 impl HostHandlers {
@@ -61,7 +61,7 @@ impl HostHandlers {
         let loadable = |module: Module| Loadable {
             hash: ModuleHash::of(&module.bytes),
             module,
-            loaded: OnceCell::new(),
+            loaded: MadeOnce::new(),
         };
         let modules = modules.into_iter().map(|(name, module)| (name, loadable(module))).collect();
         Self { host, clock, modules: Arc::new(modules) }
@@ -134,7 +134,7 @@ fn too_late(run: &HandlerRun) -> NeverRan {
     })
 }
 
-/// The integration of this name, compiled by whoever asks for it first.
+/// The integration of this name, compiled when it is first asked for.
 async fn load(
     host: &Host,
     modules: &Arc<BTreeMap<String, Loadable>>,
@@ -150,18 +150,13 @@ async fn load(
             ),
         }));
     };
-    let loaded = loadable.loaded.get_or_init(|| async {
-        let (host, module) = (host.clone(), loadable.module.clone());
-        let compiling =
-            tokio::task::spawn_blocking(move || host.load(&module.bytes, module.manifest));
-        compiling.await.unwrap_or_else(|_| {
-            Err(Rejection {
-                kind: RejectionKind::InvalidModule,
-                message: format!("compiling the module `{name}` failed in the compiler itself"),
-            })
-        })
-    });
-    loaded.await.clone().map_err(rejected)
+    let (host, module) = (host.clone(), loadable.module.clone());
+    let loaded = loadable.loaded.value(move || host.load(&module.bytes, module.manifest)).await;
+    let broken = || Rejection {
+        kind: RejectionKind::InvalidModule,
+        message: format!("compiling the module `{name}` failed in the compiler itself"),
+    };
+    loaded.unwrap_or_else(|| Err(broken())).map_err(rejected)
 }
 
 async fn dispatch(

@@ -18,6 +18,7 @@ mod builder;
 mod error;
 mod handlers;
 mod host_handlers;
+mod made_once;
 mod publish;
 mod runtime;
 mod timer;
