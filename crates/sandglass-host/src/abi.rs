@@ -1,7 +1,8 @@
 //! How guests see the host: one module for each set of imports, and the reading
 //! and writing of guest memory.
 
-pub(crate) mod answer;
+mod answer;
+pub(crate) mod core_module;
 pub(crate) mod env;
 pub(crate) mod guest_memory;
 mod stdio;

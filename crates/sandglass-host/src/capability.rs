@@ -108,39 +108,20 @@ impl Guest {
     }
 
     /// Tells how far the handler has come.
-    ///
-    /// # Errors
-    /// Nobody takes it, or not at this rate; the text says so.
-    pub(crate) fn progress(&mut self, progress: Value) -> Result<(), String> {
-        let progress = self.redactor.json(progress);
-        self.tell(Signal::Progress(progress))
+    pub(crate) fn progress(&mut self, progress: Value) {
+        self.tell(Signal::Progress(self.redactor.json(progress)));
     }
 
     /// Tells what the handler is doing, for people.
-    ///
-    /// # Errors
-    /// As [`Guest::progress`].
-    pub(crate) fn status(&mut self, status: String) -> Result<(), String> {
+    pub(crate) fn status(&mut self, status: String) {
         let mut status = self.redactor.text(status);
         log::truncate(&mut status, signal::STATUS_MAX_BYTES);
-        self.tell(Signal::Status(log::one_line(&status)))
+        self.tell(Signal::Status(log::one_line(&status)));
     }
 
-    fn tell(&self, signal: Signal) -> Result<(), String> {
-        let size = signal.size_bytes();
-        if size > signal::SIGNAL_MAX_BYTES {
-            return Err(format!(
-                "a signal of {size} bytes is larger than the {} bytes allowed",
-                signal::SIGNAL_MAX_BYTES
-            ));
-        }
-        match &self.signals {
-            Some(signals) => {
-                signals.signal(signal);
-                Ok(())
-            }
-            // Nobody listens: as good as told.
-            None => Ok(()),
+    fn tell(&self, signal: Signal) {
+        if let Some(signals) = &self.signals {
+            signals.signal(signal);
         }
     }
 

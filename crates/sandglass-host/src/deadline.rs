@@ -40,6 +40,12 @@ impl DispatchDeadline {
         self.budget
     }
 
+    /// What is left at `now` to whoever asked for this handler; without bound where
+    /// nobody did.
+    pub(crate) fn parent_has_left(&self, now: Monotonic) -> Duration {
+        self.not_after.map_or(Duration::MAX, |parent| parent.since(now))
+    }
+
     pub(crate) fn start(self, now: Monotonic) -> StartedDeadline {
         let own = now.after(self.budget);
         match self.not_after {

@@ -56,6 +56,7 @@ pub struct Dispatch {
     pub(crate) parent: Option<TraceContext>,
     pub(crate) signals: Option<Arc<dyn Signals>>,
     pub(crate) compile: Duration,
+    pub(crate) integration: Option<String>,
     pub(crate) run: Arc<Run>,
 }
 
@@ -76,6 +77,7 @@ impl Dispatch {
             parent: None,
             signals: None,
             compile: Duration::ZERO,
+            integration: None,
             run: Arc::new(Run::new()),
         }
     }
@@ -122,6 +124,13 @@ impl Dispatch {
     #[must_use]
     pub fn compiled_in(self, compile: Duration) -> Self {
         Self { compile, ..self }
+    }
+
+    /// Sets what reports and logs call the integration, where several share a
+    /// module; its manifest's name, unless it is said.
+    #[must_use]
+    pub fn integration(self, name: impl Into<String>) -> Self {
+        Self { integration: Some(name.into()), ..self }
     }
 
     /// Stops the run that this dispatch becomes, from any thread.

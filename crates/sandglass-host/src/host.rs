@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use sandglass_model::{
     Cause, Clock, DispatchId, Incarnation, ModuleHash, Outcome, Rejection, RejectionKind,
@@ -35,7 +35,7 @@ struct Inner {
     shared: Arc<Shared>,
     unmetered: Arc<Sandbox>,
     /// Made when the first integration with a fuel limit is loaded.
-    fuel: OnceLock<Result<Arc<Sandbox>, Rejection>>,
+    fuel: Mutex<Option<Arc<Sandbox>>>,
     modules: ModuleCache,
     executor: Executor,
     places: Arc<Semaphore>,
@@ -115,7 +115,7 @@ impl Builder {
         telemetry.metrics.pool(0, settings.max_runs as usize);
         Ok(Host(Arc::new(Inner {
             unmetered: Arc::new(sandbox),
-            fuel: OnceLock::new(),
+            fuel: Mutex::default(),
             modules: ModuleCache::new(settings.max_cached_modules),
             executor,
             places: Arc::new(Semaphore::new(settings.max_runs as usize)),
@@ -199,6 +199,10 @@ impl Host {
         integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
         let live = Arc::clone(&self.0.live).enter(&dispatch.run);
+        // A shutdown that began in between has not seen this run.
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(Error::ShuttingDown);
+        }
         let sandbox = self
             .0
             .sandbox(integration.compiled.metering)
@@ -256,6 +260,7 @@ impl Host {
         trace: TraceContext,
     ) -> Span {
         let id = id.to_string();
+        let name = dispatch.integration.as_deref().unwrap_or(integration.name());
         self.0.shared.telemetry.tracer.start(&SpanStart {
             name: names::DISPATCH,
             kind: Kind::Internal,
@@ -266,7 +271,7 @@ impl Host {
                 (names::ENTITY_TYPE, dispatch.entity.entity_type().into()),
                 (names::ENTITY_ID, dispatch.entity.id().into()),
                 (names::ACTION, dispatch.action.as_str().into()),
-                (names::INTEGRATION, integration.name().into()),
+                (names::INTEGRATION, name.into()),
                 (names::DISPATCH_ID, id.as_str().into()),
             ],
         })
@@ -293,7 +298,13 @@ impl Inner {
     fn sandbox(&self, metering: Metering) -> Result<Arc<Sandbox>, Rejection> {
         match metering {
             Metering::Unmetered => Ok(Arc::clone(&self.unmetered)),
-            Metering::Fuel => self.fuel.get_or_init(|| self.fuel_sandbox()).clone(),
+            Metering::Fuel => {
+                let mut fuel = self.fuel.lock().unwrap_or_else(PoisonError::into_inner);
+                match &*fuel {
+                    Some(sandbox) => Ok(Arc::clone(sandbox)),
+                    None => Ok(Arc::clone(fuel.insert(self.fuel_sandbox()?))),
+                }
+            }
         }
     }
 

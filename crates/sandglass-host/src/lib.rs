@@ -37,6 +37,7 @@ mod boundary;
 mod capability;
 mod deadline;
 mod dispatch;
+mod ending;
 mod error;
 mod execution;
 mod executor;

@@ -10,6 +10,7 @@ use sandglass_telemetry::Metrics;
 use wasmtime::{ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
 
 use crate::abi;
+use crate::abi::core_module::PAGE_BYTES;
 use crate::error::rejection;
 use crate::sandbox::{Metering, Sandbox};
 use crate::store::{RunStore, printable};
@@ -20,6 +21,9 @@ const MEMORY: &str = "memory";
 
 /// The export that a WASI reactor is initialised by, before any other is called.
 const INITIALIZE: &str = "_initialize";
+
+/// Longest name that is compared with others, in characters.
+const NAME_MAX_CHARS: usize = 128;
 
 /// How unlike a known name may be to be suggested (Jaro-Winkler, 1 is equal):
 /// misspellings score above this, unrelated names below.
@@ -38,6 +42,8 @@ pub(crate) struct Compiled {
     pub(crate) imports_wasi: bool,
     /// Linear memory that it needs to begin with, in bytes.
     pub(crate) initial_memory_bytes: u64,
+    /// Elements of the largest table that it begins with.
+    pub(crate) initial_table_elements: u64,
     /// Names of the host functions that it can wait in.
     pub(crate) waits_in: Vec<String>,
     /// What compiling it took.
@@ -97,6 +103,7 @@ pub(crate) fn compile(
         fetches_context,
         imports_wasi: from(abi::wasi_preview1::MODULE),
         initial_memory_bytes: initial_memory_bytes(&module),
+        initial_table_elements: module.resources_required().max_initial_table_size.unwrap_or(0),
         waits_in: waits_in(sandbox, &module),
         compile_time: clock.now().since(began),
         announced: Mutex::default(),
@@ -276,8 +283,11 @@ fn missing_import(sandbox: &Sandbox, module: &str, name: &str) -> Rejection {
 }
 
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // A longer name is nobody's misspelling, and comparing it costs its square.
+    let name: String = name.chars().take(NAME_MAX_CHARS).collect::<String>().to_lowercase();
     known
-        .map(|known| (strsim::jaro_winkler(name, known), known))
+        .filter(|known| known.len() <= NAME_MAX_CHARS)
+        .map(|known| (strsim::jaro_winkler(&name, &known.to_lowercase()), known))
         .filter(|(likeness, _)| *likeness >= SIMILAR)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, known)| known)
@@ -379,11 +389,23 @@ pub(crate) fn check_limits(
             ),
         ));
     }
-    if compiled.initial_memory_bytes > limits.memory_bytes {
+    if compiled.initial_table_elements > limits.table_elements {
         return Err(rejection(
             RejectionKind::NeedsTooMuch,
             format!(
-                "module begins with {} bytes of memory, and it may have {}; grant it more",
+                "module begins with a table of {} elements, and it may have {}; grant it more",
+                compiled.initial_table_elements, limits.table_elements
+            ),
+        ));
+    }
+    // A page at least, for the context of a guest that doesn't ask for it.
+    let for_context = if compiled.fetches_context { 0 } else { PAGE_BYTES };
+    if compiled.initial_memory_bytes.saturating_add(for_context) > limits.memory_bytes {
+        return Err(rejection(
+            RejectionKind::NeedsTooMuch,
+            format!(
+                "module begins with {} bytes of memory and needs {for_context} more for its context, \
+                 and it may have {}; grant it more",
                 compiled.initial_memory_bytes, limits.memory_bytes
             ),
         ));

@@ -76,6 +76,11 @@ impl Run {
     /// Stops the run from outside, wherever it is: names the cause, keeps the
     /// reason where that cause holds, and wakes a host call that waits.
     pub(crate) fn stop(&self, cause: Cause, reason: &str) -> Cause {
+        let cause = match cause {
+            Cause::Cancel | Cause::StateLeft | Cause::Shutdown | Cause::CallerGone => cause,
+            // Only the run itself can say that it returned, trapped or is late.
+            _ => Cause::Cancel,
+        };
         {
             // Held across the naming, so that the reason is there with the cause.
             let mut kept = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +129,9 @@ pub struct StopHandle(pub(crate) Arc<Run>);
 
 impl StopHandle {
     /// Stops the run, if it hasn't ended; answers the cause that ends it. A guest
-    /// that waits is woken, and one that spins sees it at the end of its slice.
+    /// that waits is woken, and one that spins sees it at the end of its slice. A
+    /// cause that nobody can name from outside (a deadline, a trap, a return)
+    /// counts as [`Cause::Cancel`].
     pub fn stop(&self, cause: Cause, reason: &str) -> Cause {
         self.0.stop(cause, reason)
     }
@@ -154,5 +161,10 @@ mod tests {
         assert_eq!(run.stop(Cause::Shutdown, "bye"), Cause::Cancel);
         assert_eq!(run.reason(), "not needed");
         assert_eq!(run.due(Monotonic::from_nanos(0)), Some(Cause::Cancel));
+        assert_eq!(
+            Run::new().stop(Cause::Deadline, ""),
+            Cause::Cancel,
+            "that is the clock's to say"
+        );
     }
 }

@@ -92,6 +92,8 @@ fn config(settings: &Settings, metering: Metering) -> Config {
         .wasm_multi_value(true)
         .wasm_relaxed_simd(false)
         .wasm_memory64(false)
+        .wasm_gc(false)
+        .wasm_function_references(false)
         .collector(Collector::Null)
         .concurrency_support(false)
         .max_wasm_stack(WASM_STACK_BYTES)

@@ -71,11 +71,20 @@ pub(crate) struct Redactor(Arc<Mutex<Vec<Secret>>>);
 impl Redactor {
     pub(crate) fn hide(&self, secret: &Secret) {
         let mut held = self.held();
-        if secret.expose().len() >= REDACTED_FROM_BYTES && !held.contains(secret) {
-            held.push(secret.clone());
-            // Longest first, so that a secret that holds another goes whole.
-            held.sort_by_key(|held| std::cmp::Reverse(held.expose().len()));
+        // Logs are written by line, so each line of a key is a secret of its own; and
+        // so are the forms that JSON and URLs give a text.
+        let lines = secret.expose().lines().map(str::to_owned);
+        let lower = secret.expose().to_lowercase();
+        let quoted = Value::from(secret.expose()).to_string();
+        let escaped = quoted[1..quoted.len() - 1].to_owned();
+        let forms = lines.chain([secret.expose().to_owned(), lower, escaped]).map(Secret);
+        for part in forms {
+            if part.expose().len() >= REDACTED_FROM_BYTES && !held.contains(&part) {
+                held.push(part);
+            }
         }
+        // Longest first, so that a secret that holds another goes whole.
+        held.sort_by_key(|held| std::cmp::Reverse(held.expose().len()));
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Secret>> {
@@ -99,6 +108,11 @@ impl Redactor {
         match value {
             Value::String(text) => Value::String(self.text(text)),
             Value::Array(items) => items.into_iter().map(|item| self.json(item)).collect(),
+            Value::Number(number) => {
+                let digits = number.to_string();
+                let redacted = self.text(digits.clone());
+                if redacted == digits { Value::Number(number) } else { Value::String(redacted) }
+            }
             Value::Object(fields) => {
                 fields.into_iter().map(|(key, item)| (self.text(key), self.json(item))).collect()
             }
@@ -123,6 +137,26 @@ mod tests {
             redactor.json(json!({"abcd": ["key=abcd", 4]})),
             json!({"[redacted]": ["key=[redacted]", 4]})
         );
+    }
+
+    #[test]
+    fn a_key_of_several_lines_and_a_number_are_taken_out_too() {
+        let redactor = Redactor::default();
+        redactor.hide(&Secret::new("-----BEGIN\nMIIEvQ\n"));
+        redactor.hide(&Secret::new("987654"));
+        assert_eq!(redactor.text("got MIIEvQ".to_owned()), "got [redacted]");
+        assert_eq!(
+            redactor.json(json!({"n": 987654, "m": 12})),
+            json!({"n": "[redacted]", "m": 12})
+        );
+    }
+
+    #[test]
+    fn the_forms_that_json_and_urls_give_a_secret_are_taken_out_too() {
+        let redactor = Redactor::default();
+        redactor.hide(&Secret::new("Pass\"Word"));
+        assert_eq!(redactor.text(r#"a pass"word b"#.to_owned()), "a [redacted] b");
+        assert_eq!(redactor.text(r#"{"k":"Pass\"Word"}"#.to_owned()), r#"{"k":"[redacted]"}"#);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! functions touch. It is dropped with the store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandglass_model::{Clock, Frame, GuestLimits, Monotonic, SystemClock};
 use sandglass_telemetry::{Metrics, Span};
@@ -47,6 +48,8 @@ pub(crate) struct RunStore {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) functions: Arc<Functions>,
     pub(crate) phase: Phase,
+    /// Time in host functions while the guest was instantiated, once it is.
+    pub(crate) host_while_instantiating: Option<Duration>,
     pub(crate) accounting: Accounting,
     pub(crate) limiter: Limiter,
     pub(crate) stopped: Option<StoppedAt>,
@@ -68,6 +71,7 @@ impl RunStore {
             clock: Arc::new(SystemClock::new()),
             functions: Arc::default(),
             phase: Phase::Instantiating,
+            host_while_instantiating: None,
             accounting: Accounting::default(),
             limiter: Limiter::new(&GuestLimits::default()),
             stopped: None,
@@ -82,6 +86,12 @@ impl RunStore {
 
     pub(crate) fn now(&self) -> Monotonic {
         self.clock.now()
+    }
+
+    /// From now on the guest does its work.
+    pub(crate) fn enter_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.host_while_instantiating = Some(self.accounting.total());
     }
 
     /// The name of what is running at this moment.
@@ -119,13 +129,26 @@ pub(crate) fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
     backtrace.frames().iter().take(MAX_FRAMES).map(frame).collect()
 }
 
+/// Longest name that is shown, in characters: enough for a generic function's.
+const NAME_MAX_CHARS: usize = 256;
+
+/// The readable form of a mangled name. A short name can stand for one of any
+/// length, so the writing stops where nobody would read on.
 fn demangle(name: &str) -> String {
-    format!("{:#}", rustc_demangle::demangle(name))
+    struct Bounded(String);
+    impl std::fmt::Write for Bounded {
+        fn write_str(&mut self, part: &str) -> std::fmt::Result {
+            self.0.push_str(part);
+            if self.0.len() > NAME_MAX_CHARS * 4 { Err(std::fmt::Error) } else { Ok(()) }
+        }
+    }
+    let mut bounded = Bounded(String::new());
+    // It fails where the name is long enough.
+    let _ = std::fmt::write(&mut bounded, format_args!("{:#}", rustc_demangle::demangle(name)));
+    bounded.0
 }
 
 /// A name of the guest's choosing, made fit for a terminal and a record.
 pub(crate) fn printable(name: &str) -> String {
-    /// Long enough for a demangled generic function's name.
-    const NAME_MAX_CHARS: usize = 256;
     name.chars().take(NAME_MAX_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

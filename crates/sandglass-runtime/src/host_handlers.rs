@@ -177,6 +177,7 @@ async fn dispatch(
         .deadline(deadline)
         // What compiling has left of it.
         .schedule_to_start(run.schedule_to_start.saturating_sub(compile))
+        .integration(&*dispatched.integration)
         .attempt(dispatched.attempt)
         .identity(dispatched.dispatch, dispatched.trace)
         .signals(Arc::new(SignalAdaptor {

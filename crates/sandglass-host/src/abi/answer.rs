@@ -52,10 +52,15 @@ fn completed(value: Value) -> Result<Completion, Failure> {
 }
 
 fn failed(value: Value) -> Failure {
-    let (kind, message) = match (value.get("typed_failure"), value.get("error")) {
+    // Many languages write what is absent as null.
+    let given = |key| value.get(key).filter(|given| !given.is_null());
+    let (kind, message) = match (given("typed_failure"), given("error")) {
         (Some(Value::Object(typed)), _) => {
-            let part = |key| typed.get(key).and_then(Value::as_str).unwrap_or("unspecified");
-            (FailureKind::TypedFailure, format!("{}: {}", part("category"), part("code")))
+            let part = |key| typed.get(key).and_then(Value::as_str);
+            let (Some(category), Some(code)) = (part("category"), part("code")) else {
+                return shape(value, "`typed_failure` must have a `category` and a `code`");
+            };
+            (FailureKind::TypedFailure, format!("{category}: {code}"))
         }
         (Some(_), _) => return shape(value, "`typed_failure` must be an object"),
         (None, Some(Value::String(error))) => (FailureKind::GuestFailure, error.clone()),
@@ -118,10 +123,13 @@ mod tests {
             br#"{"success":true,"action":7}"#,
             br#"{"success":true,"params":[]}"#,
             br#"{"success":false,"typed_failure":"x"}"#,
+            br#"{"success":false,"typed_failure":{}}"#,
         ] {
             assert_eq!(kind(shapeless), FailureKind::InvalidShape);
         }
         assert_eq!(kind(br#"{"success":false,"error":"no"}"#), FailureKind::GuestFailure);
+        let null = br#"{"success":false,"typed_failure":null,"error":"no"}"#;
+        assert_eq!(kind(null), FailureKind::GuestFailure);
         let typed = br#"{"success":false,"typed_failure":{"category":"upstream","code":"E1"}}"#;
         assert_eq!(kind(typed), FailureKind::TypedFailure);
     }

@@ -3,16 +3,16 @@
 //! Strings are (pointer, length) pairs of UTF-8. A function that fails answers
 //! -1, and `host_last_error` says why.
 
-use serde_json::Value;
 use wasmtime::{Caller, Linker, Result};
 
 use crate::boundary::{instant, waiting};
 use crate::capability::http::Request;
-use crate::capability::time;
+use crate::capability::log::LINE_MAX_BYTES;
+use crate::capability::{signal, time};
 use crate::functions::Functions;
 use crate::store::RunStore;
 
-use super::guest_memory::{FAILED, WhenTooSmall, bytes, fill, memory, slice, text};
+use super::guest_memory::{FAILED, WhenTooSmall, bytes, fill, memory, slice, start_of_text, text};
 
 /// The module that these functions are imported from. Its name is left out of
 /// theirs in reports.
@@ -22,6 +22,20 @@ pub(crate) const MODULE: &str = "env";
 pub(crate) const GET_CONTEXT: &str = "host_get_context";
 
 const OK: i32 = 0;
+
+// What is read of a text, in bytes. Reading can't be interrupted, so each bound is
+// a little above what can be meant.
+
+/// A name: of a level, a method, a secret.
+const NAME_BYTES: u32 = 1024;
+/// A log line, with room for the secrets that are taken out before it is cut.
+const LOG_BYTES: u32 = 4 * LINE_MAX_BYTES as u32;
+/// A status, likewise.
+const STATUS_BYTES: u32 = 4 * signal::STATUS_MAX_BYTES as u32;
+/// A URL; servers refuse ones of a fraction of this.
+const URL_BYTES: u32 = 64 * 1024;
+/// All headers of a request, as JSON; likewise.
+const HEADERS_BYTES: u32 = 256 * 1024;
 
 /// Links every function of this ABI.
 pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
@@ -49,7 +63,7 @@ fn link_context_and_result(linker: &mut Linker<RunStore>, functions: &mut Functi
     instant! { linker, functions, MODULE;
         fn host_last_error(caller, ptr: i32, len: i32) -> i32 {
             let error = caller.data().guest.last_error().to_owned();
-            fill(caller, (ptr, len), error.as_bytes(), WhenTooSmall::Refuse)
+            fill(caller, (ptr, len), error.as_bytes(), WhenTooSmall::RefuseInSilence)
         }
     }
     Ok(())
@@ -58,8 +72,8 @@ fn link_context_and_result(linker: &mut Linker<RunStore>, functions: &mut Functi
 fn link_telling(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_log(caller, level_ptr: i32, level_len: i32, ptr: i32, len: i32) -> () {
-            let level = text(caller, "the log level", (level_ptr, level_len))?;
-            let message = text(caller, "the log message", (ptr, len))?;
+            let level = start_of_text(caller, "the log level", (level_ptr, level_len), NAME_BYTES)?;
+            let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
             let guest = &mut caller.data_mut().guest;
             match level.and_then(|level| message.map(|message| (level, message))) {
                 Ok((level, message)) => guest.log(&level, message),
@@ -70,37 +84,41 @@ fn link_telling(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Res
     }
     instant! { linker, functions, MODULE;
         fn host_emit_progress(caller, ptr: i32, len: i32) -> i32 {
-            let progress = text(caller, "the progress", (ptr, len))?;
+            let progress = text(caller, "the progress", (ptr, len), signal::SIGNAL_MAX_BYTES)?;
             let guest = &mut caller.data_mut().guest;
-            let told = progress.map_err(|unreadable| unreadable.to_string()).and_then(|text| {
-                let progress: Value = serde_json::from_str(&text)
-                    .map_err(|error| format!("the progress is no JSON: {error}"))?;
-                guest.progress(progress)
+            let read = progress.map_err(|unreadable| unreadable.to_string()).and_then(|text| {
+                serde_json::from_str(&text)
+                    .map_err(|error| format!("the progress is no JSON: {error}"))
             });
-            Ok(told_or_failed(caller, told))
+            Ok(match read {
+                Ok(progress) => {
+                    guest.progress(progress);
+                    OK
+                }
+                Err(why) => {
+                    guest.fail(why);
+                    FAILED
+                }
+            })
         }
     }
     instant! { linker, functions, MODULE;
         fn host_set_status(caller, ptr: i32, len: i32) -> i32 {
-            let status = text(caller, "the status", (ptr, len))?;
+            let status = start_of_text(caller, "the status", (ptr, len), STATUS_BYTES)?;
             let guest = &mut caller.data_mut().guest;
-            let told = status
-                .map_err(|unreadable| unreadable.to_string())
-                .and_then(|text| guest.status(text));
-            Ok(told_or_failed(caller, told))
+            Ok(match status {
+                Ok(status) => {
+                    guest.status(status);
+                    OK
+                }
+                Err(unreadable) => {
+                    guest.fail(unreadable);
+                    FAILED
+                }
+            })
         }
     }
     Ok(())
-}
-
-fn told_or_failed(caller: &mut Caller<'_, RunStore>, told: Result<(), String>) -> i32 {
-    match told {
-        Ok(()) => OK,
-        Err(why) => {
-            caller.data_mut().guest.fail(why);
-            FAILED
-        }
-    }
 }
 
 fn link_time(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
@@ -126,7 +144,7 @@ fn link_time(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
 fn link_outside(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
         fn host_get_secret(caller, race, key_ptr: i32, key_len: i32, ptr: i32, len: i32) -> i32 {
-            let key = match text(caller, "the secret's name", (key_ptr, key_len))? {
+            let key = match text(caller, "the secret's name", (key_ptr, key_len), NAME_BYTES)? {
                 Ok(key) => key,
                 Err(unreadable) => return failed(caller, unreadable),
             };
@@ -150,9 +168,9 @@ fn link_outside(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Res
             out_ptr: i32, out_len: i32
         ) -> i32 {
             let request = Request::read(
-                text(caller, "the method", (method_ptr, method_len))?,
-                text(caller, "the URL", (url_ptr, url_len))?,
-                text(caller, "the headers", (headers_ptr, headers_len))?,
+                text(caller, "the method", (method_ptr, method_len), NAME_BYTES)?,
+                text(caller, "the URL", (url_ptr, url_len), URL_BYTES)?,
+                text(caller, "the headers", (headers_ptr, headers_len), HEADERS_BYTES)?,
                 bytes(caller, "the body", (body_ptr, body_len))?,
             );
             let request = match request {

@@ -19,6 +19,8 @@ pub(crate) enum Unreadable {
     OutOfBounds { what: &'static str, ptr: u32, len: u32, memory: usize },
     #[error("{what} is no UTF-8 (byte {at})")]
     NotUtf8 { what: &'static str, at: usize },
+    #[error("{what} has {len} bytes, and {max} are allowed")]
+    TooLong { what: &'static str, len: u32, max: u32 },
 }
 
 /// The guest's memory. Modules without one are rejected when they are loaded.
@@ -49,17 +51,45 @@ pub(crate) fn slice<'a>(
         .ok_or(Unreadable::OutOfBounds { what, ptr, len, memory: memory.len() })
 }
 
-/// A copy of the UTF-8 text at (`ptr`, `len`).
+/// A copy of the UTF-8 text of at most `max` bytes at (`ptr`, `len`). A longer one
+/// is refused before it is read: what is done with it can't be interrupted.
 pub(crate) fn text(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     (ptr, len): (i32, i32),
+    max: u32,
 ) -> Result<Result<String, Unreadable>> {
     let memory = memory(caller)?;
-    Ok(slice(memory.data(&*caller), what, ptr, len).and_then(|bytes| {
+    let bytes = slice(memory.data(&*caller), what, ptr, len);
+    Ok(bytes.and_then(|bytes| {
+        if len.cast_unsigned() > max {
+            return Err(Unreadable::TooLong { what, len: len.cast_unsigned(), max });
+        }
         str::from_utf8(bytes)
             .map(str::to_owned)
             .map_err(|error| Unreadable::NotUtf8 { what, at: error.valid_up_to() })
+    }))
+}
+
+/// As [`text`], but of a longer text the first `max` bytes, up to a character's end.
+pub(crate) fn start_of_text(
+    caller: &mut Caller<'_, RunStore>,
+    what: &'static str,
+    (ptr, len): (i32, i32),
+    max: u32,
+) -> Result<Result<String, Unreadable>> {
+    let memory = memory(caller)?;
+    let bytes = slice(memory.data(&*caller), what, ptr, len);
+    Ok(bytes.and_then(|bytes| {
+        let start = &bytes[..bytes.len().min(max as usize)];
+        match str::from_utf8(start) {
+            Ok(text) => Ok(text.to_owned()),
+            // Cut in the middle of a character.
+            Err(error) if error.error_len().is_none() && start.len() < bytes.len() => {
+                Ok(String::from_utf8_lossy(&start[..error.valid_up_to()]).into_owned())
+            }
+            Err(error) => Err(Unreadable::NotUtf8 { what, at: error.valid_up_to() }),
+        }
     }))
 }
 
@@ -80,6 +110,8 @@ pub(crate) enum WhenTooSmall {
     SayTheSize,
     /// It writes nothing and answers [`TOO_SMALL`].
     Refuse,
+    /// The same, and leaves the last error as it is: it is what was asked for.
+    RefuseInSilence,
 }
 
 /// Writes `answer` to the buffer at (`ptr`, `len`) and answers its length.
@@ -103,6 +135,7 @@ pub(crate) fn fill(
                 ));
                 TOO_SMALL
             }
+            WhenTooSmall::RefuseInSilence => TOO_SMALL,
         });
     }
     let memory = memory(caller)?;
@@ -111,6 +144,7 @@ pub(crate) fn fill(
             memory.write(&mut *caller, ptr.cast_unsigned() as usize, answer)?;
             Ok(size)
         }
+        Err(_) if when_too_small == WhenTooSmall::RefuseInSilence => Ok(FAILED),
         Err(unreadable) => {
             caller.data_mut().guest.fail(unreadable);
             Ok(FAILED)

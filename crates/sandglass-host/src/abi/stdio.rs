@@ -12,6 +12,10 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
 
+/// What is kept of a line, in bytes: more than is logged, so that a secret at the
+/// cut is found before it is cut.
+const KEPT_BYTES: usize = 4 * LINE_MAX_BYTES;
+
 /// One of the two streams. Clones write to the same.
 #[derive(Clone)]
 pub(super) struct LogStream(Arc<Mutex<Lines>>);
@@ -35,8 +39,11 @@ impl LogStream {
 
 impl Lines {
     fn write(&mut self, bytes: &[u8]) {
+        if self.log.is_full() {
+            return;
+        }
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let room = LINE_MAX_BYTES.saturating_sub(self.partial.len());
+            let room = KEPT_BYTES.saturating_sub(self.partial.len());
             self.partial.extend_from_slice(&piece[..piece.len().min(room)]);
             if piece.ends_with(b"\n") {
                 self.end_line();

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode, Url};
+use tokio::sync::OnceCell;
 
 use crate::abi::guest_memory::Unreadable;
 use crate::secret::Answer;
@@ -117,7 +117,9 @@ pub struct Destination {
 
 /// A text that names no host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no host: write NAME or NAME:PORT, without a scheme or path")]
+#[error(
+    "`{0}` names no host: write NAME or NAME:PORT ([::1] for an IPv6 address), without a scheme or path"
+)]
 pub struct InvalidDestination(String);
 
 impl FromStr for Destination {
@@ -125,7 +127,8 @@ impl FromStr for Destination {
 
     fn from_str(text: &str) -> Result<Self, InvalidDestination> {
         let invalid = || InvalidDestination(text.chars().filter(|c| !c.is_control()).collect());
-        if text.contains(['/', '@', '?', '#', '\\']) {
+        // A `*` would match nothing, and whoever writes it means something else.
+        if text.contains(['/', '@', '?', '#', '\\', '*']) {
             return Err(invalid());
         }
         // The parser that reads guests' URLs also reads this, so that both spell
@@ -245,24 +248,24 @@ impl Response {
     }
 }
 
-/// The real client: connections are pooled and shared by all dispatches, made
-/// when the first request is.
+/// The real client: connections are pooled and shared by all dispatches. It is
+/// made when the first request is, and reads the system's certificates then.
 #[derive(Debug, Default)]
-pub(crate) struct NetworkClient(OnceLock<Result<reqwest::Client, String>>);
+pub(crate) struct NetworkClient(OnceCell<reqwest::Client>);
 
 impl NetworkClient {
-    fn client(&self) -> Result<&reqwest::Client, HttpError> {
-        let client = self.0.get_or_init(|| {
-            // Where the process has a provider already, that one serves as well.
-            drop(rustls::crypto::ring::default_provider().install_default());
-            reqwest::Client::builder()
-                .redirect(reqwest::redirect::Policy::none())
-                .hickory_dns(true)
-                .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
-                .build()
-                .map_err(|error| format!("there is no HTTP client: {}", chain(&error)))
+    async fn client(&self) -> Result<&reqwest::Client, HttpError> {
+        let made = self.0.get_or_try_init(|| async {
+            // Reading certificates is file I/O: no guest's thread may wait in it.
+            let made = tokio::task::spawn_blocking(|| {
+                client(reqwest::Client::builder()).or_else(|_| {
+                    // A machine without certificates can still reach plain HTTP.
+                    client(reqwest::Client::builder().tls_certs_only([]))
+                })
+            });
+            made.await.unwrap_or_else(|_| Err("its making failed".to_owned()))
         });
-        client.as_ref().map_err(|why| HttpError::Transport(why.clone()))
+        made.await.map_err(|why| HttpError::Transport(format!("there is no HTTP client: {why}")))
     }
 
     async fn once(
@@ -271,7 +274,8 @@ impl NetworkClient {
         remaining: Duration,
         traceparent: &str,
     ) -> Result<reqwest::Response, HttpError> {
-        self.client()?
+        self.client()
+            .await?
             .request(request.method.clone(), request.url.clone())
             .headers(request.headers.clone())
             .header(DEADLINE_HEADER, remaining.as_millis().to_string())
@@ -324,6 +328,19 @@ impl HttpClient for NetworkClient {
             }
         })
     }
+}
+
+fn client(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
+    // Where the process has a provider already, that one serves as well.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    builder
+        .redirect(reqwest::redirect::Policy::none())
+        // The allow-list names who is reached; the environment sends nobody elsewhere.
+        .no_proxy()
+        .hickory_dns(true)
+        .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|error| chain(&error))
 }
 
 fn redirects(status: StatusCode) -> bool {
@@ -401,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_destination_is_a_host_and_perhaps_a_port() {
-        for bad in ["", "http://x", "x/y", "a@b", "x:99999", "a b", "?"] {
+        for bad in ["", "http://x", "x/y", "a@b", "x:99999", "a b", "?", "*", "*.x"] {
             assert!(bad.parse::<Destination>().is_err(), "{bad:?}");
         }
     }

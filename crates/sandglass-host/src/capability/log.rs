@@ -65,6 +65,11 @@ impl GuestLog {
         Self { integration: integration.into(), dispatch, trace, redactor, lines: Arc::default() }
     }
 
+    /// Whether nothing more is written, so that nothing more need be read.
+    pub(crate) fn is_full(&self) -> bool {
+        *self.lines.lock().unwrap_or_else(PoisonError::into_inner) > MAX_LINES
+    }
+
     pub(crate) fn write(&self, level: Level, message: String) {
         let line = {
             let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +78,8 @@ impl GuestLog {
         };
         if line <= MAX_LINES {
             let message = self.redactor.text(message);
-            self.emit(level, &one_line(clipped(&message, LINE_MAX_BYTES)));
+            let message = one_line(clipped(&message, LINE_MAX_BYTES));
+            self.emit(level, clipped(&message, LINE_MAX_BYTES));
         } else if line == MAX_LINES + 1 {
             self.emit(Level::Warn, "the guest logs too much: its further lines are dropped");
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(crate) const STATUS_MAX_BYTES: usize = 256;
 
 /// Largest signal, in bytes of JSON. Progress is a note; data goes into the result.
-pub(crate) const SIGNAL_MAX_BYTES: usize = 16 * 1024;
+pub(crate) const SIGNAL_MAX_BYTES: u32 = 16 * 1024;
 
 /// One thing that a handler tells.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,15 +18,6 @@ pub enum Signal {
     Progress(Value),
     /// What it is doing, in a line for people.
     Status(String),
-}
-
-impl Signal {
-    pub(crate) fn size_bytes(&self) -> usize {
-        match self {
-            Self::Progress(progress) => progress.to_string().len(),
-            Self::Status(status) => status.len(),
-        }
-    }
 }
 
 /// Who takes what a handler tells. Called on the guest's thread, so it must

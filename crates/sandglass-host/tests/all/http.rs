@@ -117,7 +117,7 @@ async fn a_killed_call_leaves_no_connection_open() {
         // Ends when the other side closes, and not before.
         stream.read_to_end(&mut request).await.map(|_| ())
     });
-    let report = call(Settings::default(), url, &["127.0.0.1"], GuestLimits::default(), 200).await;
+    let report = call(Settings::default(), url, &["127.0.0.1"], GuestLimits::default(), 2000).await;
     let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(exceeded.dying_span, "host_http_call");
     let in_flight: Vec<_> =

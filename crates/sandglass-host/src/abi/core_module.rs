@@ -1,0 +1,178 @@
+//! Calls a core module's handler as the users' ABI says: its initialiser, its
+//! context, its export, and its answer, given in one of two ways.
+
+use sandglass_model::{Cause, Failure, FailureKind, Monotonic, Outcome, RejectionKind};
+use wasmtime::{Extern, Instance, Memory, Store};
+
+use crate::boundary::{self, Stopped};
+use crate::capability::result::violation;
+use crate::error::rejection;
+use crate::module::Compiled;
+use crate::store::{Phase, RunStore};
+
+use super::{answer, guest_memory};
+
+/// Size of a WebAssembly page, in bytes.
+pub(crate) const PAGE_BYTES: u64 = 64 << 10;
+
+/// How a call came back.
+pub(crate) enum Called {
+    /// The handler returned.
+    Returned(Outcome),
+    /// The handler was never called: there was no place for its context.
+    NotCalled(Outcome),
+}
+
+/// Moments of a call, for the split of its time.
+#[derive(Debug, Default)]
+pub(crate) struct Moments {
+    /// When the guest was ready to be called.
+    pub(crate) instantiated: Option<Monotonic>,
+    /// When its export returned; none where it never did.
+    pub(crate) returned: Option<Monotonic>,
+}
+
+/// Instantiates `compiled` in `store` and calls its handler.
+///
+/// # Errors
+/// The guest trapped, or its run had to end ([`Stopped`]).
+pub(crate) async fn call(
+    compiled: &Compiled,
+    store: &mut Store<RunStore>,
+    max_answer_bytes: u64,
+    moments: &mut Moments,
+) -> wasmtime::Result<Called> {
+    // A budget of nothing ends before the guest begins.
+    boundary::check(&mut *store)?;
+    let instance = compiled.pre.instantiate_async(&mut *store).await?;
+    let guest = Guest { compiled, instance };
+    guest.initialize(store).await?;
+    moments.instantiated = Some(store.data().now());
+    store.data_mut().enter_phase(Phase::Running);
+
+    let context = match guest.place_context(store).await? {
+        Ok(placed) => placed,
+        Err(outcome) => return Ok(Called::NotCalled(outcome)),
+    };
+    let run = guest.function(store, &compiled.run).typed::<(i32, i32), i32>(&*store)?;
+    let returned = run.call_async(&mut *store, context).await?;
+    // The clock is read as the export returns: a success past the deadline is
+    // none, and one before it stays one however long the rest takes.
+    moments.returned = Some(boundary::check(&mut *store)?);
+    let cause = store.data().run.name(Cause::Returned);
+    if cause != Cause::Returned {
+        return Err(Stopped(cause).into());
+    }
+    Ok(Called::Returned(guest.read_answer(store, returned, max_answer_bytes)))
+}
+
+struct Guest<'a> {
+    compiled: &'a Compiled,
+    instance: Instance,
+}
+
+impl Guest<'_> {
+    /// A WASI reactor is initialised before any other export of it is called.
+    async fn initialize(&self, store: &mut Store<RunStore>) -> wasmtime::Result<()> {
+        let Some(initialize) = &self.compiled.initialize else { return Ok(()) };
+        let initialize = self.function(store, initialize).typed::<(), ()>(&*store)?;
+        initialize.call_async(store, ()).await
+    }
+
+    /// Where the guest finds its context: in memory grown for it, unless it asks
+    /// for it by itself.
+    async fn place_context(
+        &self,
+        store: &mut Store<RunStore>,
+    ) -> wasmtime::Result<Result<(i32, i32), Outcome>> {
+        if self.compiled.fetches_context {
+            return Ok(Ok((0, 0)));
+        }
+        let context = store.data().guest.context();
+        let len = i32::try_from(context.len())?;
+        let memory = self.memory(store);
+        let at = memory.data_size(&*store);
+        let pages = (context.len() as u64).div_ceil(PAGE_BYTES);
+        if memory.grow_async(&mut *store, pages).await.is_err() {
+            return Ok(Err(match store.data().limiter.denied() {
+                Some(breach) => Outcome::Limit(breach.clone()),
+                None => Outcome::Rejected(rejection(
+                    RejectionKind::NeedsTooMuch,
+                    format!("guest's memory has no room for its context of {len} bytes"),
+                )),
+            }));
+        }
+        memory.write(&mut *store, at, &context)?;
+        Ok(Ok((u32::try_from(at)?.cast_signed(), len)))
+    }
+
+    /// The guest's answer: what it set, or what the pointer that it returned
+    /// points to; exactly one of the two.
+    fn read_answer(&self, store: &mut Store<RunStore>, returned: i32, max_bytes: u64) -> Outcome {
+        let pointed = returned > 0;
+        let bytes = match (store.data().guest.result.is_set(), pointed) {
+            (true, true) => Err(violation(
+                FailureKind::MultipleSources,
+                "the guest set its result and returned a pointer to one; do one of the two"
+                    .to_owned(),
+            )),
+            (true, false) => store.data_mut().guest.result.take(),
+            (false, true) => self.read_pointed(store, returned, max_bytes).map(Some),
+            (false, false) => Ok(None),
+        };
+        match bytes {
+            Ok(Some(bytes)) => answer::outcome(&bytes, &store.data().guest.redactor),
+            Ok(None) => Outcome::Failed(violation(
+                FailureKind::AbsentResult,
+                "the guest gave no result: it called no `host_set_result` and returned no pointer"
+                    .to_owned(),
+            )),
+            Err(failure) => Outcome::Failed(failure),
+        }
+    }
+
+    /// The result of older guests: at the pointer, its length before it.
+    fn read_pointed(
+        &self,
+        store: &mut Store<RunStore>,
+        ptr: i32,
+        max_bytes: u64,
+    ) -> Result<Vec<u8>, Failure> {
+        let memory = self.memory(store);
+        let memory = memory.data(&*store);
+        let outside = |unreadable: guest_memory::Unreadable| {
+            violation(FailureKind::ResultOutOfBounds, unreadable.to_string())
+        };
+        let before = ptr.checked_sub(4).unwrap_or(-1);
+        let length = guest_memory::slice(memory, "the length before the result", before, 4)
+            .map_err(outside)?;
+        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+        let bytes = guest_memory::slice(memory, "the result", ptr, length.cast_signed())
+            .map_err(outside)?;
+        if u64::from(length) > max_bytes {
+            return Err(violation(
+                FailureKind::ResultTooLarge,
+                format!("the result has {length} bytes, and {max_bytes} are allowed"),
+            ));
+        }
+        Ok(bytes.to_vec())
+    }
+
+    fn function(
+        &self,
+        store: &mut Store<RunStore>,
+        export: &wasmtime::ModuleExport,
+    ) -> wasmtime::Func {
+        self.instance
+            .get_module_export(store, export)
+            .and_then(Extern::into_func)
+            .expect("its exports were checked when it was loaded")
+    }
+
+    fn memory(&self, store: &mut Store<RunStore>) -> Memory {
+        self.instance
+            .get_module_export(store, &self.compiled.memory)
+            .and_then(Extern::into_memory)
+            .expect("its exports were checked when it was loaded")
+    }
+}

@@ -1,0 +1,135 @@
+//! What the end of a guest's code means: the first cause that was named decides.
+
+use sandglass_model::{
+    Cancellation, Cause, LimitBreach, LimitKind, Monotonic, Outcome, RejectionKind, Trap, TrapKind,
+};
+use wasmtime::{Store, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+
+use crate::abi::core_module::Called;
+use crate::boundary::Stopped;
+use crate::error::rejection;
+use crate::run::Run;
+use crate::store::{RunStore, StoppedAt, frames, printable};
+
+/// How a run ended, as far as it is known before everything is measured. A
+/// deadline's outcome stands as a cancellation until then.
+pub(crate) struct Ending {
+    pub(crate) outcome: Outcome,
+    pub(crate) cause: Cause,
+    pub(crate) place: Option<StoppedAt>,
+}
+
+impl Ending {
+    /// What it means that a call came back like this at `now`; `fuel` is what the
+    /// guest might spend.
+    pub(crate) fn of(
+        store: &mut Store<RunStore>,
+        called: wasmtime::Result<Called>,
+        now: Monotonic,
+        fuel: Option<u64>,
+    ) -> Self {
+        let run = store.data().run.clone();
+        let error = match called {
+            Ok(Called::Returned(outcome)) => {
+                return Self { outcome, cause: run.name(Cause::Returned), place: None };
+            }
+            Ok(Called::NotCalled(outcome)) => {
+                return match run.name(Cause::NotStarted) {
+                    Cause::NotStarted => Self { outcome, cause: Cause::NotStarted, place: None },
+                    cause => Self::stopped(store, &run, cause),
+                };
+            }
+            Err(error) => error,
+        };
+        let stopped = error.downcast_ref::<Stopped>().map(|stopped| stopped.0);
+        match stopped.or_else(|| run.due(now)).unwrap_or_else(|| run.name(Cause::Trap)) {
+            Cause::Trap => died(store, &error, fuel),
+            cause => Self::stopped(store, &run, cause),
+        }
+    }
+
+    fn stopped(store: &mut Store<RunStore>, run: &Run, cause: Cause) -> Self {
+        let place = store.data_mut().stopped.take().unwrap_or_else(|| StoppedAt {
+            dying_span: store.data().present_span(),
+            backtrace: Vec::new(),
+        });
+        let outcome = cancelled(run, cause, Some(place.dying_span.clone()));
+        Self { outcome, cause, place: Some(place) }
+    }
+}
+
+/// That a run was stopped for `cause`, in `dying_span`.
+pub(crate) fn cancelled(run: &Run, cause: Cause, dying_span: Option<String>) -> Outcome {
+    let by = sandglass_model::CancelledBy::of(cause);
+    Outcome::Cancelled(Cancellation { by, reason: run.reason(), dying_span })
+}
+
+/// What it means that a guest died of itself.
+fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> Ending {
+    if error.is::<wasmtime::PoolConcurrencyLimitError>() {
+        // A place to run has a slot of each kind; a guest that wants more finds none.
+        let message = format!("host has no slot left for what the module needs: {error}");
+        let outcome = Outcome::Rejected(rejection(RejectionKind::HostUnavailable, message));
+        return Ending { outcome, cause: Cause::NotStarted, place: None };
+    }
+    let data = store.data();
+    let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
+    let place = Some(StoppedAt { dying_span: data.present_span(), backtrace });
+    let outcome = match (error.downcast_ref::<wasmtime::Trap>(), data.limiter.denied()) {
+        (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(spent(fuel.unwrap_or(0))),
+        (_, Some(breach)) if follows_a_refusal(error) => Outcome::Limit(breach.clone()),
+        _ => Outcome::Trapped(trap(error)),
+    };
+    Ending { outcome, cause: Cause::Trap, place }
+}
+
+fn spent(limit: u64) -> LimitBreach {
+    LimitBreach { kind: LimitKind::WasmFuel, limit, observed: limit.saturating_add(1) }
+}
+
+/// Whether a guest that was refused memory ends like this: by giving up, or by
+/// touching what it didn't get.
+fn follows_a_refusal(error: &wasmtime::Error) -> bool {
+    // Where the heap for exceptions may not grow, nothing else can follow.
+    let no_heap = error.downcast_ref() == Some(&wasmtime::Trap::AllocationTooLarge);
+    no_heap
+        || matches!(
+            trap(error).kind,
+            TrapKind::Unreachable
+                | TrapKind::MemoryOutOfBounds
+                | TrapKind::TableOutOfBounds
+                | TrapKind::Exit
+                | TrapKind::UncaughtException
+        )
+}
+
+fn trap(error: &wasmtime::Error) -> Trap {
+    use wasmtime::Trap as T;
+    if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
+        return Trap { kind: TrapKind::Exit, message: format!("guest exited with code {code}") };
+    }
+    if error.is::<wasmtime::ThrownException>() {
+        let message = "guest threw an exception that nothing caught".to_owned();
+        return Trap { kind: TrapKind::UncaughtException, message };
+    }
+    let Some(trap) = error.downcast_ref::<T>() else {
+        // Only a host function answers another error: its arguments made no sense.
+        let message = printable(&format!("host call failed: {}", error.root_cause()));
+        return Trap { kind: TrapKind::BadHostCall, message };
+    };
+    let kind = match trap {
+        T::UnreachableCodeReached => TrapKind::Unreachable,
+        T::StackOverflow => TrapKind::StackOverflow,
+        T::MemoryOutOfBounds | T::HeapMisaligned | T::ArrayOutOfBounds => {
+            TrapKind::MemoryOutOfBounds
+        }
+        T::TableOutOfBounds => TrapKind::TableOutOfBounds,
+        T::IndirectCallToNull | T::BadSignature | T::NullReference => TrapKind::BadIndirectCall,
+        T::IntegerOverflow | T::IntegerDivisionByZero | T::BadConversionToInteger => {
+            TrapKind::Arithmetic
+        }
+        _ => TrapKind::Other,
+    };
+    Trap { kind, message: trap.to_string() }
+}
