@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandglass_journal as journal;
 use sandglass_liveness::{HandlerEnd, Input, decide};
-use sandglass_model::{DispatchId, Failure, FailureKind, Monotonic, Outcome};
+use sandglass_model::{Cancellation, DispatchId, Failure, FailureKind, Monotonic, Outcome};
 
 use super::runs::Ended;
 use super::{Actor, Standing};
@@ -27,10 +27,25 @@ const RETRY_LAST: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     /// Ends that aren't recorded: at most as many as may be in flight.
-    ends: VecDeque<HandlerEnd>,
+    ends: VecDeque<Waiting>,
     failure: Option<Failing>,
     /// Recorded signals by run.
     told: BTreeMap<DispatchId, u32>,
+}
+
+/// An end that isn't recorded.
+#[derive(Clone, Debug)]
+struct Waiting {
+    end: HandlerEnd,
+    form: Form,
+}
+
+/// How much of an end is to be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Whole,
+    /// The journal never takes the whole.
+    Reduced,
 }
 
 #[derive(Debug)]
@@ -43,7 +58,8 @@ struct Failing {
 
 impl Recording {
     pub(super) fn push(&mut self, ended: &Ended) {
-        self.ends.push_back(HandlerEnd::reported(ended.attempt, &ended.report));
+        let end = HandlerEnd::reported(ended.attempt, &ended.report);
+        self.ends.push_back(Waiting { end, form: Form::Whole });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -95,17 +111,19 @@ impl Actor {
     /// Records the ends that wait, in the order in which they came.
     pub(super) async fn record_ends(&mut self) {
         while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
-            let Some(end) = self.recording.ends.front().cloned() else { return };
+            let Some(Waiting { end, form }) = self.recording.ends.front().cloned() else { return };
             match self.tell(&Input::HandlerEnded(Box::new(end.clone()))).await {
                 Ok(_) => {}
                 Err(ActorError::JournalUnavailable { .. }) => return,
                 Err(ActorError::Refused { refusal, .. }) => {
                     tracing::error!(dispatch = %end.dispatch, %refusal, "an end that nobody awaits");
                 }
-                Err(ActorError::Journal(error)) if !is_reduced(&end) => {
-                    self.recording.ends[0] = reduced(end, &error);
+                Err(ActorError::Journal(error)) if form == Form::Whole => {
+                    let end = reduced(end, &error);
+                    self.recording.ends[0] = Waiting { end, form: Form::Reduced };
                     continue;
                 }
+                // The next start finds it in flight, and ends it as interrupted.
                 Err(error) => {
                     tracing::error!(dispatch = %end.dispatch, %error, "an end can't be recorded");
                 }
@@ -174,20 +192,30 @@ enum Heard {
     TooLate,
 }
 
-/// An end that the journal never takes as it is, as one that it takes: without the
-/// guest's answer.
+/// An end that the journal never takes whole, as one that it takes: the same end
+/// without what others chose the size of. An answer that is left out is a failure.
 fn reduced(end: HandlerEnd, error: &journal::Error) -> HandlerEnd {
-    tracing::error!(dispatch = %end.dispatch, %error, "the handler's answer can't be recorded");
-    let message = format!("the handler's answer can't be recorded: {error}");
-    let kind = FailureKind::ResultTooLarge;
-    HandlerEnd { outcome: Outcome::Failed(Failure { kind, message, result: None }), ..end }
-}
-
-fn is_reduced(end: &HandlerEnd) -> bool {
-    matches!(
-        &end.outcome,
-        Outcome::Failed(Failure { kind: FailureKind::ResultTooLarge, result: None, .. })
-    )
+    tracing::error!(dispatch = %end.dispatch, %error, "the end can't be recorded whole");
+    let outcome = match end.outcome {
+        Outcome::Completed(_) | Outcome::Failed(_) => Outcome::Failed(Failure {
+            kind: FailureKind::ResultTooLarge,
+            message: format!("the handler's answer can't be recorded: {error}"),
+            result: None,
+        }),
+        Outcome::TimedOut(mut exceeded) => {
+            exceeded.backtrace.clear();
+            Outcome::TimedOut(exceeded)
+        }
+        Outcome::Cancelled(cancellation) => {
+            Outcome::Cancelled(Cancellation { reason: String::new(), ..cancellation })
+        }
+        // Their texts are the host's own, and short.
+        other @ (Outcome::Trapped(_)
+        | Outcome::Limit(_)
+        | Outcome::Rejected(_)
+        | Outcome::Interrupted) => other,
+    };
+    HandlerEnd { outcome, ..end }
 }
 
 #[cfg(test)]

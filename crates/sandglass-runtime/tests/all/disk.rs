@@ -1,6 +1,6 @@
 //! A failing disk stops no kill and loses no decision.
 
-use sandglass_model::{Completion, Event, Object, Outcome};
+use sandglass_model::{Completion, Event, Failure, FailureKind, Object, Outcome};
 use sandglass_runtime::ActorError;
 
 use crate::world::{
@@ -119,6 +119,23 @@ async fn an_answer_that_no_journal_takes_is_a_failure_and_hangs_nothing() {
         _ => None,
     });
     assert_eq!(kind.as_deref(), Some("result_too_large"));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_is_reduced_to_what_the_journal_takes_and_stays_the_same_end() {
+    let message = "x".repeat(17 << 20);
+    let huge =
+        Failure { kind: FailureKind::ResultTooLarge, message: message.clone(), result: None };
+    let world = World::of(&[Act::Answer(1, Outcome::Failed(huge))]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    assert_eq!(world.until("Failed").await, 1, "also where its answer was too large before");
+    world.replays().await;
+
+    let world = World::of(&[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    assert_eq!(world.runtime.cancel(&one(), None, &message), Ok(1));
+    assert_eq!(world.until("Stopped").await, 0, "cancelled, and not failed");
     world.replays().await;
 }
 
