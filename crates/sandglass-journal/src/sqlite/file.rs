@@ -2,7 +2,7 @@
 //! written to a file before it is known to be a journal, or empty.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,6 +37,21 @@ pub(super) fn lock(path: &Path) -> Result<WriterLock, Error> {
         .write(true)
         .open(&beside)
         .map_err(|error| fault::of_file(&beside, "creating", &error))?;
+    hold(path, &beside, file)
+}
+
+/// As [`lock`], where the lock file was made before; none where it wasn't, so that
+/// nobody can hold it.
+pub(super) fn lock_if_made(path: &Path) -> Result<Option<WriterLock>, Error> {
+    let beside = sidecar(path, ".lock");
+    match OpenOptions::new().write(true).open(&beside) {
+        Ok(file) => hold(path, &beside, file).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fault::of_file(&beside, "opening", &error)),
+    }
+}
+
+fn hold(path: &Path, beside: &Path, file: File) -> Result<WriterLock, Error> {
     match file.try_lock() {
         Ok(()) => Ok(WriterLock(file)),
         Err(TryLockError::WouldBlock) => Err(Error::Unavailable {
@@ -47,7 +62,7 @@ pub(super) fn lock(path: &Path) -> Result<WriterLock, Error> {
                 beside.display()
             ),
         }),
-        Err(TryLockError::Error(error)) => Err(fault::of_file(&beside, "locking", &error)),
+        Err(TryLockError::Error(error)) => Err(fault::of_file(beside, "locking", &error)),
     }
 }
 
@@ -71,14 +86,14 @@ pub(super) enum Present {
 /// back or check in what it finds beside a database of somebody else.
 pub(super) fn look(path: &Path) -> Result<Present, Error> {
     let mut header = Vec::new();
-    match File::open(path) {
-        Ok(_) if path.is_dir() => return Err(fault::foreign(path, "it is a folder")),
+    // For writing, too: SQLite would open what it may only read, and say so late.
+    match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file
             .take(100)
             .read_to_end(&mut header)
             .map_err(|error| fault::of_file(path, "reading", &error))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(fault::of_file(path, "opening", &error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(fault::of_file(path, "opening for writing", &error)),
     };
     let field = |at: usize| {
         let bytes = header.get(at..at + 4)?;
@@ -194,12 +209,8 @@ pub(super) enum Reading {
 /// Opens a journal that is there for reading alone: no lock, no write.
 pub(super) fn open_reader(path: &Path, reading: Reading) -> Result<Connection, Error> {
     match path.metadata() {
-        Ok(metadata) if metadata.is_dir() => return Err(fault::foreign(path, "it is a folder")),
         Ok(metadata) if metadata.len() == 0 => return Err(fault::foreign(path, "it is empty")),
         Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(fault::foreign(path, "there is no such file"));
-        }
         Err(error) => return Err(fault::of_file(path, "opening", &error)),
     }
     let open = || -> rusqlite::Result<(Connection, u32, u32)> {

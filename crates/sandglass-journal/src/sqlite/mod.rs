@@ -4,6 +4,7 @@
 mod fault;
 mod file;
 mod log;
+mod place;
 mod reader;
 mod row;
 mod tail;
@@ -81,18 +82,19 @@ pub struct SqliteJournal {
 
 impl SqliteJournal {
     /// Opens the journal at `path`, or creates it where nothing or an empty file
-    /// stands there. Reads it whole, to know that it is; blocks meanwhile.
+    /// stands there. Links are followed first; a file of several names is refused. Reads it whole, to know that it is; blocks meanwhile.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where another process has it open or I/O fails,
     /// [`Error::Foreign`] and [`Error::Newer`] without a change to the file,
     /// [`Error::Damaged`] where something other than the last batches isn't whole.
     pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Opened, Error> {
-        let path = path.as_ref();
+        let path = &place::find_or_new(path.as_ref())?;
         // Looked at before the lock file is made, so that a mistyped path leaves
         // nothing behind, and again under the lock, when nobody else changes it.
+        let held = file::lock_if_made(path)?;
         file::look(path)?;
-        let lock = file::lock(path)?;
+        let lock = held.map_or_else(|| file::lock(path), Ok)?;
         let present = file::look(path)?;
         let unfinished = log::unfinished(path)?;
         let mut connection = file::open_writer(path, present, &settings)?;

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior};
 use sandglass_model::{EntityRef, Position};
 
 use super::file::{self, Reading};
-use super::{fault, log, row};
+use super::{fault, log, place, row};
 use crate::{Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page};
 
 /// A journal opened for reading alone: it takes no lock, never writes, and works
@@ -23,6 +23,9 @@ pub struct SqliteReader {
 
 impl SqliteReader {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let Some(path) = &place::find(path)? else {
+            return Err(fault::foreign(path, "there is no such file"));
+        };
         let reading = if file::has_log(path) { Reading::WithLog } else { Reading::Still };
         let connection = file::open_reader(path, reading)?;
         log::check(path)?;

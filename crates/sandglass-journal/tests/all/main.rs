@@ -4,4 +4,5 @@
 mod conforms;
 mod damage;
 mod files;
+mod places;
 mod scratch;
