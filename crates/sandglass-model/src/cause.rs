@@ -25,7 +25,7 @@ pub enum Cause {
     CallerGone = 7,
     /// The guest trapped, or a host function refused to go on with it.
     Trap = 8,
-    /// The host process ended in mid-run.
+    /// The host process ended in mid-run, or lost the run.
     HostLost = 9,
     /// The host could not start the guest.
     NotStarted = 10,

@@ -29,8 +29,8 @@ pub enum Outcome {
     Rejected(Rejection),
     /// Somebody stopped it.
     Cancelled(Cancellation),
-    /// The host process ended while it was in flight. A host never answers this;
-    /// recovery finds it.
+    /// The host ended while it was in flight, or lost it through a fault of its own.
+    /// No report of a host says this; whoever waits for one finds it.
     Interrupted,
 }
 

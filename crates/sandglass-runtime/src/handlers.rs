@@ -52,11 +52,17 @@ pub struct HandlerRun {
 /// The report of a handler that could not be run.
 #[must_use]
 pub fn not_run(dispatched: &Dispatched, rejection: Rejection) -> RunReport {
-    never_began(dispatched, Outcome::Rejected(rejection), Cause::NotStarted)
+    unreported(dispatched, Outcome::Rejected(rejection), Cause::NotStarted)
 }
 
-/// The report of a run whose guest never began, for whatever cause.
-pub(crate) fn never_began(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> RunReport {
+/// The report of a run that was lost in the middle, through a fault of whatever ran
+/// it. Its effects may have landed, as with one whose host has crashed.
+pub(crate) fn lost(dispatched: &Dispatched) -> RunReport {
+    unreported(dispatched, Outcome::Interrupted, Cause::HostLost)
+}
+
+/// The report of a run of which nothing is known but its end.
+pub(crate) fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> RunReport {
     RunReport {
         dispatch_id: dispatched.dispatch,
         trace: dispatched.trace,

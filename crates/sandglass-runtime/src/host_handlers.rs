@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Integration, Manifest, Signal};
+use sandglass_host::{
+    Context, Dispatch, DispatchDeadline, Error, Host, Integration, Manifest, Signal,
+};
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Clock, ModuleHash, Outcome, Rejection, RejectionKind,
     RunReport, TimeSplit,
@@ -14,7 +16,7 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::DispatchEnded;
 use serde_json::json;
 
-use crate::handlers::{HandlerRun, Handlers, RunFuture, Signals, StopRequest, never_began};
+use crate::handlers::{HandlerRun, Handlers, RunFuture, Signals, StopRequest, lost, unreported};
 use crate::made_once::MadeOnce;
 use crate::timer;
 
@@ -195,15 +197,24 @@ async fn dispatch(
     });
     match host.run(integration, dispatch).await {
         Ok(report) => report,
-        Err(error) => {
-            let message = error.to_string();
-            let never = rejected(Rejection { kind: RejectionKind::HostUnavailable, message });
-            never_ran(host, run, never, compile)
-        }
+        Err(error) => match refused(&error) {
+            Some(never) => never_ran(host, run, never, compile),
+            None => lost(&run.dispatched),
+        },
     }
 }
 
-/// The report of a run that the host never saw, counted as the host would.
+/// What becomes of a run that the host didn't start; none where it did.
+fn refused(error: &Error) -> Option<NeverRan> {
+    if let Error::Lost = error {
+        return None;
+    }
+    let message = error.to_string();
+    Some(rejected(Rejection { kind: RejectionKind::HostUnavailable, message }))
+}
+
+/// The report of a run that the host never saw, counted as the host would. (One that
+/// was lost is counted when its end is recorded, as one is that a restart finds.)
 fn never_ran(host: &Host, run: &HandlerRun, never: NeverRan, compile: Duration) -> RunReport {
     let (outcome, cause) = never;
     host.telemetry().metrics.dispatch_ended(&DispatchEnded {
@@ -216,7 +227,7 @@ fn never_ran(host: &Host, run: &HandlerRun, never: NeverRan, compile: Duration) 
     });
     let compile = u64::try_from(compile.as_micros()).unwrap_or(u64::MAX);
     let time_split_us = TimeSplit { compile, ..TimeSplit::default() };
-    RunReport { time_split_us, ..never_began(&run.dispatched, outcome, cause) }
+    RunReport { time_split_us, ..unreported(&run.dispatched, outcome, cause) }
 }
 
 /// Passes on what a guest tells; what the entity can't keep up with is dropped
@@ -236,6 +247,22 @@ impl sandglass_host::Signals for SignalAdaptor {
         };
         if !told {
             self.metrics.signal_dropped(&self.entity_type);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::OutcomeKind;
+
+    use super::*;
+
+    #[test]
+    fn only_a_run_that_was_not_started_is_rejected() {
+        assert_eq!(refused(&Error::Lost), None, "its effects may have landed");
+        for error in [Error::Busy { admitted: 1 }, Error::ShuttingDown] {
+            let never = refused(&error).map(|(outcome, cause)| (outcome.kind(), cause));
+            assert_eq!(never, Some((OutcomeKind::Rejected, Cause::NotStarted)), "{error}");
         }
     }
 }

@@ -11,13 +11,11 @@ use std::time::Duration;
 
 use sandglass_liveness::decide::IN_FLIGHT_MAX;
 use sandglass_liveness::{Entity, Spec};
-use sandglass_model::{
-    Cause, DispatchId, Dispatched, Rejection, RejectionKind, RunReport, TraceContext,
-};
+use sandglass_model::{Cause, DispatchId, Dispatched, RunReport, TraceContext};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::handlers::{HandlerRun, HandlerSignal, Handlers, RunFuture, Signals, Stop, not_run};
+use crate::handlers::{HandlerRun, HandlerSignal, Handlers, RunFuture, Signals, Stop, lost};
 
 /// Signals of one entity's handlers that may wait: a burst of each that may be in
 /// flight. More is dropped and counted, because telling never waits.
@@ -98,7 +96,7 @@ impl Runs {
                 Ok(running) => Guarded(running).await,
                 Err(_) => None,
             };
-            let mut report = report.unwrap_or_else(|| lost(&dispatched));
+            let mut report = report.unwrap_or_else(|| panicked(&dispatched));
             report.dispatch_id = dispatched.dispatch;
             Ended { attempt: dispatched.attempt, report }
         });
@@ -161,13 +159,10 @@ impl Future for Guarded {
 }
 
 /// What is left to say of a run whose host panicked.
-fn lost(dispatched: &Dispatched) -> RunReport {
-    let message = format!(
-        "the host panicked while it ran integration `{}`; its log says why",
-        dispatched.integration
-    );
-    tracing::error!(dispatch = %dispatched.dispatch, "{message}");
-    not_run(dispatched, Rejection { kind: RejectionKind::HostUnavailable, message })
+fn panicked(dispatched: &Dispatched) -> RunReport {
+    let (dispatch, integration) = (dispatched.dispatch, &dispatched.integration);
+    tracing::error!(%dispatch, integration, "the host panicked while it ran a handler");
+    lost(dispatched)
 }
 
 #[cfg(test)]

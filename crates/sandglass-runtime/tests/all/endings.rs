@@ -29,7 +29,7 @@ async fn each_outcome_becomes_its_action() {
         (Act::Answer(1, Outcome::Limit(breach)), "Failed"),
         (Act::Answer(0, Outcome::Rejected(rejection)), "Failed"),
         (Act::Hang, "TimedOut"),
-        (Act::Panic, "Failed"),
+        (Act::Panic, "Waiting"),
     ] {
         let world = World::of(std::slice::from_ref(&act)).await;
         world.send("ProcessToolCalls").await.expect("taken");

@@ -50,3 +50,17 @@ async fn transitions_timers_and_appends_are_counted() {
         assert!(text.contains(expected), "{expected} in {text}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_its_host_loses_is_counted_once_as_interrupted() {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+    let world = World::reporting(SESSION, &[Act::Panic], telemetry).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.until("Waiting").await;
+    let text = exporter.render();
+    let counted = |line: &&str| line.contains("dispatches_total{");
+    let lines: Vec<&str> = text.lines().filter(counted).collect();
+    let [line] = lines[..] else { panic!("{text}") };
+    assert!(line.contains(r#"outcome="interrupted""#) && line.ends_with(" 1"), "{line}");
+}
