@@ -248,6 +248,31 @@ fn a_secret_reaches_the_guest_and_nothing_that_people_read() {
 }
 
 #[test]
+fn a_log_that_nobody_reads_delays_no_kill() {
+    let folder = Folder::new();
+    let guest = folder.write(
+        "logs_for_ever.wat",
+        r#"(module
+            (import "env" "host_log" (func $log (param i32 i32 i32 i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 0) "error")
+            (func (export "run") (param i32 i32) (result i32)
+                (loop $again
+                    (call $log (i32.const 0) (i32.const 5) (i32.const 0) (i32.const 8000))
+                    (br $again))
+                i32.const 0))"#,
+    );
+    // A pipe of which nobody reads: it holds a few of these lines.
+    let (unread, stderr) = std::io::pipe().expect("a pipe");
+    let running = Running::with_stderr(
+        stderr.into(),
+        &[&"run", &guest, &"--deadline", &"200ms", &"--report", &"json"],
+    );
+    assert_eq!(running.ended().code(), Some(124));
+    drop(unread);
+}
+
+#[test]
 fn ctrl_c_cancels_and_is_recorded() {
     let folder = Folder::new();
     let journal = folder.path("runs.db");
@@ -269,6 +294,75 @@ fn ctrl_c_cancels_and_is_recorded() {
     let said = sandglass(&[&"replay", &journal]).exits(0);
     assert_eq!(said.out.trim(), "1 dispatches, 0 timeouts, 0 divergences");
     sandglass(&[&"log", &journal]).exits(0).says("HandlerCancelled");
+}
+
+/// A job whose handler is run again after a crash, in a module that has the name
+/// which `run` gives to its own.
+const JOB: &str = r#"
+[automaton]
+name = "Job"
+states = ["Idle", "Working", "Done", "Failed"]
+initial = "Idle"
+terminal = ["Done", "Failed"]
+allow_indefinite_states = ["Idle", "Working"]
+
+[[action]]
+name = "Work"
+from = ["Idle"]
+to = "Working"
+
+[[action]]
+name = "Finish"
+from = ["Working"]
+to = "Done"
+
+[[action]]
+name = "Fail"
+from = ["Working"]
+to = "Failed"
+
+[[integration]]
+name = "work"
+trigger = "Work"
+module = "guest"
+deadline = "1h"
+on_crash = "rerun"
+on_success = "Finish"
+on_failure = "Fail"
+on_timeout = "Fail"
+"#;
+
+#[test]
+fn other_entities_of_a_journal_stay_as_they_are() {
+    let folder = Folder::with_lamp(
+        r#"step = [
+            { send = "Work", entity = "Job/1" },
+            { send = "SwitchOn", entity = "Lamp/a" },
+            { wait = "1h" },
+        ]"#,
+    );
+    folder.write("job.ioa.toml", JOB);
+    folder.write("guest.wat", std::fs::read(fixture("wat/spins.wat")).expect("there"));
+    let journal = folder.path("play.journal");
+    let mut playing =
+        Running::start(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]);
+    playing.line_with("> wait");
+    playing.signal_its_child("KILL");
+    assert_eq!(playing.ended().code(), Some(1));
+    let log = |entity: &str| sandglass(&[&"log", &journal, &"--entity", &entity]).exits(0).out;
+    let before = [log("Job/1"), log("Lamp/a")];
+    assert!(before[0].contains("work starts") && before[1].contains("On"), "{before:?}");
+
+    // Longer than the lamp's timer, and by an action that changes nothing of theirs.
+    let path = journal.display().to_string();
+    run("wat/spins.wat", &["--deadline", "1500ms", "--journal", &path]).0.exits(124);
+    let (said, report) = run("wat/echo.wat", &["--journal", &path, "--entity", "Lamp/a"]);
+    said.exits(125);
+    let message = report["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("other settings"), "{message}");
+    assert!(!folder.path("play.journal-wal").exists(), "the journal was closed");
+    assert_eq!([log("Job/1"), log("Lamp/a")], before);
+    sandglass(&[&"replay", &journal]).exits(0);
 }
 
 #[test]

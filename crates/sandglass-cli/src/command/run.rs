@@ -56,7 +56,8 @@ pub(crate) struct Arguments {
     /// How large its result, and each response that it receives, may be
     #[arg(long, default_value = "1MiB", value_name = "SIZE", value_parser = size::parse)]
     pub(crate) max_response: u64,
-    /// Record the run in this journal, which is made if there is none
+    /// Record the run in this journal, which is made if there is none; other entities
+    /// in it stay as they are
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
     /// How to report

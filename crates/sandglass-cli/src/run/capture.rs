@@ -1,4 +1,5 @@
-//! Keeps the report of the one run, which no queue may lose.
+//! Keeps the report of the one run, which no queue may lose. Should the entity start
+//! another, the first is the one that was asked for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,7 +27,9 @@ impl Handlers for Capture {
         let kept = Arc::clone(&self.report);
         Box::pin(async move {
             let report = run.await;
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.get_or_insert_with(|| report.clone());
+            drop(kept);
             report
         })
     }

@@ -3,6 +3,7 @@
 
 pub(crate) mod automaton;
 mod capture;
+mod own_journal;
 mod report;
 
 use std::path::Path;
@@ -10,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{FixedSecrets, Host, Manifest, Secret, Settings};
-use sandglass_journal::{Journal, MemoryJournal, SqliteJournal};
+use sandglass_journal::{Journal, MemoryJournal, Page, SqliteJournal};
 use sandglass_liveness::Spec;
 use sandglass_model::{
-    Clock, EntityRef, GuestLimits, Incarnation, Object, Outcome, Rejection, RejectionKind,
-    RunReport, SystemClock,
+    Clock, EntityRef, Event, GuestLimits, Incarnation, Object, Outcome, Position, Rejection,
+    RejectionKind, RunReport, SpecDigest, SystemClock,
 };
 use sandglass_runtime::{HostHandlers, Module, Runtime};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
@@ -23,6 +24,7 @@ use crate::bounded_file;
 use crate::command::run::{Arguments, Form};
 use crate::exit::Exit;
 use capture::Capture;
+use own_journal::OwnJournal;
 
 /// How long the journal and the exporter may take to close.
 const GRACE: Duration = Duration::from_secs(5);
@@ -111,7 +113,9 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, R
         .map_err(unavailable)?;
     let modules = [(automaton::MODULE.to_owned(), module)];
     let handlers = Capture::new(HostHandlers::new(host, Arc::clone(&clock), modules));
-    let runtime = Runtime::builder(journal(arguments.journal.as_deref())?)
+    let journal = journal(arguments.journal.as_deref())?;
+    keeps_its_settings(&*journal, &entity, &source).await?;
+    let runtime = Runtime::builder(Arc::new(OwnJournal::new(journal, entity.clone())))
         .clock(clock)
         .telemetry(telemetry)
         .handlers(handlers.clone())
@@ -119,10 +123,32 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, R
         .build()
         .await
         .map_err(unavailable)?;
-    let asked = ask(&runtime, &entity, &source, &arguments.action, params).await;
+    let asked = ask(&runtime, &entity, &arguments.action, params).await;
     runtime.shutdown(GRACE).await;
     asked?;
     handlers.report().ok_or_else(|| unavailable("the run was lost through a fault of the host"))
+}
+
+/// Refuses an entity that the journal has with other settings, before anything is
+/// decided about it.
+async fn keeps_its_settings(
+    journal: &dyn Journal,
+    entity: &EntityRef,
+    source: &str,
+) -> Result<(), Rejection> {
+    let page = journal.read_entity(entity.clone(), Position(0), 1).await;
+    let records = page.and_then(Page::into_records).map_err(unavailable)?;
+    let other = records.iter().any(|record| match record.event {
+        Event::Created { spec, .. } => spec != SpecDigest::of(source),
+        _ => false,
+    });
+    if other {
+        return Err(invalid(format!(
+            "{entity} is in this journal with other settings, and an entity keeps those that it \
+             was made with; name another --entity"
+        )));
+    }
+    Ok(())
 }
 
 /// Has the entity take the action, and waits until its handler has ended and that
@@ -130,19 +156,11 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, R
 async fn ask(
     runtime: &Runtime,
     entity: &EntityRef,
-    source: &str,
     action: &str,
     params: Object,
 ) -> Result<(), Rejection> {
-    match runtime.entity(entity) {
-        Ok(present) if present.spec != sandglass_model::SpecDigest::of(source) => {
-            return Err(invalid(format!(
-                "{entity} is in this journal with other settings, and an entity keeps those that \
-                 it was made with; name another --entity"
-            )));
-        }
-        Ok(_) => {}
-        Err(_) => drop(runtime.create(entity.clone()).await.map_err(unavailable)?),
+    if runtime.entity(entity).is_err() {
+        runtime.create(entity.clone()).await.map_err(unavailable)?;
     }
     runtime.send(entity, action, params).await.map_err(unavailable)?;
     let settled = runtime.settled(entity);
