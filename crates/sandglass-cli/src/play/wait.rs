@@ -4,12 +4,21 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior};
 
 /// Waits in real time.
 pub(super) async fn pause(time: Duration) {
     #[expect(clippy::disallowed_methods, reason = "a scenario is played in real time")]
     let wait = tokio::time::sleep(time);
     wait.await;
+}
+
+/// Ticks in real time, the first time at once; a tick that is late puts off the next.
+pub(super) fn every(time: Duration) -> Interval {
+    #[expect(clippy::disallowed_methods, reason = "upkeep of what is in real memory")]
+    let mut ticks = tokio::time::interval(time);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// Ctrl-C, or the wish of an operating system or container to end.

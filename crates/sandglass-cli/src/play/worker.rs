@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::watch;
 
 use super::protocol::{Ask, Reply, Request, Start};
-use super::wait::pause;
+use super::wait::every;
 use crate::bounded_file;
 use crate::exit::Exit;
 use crate::scenario::Module;
@@ -124,6 +124,8 @@ impl Worker {
     /// was one.
     async fn obey(&self, requests: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<Option<u64>> {
         let mut appended = self.appended.clone();
+        // One for all rounds: a request a second must not put it off for ever.
+        let mut upkeep = every(UPKEEP_EVERY);
         loop {
             tokio::select! {
                 line = requests.next_line() => {
@@ -138,7 +140,7 @@ impl Worker {
                     let last = *appended.borrow_and_update();
                     say(&Reply::Appended { last })?;
                 }
-                () = pause(UPKEEP_EVERY) => self.exporter.upkeep(),
+                _ = upkeep.tick() => self.exporter.upkeep(),
             }
         }
     }
