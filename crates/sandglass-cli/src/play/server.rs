@@ -24,6 +24,10 @@ use crate::scenario::Server;
 /// Far more than the handlers of a scenario open.
 const CONNECTIONS_MAX: usize = 256;
 
+/// The pause after a connection could not be accepted, which would else be tried
+/// again without end: short beside what a person notices.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
 /// A server that runs. Dropped, it ends with all its connections.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -55,13 +59,16 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        // Whoever went away before being accepted is nobody's failure.
-        if let Ok((stream, _)) = listener.accept().await {
-            let server = Arc::clone(&server);
-            connections.spawn(async move {
-                serve(stream, server).await;
-                drop(place);
-            });
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let server = Arc::clone(&server);
+                connections.spawn(async move {
+                    serve(stream, server).await;
+                    drop(place);
+                });
+            }
+            // Out of file descriptors, most likely: let connections end first.
+            Err(_) => pause(ACCEPT_AGAIN).await,
         }
         while connections.try_join_next().is_some() {}
     }
