@@ -1,14 +1,28 @@
 //! What is wrong in a file, shown with the line that it stands in.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::path::Path;
 
 use miette::{
-    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report,
-    Severity as Level,
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, MietteError,
+    MietteSpanContents, Report, Severity as Level, SourceCode, SourceSpan, SpanContents,
 };
 use sandglass_liveness::{Diagnostic, Severity};
 
-use crate::terminal::{printable, printable_in_place};
+use crate::terminal::{printable, printable_in_place, shortened};
+
+/// Most characters that are shown of a line before and after where something is
+/// wrong: some lines of a terminal. What draws it can't draw a line of 64 Ki.
+const AROUND_MAX_CHARS: usize = 120;
+/// Most characters of the place itself that are shown and underlined.
+const PLACE_MAX_CHARS: usize = 120;
+/// Most characters of a message before it is cut in its middle: more than a
+/// sentence with all names that it can suggest.
+const MESSAGE_MAX_CHARS: usize = 1_000;
+/// How many of a cut message's characters are its end, which says what is wrong
+/// with the value that made it long.
+const MESSAGE_END_CHARS: usize = 200;
 
 /// The diagnostic as people read it: what, where, the source line, what to do.
 pub(crate) fn rendered(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String {
@@ -18,22 +32,21 @@ pub(crate) fn rendered(path: &Path, source: &str, found: &Diagnostic, color: boo
         Severity::Warning => Level::Warning,
     };
     let name = printable(&path.display().to_string()).into_owned();
-    let end = span.end.min(source.len());
-    let label = LabeledSpan::underline(span.start.min(end)..end);
+    let window = Window::around(span, source, found, &name);
+    let message = abridged(message);
     let mut diagnostic = MietteDiagnostic::new(format!("{name}:{line}:{column}: {message}"))
         .with_severity(level)
-        .with_label(label);
+        .with_label(LabeledSpan::underline(window.place.clone()));
     if let Some(help) = help {
-        diagnostic = diagnostic.with_help(help);
+        diagnostic = diagnostic.with_help(abridged(help));
     }
-    let report = Report::new(diagnostic)
-        .with_source_code(NamedSource::new(name, printable_in_place(source)));
+    let report = Report::new(diagnostic).with_source_code(window);
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let mut text = String::new();
     let handler = GraphicalReportHandler::new_themed(theme).with_links(false);
     // Writing to a string can't fail; a span outside the source would only lose the line.
     if handler.render_report(&mut text, report.as_ref()).is_err() {
-        text = format!("  {found}\n");
+        text = format!("  {line}:{column}: {severity}: {message}\n");
     }
     text
 }
@@ -45,7 +58,164 @@ pub(crate) fn as_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
         "severity": found.severity.to_string(),
         "line": found.line,
         "column": found.column,
-        "message": found.message,
-        "help": found.help,
+        "message": abridged(&found.message),
+        "help": found.help.as_deref().map(abridged),
     })
+}
+
+/// A message that is no longer than people read.
+fn abridged(text: &str) -> Cow<'_, str> {
+    if text.chars().nth(MESSAGE_MAX_CHARS).is_none() {
+        return text.into();
+    }
+    let start = shortened(text, MESSAGE_MAX_CHARS - MESSAGE_END_CHARS);
+    let end = text.char_indices().rev().nth(MESSAGE_END_CHARS - 1).map_or(0, |(at, _)| at);
+    format!("{start}{}", &text[end..]).into()
+}
+
+/// The few lines around a place, and no more of them than people look at: what it
+/// costs to draw them doesn't depend on the size of the source.
+#[derive(Debug)]
+struct Window {
+    text: String,
+    /// Where in `text` something is wrong.
+    place: Range<usize>,
+    name: String,
+    /// Line and column of the place in the source, from 0.
+    line: usize,
+    column: usize,
+    /// How many lines of `text` stand before the place.
+    lines_before: usize,
+}
+
+impl Window {
+    fn around(span: &Range<usize>, source: &str, found: &Diagnostic, name: &str) -> Self {
+        let start = boundary(source, span.start);
+        let line_start = source[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = source[start..].find('\n').map_or(source.len(), |at| start + at);
+        let end = boundary(source, span.end).clamp(start, line_end);
+        let mut text = String::new();
+        let before = source[..line_start].strip_suffix('\n');
+        if let Some(before) = before {
+            let line = before.rsplit('\n').next().unwrap_or_default();
+            text.push_str(&line_shown(line));
+            text.push('\n');
+        }
+        text.push_str(&end_of(&source[line_start..start]));
+        let place_start = text.len();
+        let place = printable_in_place(&shortened(&source[start..end], PLACE_MAX_CHARS));
+        text.push_str(&place);
+        let place = place_start..text.len();
+        text.push_str(&line_shown(&source[end..line_end]));
+        if let Some(after) = source[line_end..].strip_prefix('\n').filter(|rest| !rest.is_empty()) {
+            text.push('\n');
+            text.push_str(&line_shown(after.split('\n').next().unwrap_or_default()));
+        }
+        Self {
+            text,
+            place,
+            name: name.to_owned(),
+            line: found.line.saturating_sub(1),
+            column: found.column.saturating_sub(1),
+            lines_before: usize::from(before.is_some()),
+        }
+    }
+}
+
+impl SourceCode for Window {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        lines_before: usize,
+        lines_after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let part = self.text.read_span(span, lines_before, lines_after)?;
+        let line = (self.line + part.line()).saturating_sub(self.lines_before);
+        // Without lines before it the part begins with the place itself.
+        let column = if lines_before == 0 { self.column } else { part.column() };
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.name.clone(),
+            part.data(),
+            *part.span(),
+            line,
+            column,
+            part.line_count(),
+        )))
+    }
+}
+
+/// The char boundary at or before `at`.
+fn boundary(text: &str, at: usize) -> usize {
+    let at = at.min(text.len());
+    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// A line, or its start where it is long.
+fn line_shown(line: &str) -> String {
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    printable_in_place(&shortened(line, AROUND_MAX_CHARS))
+}
+
+/// The end of what stands before a place in its line.
+fn end_of(line: &str) -> String {
+    match line.char_indices().rev().nth(AROUND_MAX_CHARS) {
+        Some((at, skipped)) => {
+            format!("…{}", printable_in_place(&line[at + skipped.len_utf8()..]))
+        }
+        None => printable_in_place(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(source: &str, span: Range<usize>) -> Diagnostic {
+        let before = &source[..span.start];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Diagnostic {
+            severity: Severity::Error,
+            message: "wrong".to_owned(),
+            help: None,
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            span,
+        }
+    }
+
+    #[test]
+    fn a_place_far_out_in_a_line_is_shown_with_what_is_around_it() {
+        let long = "a".repeat(70_000);
+        let source = format!("first\nsecond\nx = \"{long}\" here {long}\nlast\nnever");
+        let at = source.find("here").expect("there");
+        let text = rendered(Path::new("f"), &source, &found(&source, at..at + 4), false);
+        for part in ["f:3:70008: wrong", "[f:3:70008]", "2 │ second", "3 │ …aaa", "4 │ last"]
+        {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+        assert!(text.contains("\" here aaa") && text.contains("aaa…"), "{text}");
+        assert!(!text.contains("first") && !text.contains("never") && text.len() < 2_000, "{text}");
+    }
+
+    #[test]
+    fn any_place_of_any_source_can_be_shown() {
+        for source in ["", "\n", "a\r\nbü\r\n\u{1b}c", "\r\r\n\n\u{202e}", "\tä\n"] {
+            for start in (0..=source.len()).filter(|at| source.is_char_boundary(*at)) {
+                for end in start..source.len() + 2 {
+                    let text = rendered(Path::new("f"), source, &found(source, start..end), false);
+                    assert!(text.contains("wrong"), "{source:?} {start}..{end}: {text}");
+                    assert!(!text.contains(['\u{1b}', '\u{202e}', '\r']), "{text:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_message_keeps_its_start_and_its_end() {
+        let text = format!("`{}` is no duration", "é".repeat(70_000));
+        let short = abridged(&text);
+        assert!(short.starts_with("`éé") && short.ends_with("é` is no duration"));
+        assert_eq!(short.chars().count(), MESSAGE_MAX_CHARS + 1);
+        assert_eq!(abridged("short"), "short");
+    }
 }

@@ -8,7 +8,7 @@ use sandglass_liveness::{Parsed, Severity, Spec};
 use crate::bounded_file;
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
-use crate::terminal::{Output, Tone, printable};
+use crate::terminal::{Output, Tone, complain, printable};
 
 /// Checks spec files: all errors at once, each with its line and column, and
 /// warnings for what is legal but hardly meant
@@ -29,12 +29,24 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut output = Output::new();
     let mut all = Vec::new();
-    let mut errors = 0;
+    let mut exit = Exit::Ok;
     for path in &arguments.specs {
         // One byte more than allowed shows that it is too large for a spec.
-        let bytes = bounded_file::start(path, SOURCE_MAX_BYTES as u64 + 1)?;
+        let bytes = match bounded_file::start(path, SOURCE_MAX_BYTES as u64 + 1) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                // The other files are checked all the same.
+                complain(&error.into());
+                exit = Exit::Unusable;
+                continue;
+            }
+        };
         let Parsed { diagnostics, .. } = Spec::parse_bytes(&bytes);
-        errors += diagnostics.iter().filter(|one| one.severity == Severity::Error).count();
+        let [errors, warnings] = [Severity::Error, Severity::Warning]
+            .map(|severity| diagnostics.iter().filter(|one| one.severity == severity).count());
+        if errors > 0 && exit == Exit::Ok {
+            exit = Exit::Failed;
+        }
         if arguments.json {
             all.extend(diagnostics.iter().map(|one| as_json(path, one)));
             continue;
@@ -43,14 +55,12 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         for one in &diagnostics {
             output.line(rendered(path, &source, one, output.color()))?;
         }
-        let [wrong, doubtful] = [Severity::Error, Severity::Warning]
-            .map(|severity| diagnostics.iter().filter(|one| one.severity == severity).count());
-        output.line(verdict(path, wrong, doubtful, &output))?;
+        output.line(verdict(path, errors, warnings, &output))?;
     }
     if arguments.json {
         output.line(serde_json::to_string_pretty(&all)?)?;
     }
-    Ok(if errors == 0 { Exit::Ok } else { Exit::Failed })
+    Ok(exit)
 }
 
 fn verdict(path: &Path, errors: usize, warnings: usize, output: &Output) -> String {
