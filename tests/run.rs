@@ -130,8 +130,24 @@ fn the_context_has_what_the_command_line_gave() {
     assert_eq!(params["trigger_action"], "Ask");
     assert_eq!((&params["entity_type"], &params["entity_id"]), (&"Weather".into(), &"no".into()));
     assert_eq!(params["integration_config"]["unit"], "C=F");
+    assert_eq!(report["deadline"]["budget_ms"], 120_000, "by default");
     assert_eq!(params["dispatch_id"], report["dispatch_id"]);
     assert_eq!(params["trace_id"], report["trace_id"]);
+}
+
+#[test]
+fn configuration_reaches_the_guest_whatever_its_keys_mean_elsewhere() {
+    let keys = ["timeout_secs", "deadline", "module", "name", "config", "on_failure", "a.b", "é"];
+    let entries = keys.map(|key| format!("{key}=5"));
+    let given: Vec<&str> = entries.iter().flat_map(|entry| ["--config", entry]).collect();
+    for (more, budget_ms) in [(&[][..], 120_000), (&["--deadline", "7s"], 7_000)] {
+        let (said, report) = run("wat/echo.wat", &[&given, more].concat());
+        said.exits(0);
+        assert_eq!(report["deadline"]["budget_ms"], budget_ms, "no entry changes it: {report}");
+        for key in keys {
+            assert_eq!(report["result"]["params"]["integration_config"][key], "5", "{key}");
+        }
+    }
 }
 
 #[test]

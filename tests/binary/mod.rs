@@ -99,10 +99,18 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(arguments: &[&dyn AsRef<OsStr>]) -> Self {
-        let mut child =
-            command(arguments).stdout(Stdio::piped()).spawn().expect("the binary starts");
+        Self::of(&mut command(arguments))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
         let stdout = child.stdout.take().expect("it is piped");
         Self { child, lines: BufReader::new(stdout).lines() }
+    }
+
+    /// The same, with this for its standard error.
+    pub(crate) fn with_stderr(stderr: Stdio, arguments: &[&dyn AsRef<OsStr>]) -> Self {
+        Self::of(command(arguments).stderr(stderr))
     }
 
     /// Follows the lines up to the first that holds `text`, and gives it.

@@ -39,10 +39,12 @@ fn main() -> ExitCode {
         Some(_) => None,
         None => Some(arguments.command.log_levels()),
     };
-    let done = match logs::init(logs::Format::Text, levels) {
-        Ok(()) => arguments.command.execute(),
+    let log = logs::init(logs::Format::Text, levels);
+    let done = match &log {
+        Ok(_) => arguments.command.execute(),
         Err(error) => {
-            arguments.command.refuse(anyhow::Error::new(error).context(logs::LEVEL_VARIABLE))
+            let error = anyhow::Error::new(error.clone()).context(logs::LEVEL_VARIABLE);
+            arguments.command.refuse(error)
         }
     };
     match done {

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _};
 
 use tracing::Level;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -21,7 +22,7 @@ pub enum Format {
 }
 
 /// Why there is no log.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The levels can't be read.
     #[error(
@@ -55,12 +56,25 @@ pub fn levels(text: &str) -> Result<Targets, Error> {
     parts.join(",").parse().map_err(|_| invalid())
 }
 
+/// Lines that may wait to be written: some seconds of a terminal's. More are lost.
+const WAITING_MAX_LINES: usize = 8 * 1024;
+
+/// The log of this process. Dropped, it writes what waits, for a second at most.
+#[derive(Debug)]
+#[must_use = "the log ends when this is dropped"]
+pub struct Log {
+    _writer: WorkerGuard,
+}
+
 /// Sets up the log of this process. `levels` is what the user asked for, by
 /// default [`LEVEL_VARIABLE`]; without it, warnings and errors are logged.
 ///
+/// A thread of its own writes: where nobody reads, lines are lost, and neither a
+/// guest nor a kill waits.
+///
 /// # Errors
 /// The levels can't be read, or there is a log already.
-pub fn init(format: Format, levels: Option<&str>) -> Result<(), Error> {
+pub fn init(format: Format, levels: Option<&str>) -> Result<Log, Error> {
     let from_environment =
         std::env::var_os(LEVEL_VARIABLE).map(|text| text.to_string_lossy().into_owned());
     let filter = match levels.or(from_environment.as_deref()) {
@@ -68,10 +82,22 @@ pub fn init(format: Format, levels: Option<&str>) -> Result<(), Error> {
         _ => Targets::new().with_default(LevelFilter::from_level(Level::WARN)),
     };
     let registry = tracing_subscriber::registry().with(filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let (stderr, writer) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(WAITING_MAX_LINES)
+        .thread_name("sandglass-log")
+        .finish(io::stderr());
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
     let set = match format {
-        Format::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init(),
+        Format::Text => registry.with(lines.with_ansi(wants_color())).try_init(),
         Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };
-    set.map_err(|_| Error::AlreadySet)
+    set.map_err(|_| Error::AlreadySet)?;
+    Ok(Log { _writer: writer })
+}
+
+/// Whether standard error shows colours (<https://no-color.org>).
+fn wants_color() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !refused
 }
