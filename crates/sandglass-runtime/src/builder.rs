@@ -117,7 +117,9 @@ impl Builder {
         let (closing, _) = watch::channel(false);
         let actors = Arc::new(Actors::default());
         let tasks = Mutex::new(JoinSet::new());
-        let runtime = Runtime(Arc::new(Inner { shared, types, actors, tasks, closing }));
+        let shutdown = tokio::sync::Mutex::default();
+        let inner = Inner { shared, types, actors, tasks, closing, shutdown };
+        let runtime = Runtime(Arc::new(inner));
         recover(&runtime, fold).await?;
         Ok(runtime)
     }

@@ -37,9 +37,13 @@ pub(crate) struct Inner {
     /// Aborted when this is dropped.
     pub(crate) tasks: Mutex<JoinSet<()>>,
     pub(crate) closing: watch::Sender<bool>,
+    /// Held while shutting down.
+    pub(crate) shutdown: tokio::sync::Mutex<()>,
 }
 
-/// The entities' tasks, by name.
+/// The entities' tasks, by name: as many as the journal holds, because an entity is
+/// never let go, also in a terminal state, where its task only waits and answers.
+/// Whoever creates entities bounds them, and the journal with them.
 #[derive(Default)]
 pub(crate) struct Actors(Mutex<BTreeMap<EntityRef, Handle>>);
 
@@ -129,6 +133,23 @@ impl Runtime {
         let incarnation = Incarnation::random().map_err(|_| ActorError::NoRandomness)?;
         let (handle, seat) = seat(self.0.closing.subscribe());
         let view = handle.view.clone();
+        let (reply, created) = oneshot::channel();
+        let (shared, actors) = (Arc::clone(&self.0.shared), Arc::clone(&self.0.actors));
+        let name = entity.clone();
+        // On a task of its own: a caller that goes away leaves no entity behind that
+        // is in the journal and has no timer.
+        let life = async move {
+            match Actor::create(shared, spec, name.clone(), incarnation, seat).await {
+                Ok(actor) => {
+                    let _ = reply.send(Ok(()));
+                    actor.live().await;
+                }
+                Err(error) => {
+                    actors.lock().remove(&name);
+                    let _ = reply.send(Err(error));
+                }
+            }
+        };
         {
             let mut actors = self.0.actors.lock();
             if *self.0.closing.borrow() {
@@ -137,24 +158,10 @@ impl Runtime {
             if actors.contains_key(&entity) {
                 return Err(ActorError::EntityExists(entity));
             }
-            actors.insert(entity.clone(), handle);
+            actors.insert(entity, handle);
+            // Before the lock is let go, so that a shutdown waits for it.
+            self.0.spawn(life);
         }
-        let (reply, created) = oneshot::channel();
-        let (shared, actors) = (Arc::clone(&self.0.shared), Arc::clone(&self.0.actors));
-        // On a task of its own: a caller that goes away leaves no entity behind that
-        // is in the journal and has no timer.
-        self.0.spawn(async move {
-            match Actor::create(shared, spec, entity.clone(), incarnation, seat).await {
-                Ok(actor) => {
-                    let _ = reply.send(Ok(()));
-                    actor.live().await;
-                }
-                Err(error) => {
-                    actors.lock().remove(&entity);
-                    let _ = reply.send(Err(error));
-                }
-            }
-        });
         created.await.map_err(|_| ActorError::Closed)??;
         let snapshot = view.borrow().clone();
         snapshot.ok_or(ActorError::Closed)
@@ -294,8 +301,10 @@ impl Runtime {
 
     /// Takes no more requests, asks all handlers to end, records how they did, and
     /// closes the journal. What hasn't ended and been recorded within `grace` is
-    /// dropped, and found as interrupted by the next start.
+    /// dropped, and found as interrupted by the next start. Where it is shutting down
+    /// already, waits until that is done, for the grace that was given first.
     pub async fn shutdown(&self, grace: Duration) {
+        let _one_at_a_time = self.0.shutdown.lock().await;
         {
             let _no_creation = self.0.actors.lock();
             self.0.closing.send_replace(true);
@@ -376,7 +385,10 @@ fn outcome_of(event: RecordedEvent, dispatch: DispatchId) -> Option<Outcome> {
 
 impl Inner {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks().spawn(task);
+        let mut tasks = self.tasks();
+        // What has ended is kept until it is asked for: a creation that failed.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -388,5 +400,29 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entities = self.0.actors.lock().len();
         f.debug_struct("Runtime").field("entities", &entities).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_journal::MemoryJournal;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn creations_that_fail_leave_nothing_behind() {
+        let source = "[automaton]\nname = \"Door\"\nstates = [\"Shut\"]\ninitial = \"Shut\"\n\
+                      allow_indefinite_states = [\"Shut\"]\n";
+        let spec = Spec::parse(source).spec.expect("sound");
+        let journal = Arc::new(MemoryJournal::new());
+        let runtime = Runtime::builder(Arc::clone(&journal) as _).specs([spec]).build().await;
+        let runtime = runtime.expect("an empty journal");
+        journal.set_failing(Some("disk full".to_owned()));
+        for number in 0..10 {
+            let name = format!("Door/{number}").parse().expect("a valid name");
+            runtime.create(name).await.expect_err("no disk");
+        }
+        assert!(runtime.0.tasks().len() <= 1, "{}", runtime.0.tasks().len());
+        assert!(runtime.entities().is_empty());
     }
 }

@@ -137,6 +137,24 @@ async fn shutting_down_waits_no_longer_than_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_second_shutdown_waits_for_the_first() {
+    let world = World::of(&[Act::Linger(5)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    let mut seen = world.runtime.subscribe();
+    let begun = world.clock.now();
+    let grace = std::time::Duration::from_secs(10);
+    tokio::join!(world.runtime.shutdown(grace), world.runtime.shutdown(std::time::Duration::ZERO));
+    assert_eq!(world.clock.now().since(begun).as_secs(), 5);
+    let mut kinds = Vec::new();
+    while let Some(Some(Ok(event))) = soon(seen.next()).await {
+        if let sandglass_runtime::Event::Recorded(record) = event {
+            kinds.push(record.event.kind());
+        }
+    }
+    assert_eq!(kinds, ["ended", "transition"], "the journal was not closed under it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_started_any_more_while_shutting_down() {
     let source = SESSION.replace("on_cancelled = \"Stop\"", "on_cancelled = \"Again\"") + AGAIN;
     let world = World::with(&source, &[Act::Hang, Act::Answer(1, completed())]).await;
