@@ -2,6 +2,8 @@
 //! compares. There is no clock and no guest, and memory grows with the entities,
 //! not with the journal.
 
+mod claims;
+
 use std::collections::VecDeque;
 
 use sandglass_model::{
@@ -11,6 +13,7 @@ use serde_json::Value;
 
 use crate::decide::{HandlerEnd, Input, decide};
 use crate::fold::Fold;
+use claims::{Contradiction, contradictions};
 
 /// Most divergences that are kept; all are counted.
 pub const DIVERGENCES_MAX: usize = 100;
@@ -202,14 +205,16 @@ impl Replay {
         }
     }
 
-    /// What a record claims about itself.
+    /// What the record of an end claims about itself and its dispatch.
     fn consistent(&mut self, record: &Record) {
-        let Event::Ended(ended) = &record.event else { return };
-        if let Outcome::TimedOut(exceeded) = &ended.outcome
-            && exceeded.elapsed_ms <= exceeded.budget_ms
+        let (Event::Ended(ended), Some(name)) = (&record.event, &record.entity) else { return };
+        let run = self.fold.entity(name).and_then(|entity| entity.run(ended.dispatch));
+        // That there is no such run was found by the decision.
+        let Some(run) = run else { return };
+        for Contradiction { what, recorded, expected } in
+            contradictions(name, &run.dispatched, ended)
         {
-            let expected = format!("more than the budget of {} ms", exceeded.budget_ms);
-            self.diverges(record, "elapsed_ms of a timeout", exceeded.elapsed_ms, expected);
+            self.diverges(record, what, recorded, expected);
         }
     }
 

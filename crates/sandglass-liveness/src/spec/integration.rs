@@ -153,26 +153,32 @@ fn nearest_typo(key: &str) -> Option<&'static str> {
     (strsim::damerau_levenshtein(key, near) <= 1 && key.len() > 4).then_some(near)
 }
 
-/// The declared budget, in milliseconds: `deadline`, or `timeout_secs` here or in
-/// the `config` table, as older files have it.
+/// The declared budget, in milliseconds: `deadline`, or `timeout_secs` here or, as
+/// older files have it, in the `config` table. There it is but configuration of the
+/// handler once the budget is declared where it belongs.
 fn budget(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u64> {
     let config = table.value("config").and_then(|config| {
         let values = config.get_ref().as_table()?;
         Some(Table { values, label: format!("config of {}", table.label), span: config.span() })
     });
-    let in_config = config.as_ref().filter(|config| config.value("timeout_secs").is_some());
-    let direct = ["deadline", "timeout_secs"].into_iter().filter_map(|key| table.value(key));
-    let given: Vec<_> =
-        direct.chain(in_config.and_then(|config| config.value("timeout_secs"))).collect();
-    if let [_, second, ..] = given[..] {
+    let in_config = config.as_ref().and_then(|config| config.value("timeout_secs"));
+    let direct: Vec<_> =
+        ["deadline", "timeout_secs"].into_iter().filter_map(|key| table.value(key)).collect();
+    if let (Some(value), false) = (in_config, direct.is_empty()) {
+        let message = format!("`timeout_secs` in the config of {} is no deadline", table.label);
+        let help = "the one beside `config` holds; remove this one unless the handler reads it";
+        out.warning(&value.span(), message, help);
+    }
+    if let [_, second] = direct[..] {
         let help = "keep `deadline`; `timeout_secs` is its older spelling";
         let message = format!("{} declares its budget twice", table.label);
         out.error_with_help(&second.span(), message, help);
     }
     let deadline = table.duration("deadline", out);
     let older = table.seconds("timeout_secs", out);
-    let oldest = in_config.and_then(|config| config.seconds("timeout_secs", out));
-    if given.is_empty() {
+    let config = config.filter(|_| direct.is_empty());
+    let oldest = config.and_then(|config| config.seconds("timeout_secs", out));
+    if direct.is_empty() && in_config.is_none() {
         let seconds = DEFAULT_BUDGET_MS / 1000;
         let message = format!("{} declares no deadline and gets {seconds} s", table.label);
         let help = format!("say how long it may run, such as `deadline = \"{seconds}s\"`");

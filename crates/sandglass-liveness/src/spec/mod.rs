@@ -237,13 +237,6 @@ impl Spec {
         self.variables.iter().map(|(name, of)| (name.clone(), of.initial.clone())).collect()
     }
 
-    /// The actions that `state` takes, guards aside.
-    pub fn actions_from<'a>(&'a self, state: &'a str) -> impl Iterator<Item = &'a Action> {
-        self.actions.values().filter(move |action| {
-            !self.is_terminal(state) && action.from.iter().any(|from| from == state)
-        })
-    }
-
     /// The declared action whose name is nearest to `wanted`.
     #[must_use]
     pub fn nearest_action(&self, wanted: &str) -> Option<&str> {

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use sandglass_liveness::{Entity, Fold, Input, Replay};
 use sandglass_model::{
-    Cancellation, CancelledBy, Event, Failure, FailureKind, Object, Outcome, Record,
+    Cancellation, CancelledBy, Dispatched, Event, Failure, FailureKind, Object, Outcome, Record,
 };
 use serde_json::json;
 
-use crate::session::{Life, SESSION, completed, ended, timed_out};
+use crate::session::{Life, SESSION, completed, end_within, timed_out_of};
 
 /// One step of a random life, in terms of what is there when it comes.
 #[derive(Clone, Debug)]
@@ -46,13 +46,17 @@ name = "Fetched"
 from = ["Idle", "Executing"]
 guard = "rounds < 6 or note == 'none'"
 
+[[action]]
+name = "FetchLost"
+from = ["Idle", "Executing"]
+
 [[integration]]
 name = "fetch"
 module = "fetch"
 deadline = "2s"
 on_success = "Fetched"
-on_failure = "Fetched"
-on_timeout = "Fetched"
+on_failure = "FetchLost"
+on_timeout = "FetchLost"
 keep_on_exit = true
 on_crash = "rerun"
 "#;
@@ -72,12 +76,12 @@ const ACTIONS: [&str; 10] = [
     "Nonsense",
 ];
 
-fn outcomes(which: usize) -> Outcome {
+fn outcomes(which: usize, dispatched: &Dispatched) -> Outcome {
     match which {
         0 => completed(Some("Finish")),
         1 => completed(Some("Pause")),
         2 => completed(None),
-        3 => timed_out(),
+        3 => timed_out_of(dispatched),
         4 => Outcome::Interrupted,
         5 => Outcome::Cancelled(Cancellation {
             by: CancelledBy::Operator,
@@ -109,8 +113,10 @@ pub(crate) fn live(steps: &[Step]) -> Life {
             Step::End { nth, outcome, attempt_off } => {
                 let runs = life.entity().in_flight();
                 let Some(run) = runs.get(*nth) else { continue };
-                let (dispatch, attempt) = (run.dispatched.dispatch, run.dispatched.attempt);
-                life.tell(ended(dispatch, attempt + attempt_off, outcomes(*outcome)))
+                let asked = run.dispatched.clone();
+                let (attempt, outcome) = (asked.attempt + attempt_off, outcomes(*outcome, &asked));
+                let end = end_within(asked.budget_ms, asked.dispatch, attempt, outcome);
+                life.tell(Input::HandlerEnded(Box::new(end)))
             }
             Step::Idle { early } => {
                 let timer = life.entity().idle_timer(&life.spec);

@@ -1,10 +1,13 @@
 //! Replays: what is counted, and what a forged or damaged journal looks like.
 
-use sandglass_liveness::{Replay, Summary};
-use sandglass_model::{Event, Outcome, Position};
+use sandglass_liveness::{HandlerEnd, Input, Replay, Summary};
+use sandglass_model::{
+    Cancellation, CancelledBy, Cause, DeadlineOwner, Event, HandlerDeadlineExceeded, Outcome,
+    Position, TraceContext, Trap, TrapKind,
+};
 
 use crate::generated::divergences;
-use crate::session::{Life, SESSION, timed_out};
+use crate::session::{Life, SESSION, completed, end_within, timed_out};
 
 fn replay(life: &Life) -> Summary {
     let mut replay = Replay::new();
@@ -66,14 +69,94 @@ fn a_missing_a_doubled_and_a_foreign_record_are_divergences() {
     }
 }
 
-#[test]
-fn a_timeout_inside_its_budget_is_a_divergence() {
+/// How many divergences there are where a host had reported `end` of the session's
+/// handler, so that all that follows from it agrees with it.
+fn divergences_after(end: HandlerEnd) -> u64 {
     let mut life = Life::of(SESSION);
-    let dispatch = life.start();
-    let Outcome::TimedOut(mut exceeded) = timed_out() else { panic!() };
-    exceeded.elapsed_ms = exceeded.budget_ms;
-    life.end(dispatch, Outcome::TimedOut(exceeded)).expect("it was in flight");
-    assert_eq!(replay(&life).divergence_count, 1);
+    life.start();
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("it was in flight");
+    replay(&life).divergence_count
+}
+
+fn end_of(outcome: Outcome) -> HandlerEnd {
+    let dispatch = Life::of(SESSION).start();
+    end_within(900_000, dispatch, 1, outcome)
+}
+
+#[test]
+fn a_timeout_that_contradicts_its_dispatch_or_itself_is_a_divergence() {
+    type Forge = fn(&mut HandlerEnd, &mut HandlerDeadlineExceeded);
+    let forgeries: [(&str, Forge); 15] = [
+        ("elapsed", |end, told| (end.deadline.elapsed_ms, told.elapsed_ms) = (900_000, 900_000)),
+        ("elapsed of one", |_, told| told.elapsed_ms += 1),
+        ("budget", |end, told| (end.deadline.budget_ms, told.budget_ms) = (7, 7)),
+        ("budget of one", |end, _| end.deadline.budget_ms = 7),
+        ("entity type", |_, told| told.entity_type = "Other".to_owned()),
+        ("entity id", |_, told| told.entity_id = "other".to_owned()),
+        ("action", |_, told| told.action = "Other".to_owned()),
+        ("attempt", |_, told| told.attempt = 9),
+        ("integration", |_, told| told.integration = "other".to_owned()),
+        ("trace", |_, told| told.trace_id = TraceContext::root([6; 24]).trace_id),
+        ("owner", |end, told| {
+            (end.deadline.owner, told.owner) = (DeadlineOwner::Parent, DeadlineOwner::Parent);
+        }),
+        ("owner of one", |end, _| end.deadline.owner = DeadlineOwner::Parent),
+        ("dying span", |end, _| end.dying_span = Some("guest".to_owned())),
+        ("returned", |end, _| end.cause = Cause::Returned),
+        ("cancelled", |end, _| end.cause = Cause::Cancel),
+    ];
+    for (what, forge) in forgeries {
+        let Outcome::TimedOut(mut told) = timed_out() else { panic!() };
+        let mut end = end_of(timed_out());
+        forge(&mut end, &mut told);
+        end.outcome = Outcome::TimedOut(told);
+        assert!(divergences_after(end) >= 1, "{what}");
+    }
+    assert_eq!(divergences_after(end_of(timed_out())), 0);
+}
+
+#[test]
+fn a_timeout_by_the_deadline_of_whoever_asked_has_a_budget_of_its_own() {
+    let Outcome::TimedOut(mut told) = timed_out() else { panic!() };
+    (told.owner, told.budget_ms, told.elapsed_ms) = (DeadlineOwner::Parent, 20, 21);
+    let end = end_within(20, Life::of(SESSION).start(), 1, Outcome::TimedOut(told));
+    assert_eq!(divergences_after(HandlerEnd { cause: Cause::ParentDeadline, ..end }), 0);
+}
+
+#[test]
+fn an_end_whose_cause_ends_otherwise_is_a_divergence() {
+    for (outcome, fits, never) in [
+        (completed(Some("Finish")), Cause::Returned, Cause::Deadline),
+        (completed(None), Cause::Returned, Cause::Trap),
+        (Outcome::Interrupted, Cause::HostLost, Cause::Returned),
+        (cancelled(), Cause::StateLeft, Cause::Deadline),
+        (cancelled(), Cause::CallerGone, Cause::HostLost),
+        (trapped(), Cause::Trap, Cause::ParentDeadline),
+    ] {
+        let end = end_of(outcome);
+        assert_eq!(divergences_after(HandlerEnd { cause: fits, ..end.clone() }), 0, "{fits:?}");
+        assert_eq!(divergences_after(HandlerEnd { cause: never, ..end }), 1, "{never:?}");
+    }
+}
+
+#[test]
+fn a_success_past_its_deadline_or_of_another_budget_is_a_divergence() {
+    let mut late = end_of(completed(Some("Finish")));
+    late.deadline.overrun_us = 5;
+    assert_eq!(divergences_after(late), 1);
+    let mut other = end_of(completed(Some("Finish")));
+    other.deadline.budget_ms = 1;
+    assert_eq!(divergences_after(other), 1);
+}
+
+fn cancelled() -> Outcome {
+    let by = CancelledBy::Operator;
+    Outcome::Cancelled(Cancellation { by, reason: String::new(), dying_span: None })
+}
+
+fn trapped() -> Outcome {
+    let message = "unreachable".to_owned();
+    Outcome::Trapped(Trap { kind: TrapKind::Unreachable, message })
 }
 
 #[test]

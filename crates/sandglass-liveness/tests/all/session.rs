@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sandglass_liveness::{Command, Entity, HandlerEnd, Input, Refusal, Spec, commands, decide};
 use sandglass_model::{
-    Cause, Completion, DeadlineOwner, DeadlineReport, DispatchId, EntityRef, Event,
+    Cause, Completion, DeadlineOwner, DeadlineReport, DispatchId, Dispatched, EntityRef, Event,
     HandlerDeadlineExceeded, HostCalls, Incarnation, Object, Outcome, Position, Record, TimeSplit,
     TraceContext, WallTime,
 };
@@ -188,23 +188,52 @@ impl Life {
     }
 }
 
+/// The budget of the session's handler, in milliseconds.
+const BUDGET_MS: u64 = 900_000;
+
+/// The end of a run of the session's handler.
 pub(crate) fn ended(dispatch: DispatchId, attempt: u32, outcome: Outcome) -> Input {
-    Input::HandlerEnded(Box::new(HandlerEnd {
+    Input::HandlerEnded(Box::new(end_within(BUDGET_MS, dispatch, attempt, outcome)))
+}
+
+/// The end of a run with this budget, as a host reports it.
+pub(crate) fn end_within(
+    budget_ms: u64,
+    dispatch: DispatchId,
+    attempt: u32,
+    outcome: Outcome,
+) -> HandlerEnd {
+    let deadline = match &outcome {
+        Outcome::TimedOut(exceeded) => DeadlineReport {
+            budget_ms,
+            elapsed_ms: exceeded.elapsed_ms,
+            overrun_us: exceeded.overrun_us,
+            owner: exceeded.owner,
+        },
+        _ => DeadlineReport { budget_ms, ..DeadlineReport::default() },
+    };
+    let dying_span = match &outcome {
+        Outcome::TimedOut(exceeded) => Some(exceeded.dying_span.clone()),
+        _ => None,
+    };
+    HandlerEnd {
         dispatch,
         attempt,
         cause: match outcome {
             Outcome::TimedOut(_) => Cause::Deadline,
             Outcome::Cancelled(_) => Cause::Cancel,
             Outcome::Interrupted => Cause::HostLost,
-            _ => Cause::Returned,
+            Outcome::Trapped(_) | Outcome::Limit(_) => Cause::Trap,
+            Outcome::Rejected(_) => Cause::NotStarted,
+            Outcome::Completed(_) | Outcome::Failed(_) => Cause::Returned,
         },
         outcome,
         started_at: None,
-        deadline: DeadlineReport::default(),
-        dying_span: None,
+        deadline,
+        dying_span,
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit::default(),
-    }))
+    }
 }
 
 pub(crate) fn completed(action: Option<&str>) -> Outcome {
@@ -215,21 +244,38 @@ pub(crate) fn completed(action: Option<&str>) -> Outcome {
     })
 }
 
+/// A timeout of the session's first handler.
 pub(crate) fn timed_out() -> Outcome {
+    timeout_of("run_tools", "ProcessToolCalls", 1, BUDGET_MS, TraceContext::root([5; 24]))
+}
+
+/// A timeout of the run that was asked for with `dispatched`.
+pub(crate) fn timed_out_of(dispatched: &Dispatched) -> Outcome {
+    let Dispatched { integration, action, attempt, budget_ms, trace, .. } = dispatched;
+    timeout_of(integration, action, *attempt, *budget_ms, *trace)
+}
+
+fn timeout_of(
+    integration: &str,
+    action: &str,
+    attempt: u32,
+    budget_ms: u64,
+    trace: TraceContext,
+) -> Outcome {
     Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
-        integration: "run_tools".to_owned(),
+        integration: integration.to_owned(),
         entity_type: "Session".to_owned(),
         entity_id: "one".to_owned(),
-        action: "ProcessToolCalls".to_owned(),
-        attempt: 1,
-        budget_ms: 900_000,
-        elapsed_ms: 900_001,
+        action: action.to_owned(),
+        attempt,
+        budget_ms,
+        elapsed_ms: budget_ms + 1,
         overrun_us: 12,
         owner: DeadlineOwner::Handler,
         dying_span: "host_http_call".to_owned(),
         backtrace: Vec::new(),
         host_calls: 3,
         time_split_us: TimeSplit::default(),
-        trace_id: TraceContext::root([5; 24]).trace_id,
+        trace_id: trace.trace_id,
     }))
 }

@@ -371,6 +371,11 @@ fn what_is_legal_and_doubtful_is_warned_of() {
             "deadline = \"900s\"\non_sucess = \"Finish\"",
             "did you mean `on_success`?",
         ),
+        (
+            "deadline = \"900s\"",
+            "deadline = \"900s\"\nconfig = { timeout_secs = \"5\" }",
+            "`timeout_secs` in the config of integration `run_tools` is no deadline",
+        ),
         ("name = \"Fail\"", "name = \"Fail\"\nguard = \"rounds > 0\"", "may be refused"),
         (
             "\"Stopped\"]\ninitial",

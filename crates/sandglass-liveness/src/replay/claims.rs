@@ -1,0 +1,112 @@
+//! What the record of a handler's end claims about itself, held against the
+//! dispatch that it ends. A decision takes these claims as told, so deciding again
+//! can't find a false one.
+
+use sandglass_model::{
+    Cause, DeadlineOwner, Dispatched, Ended, EntityRef, HandlerDeadlineExceeded, Outcome,
+};
+
+/// A claim that can't be true beside another.
+pub(super) struct Contradiction {
+    pub(super) what: &'static str,
+    pub(super) recorded: String,
+    pub(super) expected: String,
+}
+
+/// The claims of `ended`, of a handler of `entity`, that contradict each other or
+/// `dispatched`.
+pub(super) fn contradictions(
+    entity: &EntityRef,
+    dispatched: &Dispatched,
+    ended: &Ended,
+) -> Vec<Contradiction> {
+    let mut found = Found(Vec::new());
+    found.of_cause(ended);
+    found.of_deadline(dispatched, ended);
+    if let Outcome::TimedOut(exceeded) = &ended.outcome {
+        found.of_timeout(entity, dispatched, ended, exceeded);
+    }
+    found.0
+}
+
+struct Found(Vec<Contradiction>);
+
+impl Found {
+    fn of_cause(&mut self, ended: &Ended) {
+        if !fits(ended.cause, &ended.outcome) {
+            let expected = format!("a cause that ends as {}", ended.outcome.kind());
+            self.push("cause of an end", format!("{:?}", ended.cause), expected);
+        }
+    }
+
+    fn of_deadline(&mut self, dispatched: &Dispatched, ended: &Ended) {
+        let deadline = &ended.deadline;
+        // What was left to whoever asked is known to the host alone.
+        if deadline.owner == DeadlineOwner::Handler {
+            self.same("budget_ms of a deadline", &deadline.budget_ms, &dispatched.budget_ms);
+        }
+        if ended.cause == Cause::Returned {
+            self.same("overrun_us of a run that returned", &deadline.overrun_us, &0);
+        }
+    }
+
+    fn of_timeout(
+        &mut self,
+        entity: &EntityRef,
+        dispatched: &Dispatched,
+        ended: &Ended,
+        exceeded: &HandlerDeadlineExceeded,
+    ) {
+        if exceeded.elapsed_ms <= exceeded.budget_ms {
+            let expected = format!("more than the budget of {} ms", exceeded.budget_ms);
+            self.push("elapsed_ms of a timeout", exceeded.elapsed_ms.to_string(), expected);
+        }
+        self.same("entity_type of a timeout", &*exceeded.entity_type, entity.entity_type());
+        self.same("entity_id of a timeout", &*exceeded.entity_id, entity.id());
+        self.same("integration of a timeout", &exceeded.integration, &dispatched.integration);
+        self.same("action of a timeout", &exceeded.action, &dispatched.action);
+        self.same("attempt of a timeout", &exceeded.attempt, &dispatched.attempt);
+        self.same("trace_id of a timeout", &exceeded.trace_id, &dispatched.trace.trace_id);
+        let deadline = &ended.deadline;
+        self.same("budget_ms of a timeout", &exceeded.budget_ms, &deadline.budget_ms);
+        self.same("elapsed_ms of a timeout", &exceeded.elapsed_ms, &deadline.elapsed_ms);
+        self.same("owner of a timeout", exceeded.owner.as_str(), deadline.owner.as_str());
+        if let Some(dying_span) = &ended.dying_span {
+            self.same("dying_span of a timeout", &exceeded.dying_span, dying_span);
+        }
+    }
+
+    fn same<T: PartialEq + ToString + ?Sized>(
+        &mut self,
+        what: &'static str,
+        recorded: &T,
+        expected: &T,
+    ) {
+        if recorded != expected {
+            self.push(what, recorded.to_string(), expected.to_string());
+        }
+    }
+
+    fn push(&mut self, what: &'static str, recorded: String, expected: String) {
+        self.0.push(Contradiction { what, recorded, expected });
+    }
+}
+
+/// Whether a run that `cause` ended can have come to `outcome`.
+fn fits(cause: Cause, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Completed(_) | Outcome::Failed(_) => cause == Cause::Returned,
+        Outcome::TimedOut(exceeded) => match exceeded.owner {
+            DeadlineOwner::Handler => cause == Cause::Deadline,
+            DeadlineOwner::Parent => cause == Cause::ParentDeadline,
+        },
+        // Whoever runs handlers may find any of these only in what came back.
+        Outcome::Trapped(_) | Outcome::Limit(_) | Outcome::Rejected(_) => {
+            matches!(cause, Cause::Trap | Cause::NotStarted | Cause::Returned)
+        }
+        Outcome::Cancelled(_) => {
+            matches!(cause, Cause::Cancel | Cause::StateLeft | Cause::Shutdown | Cause::CallerGone)
+        }
+        Outcome::Interrupted => cause == Cause::HostLost,
+    }
+}
