@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// The action's parameters: a JSON object, or @ and a file that holds one
     #[arg(long, value_name = "JSON|@FILE")]
     pub(crate) input: Option<String>,
-    /// An entry of the integration's configuration
+    /// An entry of the integration's configuration, whatever its name
     #[arg(long, value_name = "K=V", value_parser = pair)]
     pub(crate) config: Vec<(String, String)>,
     /// A secret, and the environment variable that holds its value
@@ -44,9 +44,9 @@ pub(crate) struct Arguments {
     /// A host that the guest may reach, with all its ports or with one: H or H:PORT
     #[arg(long, value_name = "H", value_parser = Destination::from_str)]
     pub(crate) allow_host: Vec<Destination>,
-    /// How long it may run [default: 120s]
-    #[arg(long, value_name = "TIME", value_parser = deadline)]
-    pub(crate) deadline: Option<Duration>,
+    /// How long it may run
+    #[arg(long, default_value = "120s", value_name = "TIME", value_parser = deadline)]
+    pub(crate) deadline: Duration,
     /// How much memory it may have
     #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: u64,

@@ -54,8 +54,8 @@ struct Trigger<'a> {
     name: String,
     kind: &'a str,
     module: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deadline: Option<String>,
+    /// Always said, so that a `timeout_secs` in `config` is nothing but configuration.
+    deadline: String,
     schedule_to_start_timeout: &'a str,
     on_success: &'a str,
     on_failure: &'a str,
@@ -75,7 +75,7 @@ pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
         name: integration(&arguments.guest),
         kind: "wasm",
         module: MODULE,
-        deadline: arguments.deadline.map(|deadline| format!("{}ms", deadline.as_millis())),
+        deadline: format!("{}ms", arguments.deadline.as_millis()),
         schedule_to_start_timeout: SCHEDULE_TO_START,
         on_success,
         on_failure,
