@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::Object;
 use crate::cause::Cause;
-use crate::id::{EntityRef, TraceId};
+use crate::id::TraceId;
 use crate::report::{Frame, TimeSplit};
 
 /// How one run ended. An `Outcome` is what the guest did or suffered; that the
@@ -432,14 +432,6 @@ pub struct HandlerDeadlineExceeded {
     pub time_split_us: TimeSplit,
     /// The trace that the run belongs to.
     pub trace_id: TraceId,
-}
-
-impl HandlerDeadlineExceeded {
-    /// The entity, where its type and id are valid (they are, in what a host made).
-    #[must_use]
-    pub fn entity(&self) -> Option<EntityRef> {
-        EntityRef::new(self.entity_type.clone(), self.entity_id.clone()).ok()
-    }
 }
 
 #[cfg(test)]
