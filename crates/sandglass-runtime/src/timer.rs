@@ -23,6 +23,10 @@ pub(crate) fn after_ms(from: Monotonic, millis: u64) -> Monotonic {
 
 /// A clock that follows tokio's, also where that is paused: a test that starts
 /// with its time paused sees days pass in milliseconds.
+///
+/// It is public so that embedders can test their own specs like that. Pausing is
+/// behind tokio's feature `test-util`, which is therefore on in every build; without
+/// a call that pauses, that feature changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct SimClock {
     origin: tokio::time::Instant,
