@@ -225,12 +225,6 @@ impl Span {
         live.with(|span| span.set_attributes(attributes.iter().map(key_value)));
     }
 
-    /// Notes that something happened, now.
-    pub fn event(&self, name: &'static str, attributes: &[Attribute<'_>]) {
-        let Some(live) = &self.0 else { return };
-        live.with(|span| span.add_event(name, attributes.iter().map(key_value).collect()));
-    }
-
     /// Says that what this span stands for failed.
     pub fn error(&self, error_type: &str, message: &str) {
         let Some(live) = &self.0 else { return };
