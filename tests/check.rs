@@ -2,12 +2,23 @@
 
 mod binary;
 
-use binary::{Folder, LAMP, fixture, sandglass, with_nobody_reading};
+use binary::{Folder, LAMP, fixture, repository, sandglass, with_nobody_reading};
 
 #[test]
 fn passes_the_spec_of_the_incident() {
     let spec = fixture("incident/session.ioa.toml");
     sandglass(&[&"check", &spec]).exits(0).says("session.ioa.toml: ok");
+}
+
+#[test]
+fn passes_the_example_of_the_documentation_without_a_word() {
+    let page = std::fs::read_to_string(repository("docs/spec-files.md")).expect("there");
+    let example = page.split_once("\n```toml\n").and_then(|(_, rest)| rest.split_once("\n```\n"));
+    let (example, _) = example.expect("the page has an example");
+    let folder = Folder::new();
+    let spec = folder.write("order.ioa.toml", example);
+    let said = sandglass(&[&"check", &"--json", &spec]).exits(0);
+    assert_eq!(said.out.trim(), "[]");
 }
 
 const WRONG: &str = r#"

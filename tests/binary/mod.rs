@@ -163,8 +163,13 @@ fn signal(name: &str, process: &str) {
 }
 
 /// A file of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// A sample guest, or what belongs to it.
 pub(crate) fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-fixtures").join(path)
+    repository("guest-fixtures").join(path)
 }
 
 /// A folder that goes away with the test.
