@@ -2,6 +2,7 @@
 
 use sandglass_model::{Completion, Event, Failure, FailureKind, Object, Outcome};
 use sandglass_runtime::ActorError;
+use sandglass_telemetry::{Prefix, Telemetry, prometheus::Exporter};
 
 use crate::world::{
     AGAIN, Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, two,
@@ -41,6 +42,24 @@ async fn an_end_that_waits_is_recorded_also_where_a_signal_finds_the_disk_workin
     pass_ms(60).await;
     assert_eq!(world.state(), "TimedOut", "long before the other ends, or anybody asks");
     world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_handlers_tell_while_the_disk_fails_is_counted_and_hardly_tried() {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+    let world = World::reporting(SESSION, &[Act::TellAndHang(90)], telemetry).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(failing());
+    pass(1).await;
+    let text = exporter.render();
+    for expected in [
+        r#"temper_entity_signals_dropped_total{entity_type="Session"} 90"#,
+        // At once, and once more when the first wait was over.
+        "temper_journal_append_failures_total 2",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
