@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use sandglass_model::id::NAME_MAX_BYTES;
 use serde::Serialize;
 
 use crate::command::run::Arguments;
@@ -104,9 +105,32 @@ pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
     toml::to_string(&file).expect("strings, lists and tables are TOML")
 }
 
-/// The integration's name: the guest's file name, without its ending.
+/// The integration's name: the guest's file name, without its ending, or as much
+/// of it as a name may have.
 pub(crate) fn integration(guest: &Path) -> String {
     let stem = guest.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-    let name: String = stem.chars().filter(|c| !c.is_control()).take(64).collect();
+    let mut name = String::new();
+    for c in stem.chars().filter(|c| !c.is_control()) {
+        if name.len() + c.len_utf8() > NAME_MAX_BYTES {
+            break;
+        }
+        name.push(c);
+    }
     if name.is_empty() { MODULE.to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_file_name_makes_a_name() {
+        let check = |name: &str| sandglass_model::id::check_name("name", name, NAME_MAX_BYTES);
+        for (stem, length) in [("⏳".repeat(60), 126), ("a".repeat(200), 128), ("\u{1b}".into(), 5)]
+        {
+            let name = integration(Path::new(&format!("{stem}.wasm")));
+            assert_eq!((check(&name), name.len()), (Ok(()), length), "{name}");
+        }
+        assert_eq!(integration(Path::new("/")), MODULE);
+    }
 }
