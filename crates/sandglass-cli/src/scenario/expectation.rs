@@ -1,9 +1,13 @@
 //! The steps that expect something.
 
 use sandglass_model::Object;
+use sandglass_model::id::NAME_MAX_BYTES;
+use sandglass_telemetry::Prefix;
+use sandglass_telemetry::table::{Definition, Kind, TABLE};
 
 use super::table::{Findings, Table, nearest};
 use super::{Act, Bound, Expectation, WITHIN_DEFAULT};
+use crate::terminal::shortened;
 
 /// The types of records, for a hint where one is misspelled.
 const RECORD_TYPES: [&str; 9] = [
@@ -44,7 +48,9 @@ pub(super) fn read(kind: &str, table: &Table<'_, '_>, out: &mut Findings<'_>) ->
         "expect_metric" => {
             let labels = table.text_table("labels", out);
             let bound = bound(table, out);
-            Expectation::Metric { name: table.text(kind, out)?, labels, bound: bound? }
+            let name = table.text(kind, out)?;
+            known_metric(&name, table, out);
+            Expectation::Metric { name, labels, bound: bound? }
         }
         _ => Expectation::Replay { divergences: table.count(kind, out)? },
     };
@@ -56,6 +62,25 @@ fn known_type(fields: &Object, table: &Table<'_, '_>, out: &mut Findings<'_>) {
     if let Some(name) = named.filter(|name| !RECORD_TYPES.contains(name)) {
         let message = format!("no record is of type `{name}`");
         out.error_with_help(&table.span_of("expect_record"), message, nearest(name, &RECORD_TYPES));
+    }
+}
+
+/// Reports a name that no sample will ever have, and that would be 0 for ever.
+fn known_metric(name: &str, table: &Table<'_, '_>, out: &mut Findings<'_>) {
+    let known: Vec<String> = TABLE.iter().flat_map(samples).collect();
+    if !known.iter().any(|known| known == name) {
+        let message = format!("there is no metric `{}`", shortened(name, NAME_MAX_BYTES));
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        out.error_with_help(&table.span_of("expect_metric"), message, nearest(name, &known));
+    }
+}
+
+/// The names of a metric's samples.
+fn samples(metric: &Definition) -> Vec<String> {
+    let name = metric.full_name(&Prefix::default());
+    match metric.kind {
+        Kind::Histogram => ["bucket", "sum", "count"].map(|of| format!("{name}_{of}")).into(),
+        Kind::Counter | Kind::Gauge => vec![name],
     }
 }
 

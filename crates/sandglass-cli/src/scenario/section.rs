@@ -1,5 +1,6 @@
 //! The sections of a scenario file: its title, specs, modules and servers.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,10 +38,15 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Findings<'_>) -> Writt
     let label = "the scenario".to_owned();
     let top = Table { values: document.get_ref(), label, span: 0..0 };
     top.only(&["name", "specs", "module", "server", "step"], out);
+    let server_tables = top.tables("server", "server", out);
     let servers: Vec<Server> =
-        top.tables("server", "server", out).iter().filter_map(|table| server(table, out)).collect();
+        server_tables.iter().filter_map(|table| server(table, out)).collect();
     if servers.len() > SERVERS_MAX {
         out.error(&top.span_of("server"), format!("a scenario may have {SERVERS_MAX} servers"));
+    }
+    let module_tables = top.tables("module", "module", out);
+    for (tables, what) in [(&server_tables, "servers"), (&module_tables, "modules")] {
+        once_each(tables, what, out);
     }
     let steps = top.tables("step", "step", out);
     if steps.is_empty() {
@@ -53,13 +59,21 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Findings<'_>) -> Writt
     Written {
         title: top.text("name", out),
         specs: top.texts("specs", out),
-        modules: top
-            .tables("module", "module", out)
-            .iter()
-            .filter_map(|table| module(table, beside, out))
-            .collect(),
+        modules: module_tables.iter().filter_map(|table| module(table, beside, out)).collect(),
         steps: steps.iter().filter_map(|table| step::read(table, &known, out)).collect(),
         servers,
+    }
+}
+
+/// Reports each name that an earlier one of the tables has, too.
+fn once_each(tables: &[Table<'_, '_>], what: &str, out: &mut Findings<'_>) {
+    let mut seen = BTreeSet::new();
+    for table in tables {
+        let Some(name) = table.peek_text("name") else { continue };
+        if !seen.insert(name) {
+            let message = format!("two {what} are named `{name}`");
+            out.error_with_help(&table.span_of("name"), message, "give each a name of its own");
+        }
     }
 }
 

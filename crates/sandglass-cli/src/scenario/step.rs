@@ -48,7 +48,12 @@ fn which_kind(table: &Table<'_, '_>, found: &[&str], out: &mut Findings<'_>) {
         return;
     }
     let all: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
-    match table.values.keys().next() {
+    // What goes with a kind is known; the key that is not says what was meant.
+    let unknown = table.values.keys().find(|key| {
+        let key = key.get_ref().as_ref();
+        !KINDS.iter().any(|(_, others)| others.contains(&key))
+    });
+    match unknown.or_else(|| table.values.keys().next()) {
         Some(key) => {
             let message = format!("{} doesn't say what to do", table.label);
             out.error_with_help(&key.span(), message, nearest(key.get_ref(), &all));

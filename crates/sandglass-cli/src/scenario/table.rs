@@ -12,10 +12,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::{WAIT_MAX, toml_value};
 use crate::size;
-use crate::terminal::printable;
+use crate::terminal::{printable, shortened};
 
 /// Most findings that are kept for one file: more than anybody mends in one go.
 const FINDINGS_MAX: usize = 100;
+
+/// Most characters of a value that a message repeats.
+const ECHO_MAX_CHARS: usize = 60;
+/// Most characters of another's reason that a message repeats: a sentence.
+const WHY_MAX_CHARS: usize = 200;
 
 /// Gathers what is wrong in one file.
 #[derive(Debug)]
@@ -139,6 +144,11 @@ impl<'t, 's> Table<'t, 's> {
         self.read(key, "a string", out, |value| Some(Ok(value.as_str()?.to_owned())))
     }
 
+    /// The text, where it is one; nothing is reported.
+    pub(super) fn peek_text(&self, key: &str) -> Option<&'t str> {
+        self.values.get(key)?.get_ref().as_str()
+    }
+
     pub(super) fn required_text(&self, key: &str, out: &mut Findings<'_>) -> Option<String> {
         self.require(key, out);
         self.text(key, out)
@@ -184,11 +194,17 @@ impl<'t, 's> Table<'t, 's> {
 
     pub(super) fn duration(&self, key: &str, out: &mut Findings<'_>) -> Option<Duration> {
         self.read(key, "a duration such as \"500ms\" or \"2s\"", out, |value| {
-            let text = value.as_str()?;
-            Some(match humantime::parse_duration(text.trim()) {
+            let text = value.as_str()?.trim();
+            let shown = shortened(text, ECHO_MAX_CHARS);
+            // What is said of a text may hold it, however long that is.
+            Some(match humantime::parse_duration(text) {
                 Ok(time) if time <= WAIT_MAX => Ok(time),
-                Ok(_) => Err(format!("`{text}` is longer than a day")),
-                Err(error) => Err(format!("`{text}` is no duration ({error})")),
+                Ok(_) => Err(format!("`{shown}` is longer than a day")),
+                Err(error) => {
+                    let why = error.to_string();
+                    let why = shortened(&why, WHY_MAX_CHARS);
+                    Err(format!("`{shown}` is no duration ({why})"))
+                }
             })
         })
     }
