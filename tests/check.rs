@@ -75,6 +75,26 @@ fn the_exit_code_is_the_same_where_nobody_reads_the_findings() {
 }
 
 #[test]
+fn a_file_that_can_not_be_read_hides_nothing_of_the_others() {
+    let folder = Folder::new();
+    let (good, bad) = (folder.write("good.toml", LAMP), folder.write("bad.toml", WRONG));
+    let absent = folder.path("absent.toml");
+    sandglass(&[&"check", &absent, &good]).exits(2).says("absent.toml").says("good.toml: ok");
+    let said = sandglass(&[&"check", &"--json", &absent, &bad]).exits(2).says("absent.toml");
+    let found: Vec<serde_json::Value> = serde_json::from_str(&said.out).expect("one array");
+    assert!(found.len() >= 3, "{found:?}");
+    assert_eq!(sandglass(&[&"check", &"--json", &absent]).exits(2).out.trim(), "[]");
+}
+
+#[test]
+fn a_place_far_out_in_a_line_is_shown_with_what_is_around_it() {
+    let folder = Folder::new();
+    let spec = folder.write("long.toml", format!("x=\"{}\" y", "a".repeat(70_000)));
+    let said = sandglass(&[&"check", &spec]).exits(1).says("long.toml:1:70006: ").says("aaa\" y");
+    assert!(said.out.len() < 2_000, "{}", said.out);
+}
+
+#[test]
 fn warnings_pass() {
     let folder = Folder::new();
     let spec = std::fs::read_to_string(fixture("incident/session.ioa.toml")).expect("there");

@@ -104,12 +104,16 @@ expect_no_transition = "SwitchOn"
 entity = "Lamp/a"
 
 [[step]]
-expect_metric = "no_such_metric"
+expect_metric = "temper_handler_deadline_exceeded_total"
 at_least = 1
 within = "0s"
 
 [[step]]
 expect_replay = 3
+
+[[step]]
+expect_record = { type = "signal" }
+within = "0s"
 "#,
     );
     let said = sandglass(&[&"play", &folder.path("scenario.toml")])
@@ -121,8 +125,9 @@ expect_replay = 3
         .says("refused: ")
         .says("there is no sample of that name")
         .says("0 dispatches, 0 timeouts, 0 divergences")
-        .says("5 failed");
-    assert_eq!(said.out.matches("FAILED").count(), 5, "{}", said.out);
+        .says("no such record in this play; there are: 1 created, 1 spec_registered, 1 transition")
+        .says("6 failed");
+    assert_eq!(said.out.matches("FAILED").count(), 6, "{}", said.out);
     with_nobody_reading(&[&"play", &folder.path("scenario.toml")]).exits(1);
 }
 
@@ -184,6 +189,144 @@ create = "Lamp/b"
         assert!(said.out.contains(text), "no `{text}` in:\n{}", said.out);
     }
     assert!(!journal.exists(), "nothing ran");
+}
+
+#[test]
+fn names_that_would_mean_something_else_or_nothing_are_refused() {
+    let folder = Folder::with_lamp(
+        r#"
+[[server]]
+name = "slow"
+[[server]]
+name = "slow"
+[[module]]
+name = "m"
+path = "scenario.toml"
+[[module]]
+name = "m"
+path = "scenario.toml"
+[[step]]
+entity = "Lamp/a"
+sned = "SwitchOn"
+[[step]]
+expect_metric = "temper_handler_deadline_exceded_total"
+equals = 0
+[[step]]
+expect_metric = "temper_handler_kill_latency_ms"
+equals = 0
+"#,
+    );
+    let said = sandglass(&[&"play", &folder.path("scenario.toml")]).exits(2);
+    for text in [
+        "scenario.toml:5:1: two servers are named `slow`",
+        "scenario.toml:10:1: two modules are named `m`",
+        "scenario.toml:14:1: step 1 doesn't say what to do",
+        "did you mean `send`?",
+        "there is no metric `temper_handler_deadline_exceded_total`",
+        "did you mean `temper_handler_deadline_exceeded_total`?",
+        "there is no metric `temper_handler_kill_latency_ms`",
+        "did you mean `temper_handler_kill_latency_ms_sum`?",
+    ] {
+        assert!(said.out.contains(text), "no `{text}` in:\n{}", said.out);
+    }
+}
+
+#[test]
+fn a_place_far_out_in_a_line_is_shown_shortened() {
+    let long = "a".repeat(70_000);
+    let folder = Folder::with_lamp(&format!("name = \"{long}\" y\n"));
+    let scenario = folder.path("scenario.toml");
+    sandglass(&[&"play", &scenario]).exits(2).says("scenario.toml:1:70011: ");
+    folder.write("scenario.toml", format!("[[step]]\nwait = \"{long}\"\n"));
+    let said = sandglass(&[&"play", &scenario]).exits(2).says("aaa…` is no duration");
+    assert!(said.out.len() < 4_000, "{}", said.out);
+}
+
+#[test]
+fn a_journal_that_can_not_be_one_is_refused_before_anything_starts() {
+    let folder = Folder::with_lamp("[[step]]\ncreate = \"Lamp/a\"\n");
+    let pipe = folder.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo is there").success());
+    let nowhere = std::path::PathBuf::from("/dev/null");
+    for journal in [&pipe, &nowhere] {
+        sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", journal])
+            .exits(2)
+            .says("is no regular file");
+    }
+    let left = std::fs::read_dir(folder.path("")).expect("there").count();
+    assert_eq!(left, 3, "the spec, the scenario and the pipe");
+}
+
+#[test]
+fn what_is_recorded_in_the_place_of_torn_records_belongs_to_the_play() {
+    let folder = Folder::with_lamp(
+        "step = [{ send = \"SwitchOn\", entity = \"Lamp/a\" }, \
+         { expect_transition = \"SwitchOff\", entity = \"Lamp/a\" }]",
+    );
+    let (scenario, journal) = (folder.path("scenario.toml"), folder.path("play.journal"));
+    sandglass(&[&"play", &scenario, &"--journal", &journal]).exits(0);
+    let damage =
+        "UPDATE records SET at_ms = at_ms + 1 WHERE position = (SELECT max(position) FROM records)";
+    rusqlite::Connection::open(&journal)
+        .and_then(|connection| connection.execute_batch(damage))
+        .expect("a journal");
+    folder.write(
+        "scenario.toml",
+        "step = [{ create = \"Lamp/b\" }, \
+         { expect_record = { type = \"created\" }, entity = \"Lamp/b\", within = \"1s\" }, \
+         { expect_transition = \"SwitchOff\", entity = \"Lamp/a\" }]",
+    );
+    sandglass(&[&"play", &scenario, &"--journal", &journal])
+        .exits(0)
+        .says("> recovered")
+        .says("2 expectations: all held");
+    sandglass(&[&"replay", &journal]).exits(0);
+}
+
+const LOOP: &str = r#"
+[automaton]
+name = "Loop"
+states = ["Idle", "Run", "End"]
+initial = "Idle"
+terminal = ["End"]
+allow_indefinite_states = ["Idle", "Run"]
+
+[[action]]
+name = "Go"
+from = ["Idle"]
+to = "Run"
+effect = "trigger turn_around"
+
+[[action]]
+name = "Over"
+from = ["Run"]
+to = "End"
+
+[[integration]]
+name = "turn_around"
+module = "spins"
+deadline = "60s"
+on_failure = "Over"
+on_timeout = "Over"
+"#;
+
+#[test]
+fn handlers_of_an_earlier_play_are_told_by_their_names() {
+    let folder = Folder::new();
+    folder.write("loop.ioa.toml", LOOP);
+    let guest = std::fs::read(fixture("wat/spins.wat")).expect("there");
+    folder.write("spins.wat", guest);
+    let go = "step = [{ send = \"Go\", entity = \"Loop/a\" }, { wait = \"1h\" }]";
+    let (scenario, journal) = (folder.write("scenario.toml", go), folder.path("play.journal"));
+    let mut running = Running::start(&[&"play", &scenario, &"--journal", &journal]);
+    running.line_with("turn_around starts");
+    running.signal_its_child("KILL");
+    assert_eq!(running.ended().code(), Some(1));
+    folder.write("scenario.toml", "step = [{ expect_transition = \"Over\", entity = \"Loop/a\" }]");
+    sandglass(&[&"play", &scenario, &"--journal", &journal])
+        .exits(0)
+        .says("turn_around lost with its process; takes Over");
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Narrator {
                 let why = self.why(cause, params).map(|why| format!("  ({why})"));
                 (action.clone(), path + &why.unwrap_or_default(), Tone::Strong)
             }
-            Event::Dispatched(dispatched) => self.dispatched(dispatched),
+            Event::Dispatched(dispatched) => Self::dispatched(dispatched),
             Event::Ended(ended) => self.ended(ended),
             Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
                 let (idle, after) = (seconds(*idle_ms), seconds(*after_ms));
@@ -71,14 +71,27 @@ impl Narrator {
                 (format!("signal {name}"), detail.trim().to_owned(), Tone::Quiet)
             }
         };
+        self.remember(record);
         Told { what: printable(&what).into(), detail: printable(&detail).into(), tone }
     }
 
-    fn dispatched(&mut self, dispatched: &Dispatched) -> (String, String, Tone) {
-        if self.integrations.len() >= REMEMBERED_MAX {
-            self.integrations.pop_first();
+    /// Takes in a record that isn't told, for what later ones say of it.
+    pub(crate) fn remember(&mut self, record: &Record) {
+        match &record.event {
+            Event::Dispatched(dispatched) => {
+                if self.integrations.len() >= REMEMBERED_MAX {
+                    self.integrations.pop_first();
+                }
+                self.integrations.insert(dispatched.dispatch, dispatched.integration.clone());
+            }
+            Event::Ended(ended) if ended.decision != Decision::Rerun => {
+                self.integrations.remove(&ended.dispatch);
+            }
+            _ => {}
         }
-        self.integrations.insert(dispatched.dispatch, dispatched.integration.clone());
+    }
+
+    fn dispatched(dispatched: &Dispatched) -> (String, String, Tone) {
         let attempt = match dispatched.attempt {
             0 | 1 => String::new(),
             again => format!(", attempt {again}"),
@@ -90,14 +103,18 @@ impl Narrator {
         ("handler".into(), detail, Tone::Plain)
     }
 
-    fn ended(&mut self, ended: &Ended) -> (String, String, Tone) {
+    fn ended(&self, ended: &Ended) -> (String, String, Tone) {
         let name = self.integration(ended.dispatch);
         let after = seconds(ended.deadline.elapsed_ms);
         let inside = ended.dying_span.as_ref().map_or(String::new(), |span| format!(" in {span}"));
         let (how, tone) = match &ended.outcome {
             Outcome::Completed(_) => (format!("completed after {after}"), Tone::Good),
             Outcome::TimedOut(_) => (format!("killed after {after}{inside}"), Tone::Bad),
-            Outcome::Cancelled(cancelled) => (format!("{cancelled}{inside}"), Tone::Doubtful),
+            // The reason may be anything; what was running must not read as a part of it.
+            Outcome::Cancelled(cancelled) => {
+                let inside = ended.dying_span.as_ref().map(|span| format!(" (in {span})"));
+                (format!("{cancelled}{}", inside.unwrap_or_default()), Tone::Doubtful)
+            }
             Outcome::Interrupted => ("lost with its process".to_owned(), Tone::Bad),
             other => {
                 let (kind, message) = other.error().unwrap_or_default();
@@ -109,9 +126,6 @@ impl Narrator {
             Decision::Superseded { action } => format!("{action} superseded, nothing changes"),
             Decision::Rerun => "runs again".to_owned(),
         };
-        if ended.decision != Decision::Rerun {
-            self.integrations.remove(&ended.dispatch);
-        }
         ("handler".into(), format!("{name} {how}; {follows}"), tone)
     }
 
@@ -141,7 +155,8 @@ fn killed(params: &Object) -> Option<String> {
 }
 
 fn follows(action: &str, taken: bool) -> String {
-    if taken { format!("takes {action}") } else { format!("the state doesn't take {action}") }
+    let refused = || format!("{action} is refused, by a guard or by the state");
+    if taken { format!("takes {action}") } else { refused() }
 }
 
 fn payload_text(payload: &serde_json::Value) -> String {
@@ -198,6 +213,47 @@ mod tests {
         assert_eq!(
             told.detail,
             "Executing -> TimedOut  (run_tools killed after 2.0 s in host_http_call\\u{1b})"
+        );
+    }
+
+    #[test]
+    fn a_cancelled_handler_is_told_with_the_reason_and_apart_from_it_where_it_was() {
+        let event = json!({
+            "type": "ended", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d", "attempt": 1,
+            "outcome": {
+                "outcome": "cancelled", "by": "operator", "reason": "because",
+                "dying_span": "instantiate",
+            },
+            "decision": {"decision": "take", "action": "Stop"}, "cause": "cancel",
+            "deadline":
+                {"budget_ms": 2000, "elapsed_ms": 205, "overrun_us": 0, "owner": "handler"},
+            "host_calls": {"by_function": [], "count": 0}, "started_at": 0,
+            "dying_span": "instantiate",
+            "time_split_us":
+                {"compile": 0, "guest": 0, "host": 0, "instantiate": 1, "queue": 0, "teardown": 0},
+        });
+        let ended = record(serde_json::from_value(event).expect("as the journal has it"));
+        let told = Narrator::default().tell(&ended);
+        assert!(
+            told.detail.ends_with(" cancelled: because (in instantiate); takes Stop"),
+            "{}",
+            told.detail
+        );
+    }
+
+    #[test]
+    fn a_timer_whose_action_a_guard_refuses_is_not_told_as_a_wrong_state() {
+        let told = Narrator::default().tell(&record(Event::StateIdle {
+            state: "On".to_owned(),
+            after_ms: 1_000,
+            idle_ms: 1_000,
+            occurrence: 1,
+            action: "Give".to_owned(),
+            taken: false,
+        }));
+        assert_eq!(
+            told.detail,
+            "On had no action for 1.0 s (allowed 1.0 s): Give is refused, by a guard or by the state"
         );
     }
 

@@ -108,6 +108,9 @@ fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
 fn usable(journal: &Path) -> anyhow::Result<()> {
     match journal.metadata() {
         Ok(metadata) if metadata.is_dir() => bail!("`{}` is a folder", journal.display()),
+        Ok(metadata) if !metadata.is_file() => {
+            bail!("`{}` is no regular file; name another one", journal.display())
+        }
         Ok(metadata) if metadata.len() > 0 => {
             SqliteJournal::open_read_only(journal)?;
             Ok(())

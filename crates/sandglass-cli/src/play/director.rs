@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use sandglass_journal::{Journal, Opened, Settings, SqliteJournal};
 use sandglass_model::{Clock, EntityRef, Monotonic, Object, Position, SystemClock, WallTime};
 use serde_json::Value;
 
@@ -81,7 +82,13 @@ impl<'a> Director<'a> {
             modules: scenario.modules.clone(),
             metrics,
         };
-        let story = Story::from(journal, next_position(journal)?);
+        let Whole { next, torn } = whole(journal).await?;
+        for torn in &torn {
+            timeline.step(clock.wall(), None, "recovered", torn)?;
+        }
+        let mut story = Story::from(journal, next);
+        story.earlier(|record| timeline.remember(record))?;
+        story.let_go();
         let mut interrupts = Interrupts::listen()?;
         let (worker, ready) = started(&start, &mut interrupts).await?;
         let worker = Some(worker);
@@ -414,13 +421,26 @@ async fn started(start: &Start, interrupts: &mut Interrupts) -> anyhow::Result<(
     Ok((worker, ready))
 }
 
-/// The position behind the last one of a journal; the first where there is none.
-fn next_position(journal: &Path) -> anyhow::Result<Position> {
-    if journal.metadata().is_ok_and(|metadata| metadata.len() > 0) {
-        let last = sandglass_journal::SqliteJournal::open_read_only(journal)?.last()?;
-        return Ok(Position(last.0.saturating_add(1)));
+/// A journal whose end is whole.
+struct Whole {
+    /// The position behind its last record.
+    next: Position,
+    /// What was set aside, for people.
+    torn: Vec<String>,
+}
+
+/// Sets aside what is torn at the end of a journal, where there is one. The worker
+/// would do it as well; but where its records begin must be known before it appends
+/// the first, which it does as it starts.
+async fn whole(journal: &Path) -> anyhow::Result<Whole> {
+    if !journal.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+        return Ok(Whole { next: Position(1), torn: Vec::new() });
     }
-    Ok(Position(1))
+    let Opened { journal, recovered } = SqliteJournal::open(journal, Settings::default())?;
+    let last = journal.last().await;
+    journal.close().await;
+    let torn = recovered.iter().map(|torn| format!("position {}: {}", torn.position, torn.what));
+    Ok(Whole { next: Position(last?.0.saturating_add(1)), torn: torn.collect() })
 }
 
 fn addressed(specs: &[SpecFile], servers: &[Running]) -> anyhow::Result<Vec<SpecFile>> {

@@ -41,7 +41,8 @@ pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Look,
         // Asked of the worker, not of the journal.
         Expectation::Metric { .. } => (false, None),
     };
-    Ok(Look { holds, found: about.map(|entity| found(entity, story)).unwrap_or_default() })
+    let found = about.map_or_else(|| recorded(story), |entity| found(entity, story));
+    Ok(Look { holds, found })
 }
 
 fn replay(expected: u64, story: &mut Story) -> Result<Look, Error> {
@@ -61,6 +62,15 @@ fn found(entity: &EntityRef, story: &Story) -> String {
     let recent: Vec<&str> = seen.recent.iter().map(String::as_str).collect();
     let recent = if recent.is_empty() { "none".to_owned() } else { recent.join(", ") };
     format!("{entity} is in {}; its last transitions: {recent}", seen.state)
+}
+
+fn recorded(story: &Story) -> String {
+    let kinds: Vec<String> =
+        story.kinds().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    match &kinds[..] {
+        [] => "nothing was recorded in this play".to_owned(),
+        kinds => format!("no such record in this play; there are: {}", kinds.join(", ")),
+    }
 }
 
 fn is_transition(record: &Record, action: &str, entity: &EntityRef, params: &Object) -> bool {

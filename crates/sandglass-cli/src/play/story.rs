@@ -19,6 +19,8 @@ pub(super) struct Story {
     start: Position,
     next: Position,
     entities: BTreeMap<EntityRef, Seen>,
+    /// How many records of each type this play has.
+    kinds: BTreeMap<&'static str, u64>,
 }
 
 /// What is remembered of an entity.
@@ -31,8 +33,20 @@ pub(super) struct Seen {
 impl Story {
     /// Follows the journal at `path` from `start` on.
     pub(super) fn from(path: &Path, start: Position) -> Self {
-        let entities = BTreeMap::new();
-        Self { path: path.to_owned(), reader: None, start, next: start, entities }
+        let (entities, kinds) = (BTreeMap::new(), BTreeMap::new());
+        Self { path: path.to_owned(), reader: None, start, next: start, entities, kinds }
+    }
+
+    /// Shows `each` what the journal holds from before this play.
+    pub(super) fn earlier(&mut self, mut each: impl FnMut(&Record)) -> Result<(), Error> {
+        let (start, mut from) = (self.start, Some(Position(1)));
+        while let Some(next) = from.filter(|next| *next < start) {
+            let page = self.reader()?.read(next, PAGE_MAX_ENTRIES)?;
+            from = page.next;
+            let records = page.into_records()?;
+            records.iter().take_while(|record| record.position < start).for_each(&mut each);
+        }
+        Ok(())
     }
 
     /// Lets go of the journal, so that whoever writes it is the last to close it and
@@ -54,6 +68,8 @@ impl Story {
     }
 
     fn remember(&mut self, record: &Record) {
+        let kind = self.kinds.entry(record.event.kind()).or_default();
+        *kind = kind.saturating_add(1);
         let Some(entity) = &record.entity else { return };
         let seen = self.entities.entry(entity.clone()).or_default();
         match &record.event {
@@ -72,6 +88,11 @@ impl Story {
     /// What is known of an entity; none where this play has not seen it.
     pub(super) fn entity(&self, entity: &EntityRef) -> Option<&Seen> {
         self.entities.get(entity)
+    }
+
+    /// How many records of each type this play has.
+    pub(super) const fn kinds(&self) -> &BTreeMap<&'static str, u64> {
+        &self.kinds
     }
 
     /// Whether a record of this play passes `test`.

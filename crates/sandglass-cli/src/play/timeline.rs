@@ -58,6 +58,11 @@ impl Timeline {
         }
     }
 
+    /// Something was recorded before it began.
+    pub(super) fn remember(&mut self, record: &Record) {
+        self.narrator.remember(record);
+    }
+
     /// Something was recorded.
     pub(super) fn record(&mut self, record: &Record) -> io::Result<()> {
         if self.style == Style::Json {
