@@ -22,7 +22,7 @@ use signal::{Signal, Signals};
 
 /// Longest text that `host_last_error` answers, in bytes: a sentence or two, and
 /// small enough for a fixed buffer of the guest's.
-const LAST_ERROR_MAX_BYTES: usize = 1024;
+const LAST_ERROR_MAX_BYTES: u32 = 1024;
 
 /// The capabilities of one run.
 pub(crate) struct Guest {

@@ -287,7 +287,7 @@ metrics! {
         "State timers that fired because nothing was dispatched in the state";
     Counters signals_dropped(entity_type) Count
         "entity_signals_dropped_total"
-        "Signals of handlers that were not recorded: the entity did not keep up, or the run had told its share";
+        "Signals of handlers that were not recorded: the entity did not keep up, the run had told its share, or the journal takes no appends";
     Gauges entities() Count
         "entities_loaded"
         "Entities that are held in memory";

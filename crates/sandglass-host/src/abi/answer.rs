@@ -74,7 +74,7 @@ fn failed(value: Value) -> Failure {
 
 fn printable_message(mut message: String) -> String {
     /// A message that people read in a line of a report.
-    const MESSAGE_MAX_BYTES: usize = 2048;
+    const MESSAGE_MAX_BYTES: u32 = 2048;
     crate::capability::log::truncate(&mut message, MESSAGE_MAX_BYTES);
     crate::capability::log::one_line(&message)
 }

@@ -29,9 +29,9 @@ const OK: i32 = 0;
 /// A name: of a level, a method, a secret.
 const NAME_BYTES: u32 = 1024;
 /// A log line, with room for the secrets that are taken out before it is cut.
-const LOG_BYTES: u32 = 4 * LINE_MAX_BYTES as u32;
+const LOG_BYTES: u32 = 4 * LINE_MAX_BYTES;
 /// A status, likewise.
-const STATUS_BYTES: u32 = 4 * signal::STATUS_MAX_BYTES as u32;
+const STATUS_BYTES: u32 = 4 * signal::STATUS_MAX_BYTES;
 /// A URL; servers refuse ones of a fraction of this.
 const URL_BYTES: u32 = 64 * 1024;
 /// All headers of a request, as JSON; likewise.

@@ -14,7 +14,7 @@ use crate::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
 
 /// What is kept of a line, in bytes: more than is logged, so that a secret at the
 /// cut is found before it is cut.
-const KEPT_BYTES: usize = 4 * LINE_MAX_BYTES;
+const KEPT_BYTES: usize = 4 * LINE_MAX_BYTES as usize;
 
 /// One of the two streams. Clones write to the same.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use crate::secret::Redactor;
 const MAX_LINES: u32 = 10_000;
 
 /// Longest line, in bytes; the rest of it is cut.
-pub(crate) const LINE_MAX_BYTES: usize = 8 * 1024;
+pub(crate) const LINE_MAX_BYTES: u32 = 8 * 1024;
 
 /// How much a guest's line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +107,8 @@ impl GuestLog {
 }
 
 /// The longest part of `text` from its beginning that fits `max` bytes.
-fn clipped(text: &str, max: usize) -> &str {
-    let mut end = text.len().min(max);
+fn clipped(text: &str, max: u32) -> &str {
+    let mut end = text.len().min(max as usize);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -116,7 +116,7 @@ fn clipped(text: &str, max: usize) -> &str {
 }
 
 /// Cuts `text` to at most `max` bytes, between two characters.
-pub(crate) fn truncate(text: &mut String, max: usize) {
+pub(crate) fn truncate(text: &mut String, max: u32) {
     text.truncate(clipped(text, max).len());
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::Value;
 
 /// Longest status text, in bytes: one line of a status view.
-pub(crate) const STATUS_MAX_BYTES: usize = 256;
+pub(crate) const STATUS_MAX_BYTES: u32 = 256;
 
 /// Largest signal, in bytes of JSON. Progress is a note; data goes into the result.
 pub(crate) const SIGNAL_MAX_BYTES: u32 = 16 * 1024;
