@@ -116,8 +116,12 @@ impl Entity {
                 self.in_flight.remove(&ended.dispatch);
                 self.restart_idle(at);
             }
-            Event::StateIdle { state, occurrence, .. } => {
-                self.occurrences.insert(state.clone(), *occurrence);
+            Event::StateIdle { state, occurrence, taken, .. } => {
+                // One that a guard refused has ended nothing, so the timer has to
+                // come again.
+                if *taken {
+                    self.occurrences.insert(state.clone(), *occurrence);
+                }
                 self.restart_idle(at);
             }
             Event::Scheduled { schedule, action, due } => {
@@ -184,7 +188,7 @@ impl Entity {
         })
     }
 
-    /// How often the timer of `state` has fired.
+    /// How often the timer of `state` has fired and its action was taken.
     #[must_use]
     pub fn occurrences_of(&self, state: &str) -> u32 {
         self.occurrences.get(state).copied().unwrap_or(0)

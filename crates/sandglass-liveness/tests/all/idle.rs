@@ -4,6 +4,7 @@ use sandglass_liveness::{Input, Refusal};
 use sandglass_model::{Event, Object, WallTime};
 use serde_json::json;
 
+use crate::generated::divergences;
 use crate::session::{Life, SESSION, completed, timed_out};
 
 /// The session, whose tool runs lead back to `Executing` with nothing in flight.
@@ -100,7 +101,7 @@ fn a_signal_that_is_no_notice_is_refused() {
 }
 
 #[test]
-fn a_refused_idle_action_neither_spins_nor_hangs_and_ends_with_its_occurrences() {
+fn a_refused_idle_action_neither_spins_nor_hangs_nor_uses_up_its_occurrences() {
     let source = SESSION
         .replace("name = \"Fail\"", "name = \"Fail\"\nguard = \"rounds > 9\"")
         .replace("region = \"north\"", "on_success = \"Note\"")
@@ -108,7 +109,8 @@ fn a_refused_idle_action_neither_spins_nor_hangs_and_ends_with_its_occurrences()
     let mut life = Life::of(&source);
     let dispatch = life.start();
     life.end(dispatch, completed(None)).expect("it was in flight");
-    for occurrence in 1..=2 {
+    // More often than the state's timer may fire.
+    for _ in 0..5 {
         let generation = generation(&life);
         life.now += 300_000;
         let from = life.log.len();
@@ -116,8 +118,32 @@ fn a_refused_idle_action_neither_spins_nor_hangs_and_ends_with_its_occurrences()
         assert_eq!(life.kinds(from), ["state_idle"]);
         assert!(matches!(
             life.log[from].event,
-            Event::StateIdle { taken: false, occurrence: is, .. } if is == occurrence
+            Event::StateIdle { taken: false, occurrence: 1, .. }
+        ));
+    }
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn a_timer_that_fired_as_often_as_it_may_stands_still() {
+    let mut life = {
+        let source = SESSION.replace("on_timeout = \"Fail\"", "on_timeout = \"Note\"");
+        let source = source.replace("param = \"text\" }", "value = \"late\" }");
+        let mut life = Life::of(&source.replace("region = \"north\"", "on_success = \"Note\""));
+        let dispatch = life.start();
+        life.end(dispatch, completed(None)).expect("it was in flight");
+        life
+    };
+    for occurrence in 1..=2 {
+        let generation = generation(&life);
+        life.now += 300_000;
+        let from = life.log.len();
+        life.tell(Input::StateIdle { generation, idle_ms: 300_000 }).expect("idle");
+        assert!(matches!(
+            life.log[from].event,
+            Event::StateIdle { taken: true, occurrence: is, .. } if is == occurrence
         ));
     }
     assert_eq!(life.entity().idle_timer(&life.spec), None, "it may fire twice");
+    assert_eq!(divergences(&life.log), 0);
 }
