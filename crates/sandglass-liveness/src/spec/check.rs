@@ -16,7 +16,7 @@ pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
 
 fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let mut actions = std::mem::take(&mut spec.actions);
-    let names: BTreeSet<String> = actions.keys().cloned().collect();
+    let names: BTreeSet<String> = actions.values().map(|action| action.name.to_string()).collect();
     for action in actions.values_mut() {
         for state in action.from.iter().chain(&action.to) {
             known_state(spec, state, out);
@@ -34,7 +34,8 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
 }
 
 fn known_state(spec: &Spec, state: &Name, out: &mut Diagnostics<'_>) {
-    if !spec.states.contains(state) {
+    // Where the states can't be read, that is the mistake, not each use of one.
+    if !spec.states.is_empty() && !spec.states.contains(state) {
         let help = did_you_mean(state, spec.states.iter().map(Name::as_str));
         out.error_with_help(state.span(), format!("`{state}` is no declared state"), help);
     }
@@ -143,13 +144,20 @@ pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
 
 /// Rule 10: the state in which a handler runs takes every ending of it.
 fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
-    let mut undeclared = BTreeSet::new();
+    let (mut undeclared, mut guarded) = (BTreeSet::new(), BTreeSet::new());
     for (integration, state) in entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
         for (ending, action) in integration.endings() {
             match spec.actions.get(action.as_str()) {
-                Some(declared) if declared.is_taken_from(state) && !spec.is_terminal(state) => {}
-                Some(_) => not_taken(spec, integration, ending, action, state, out),
+                Some(declared) if !declared.is_taken_from(state) || spec.is_terminal(state) => {
+                    not_taken(spec, integration, ending, action, state, out);
+                }
+                Some(declared) if may_hang(spec, ending, declared, state) => {
+                    if guarded.insert((integration.name.as_str(), action.as_str(), state)) {
+                        refused_for_ever(integration, ending, action, state, out);
+                    }
+                }
+                Some(_) => {}
                 None if !undeclared.insert((&integration.name as &str, ending)) => {}
                 None => {
                     let message = format!(
@@ -165,6 +173,31 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
             }
         }
     }
+}
+
+/// Whether nothing ends a handler's state where a guard refuses this ending. A
+/// refused success becomes a failure, and a timer ends what else is refused.
+fn may_hang(spec: &Spec, ending: &str, action: &Action, state: &str) -> bool {
+    ending != "on_success" && action.guard.is_some() && !spec.timeouts.contains_key(state)
+}
+
+fn refused_for_ever(
+    integration: &Integration,
+    ending: &str,
+    action: &Name,
+    state: &str,
+    out: &mut Diagnostics<'_>,
+) {
+    let message = format!(
+        "integration `{}`: `{ending}` is `{action}`, whose guard may refuse it, and state \
+         `{state}` has no timer: the entity could stay there for ever",
+        integration.name
+    );
+    let help = format!(
+        "take the guard off `{action}`, name another action in `{ending}`, or give `{state}` a \
+         [[state_timeout]]"
+    );
+    out.error_with_help(action.span(), message, help);
 }
 
 fn not_taken(
@@ -192,8 +225,11 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
         let (state, action) = (&timeout.state, &timeout.on_timeout);
         known_state(spec, state, out);
         match spec.actions.get(action.as_str()) {
+            // That it has none was said where it was read.
+            None if action.is_empty() => {}
             None => {
-                let help = did_you_mean(action, spec.actions.keys().map(String::as_str));
+                let names = spec.actions.values().map(|action| action.name.as_str());
+                let help = did_you_mean(action, names);
                 out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
             }
             Some(_) if spec.is_terminal(state) => {

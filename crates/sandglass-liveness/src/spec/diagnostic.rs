@@ -12,6 +12,9 @@ pub const DIAGNOSTICS_MAX: usize = 200;
 /// reason to spend time on a hint.
 const NEAREST_AMONG_MAX: usize = 500;
 
+/// What a name counts for that is one slip away, where 1 is the same name.
+const ONE_SLIP: f64 = 0.9;
+
 /// How much a diagnostic matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -154,7 +157,15 @@ pub(super) fn nearest<'a>(
         return None;
     }
     let wanted = wanted.to_lowercase();
-    let score = |name: &str| strsim::jaro_winkler(&wanted, &name.to_lowercase());
+    let score = |name: &str| {
+        let name = name.to_lowercase();
+        // In a short word one slip of the finger weighs too much.
+        let one_slip = wanted.len().min(name.len()) >= 3
+            && wanted.len().abs_diff(name.len()) <= 1
+            && strsim::osa_distance(&wanted, &name) == 1;
+        let score = strsim::jaro_winkler(&wanted, &name);
+        if one_slip { score.max(ONE_SLIP) } else { score }
+    };
     let scored = known.into_iter().take(NEAREST_AMONG_MAX).map(|name| (score(name), name));
     // Below this, a suggestion is a guess.
     let near = scored.filter(|(score, _)| *score > 0.75);

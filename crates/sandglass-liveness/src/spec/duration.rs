@@ -21,6 +21,11 @@ pub(super) fn from_seconds(seconds: f64) -> Result<u64, String> {
     bounded(u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
+/// The milliseconds of a delay of `seconds`: as [`from_seconds`], or none at all.
+pub(super) fn delay_from_seconds(seconds: f64) -> Result<u64, String> {
+    if seconds == 0.0 { Ok(0) } else { from_seconds(seconds) }
+}
+
 fn bounded(millis: u64) -> Result<u64, String> {
     match millis {
         0 => Err("a duration of zero leaves no time at all".to_owned()),
@@ -48,6 +53,15 @@ mod tests {
         }
         for bad in ["", "900", "s", "-3s", "0s", "367d", "9999999999999999999y", "2 fortnights"] {
             assert!(from_text(bad).is_err(), "{bad:?} must be refused");
+        }
+    }
+
+    #[test]
+    fn a_delay_may_be_nothing_and_not_less() {
+        assert_eq!(delay_from_seconds(0.0), Ok(0));
+        assert_eq!(delay_from_seconds(0.25), Ok(250));
+        for bad in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(delay_from_seconds(bad).is_err(), "{bad} must be refused");
         }
     }
 

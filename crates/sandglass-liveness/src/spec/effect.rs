@@ -42,7 +42,7 @@ fn one(item: Spot<'_, '_>, label: &str, out: &mut Diagnostics<'_>) -> Option<Eff
 }
 
 fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
-    let words: Vec<&str> = text.splitn(3, ' ').map(str::trim).collect();
+    let words = words(text);
     let name =
         |text: &str, out: &mut Diagnostics<'_>| valid_name(Name::new(text, item.span()), out);
     match words[..] {
@@ -55,7 +55,7 @@ fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Optio
         ["schedule", action, seconds] => {
             let delay_ms =
                 seconds.parse().map_err(|_| format!("`{seconds}` is no number of seconds"));
-            match delay_ms.and_then(duration::from_seconds) {
+            match delay_ms.and_then(duration::delay_from_seconds) {
                 Ok(delay_ms) => Some(Effect::Schedule { action: name(action, out)?, delay_ms }),
                 Err(message) => {
                     out.error_with_help(&item.span(), message, HELP);
@@ -68,6 +68,19 @@ fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Optio
             None
         }
     }
+}
+
+/// The first two words, and what follows them as a third.
+fn words(text: &str) -> Vec<&str> {
+    let (mut words, mut rest) = (Vec::new(), text.trim());
+    while words.len() < 2
+        && let Some((word, more)) = rest.split_once(char::is_whitespace)
+    {
+        words.push(word);
+        rest = more.trim_start();
+    }
+    words.push(rest);
+    words
 }
 
 fn from_table(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
@@ -115,7 +128,7 @@ fn schedule(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> 
     if table.value("delay_seconds").is_none() {
         table.missing("delay_seconds", out);
     }
-    let delay_ms = table.seconds("delay_seconds", out)?;
+    let delay_ms = table.delay_seconds("delay_seconds", out)?;
     debug_assert!(delay_ms <= MAX_BUDGET_MS, "durations are bounded where they are read");
     Some(Effect::Schedule { action, delay_ms })
 }

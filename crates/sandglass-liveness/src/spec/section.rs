@@ -105,11 +105,13 @@ fn automaton(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Spec> {
         let help = did_you_mean(name, states.iter().map(Name::as_str));
         out.error_with_help(name.span(), format!("`{name}` is no declared state"), help);
     }
+    // What is missing was said, so this spec is only checked further.
+    let nothing = || Name::new("", table.span.clone());
     Some(Spec {
         digest: SpecDigest::of(out.source()),
         source: out.source().to_owned(),
-        name: name?,
-        initial: initial?,
+        name: name.unwrap_or_else(nothing),
+        initial: initial.or_else(|| states.first().cloned()).unwrap_or_else(nothing),
         states,
         terminal: set_of(&terminal),
         indefinite: set_of(&indefinite),
@@ -124,6 +126,8 @@ fn states(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
     let states = table.names("states", out);
     if table.value("states").is_none() {
         table.missing("states", out);
+    } else if table.value("states").is_some_and(is_empty_list) {
+        out.error(&table.span, "an automaton has one state at least");
     } else if states.len() > STATES_MAX {
         out.error(&table.span, format!("an automaton may have {STATES_MAX} states at most"));
         return Vec::new();
@@ -137,6 +141,10 @@ fn states(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
     states
 }
 
+fn is_empty_list(value: Spot<'_, '_>) -> bool {
+    matches!(value.get_ref(), DeValue::Array(items) if items.is_empty())
+}
+
 fn set_of(names: &[Name]) -> BTreeSet<String> {
     names.iter().map(|name| name.as_str().to_owned()).collect()
 }
@@ -144,9 +152,7 @@ fn set_of(names: &[Name]) -> BTreeSet<String> {
 fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
     for table in tables(root, "state", "[[state]]", out) {
         if let Some(variable) = variable(&table, out) {
-            let name = variable.name.clone();
-            let before = spec.variables.insert(name.to_string(), variable);
-            declared_twice(before.is_some(), "variable", &name, out);
+            declare("variable", variable.name.clone(), variable, &mut spec.variables, out);
         }
     }
     for table in tables(root, "integration", "[[integration]]", out) {
@@ -157,24 +163,31 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
             for table in tables(&table, "triggers", "[[action.triggers]]", out) {
                 integration::read(&table, Declared::Under(&action.name), spec, out);
             }
-            let name = action.name.clone();
-            let before = spec.actions.insert(name.to_string(), action);
-            declared_twice(before.is_some(), "action", &name, out);
+            declare("action", action.name.clone(), action, &mut spec.actions, out);
         }
     }
     for table in tables(root, "state_timeout", "[[state_timeout]]", out) {
         if let Some(timeout) = state_timeout(&table, out) {
             let state = timeout.state.clone();
-            let before = spec.timeouts.insert(state.to_string(), timeout);
-            declared_twice(before.is_some(), "timer of state", &state, out);
+            declare("timer of state", state, timeout, &mut spec.timeouts, out);
         }
     }
 }
 
-fn declared_twice(twice: bool, what: &str, name: &Name, out: &mut Diagnostics<'_>) {
-    if twice {
+fn declare<T>(
+    what: &str,
+    name: Name,
+    declared: T,
+    among: &mut BTreeMap<String, T>,
+    out: &mut Diagnostics<'_>,
+) {
+    let mut key = name.to_string();
+    if among.contains_key(&key) {
         out.error(name.span(), format!("{what} `{name}` is declared twice"));
+        // Kept beside the first, so that the mistakes of both are found.
+        key = format!("{name} at byte {}", name.span().start);
     }
+    among.insert(key, declared);
 }
 
 /// The tables of an array of tables; a single table stands for an array of one.
@@ -318,24 +331,23 @@ fn state_timeout(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Sta
     if table.value("after_seconds").is_none() {
         table.missing("after_seconds", out);
     }
-    let after_ms = table.seconds("after_seconds", out);
+    // A wrong time or a missing action was said; that the state has a timer holds.
+    let after_ms = table.seconds("after_seconds", out).unwrap_or(1);
     let on_timeout = table.required_name("on_timeout", out);
+    let on_timeout = on_timeout.unwrap_or_else(|| Name::new("", table.span.clone()));
     let reset_on = table.names("reset_on", out);
     let max_occurrences = max_occurrences(table, out);
     let params = timeout_params(table, out);
-    Some(StateTimeout {
-        state: state?,
-        after_ms: after_ms?,
-        on_timeout: on_timeout?,
-        reset_on,
-        max_occurrences,
-        params,
-    })
+    Some(StateTimeout { state: state?, after_ms, on_timeout, reset_on, max_occurrences, params })
 }
 
 fn max_occurrences(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u32> {
     let value = table.value("max_occurrences")?;
-    let number = json(value.get_ref()).as_u64().and_then(|number| u32::try_from(number).ok());
+    let number: Option<u32> = match json(value.get_ref()) {
+        Value::Number(number) => number.as_u64().and_then(|number| number.try_into().ok()),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
     let number = number.filter(|number| *number > 0);
     if number.is_none() {
         let help = "leave it out if the timer may fire always";

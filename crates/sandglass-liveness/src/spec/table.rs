@@ -120,12 +120,28 @@ impl<'t, 's> Table<'t, 's> {
 
     /// A number of seconds, in milliseconds; a string is read as a number.
     pub(super) fn seconds(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
+        let help = "write the seconds as a number above zero, such as 300";
+        self.seconds_as(duration::from_seconds, help, key, out)
+    }
+
+    /// The same, where it may be none at all.
+    pub(super) fn delay_seconds(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
+        let help = "write the seconds as a number from zero, such as 300";
+        self.seconds_as(duration::delay_from_seconds, help, key, out)
+    }
+
+    fn seconds_as(
+        &self,
+        millis: fn(f64) -> Result<u64, String>,
+        help: &str,
+        key: &str,
+        out: &mut Diagnostics<'_>,
+    ) -> Option<u64> {
         let value = self.value(key)?;
         let read = match number(value.get_ref()) {
-            Some(seconds) => duration::from_seconds(seconds),
+            Some(seconds) => millis(seconds),
             None => Err(wrong_type(key, &self.label, "a number of seconds", value)),
         };
-        let help = "write the seconds as a number above zero, such as 300";
         read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
     }
 }
@@ -153,7 +169,9 @@ pub(super) fn valid_name(name: Name, out: &mut Diagnostics<'_>) -> Option<Name> 
 }
 
 pub(super) fn wrong_type(key: &str, label: &str, wanted: &str, found: Spot<'_, '_>) -> String {
-    format!("`{key}` in {label} must be {wanted}, and is a {}", found.get_ref().type_str())
+    let kind = found.get_ref().type_str();
+    let article = if kind.starts_with(['a', 'i']) { "an" } else { "a" };
+    format!("`{key}` in {label} must be {wanted}, and is {article} {kind}")
 }
 
 /// A TOML value as JSON. The nesting is bounded by the parser.

@@ -312,6 +312,13 @@ fn every_mistake_says_where_and_what_to_do() {
     );
     mistake("after_seconds = 300", "after_seconds = 0", "0 seconds is not above zero");
     mistake("max_occurrences = 2", "max_occurrences = 0", "whole number from 1");
+    mistake("max_occurrences = 2", "max_occurrences = \"0\"", "whole number from 1");
+    mistake("name = \"Session\"", "name = 3", "must be a string, and is an integer");
+    mistake(
+        "var = \"note\"",
+        "vra = \"note\"",
+        "`vra` in an effect of action `Note`\n  help: did you mean `var`?",
+    );
     mistake(
         "params = { reason = \"idle\" }",
         "params = 3",
@@ -343,6 +350,78 @@ fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
     let errors = found.iter().filter(|one| one.severity == Severity::Error);
     let lines: Vec<usize> = errors.map(|one| one.line).collect();
     assert_eq!(lines, [5, 43, 76], "{found:#?}");
+}
+
+/// What is said of `source`, errors alone.
+fn errors(source: &str) -> Vec<String> {
+    let found = Spec::parse(source).diagnostics;
+    let errors = found.iter().filter(|one| one.severity == Severity::Error);
+    errors.map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_mistake_hides_none_of_the_others() {
+    for (old, new, said) in [
+        ("name = \"Session\"\n", "", "[automaton] has no `name`"),
+        ("initial = \"Idle\"\n", "", "[automaton] has no `initial`"),
+        ("after_seconds = 300", "after_seconds = 0", "not above zero"),
+        ("after_seconds = 300\non_timeout = \"Fail\"", "after_seconds = 300", "no `on_timeout`"),
+        ("states = [", "states = 3 # [", "`states` in [automaton] must be a list"),
+    ] {
+        assert!(SESSION.contains(old), "{old}");
+        let source =
+            SESSION.replacen(old, new, 1).replace("\"increment rounds\"", "\"increment rnds\"");
+        let found = errors(&source);
+        assert_eq!(found.len(), 2, "{new}: {found:#?}");
+        assert!(found.iter().any(|error| error.contains(said)), "{new}: {found:#?}");
+        assert!(found.iter().any(|error| error.contains("`rnds`")), "{new}: {found:#?}");
+    }
+    let timer = "state = \"Executing\"\nafter_seconds = 300\non_timeout = \"Fail\"";
+    let bad = "state = \"Exec\"\nafter_seconds = \"soon\"\non_timeout = \"Fial\"";
+    let found = errors(&SESSION.replace(timer, bad));
+    for said in ["must be a number of seconds", "`Exec` is no declared", "is named `Fial`"] {
+        assert!(found.iter().any(|error| error.contains(said)), "{said}: {found:#?}");
+    }
+}
+
+#[test]
+fn what_is_declared_twice_is_checked_twice() {
+    let twice = "[[action]]\nname = \"Note\"\nfrom = [\"Nowhere\"]\n\n[[integration]]";
+    let source = SESSION
+        .replace("from = [\"Idle\", \"Executing\"]", "from = [\"Idel\"]")
+        .replace("[[integration]]", twice);
+    let found = errors(&source);
+    for said in ["`Note` is declared twice", "`Idel` is no", "`Nowhere` is no"] {
+        assert!(found.iter().any(|error| error.contains(said)), "{said}: {found:#?}");
+    }
+}
+
+#[test]
+fn an_ending_that_a_guard_may_refuse_needs_a_timer_in_its_state() {
+    let guarded = SESSION.replace("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 9\"");
+    let warned = warnings(&guarded);
+    assert!(warned.iter().any(|one| one.message.contains("may be refused")), "{warned:#?}");
+    let (untimed, _) = guarded.split_once("[[state_timeout]]").expect("a timer");
+    let indefinite = untimed.replace("= [\"Idle\"]\n\n", "= [\"Idle\", \"Executing\"]\n\n");
+    let found = errors(&indefinite);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("`on_cancelled` is `Stop`, whose guard may refuse it"), "{found:#?}");
+    assert!(found[0].contains("give `Executing` a [[state_timeout]]"), "{found:#?}");
+    // A success that is refused becomes a failure.
+    let success = indefinite.replace("on_cancelled = \"Stop\"", "on_success = \"Stop\"");
+    assert_eq!(errors(&success), Vec::<String>::new());
+}
+
+#[test]
+fn reads_the_looser_spellings_of_users() {
+    let source = SESSION
+        .replace("\"trigger run_tools\"", "\" trigger   run_tools \"")
+        .replace("delay_seconds = 60", "delay_seconds = 0")
+        .replace("max_occurrences = 2", "max_occurrences = \"1\"");
+    let spec = read(&source);
+    assert_eq!(spec.actions["ProcessToolCalls"].dispatches, ["run_tools"]);
+    assert!(matches!(spec.actions["Later"].effects[..], [Effect::Schedule { delay_ms: 0, .. }]));
+    assert_eq!(spec.timeouts["Executing"].max_occurrences, Some(1));
 }
 
 #[test]
