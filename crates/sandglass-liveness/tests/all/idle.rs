@@ -126,14 +126,13 @@ fn a_refused_idle_action_neither_spins_nor_hangs_nor_uses_up_its_occurrences() {
 
 #[test]
 fn a_timer_that_fired_as_often_as_it_may_stands_still() {
-    let mut life = {
-        let source = SESSION.replace("on_timeout = \"Fail\"", "on_timeout = \"Note\"");
-        let source = source.replace("param = \"text\" }", "value = \"late\" }");
-        let mut life = Life::of(&source.replace("region = \"north\"", "on_success = \"Note\""));
-        let dispatch = life.start();
-        life.end(dispatch, completed(None)).expect("it was in flight");
-        life
-    };
+    let source = SESSION
+        .replace("on_timeout = \"Fail\"", "on_timeout = \"Note\"")
+        .replace("param = \"text\" }", "value = \"late\" }")
+        .replace("region = \"north\"", "on_success = \"Note\"");
+    let mut life = Life::of(&source);
+    let dispatch = life.start();
+    life.end(dispatch, completed(None)).expect("it was in flight");
     for occurrence in 1..=2 {
         let generation = generation(&life);
         life.now += 300_000;
