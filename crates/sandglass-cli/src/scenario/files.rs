@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use sandglass_liveness::{Severity, Spec};
@@ -56,10 +57,15 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     let beside = path.parent().unwrap_or(Path::new("")).to_owned();
     let mut out = Findings::new(&source);
     let written = section::read(&source, &beside, &mut out);
-    let mut findings: Vec<Finding> = out
-        .finish()
+    let diagnostics = out.finish();
+    let source: Arc<str> = source.into();
+    let mut findings: Vec<Finding> = diagnostics
         .into_iter()
-        .map(|diagnostic| Finding { path: path.to_owned(), source: source.clone(), diagnostic })
+        .map(|diagnostic| Finding {
+            path: path.to_owned(),
+            source: Arc::clone(&source),
+            diagnostic,
+        })
         .collect();
     let Written { title, specs, mut modules, servers, steps } = written;
     let spec_paths = match specs {
@@ -95,8 +101,9 @@ fn check_spec(
     modules: &mut Vec<Module>,
     findings: &mut Vec<Finding>,
 ) {
+    let source: Arc<str> = file.source.as_str().into();
     let mut found = |diagnostic| {
-        let (path, source) = (file.path.clone(), file.source.clone());
+        let (path, source) = (file.path.clone(), Arc::clone(&source));
         findings.push(Finding { path, source, diagnostic });
     };
     let parsed = Spec::parse(&file.source);

@@ -10,6 +10,7 @@ mod toml_value;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_liveness::Diagnostic;
@@ -119,7 +120,8 @@ pub(crate) enum Bound {
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) path: PathBuf,
-    pub(crate) source: String,
+    /// Shared by the findings of a file.
+    pub(crate) source: Arc<str>,
     pub(crate) diagnostic: Diagnostic,
 }
 

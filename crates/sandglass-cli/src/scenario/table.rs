@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use sandglass_liveness::{Diagnostic, Severity};
+use sandglass_model::id::NAME_MAX_BYTES;
 use sandglass_model::{EntityRef, Object};
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
@@ -17,6 +18,8 @@ use crate::terminal::{printable, shortened};
 /// Most findings that are kept for one file: more than anybody mends in one go.
 const FINDINGS_MAX: usize = 100;
 
+/// Most names that a help lists: all kinds of steps.
+const NAMED_MAX: usize = 12;
 /// Most characters of a value that a message repeats.
 const ECHO_MAX_CHARS: usize = 60;
 /// Most characters of another's reason that a message repeats: a sentence.
@@ -282,9 +285,11 @@ impl<'t, 's> Table<'t, 's> {
     }
 }
 
-/// A help that names the key that was probably meant, or all of them.
+/// A help that names the key that was probably meant, or else some of them.
 pub(super) fn nearest(wanted: &str, known: &[&str]) -> String {
-    let near = known
+    // What is longer than any name takes time to compare, and is none of them.
+    let comparable = if wanted.len() > NAME_MAX_BYTES { &[][..] } else { known };
+    let near = comparable
         .iter()
         .map(|name| (strsim::jaro_winkler(wanted, name), name))
         .filter(|(score, _)| *score > 0.75)
@@ -292,6 +297,10 @@ pub(super) fn nearest(wanted: &str, known: &[&str]) -> String {
     match near {
         Some((_, name)) => format!("did you mean `{name}`?"),
         None if known.is_empty() => "none is known here".to_owned(),
-        None => format!("known here: `{}`", known.join("`, `")),
+        None => {
+            let more = if known.len() > NAMED_MAX { ", …" } else { "" };
+            let some: Vec<&str> = known.iter().copied().take(NAMED_MAX).collect();
+            format!("known here: `{}`{more}", some.join("`, `"))
+        }
     }
 }
