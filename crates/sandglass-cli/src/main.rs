@@ -4,6 +4,7 @@
 mod bounded_file;
 mod command;
 mod diagnosis;
+mod duration;
 mod exit;
 mod narrate;
 mod play;

@@ -1,12 +1,12 @@
 //! Records in words: one line each, for `log` and for the timeline of `play`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use sandglass_model::{
     Decision, DispatchId, Dispatched, Ended, Event, Object, Outcome, Record, TransitionCause,
 };
 
+use crate::duration::told_millis;
 use crate::terminal::{Tone, printable, shortened};
 
 /// Most dispatches whose integration is remembered until they end: far more than
@@ -47,7 +47,7 @@ impl Narrator {
             Event::Dispatched(dispatched) => Self::dispatched(dispatched),
             Event::Ended(ended) => self.ended(ended),
             Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
-                let (idle, after) = (seconds(*idle_ms), seconds(*after_ms));
+                let (idle, after) = (told_millis(*idle_ms), told_millis(*after_ms));
                 let follows = follows(action, *taken);
                 let detail =
                     format!("{state} had no action for {idle} (allowed {after}): {follows}");
@@ -97,7 +97,7 @@ impl Narrator {
             again => format!(", attempt {again}"),
         };
         let defaulted = if dispatched.budget_defaulted { " by default" } else { "" };
-        let budget = seconds(dispatched.budget_ms);
+        let budget = told_millis(dispatched.budget_ms);
         let Dispatched { integration, .. } = dispatched;
         let detail = format!("{integration} starts (budget {budget}{defaulted}{attempt})");
         ("handler".into(), detail, Tone::Plain)
@@ -105,7 +105,7 @@ impl Narrator {
 
     fn ended(&self, ended: &Ended) -> (String, String, Tone) {
         let name = self.integration(ended.dispatch);
-        let after = seconds(ended.deadline.elapsed_ms);
+        let after = told_millis(ended.deadline.elapsed_ms);
         let inside = ended.dying_span.as_ref().map_or(String::new(), |span| format!(" in {span}"));
         let (how, tone) = match &ended.outcome {
             Outcome::Completed(_) => (format!("completed after {after}"), Tone::Good),
@@ -149,7 +149,7 @@ impl Narrator {
 /// What the params of a transition say of the handler that was killed.
 fn killed(params: &Object) -> Option<String> {
     let text = |key: &str| params.get(key)?.as_str();
-    let elapsed = seconds(params.get("elapsed_ms")?.as_u64()?);
+    let elapsed = told_millis(params.get("elapsed_ms")?.as_u64()?);
     let (integration, span) = (text("integration")?, text("dying_span")?);
     Some(format!("{integration} killed after {elapsed} in {span}"))
 }
@@ -164,15 +164,6 @@ fn payload_text(payload: &serde_json::Value) -> String {
         return String::new();
     }
     shortened(&payload.to_string(), PAYLOAD_MAX_CHARS).into_owned()
-}
-
-/// Milliseconds as people say them: `850 ms`, `2.0 s`, `15m`.
-pub(crate) fn seconds(millis: u64) -> String {
-    match millis {
-        0..1_000 => format!("{millis} ms"),
-        1_000..60_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
-        _ => humantime::format_duration(Duration::from_secs(millis / 1_000)).to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -255,11 +246,5 @@ mod tests {
             told.detail,
             "On had no action for 1.0 s (allowed 1.0 s): Give is refused, by a guard or by the state"
         );
-    }
-
-    #[test]
-    fn durations_read_as_people_say_them() {
-        let said: Vec<String> = [850, 2_013, 59_999, 900_000].map(seconds).into();
-        assert_eq!(said, ["850 ms", "2.0 s", "59.9 s", "15m"]);
     }
 }

@@ -17,8 +17,9 @@ use super::process::Worker;
 use super::protocol::{Ask, Reply, Start};
 use super::server::Running;
 use super::story::Story;
-use super::timeline::{Timeline, waited};
+use super::timeline::Timeline;
 use super::wait::{Interrupts, pause};
+use crate::duration;
 use crate::scenario::{Act, Bound, Expectation, Restart, Scenario, SpecFile, Step, with_servers};
 
 /// How long the worker may take to start or to answer: it compiles modules and
@@ -146,7 +147,7 @@ impl<'a> Director<'a> {
                 self.plain(step, "cancel", ask, entity).await
             }
             Act::Wait { time } => {
-                self.told(None, &format!("wait {}", waited(*time)), "")?;
+                self.told(None, &format!("wait {}", duration::told(*time)), "")?;
                 let until = self.clock.now().after(*time);
                 while let Came::Reply(_) = self.next(until).await? {}
                 Ok(())
@@ -282,7 +283,9 @@ impl<'a> Director<'a> {
             match self.came(until).await? {
                 Came::Reply(Reply::Done { id: of, .. }) if of == id => break,
                 Came::Reply(_) => {}
-                Came::Time => bail!("the runtime didn't stop within {}", waited(ANSWER_MAX)),
+                Came::Time => {
+                    bail!("the runtime didn't stop within {}", duration::told(ANSWER_MAX))
+                }
             }
         }
         if let Some(mut worker) = self.worker.take() {
@@ -307,7 +310,9 @@ impl<'a> Director<'a> {
                 }
                 Came::Reply(Reply::Refused { id: of, why }) if of == id => return Ok(Err(why)),
                 Came::Reply(_) => {}
-                Came::Time => bail!("the runtime gave no answer within {}", waited(ANSWER_MAX)),
+                Came::Time => {
+                    bail!("the runtime gave no answer within {}", duration::told(ANSWER_MAX))
+                }
             }
         }
     }
@@ -415,7 +420,7 @@ async fn started(start: &Start, interrupts: &mut Interrupts) -> anyhow::Result<(
         interrupted = interrupts.next() => Err(interrupted.into()),
         ready = begun => ready,
         () = pause(ANSWER_MAX) => {
-            Err(anyhow!("the runtime didn't start within {}", waited(ANSWER_MAX)))
+            Err(anyhow!("the runtime didn't start within {}", duration::told(ANSWER_MAX)))
         }
     }?;
     Ok((worker, ready))

@@ -7,7 +7,7 @@ use sandglass_model::{EntityRef, Record, WallTime};
 use serde_json::{Value, json};
 
 use super::expect::Look;
-use crate::narrate::{Narrator, Told, seconds};
+use crate::narrate::{Narrator, Told};
 use crate::scenario::{Expectation, Scenario, Step, shown};
 use crate::terminal::{Output, Tone, printable};
 
@@ -183,9 +183,4 @@ impl Timeline {
         }
         self.output.line(line)
     }
-}
-
-/// A wait, in words.
-pub(super) fn waited(time: std::time::Duration) -> String {
-    seconds(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

@@ -1,12 +1,12 @@
 //! Says how a run went: lines for people, or one JSON object for scripts.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use sandglass_model::{Frame, OutcomeKind, Rejection, RunReport, TimeSplit};
 use serde_json::json;
 
 use crate::command::run::Form;
+use crate::duration::{exact_millis, measured_micros};
 use crate::terminal::{Output, Tone, printable, shortened};
 
 /// Longest result that a line shows, in characters; `--report json` has all of it.
@@ -73,7 +73,8 @@ fn headline(report: &RunReport, output: &Output) -> String {
     };
     let mut line = output.paint(tone, text).into_owned();
     if report.started_at.is_some() {
-        let (elapsed, budget) = (millis(deadline.elapsed_ms), millis(deadline.budget_ms));
+        let (elapsed, budget) =
+            (exact_millis(deadline.elapsed_ms), exact_millis(deadline.budget_ms));
         let _ = write!(line, " after {elapsed} of {budget}");
     }
     if let Some(span) = &report.dying_span {
@@ -90,7 +91,7 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
     if report.outcome.kind() == OutcomeKind::TimedOut {
         details.push((
             "stopped",
-            format!("{} after its deadline", micros(report.deadline.overrun_us)),
+            format!("{} after its deadline", measured_micros(report.deadline.overrun_us)),
         ));
     }
     if let Some(result) = report.result() {
@@ -109,7 +110,7 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
             "{} x{}, {}{unfinished}",
             printable(&calls.name),
             calls.count,
-            micros(calls.total_us)
+            measured_micros(calls.total_us)
         );
         details.push((if number == 0 { "host calls" } else { "" }, line));
     }
@@ -123,7 +124,7 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
         ("teardown", split.teardown),
     ];
     let parts: Vec<String> =
-        parts.iter().map(|(name, took)| format!("{name} {}", micros(*took))).collect();
+        parts.iter().map(|(name, took)| format!("{name} {}", measured_micros(*took))).collect();
     details.push(("time", parts.join(", ")));
     if report.started_at.is_some() {
         details
@@ -149,20 +150,4 @@ fn shown(frame: &Frame) -> String {
         }
     }
     line
-}
-
-fn millis(millis: u64) -> String {
-    humantime::format_duration(Duration::from_millis(millis)).to_string()
-}
-
-fn micros(micros: u64) -> String {
-    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let micros = micros as f64;
-    if micros >= 1e6 {
-        format!("{:.2} s", micros / 1e6)
-    } else if micros >= 1e3 {
-        format!("{:.1} ms", micros / 1e3)
-    } else {
-        format!("{micros} us")
-    }
 }
