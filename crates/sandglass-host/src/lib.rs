@@ -28,7 +28,8 @@
 //!
 //! Where things are: `boundary` is the one place where guests enter and leave the
 //! host; `ticker` wakes what must look at the clock; `execution` is the life of
-//! one run; `capability` is what guests can ask for, and `abi` how they ask.
+//! one run and `ending` what its end means; `capability` is what guests can ask for,
+//! and `abi` how they ask.
 
 mod abi;
 mod accounting;

@@ -175,7 +175,7 @@ async fn a_dropped_caller_stops_the_run_and_frees_its_place() {
 async fn signals_reach_whoever_asked_for_them() {
     let host = host(small());
     let told = Arc::new(Told::default());
-    let dispatched = dispatch(100).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let dispatched = dispatch(500).signals(Arc::clone(&told) as Arc<dyn Signals>);
     let outcome = host.dispatch(&load(&host, TELLS_AND_SPINS), dispatched).await.expect("it ran");
     assert!(matches!(outcome, Outcome::TimedOut(_)));
     assert_eq!(
