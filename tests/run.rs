@@ -289,7 +289,13 @@ fn a_log_that_nobody_reads_delays_no_kill() {
 }
 
 #[test]
-fn ctrl_c_cancels_and_is_recorded() {
+fn ctrl_c_and_sigterm_cancel_and_are_recorded() {
+    for signal in ["INT", "TERM"] {
+        cancelled_by(signal);
+    }
+}
+
+fn cancelled_by(signal: &str) {
     let folder = Folder::new();
     let journal = folder.path("runs.db");
     // It says that it runs, so that nothing has to be waited for.
@@ -305,7 +311,7 @@ fn ctrl_c_cancels_and_is_recorded() {
     );
     let running = Running::start(&[&"run", &guest, &"--journal", &journal, &"--report", &"json"]);
     binary::until(|| sandglass(&[&"log", &journal]).out.contains("running"));
-    running.signal("INT");
+    running.signal(signal);
     assert_eq!(running.ended().code(), Some(130));
     let said = sandglass(&[&"replay", &journal]).exits(0);
     assert_eq!(said.out.trim(), "1 dispatches, 0 timeouts, 0 divergences");

@@ -6,6 +6,7 @@ mod command;
 mod diagnosis;
 mod duration;
 mod exit;
+mod interrupts;
 mod narrate;
 mod play;
 mod run;

@@ -8,7 +8,8 @@ use sandglass_journal::SqliteJournal;
 
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
-use crate::play::{Director, Interrupted, Style, Tally, Timeline};
+use crate::interrupts::Interrupted;
+use crate::play::{Director, Style, Tally, Timeline};
 use crate::scenario::{self, Finding, Scenario};
 use crate::terminal::{Output, complain};
 

@@ -18,8 +18,9 @@ use super::protocol::{Ask, Reply, Start};
 use super::server::Running;
 use super::story::Story;
 use super::timeline::Timeline;
-use super::wait::{Interrupts, pause};
+use super::wait::pause;
 use crate::duration;
+use crate::interrupts::Interrupts;
 use crate::scenario::{Act, Bound, Expectation, Restart, Scenario, SpecFile, Step, with_servers};
 
 /// How long the worker may take to start or to answer: it compiles modules and

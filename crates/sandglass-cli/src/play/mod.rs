@@ -25,4 +25,3 @@ pub(crate) mod worker;
 pub(crate) use director::{Director, Tally};
 pub(crate) use process::WORKER_COMMAND;
 pub(crate) use timeline::{Style, Timeline};
-pub(crate) use wait::Interrupted;

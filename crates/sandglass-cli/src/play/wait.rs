@@ -1,9 +1,7 @@
-//! Waiting in real time: for a scenario's clock, or for Ctrl-C.
+//! Waiting in real time, for a scenario's clock.
 
 use std::time::Duration;
 
-use anyhow::Context;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
 /// Waits in real time.
@@ -19,34 +17,4 @@ pub(super) fn every(time: Duration) -> Interval {
     let mut ticks = tokio::time::interval(time);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
-}
-
-/// Ctrl-C, or the wish of an operating system or container to end.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted")]
-pub(crate) struct Interrupted;
-
-/// Listens from its making on, so that no Ctrl-C falls between two waits.
-#[derive(Debug)]
-pub(super) struct Interrupts {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Interrupts {
-    pub(super) fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("can't listen for Ctrl-C");
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    /// Nothing is lost where the future is dropped.
-    pub(super) async fn next(&mut self) -> Interrupted {
-        tokio::select! {
-            _ = self.interrupt.recv() => Interrupted,
-            _ = self.terminate.recv() => Interrupted,
-        }
-    }
 }

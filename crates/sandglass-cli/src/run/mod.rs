@@ -23,6 +23,7 @@ use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 use crate::bounded_file;
 use crate::command::run::{Arguments, Form};
 use crate::exit::Exit;
+use crate::interrupts::Interrupts;
 use capture::Capture;
 use own_journal::OwnJournal;
 
@@ -100,6 +101,8 @@ fn unavailable(error: impl std::fmt::Display) -> Rejection {
 }
 
 async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, Rejection> {
+    // Before anything that takes time, so that no Ctrl-C ends it without a report.
+    let mut interrupts = Interrupts::listen().map_err(unavailable)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let params = params(arguments.input.as_deref())?;
     let entity = entity(arguments)?;
@@ -123,7 +126,7 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, R
         .build()
         .await
         .map_err(unavailable)?;
-    let asked = ask(&runtime, &entity, &arguments.action, params).await;
+    let asked = ask(&runtime, &entity, &arguments.action, params, &mut interrupts).await;
     runtime.shutdown(GRACE).await;
     asked?;
     handlers.report().ok_or_else(|| unavailable("the run was lost through a fault of the host"))
@@ -152,12 +155,13 @@ async fn keeps_its_settings(
 }
 
 /// Has the entity take the action, and waits until its handler has ended and that
-/// is recorded; Ctrl-C cancels it.
+/// is recorded; Ctrl-C or SIGTERM cancels it, and a second one waits no longer.
 async fn ask(
     runtime: &Runtime,
     entity: &EntityRef,
     action: &str,
     params: Object,
+    interrupts: &mut Interrupts,
 ) -> Result<(), Rejection> {
     if runtime.entity(entity).is_err() {
         runtime.create(entity.clone()).await.map_err(unavailable)?;
@@ -170,12 +174,12 @@ async fn ask(
         tokio::select! {
             biased;
             settled = &mut settled => return settled.map(drop).map_err(unavailable),
-            signal = tokio::signal::ctrl_c() => {
-                if asked || signal.is_err() {
+            _ = interrupts.next() => {
+                if asked {
                     return Err(unavailable("stopped before the run had ended"));
                 }
                 asked = true;
-                runtime.cancel(entity, None, "Ctrl-C").map_err(unavailable)?;
+                runtime.cancel(entity, None, "interrupted").map_err(unavailable)?;
             }
         }
     }
