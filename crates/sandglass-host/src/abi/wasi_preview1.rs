@@ -8,6 +8,7 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as wasi, WasiSnapshotPreview1};
 use wiggle::GuestMemory;
 
+use crate::boundary::{check, instant, waiting};
 use crate::capability::log::{GuestLog, Level};
 use crate::functions::Functions;
 use crate::store::RunStore;
@@ -36,31 +37,18 @@ macro_rules! link {
     ($linker:ident, $functions:ident;
      instant { $($name:ident($($arg:ident: $ty:ty),*);)* }
      waiting { $($wname:ident($($warg:ident: $wty:ty),*);)* }) => {
-        $(
-            let function = $functions.add(MODULE, stringify!($name), crate::functions::Class::Instant);
-            $linker.func_wrap(MODULE, stringify!($name),
-                move |mut caller: Caller<'_, RunStore> $(, $arg: $ty)*| -> Result<i32> {
-                    crate::boundary::without_waiting(&mut caller, function, |caller| {
-                        let (context, mut memory) = split(caller)?;
-                        wasi::$name(context, &mut memory $(, $arg)*)
-                    })
-                })?;
-        )*
-        $(
-            let function = $functions.add(MODULE, stringify!($wname), crate::functions::Class::Async);
-            $linker.func_wrap_async(MODULE, stringify!($wname),
-                move |mut caller: Caller<'_, RunStore>, ($($warg,)*): ($($wty,)*)| Box::new(async move {
-                    let entered = crate::boundary::enter(&mut caller, function)?;
-                    let race = crate::boundary::Race::of(&caller);
-                    let answer = match split(&mut caller) {
-                        Ok((context, mut memory)) => {
-                            race.run(wasi::$wname(context, &mut memory $(, $warg)*)).await.transpose()
-                        }
-                        Err(error) => Err(error),
-                    };
-                    crate::boundary::leave_race(&mut caller, entered, answer)
-                }))?;
-        )*
+        $(instant! { $linker, $functions, MODULE;
+            fn $name(caller $(, $arg: $ty)*) -> i32 {
+                let (context, mut memory) = split(caller)?;
+                wasi::$name(context, &mut memory $(, $arg)*)
+            }
+        })*
+        $(waiting! { $linker, $functions, MODULE;
+            fn $wname(caller, race $(, $warg: $wty)*) -> i32 {
+                let (context, mut memory) = split(caller)?;
+                race.run(wasi::$wname(context, &mut memory $(, $warg)*)).await.transpose()
+            }
+        })*
     };
 }
 
@@ -123,17 +111,12 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 
 /// `proc_exit` is the only one that never returns.
 fn link_exit(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    let function = functions.add(MODULE, "proc_exit", crate::functions::Class::Instant);
-    linker.func_wrap(
-        MODULE,
-        "proc_exit",
-        move |mut caller: Caller<'_, RunStore>, code: i32| -> Result<()> {
-            crate::boundary::without_waiting(&mut caller, function, |caller| {
-                let (context, mut memory) = split(caller)?;
-                wasi::proc_exit(context, &mut memory, code)
-            })
-        },
-    )?;
+    instant! { linker, functions, MODULE;
+        fn proc_exit(caller, code: i32) -> () {
+            let (context, mut memory) = split(caller)?;
+            wasi::proc_exit(context, &mut memory, code)
+        }
+    }
     Ok(())
 }
 
@@ -142,28 +125,23 @@ fn link_exit(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
 fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     /// Well under a millisecond of work.
     const PIECE_BYTES: u32 = 64 << 10;
-    let function = functions.add(MODULE, "random_get", crate::functions::Class::Instant);
-    linker.func_wrap(
-        MODULE,
-        "random_get",
-        move |mut caller: Caller<'_, RunStore>, ptr: i32, len: i32| -> Result<i32> {
-            crate::boundary::without_waiting(&mut caller, function, |caller| {
-                let (mut at, mut left) = (ptr.cast_unsigned(), len.cast_unsigned());
-                loop {
-                    let piece = left.min(PIECE_BYTES);
-                    let (context, mut memory) = split(caller)?;
-                    let (from, size) = (at.cast_signed(), piece.cast_signed());
-                    let errno = wasi::random_get(context, &mut memory, from, size)?;
-                    left -= piece;
-                    if errno != 0 || left == 0 {
-                        return Ok(errno);
-                    }
-                    at = at.wrapping_add(piece);
-                    crate::boundary::check(&mut *caller)?;
+    instant! { linker, functions, MODULE;
+        fn random_get(caller, ptr: i32, len: i32) -> i32 {
+            let (mut at, mut left) = (ptr.cast_unsigned(), len.cast_unsigned());
+            loop {
+                let piece = left.min(PIECE_BYTES);
+                let (context, mut memory) = split(caller)?;
+                let (from, size) = (at.cast_signed(), piece.cast_signed());
+                let errno = wasi::random_get(context, &mut memory, from, size)?;
+                left -= piece;
+                if errno != 0 || left == 0 {
+                    return Ok(errno);
                 }
-            })
-        },
-    )?;
+                at = at.wrapping_add(piece);
+                check(&mut *caller)?;
+            }
+        }
+    }
     Ok(())
 }
 
