@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
+use crate::manifest::Integration;
 use crate::run::{Run, StopHandle};
 
 /// What the guest learns about why it runs; together with the entity and the
@@ -160,6 +161,11 @@ struct ContextView<'a> {
 }
 
 impl Dispatch {
+    /// What reports call the integration.
+    pub(crate) fn integration_name<'a>(&'a self, integration: &'a Integration) -> &'a str {
+        self.integration.as_deref().unwrap_or(integration.name())
+    }
+
     /// The context JSON of the users' ABI, for a run that has `remaining_ms` left.
     pub(crate) fn context_json(
         &self,

@@ -26,8 +26,8 @@ use crate::abi::core_module::{self, Moments};
 use crate::abi::wasi_preview1;
 use crate::accounting::Accounting;
 use crate::boundary;
+use crate::capability::Guest;
 use crate::capability::log::GuestLog;
-use crate::capability::{Grants, Guest};
 use crate::deadline::StartedDeadline;
 use crate::dispatch::Dispatch;
 use crate::ending::{Ending, cancelled};
@@ -187,7 +187,7 @@ impl Execution {
     }
 
     fn integration_name(&self) -> &str {
-        self.dispatch.integration.as_deref().unwrap_or(&self.integration.manifest.name)
+        self.dispatch.integration_name(&self.integration)
     }
 
     fn report_pool(&self) {
@@ -205,13 +205,7 @@ impl Execution {
             self.dispatch.context_json(self.id, self.trace, deadline.budget_ms()).into();
         let redactor = Redactor::default();
         let log = GuestLog::new(self.integration_name(), self.id, self.trace, redactor.clone());
-        let grants = Grants {
-            destinations: manifest.destinations.clone(),
-            secrets: Arc::clone(&manifest.secrets),
-            http: Arc::clone(&self.shared.http),
-            response_bytes: manifest.limits.response_bytes,
-            host_call_timeout: self.shared.settings.host_call_timeout,
-        };
+        let grants = Arc::clone(&self.integration.grants);
         let wasi = compiled.imports_wasi.then(|| wasi_preview1::context(&log));
         let signals = self.dispatch.signals.clone();
         let mut store = Store::new(
@@ -225,14 +219,7 @@ impl Execution {
                 accounting: Accounting::default(),
                 limiter: Limiter::new(&manifest.limits),
                 stopped: None,
-                guest: Guest::new(
-                    context,
-                    log,
-                    redactor,
-                    Arc::new(grants),
-                    signals,
-                    self.trace.to_string(),
-                ),
+                guest: Guest::new(context, log, redactor, grants, signals, self.trace.to_string()),
                 wasi,
                 memory: None,
                 span: Arc::clone(&self.span),

@@ -14,6 +14,7 @@ use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::capability::Grants;
 use crate::capability::http::{HttpClient, NetworkClient};
 use crate::dispatch::Dispatch;
 use crate::error::{BuildError, Error, rejection};
@@ -37,6 +38,8 @@ struct Inner {
     /// Made when the first integration with a fuel limit is loaded.
     fuel: Mutex<Option<Arc<Sandbox>>>,
     modules: ModuleCache,
+    /// What sends the requests of every integration.
+    http: Arc<dyn HttpClient>,
     executor: Executor,
     places: Arc<Semaphore>,
     /// Dispatches that are queued or in flight.
@@ -53,7 +56,6 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) telemetry: Telemetry,
     pub(crate) ticker: Arc<Ticker>,
-    pub(crate) http: Arc<dyn HttpClient>,
 }
 
 /// The runs that are queued or in flight, to be stopped at shutdown.
@@ -117,13 +119,14 @@ impl Builder {
             unmetered: Arc::new(sandbox),
             fuel: Mutex::default(),
             modules: ModuleCache::new(settings.max_cached_modules),
+            http,
             executor,
             places: Arc::new(Semaphore::new(settings.max_runs as usize)),
             admitted: Arc::default(),
             live: Arc::default(),
             closed: AtomicBool::new(false),
             ticker_failed: AtomicBool::new(false),
-            shared: Arc::new(Shared { settings, clock, telemetry, ticker, http }),
+            shared: Arc::new(Shared { settings, clock, telemetry, ticker }),
         })))
     }
 }
@@ -169,7 +172,8 @@ impl Host {
             }
         };
         module::check_limits(&compiled, &manifest.limits, self.0.shared.settings.max_memory_bytes)?;
-        Ok(Integration { compiled, manifest: Arc::new(manifest) })
+        let grants = Arc::new(self.grants(&manifest));
+        Ok(Integration { compiled, manifest: Arc::new(manifest), grants })
     }
 
     /// Runs `dispatch` on a fresh instance of `integration`, and answers how it
@@ -252,6 +256,16 @@ impl Host {
         self.0.live.none_left().await;
     }
 
+    fn grants(&self, manifest: &Manifest) -> Grants {
+        Grants {
+            destinations: manifest.destinations.clone(),
+            secrets: Arc::clone(&manifest.secrets),
+            http: Arc::clone(&self.0.http),
+            response_bytes: manifest.limits.response_bytes,
+            host_call_timeout: self.0.shared.settings.host_call_timeout,
+        }
+    }
+
     fn span(
         &self,
         dispatch: &Dispatch,
@@ -260,7 +274,7 @@ impl Host {
         trace: TraceContext,
     ) -> Span {
         let id = id.to_string();
-        let name = dispatch.integration.as_deref().unwrap_or(integration.name());
+        let name = dispatch.integration_name(integration);
         self.0.shared.telemetry.tracer.start(&SpanStart {
             name: names::DISPATCH,
             kind: Kind::Internal,

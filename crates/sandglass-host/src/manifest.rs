@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sandglass_model::{GuestLimits, ModuleHash};
 
+use crate::capability::Grants;
 use crate::capability::http::{Destination, Destinations};
 use crate::module::Compiled;
 use crate::secret::{FixedSecrets, Secrets};
@@ -62,6 +63,7 @@ impl Manifest {
 pub struct Integration {
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) manifest: Arc<Manifest>,
+    pub(crate) grants: Arc<Grants>,
 }
 
 impl Integration {
