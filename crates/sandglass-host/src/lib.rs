@@ -63,7 +63,7 @@ pub use deadline::DispatchDeadline;
 pub use dispatch::{Context, Dispatch};
 pub use error::{BuildError, Error};
 pub use host::{Builder, Host};
-pub use manifest::{Integration, Manifest};
+pub use manifest::{AskTarget, Integration, InvalidAskTarget, Manifest};
 pub use run::StopHandle;
 pub use sandglass_model::{Outcome, RunReport};
 pub use secret::{Answer, FixedSecrets, Secret, Secrets};

@@ -1,7 +1,12 @@
-//! What an integration is granted: its limits, the hosts that it may reach, the
-//! secrets that it may have. Nothing, unless it is named.
+//! What an integration is granted: its limits, and the hosts, secrets, asks and
+//! functions that it may use. Nothing, unless it is named.
 
+mod ask_target;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandglass_model::{GuestLimits, ModuleHash};
 
@@ -10,14 +15,28 @@ use crate::capability::http::{Destination, Destinations};
 use crate::module::Compiled;
 use crate::secret::{FixedSecrets, Secrets};
 
+pub use ask_target::{AskTarget, InvalidAskTarget};
+
 /// The grants of one integration. The default one may use
 /// [`GuestLimits::default`] and reach nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Manifest {
     pub(crate) name: String,
     pub(crate) limits: GuestLimits,
     pub(crate) destinations: Destinations,
     pub(crate) secrets: Arc<dyn Secrets>,
+    /// How long before its deadline a handler is warned; none: it isn't.
+    pub(crate) soft_deadline: Option<Duration>,
+    /// By host function as dying spans name it; the host's own bound for the others.
+    pub(crate) host_call_timeouts: BTreeMap<String, Duration>,
+    /// Bytes of key-value scratch for one dispatch; 0: none.
+    pub(crate) scratch_bytes: u64,
+    pub(crate) ask_targets: BTreeSet<AskTarget>,
+    /// The embedder's host functions that it may import, as `interface.name`.
+    pub(crate) functions: BTreeSet<String>,
+    /// None: only the host's own bounds hold.
+    pub(crate) max_in_flight: Option<u32>,
+    pub(crate) max_queued: Option<u32>,
 }
 
 impl Default for Manifest {
@@ -27,6 +46,13 @@ impl Default for Manifest {
             limits: GuestLimits::default(),
             destinations: Destinations::default(),
             secrets: Arc::new(FixedSecrets::default()),
+            soft_deadline: None,
+            host_call_timeouts: BTreeMap::new(),
+            scratch_bytes: 0,
+            ask_targets: BTreeSet::new(),
+            functions: BTreeSet::new(),
+            max_in_flight: None,
+            max_queued: None,
         }
     }
 }
@@ -55,6 +81,77 @@ impl Manifest {
     #[must_use]
     pub fn secrets(self, secrets: Arc<dyn Secrets>) -> Self {
         Self { secrets, ..self }
+    }
+
+    /// Has a handler warned this long before its deadline, so that it can save its
+    /// work; it isn't, unless this is set. A budget that is shorter warns at once.
+    #[must_use]
+    pub fn soft_deadline(self, before: Duration) -> Self {
+        Self { soft_deadline: Some(before), ..self }
+    }
+
+    /// Sets the most time that one call of a host function may take, by the name
+    /// that dying spans give it. A breach ends the call, not the run. The other
+    /// functions have [`Settings::host_call_timeout`](crate::Settings); none has
+    /// more than what is left of the run's deadline.
+    #[must_use]
+    pub fn host_call_timeouts(
+        self,
+        timeouts: impl IntoIterator<Item = (String, Duration)>,
+    ) -> Self {
+        Self { host_call_timeouts: timeouts.into_iter().collect(), ..self }
+    }
+
+    /// Grants that many bytes of key-value scratch to each dispatch; 0, the
+    /// default, denies it.
+    #[must_use]
+    pub fn scratch_bytes(self, bytes: u64) -> Self {
+        Self { scratch_bytes: bytes, ..self }
+    }
+
+    /// Sets what it may ask other entities for.
+    #[must_use]
+    pub fn ask_targets(self, targets: impl IntoIterator<Item = AskTarget>) -> Self {
+        Self { ask_targets: targets.into_iter().collect(), ..self }
+    }
+
+    /// Sets which host functions of the embedder's own it may import, each as
+    /// `interface.name`.
+    #[must_use]
+    pub fn functions(self, functions: impl IntoIterator<Item = String>) -> Self {
+        Self { functions: functions.into_iter().collect(), ..self }
+    }
+
+    /// Sets the most handlers of it that run at the same time; without, only the
+    /// host's bound holds.
+    #[must_use]
+    pub fn max_in_flight(self, most: u32) -> Self {
+        Self { max_in_flight: Some(most), ..self }
+    }
+
+    /// Sets the most handlers of it that wait for a place; without, only the host's
+    /// bound holds.
+    #[must_use]
+    pub fn max_queued(self, most: u32) -> Self {
+        Self { max_queued: Some(most), ..self }
+    }
+}
+
+/// All that it grants; of secrets, nothing.
+impl fmt::Debug for Manifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manifest")
+            .field("name", &self.name)
+            .field("limits", &self.limits)
+            .field("destinations", &self.destinations)
+            .field("soft_deadline", &self.soft_deadline)
+            .field("host_call_timeouts", &self.host_call_timeouts)
+            .field("scratch_bytes", &self.scratch_bytes)
+            .field("ask_targets", &self.ask_targets)
+            .field("functions", &self.functions)
+            .field("max_in_flight", &self.max_in_flight)
+            .field("max_queued", &self.max_queued)
+            .finish_non_exhaustive()
     }
 }
 
@@ -87,8 +184,8 @@ impl Integration {
     }
 }
 
-impl std::fmt::Debug for Integration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Integration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Integration")
             .field("name", &self.manifest.name)
             .field("module", &self.compiled.hash)

@@ -25,6 +25,14 @@ pub struct GuestLimits {
     pub response_bytes: u64,
     /// A core module's file.
     pub module_bytes: u64,
+    /// A component's file. Larger, since a JavaScript or Python component brings
+    /// its interpreter along.
+    #[serde(default = "component_bytes")]
+    pub component_bytes: u64,
+}
+
+const fn component_bytes() -> u64 {
+    32 << 20
 }
 
 impl Default for GuestLimits {
@@ -36,6 +44,7 @@ impl Default for GuestLimits {
             fuel: None,
             response_bytes: 1 << 20,
             module_bytes: 10 << 20,
+            component_bytes: component_bytes(),
         }
     }
 }
