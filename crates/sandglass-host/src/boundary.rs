@@ -21,11 +21,11 @@ use std::task::Poll;
 use sandglass_model::{Cause, Clock, Monotonic};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, names};
-use wasmtime::{AsContextMut, Caller, Error, Result};
+use wasmtime::{Caller, Error, Result};
 
 use crate::functions::FunctionId;
 use crate::run::Run;
-use crate::store::{RunStore, StoppedAt, frames_now};
+use crate::store::RunStore;
 
 /// The root cause of the error that unwinds a guest whose run must end.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -37,9 +37,8 @@ pub(crate) struct Stopped(pub(crate) Cause);
 pub(crate) struct Entered(());
 
 /// Lets a call of `function` in, unless the run must end.
-pub(crate) fn enter(caller: &mut Caller<'_, RunStore>, function: FunctionId) -> Result<Entered> {
-    let now = check(&mut *caller)?;
-    let store = caller.data_mut();
+pub(crate) fn enter(store: &mut RunStore, function: FunctionId) -> Result<Entered> {
+    let now = check(store)?;
     store.accounting.enter(function, now);
     let name = store.functions.name(function);
     store.call_span =
@@ -48,13 +47,8 @@ pub(crate) fn enter(caller: &mut Caller<'_, RunStore>, function: FunctionId) -> 
 }
 
 /// Lets a call out again with its answer, unless the run must end.
-pub(crate) fn leave<R>(
-    caller: &mut Caller<'_, RunStore>,
-    _entered: Entered,
-    answer: Result<R>,
-) -> Result<R> {
-    let now = check(&mut *caller)?;
-    let store = caller.data_mut();
+pub(crate) fn leave<R>(store: &mut RunStore, _entered: Entered, answer: Result<R>) -> Result<R> {
+    let now = check(store)?;
     // A call that ends the run by a trap stays the present one: it died in there.
     let answer = answer?;
     let function = store.accounting.current();
@@ -66,33 +60,41 @@ pub(crate) fn leave<R>(
     Ok(answer)
 }
 
-/// Reads the clock, and ends the run where it must end: notes where the guest is,
-/// and answers the error that unwinds it.
-pub(crate) fn check(mut store: impl AsContextMut<Data = RunStore>) -> Result<Monotonic> {
-    let context = store.as_context_mut();
-    let data = context.data();
-    let now = data.now();
-    let Some(cause) = data.run.due(now) else { return Ok(now) };
-    let dying_span = data.present_span();
-    let backtrace = frames_now(&context);
-    let mut context = store.as_context_mut();
-    let data = context.data_mut();
-    if data.accounting.current().is_some() {
-        data.call_span.error(names::UNFINISHED, "the run ended inside this call");
+/// Lets a call out whose wait may have been cut.
+pub(crate) fn leave_race<R>(
+    store: &mut RunStore,
+    entered: Entered,
+    answer: Result<Option<R>>,
+) -> Result<R> {
+    let answer = answer.and_then(|answer| {
+        // A race is lost only where the run must end, and then leaving says so.
+        answer.ok_or_else(|| Error::from(Stopped(Cause::Deadline)))
+    });
+    leave(store, entered, answer)
+}
+
+/// Reads the clock, and ends the run where it must end: notes what is running, and
+/// answers the error that unwinds the guest. Where there are frames to unwind,
+/// Wasmtime attaches them to that error.
+pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
+    let now = store.now();
+    let Some(cause) = store.run.due(now) else { return Ok(now) };
+    if store.accounting.current().is_some() {
+        store.call_span.error(names::UNFINISHED, "the run ended inside this call");
     }
-    data.stopped = Some(StoppedAt { dying_span, backtrace });
+    store.stopped_in = Some(store.present_span());
     Err(Error::from(Stopped(cause)))
 }
 
-/// Runs a host function that never waits.
+/// Runs a core module's call of a host function that never waits.
 pub(crate) fn without_waiting<R>(
     caller: &mut Caller<'_, RunStore>,
     function: FunctionId,
     call: impl FnOnce(&mut Caller<'_, RunStore>) -> Result<R>,
 ) -> Result<R> {
-    let entered = enter(caller, function)?;
+    let entered = enter(caller.data_mut(), function)?;
     let answer = call(caller);
-    leave(caller, entered, answer)
+    leave(caller.data_mut(), entered, answer)
 }
 
 /// Races what a host function waits for with the end of its run.
@@ -102,8 +104,7 @@ pub(crate) struct Race {
 }
 
 impl Race {
-    pub(crate) fn of(caller: &Caller<'_, RunStore>) -> Self {
-        let store = caller.data();
+    pub(crate) fn of(store: &RunStore) -> Self {
         Self::new(&store.run, &store.clock)
     }
 
@@ -160,13 +161,13 @@ macro_rules! waiting {
             stringify!($name),
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore>, ($($arg,)*): ($($ty,)*)| {
                 Box::new(async move {
-                    let entered = $crate::boundary::enter(&mut caller, function)?;
-                    let $race = $crate::boundary::Race::of(&caller);
+                    let entered = $crate::boundary::enter(caller.data_mut(), function)?;
+                    let $race = $crate::boundary::Race::of(caller.data());
                     let answer: wasmtime::Result<Option<$ret>> = {
                         let $caller = &mut caller;
                         async $body.await
                     };
-                    $crate::boundary::leave_race(&mut caller, entered, answer)
+                    $crate::boundary::leave_race(caller.data_mut(), entered, answer)
                 })
             },
         )?;
@@ -174,16 +175,3 @@ macro_rules! waiting {
 }
 
 pub(crate) use {instant, waiting};
-
-/// Lets a call out whose wait may have been cut.
-pub(crate) fn leave_race<R>(
-    caller: &mut Caller<'_, RunStore>,
-    entered: Entered,
-    answer: Result<Option<R>>,
-) -> Result<R> {
-    let answer = answer.and_then(|answer| {
-        // A race is lost only where the run must end, and then leaving says so.
-        answer.ok_or_else(|| Error::from(Stopped(Cause::Deadline)))
-    });
-    leave(caller, entered, answer)
-}

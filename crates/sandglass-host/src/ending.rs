@@ -1,7 +1,8 @@
 //! What the end of a guest's code means: the first cause that was named decides.
 
 use sandglass_model::{
-    Cancellation, Cause, LimitBreach, LimitKind, Monotonic, Outcome, RejectionKind, Trap, TrapKind,
+    Cancellation, Cause, Frame, LimitBreach, LimitKind, Monotonic, Outcome, RejectionKind, Trap,
+    TrapKind,
 };
 use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
@@ -10,14 +11,21 @@ use crate::abi::core_module::Called;
 use crate::boundary::Stopped;
 use crate::error::rejection;
 use crate::run::Run;
-use crate::store::{RunStore, StoppedAt, frames, printable};
+use crate::store::{RunStore, frames, printable};
+
+/// The place where a run was when it ended.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) dying_span: String,
+    pub(crate) backtrace: Vec<Frame>,
+}
 
 /// How a run ended, as far as it is known before everything is measured. A
 /// deadline's outcome stands as a cancellation until then.
 pub(crate) struct Ending {
     pub(crate) outcome: Outcome,
     pub(crate) cause: Cause,
-    pub(crate) place: Option<StoppedAt>,
+    pub(crate) place: Option<Place>,
 }
 
 impl Ending {
@@ -37,7 +45,7 @@ impl Ending {
             Ok(Called::NotCalled(outcome)) => {
                 return match run.name(Cause::NotStarted) {
                     Cause::NotStarted => Self { outcome, cause: Cause::NotStarted, place: None },
-                    cause => Self::stopped(store, &run, cause),
+                    cause => Self::stopped(store, &run, cause, Vec::new()),
                 };
             }
             Err(error) => error,
@@ -45,15 +53,19 @@ impl Ending {
         let stopped = error.downcast_ref::<Stopped>().map(|stopped| stopped.0);
         match stopped.or_else(|| run.due(now)).unwrap_or_else(|| run.name(Cause::Trap)) {
             Cause::Trap => died(store, &error, fuel),
-            cause => Self::stopped(store, &run, cause),
+            cause => Self::stopped(store, &run, cause, unwound(&error)),
         }
     }
 
-    fn stopped(store: &mut Store<RunStore>, run: &Run, cause: Cause) -> Self {
-        let place = store.data_mut().stopped.take().unwrap_or_else(|| StoppedAt {
-            dying_span: store.data().present_span(),
-            backtrace: Vec::new(),
-        });
+    fn stopped(
+        store: &mut Store<RunStore>,
+        run: &Run,
+        cause: Cause,
+        backtrace: Vec<Frame>,
+    ) -> Self {
+        let data = store.data_mut();
+        let dying_span = data.stopped_in.take().unwrap_or_else(|| data.present_span());
+        let place = Place { dying_span, backtrace };
         let outcome = cancelled(run, cause, Some(place.dying_span.clone()));
         Self { outcome, cause, place: Some(place) }
     }
@@ -74,14 +86,18 @@ fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> 
         return Ending { outcome, cause: Cause::NotStarted, place: None };
     }
     let data = store.data();
-    let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
-    let place = Some(StoppedAt { dying_span: data.present_span(), backtrace });
+    let place = Some(Place { dying_span: data.present_span(), backtrace: unwound(error) });
     let outcome = match (error.downcast_ref::<wasmtime::Trap>(), data.limiter.denied()) {
         (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(spent(fuel.unwrap_or(0))),
         (_, Some(breach)) if follows_a_refusal(error) => Outcome::Limit(breach.clone()),
         _ => Outcome::Trapped(trap(error)),
     };
     Ending { outcome, cause: Cause::Trap, place }
+}
+
+/// The frames that `error` unwound.
+fn unwound(error: &wasmtime::Error) -> Vec<Frame> {
+    error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default()
 }
 
 fn spent(limit: u64) -> LimitBreach {

@@ -218,7 +218,7 @@ impl Execution {
                 host_while_instantiating: None,
                 accounting: Accounting::default(),
                 limiter: Limiter::new(&manifest.limits),
-                stopped: None,
+                stopped_in: None,
                 guest: Guest::new(context, log, redactor, grants, signals, self.trace.to_string()),
                 wasi,
                 memory: None,
@@ -230,7 +230,7 @@ impl Execution {
         store.limiter(|data| &mut data.limiter);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| {
-            boundary::check(&mut context)?;
+            boundary::check(context.data_mut())?;
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
         if let (Metering::Fuel, Some(fuel)) = (compiled.metering, manifest.limits.fuel) {

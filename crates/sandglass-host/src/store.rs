@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandglass_model::{Clock, Frame, GuestLimits, Monotonic, SystemClock};
 use sandglass_telemetry::{Metrics, Span};
-use wasmtime::{AsContext, Memory, WasmBacktrace};
+use wasmtime::{Memory, WasmBacktrace};
 use wasmtime_wasi::p1::WasiP1Ctx;
 
 use crate::accounting::Accounting;
@@ -36,13 +36,6 @@ impl Phase {
     }
 }
 
-/// The place where a run was when it was stopped.
-#[derive(Debug)]
-pub(crate) struct StoppedAt {
-    pub(crate) dying_span: String,
-    pub(crate) backtrace: Vec<Frame>,
-}
-
 pub(crate) struct RunStore {
     pub(crate) run: Arc<Run>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -52,7 +45,8 @@ pub(crate) struct RunStore {
     pub(crate) host_while_instantiating: Option<Duration>,
     pub(crate) accounting: Accounting,
     pub(crate) limiter: Limiter,
-    pub(crate) stopped: Option<StoppedAt>,
+    /// What was running when the run was found to have to end.
+    pub(crate) stopped_in: Option<String>,
     pub(crate) guest: Guest,
     pub(crate) wasi: Option<WasiP1Ctx>,
     /// The guest's memory, once somebody has asked for it.
@@ -74,7 +68,7 @@ impl RunStore {
             host_while_instantiating: None,
             accounting: Accounting::default(),
             limiter: Limiter::new(&GuestLimits::default()),
-            stopped: None,
+            stopped_in: None,
             guest: Guest::idle(),
             wasi: None,
             memory: None,
@@ -101,11 +95,6 @@ impl RunStore {
             None => self.phase.own_span().to_owned(),
         }
     }
-}
-
-/// The frames of the guest that is on the stack of `store` now.
-pub(crate) fn frames_now(store: impl AsContext) -> Vec<Frame> {
-    frames(&WasmBacktrace::force_capture(store))
 }
 
 /// The frames of a backtrace, innermost first, with file and line where the

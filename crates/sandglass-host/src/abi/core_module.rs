@@ -43,7 +43,7 @@ pub(crate) async fn call(
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     // A budget of nothing ends before the guest begins.
-    boundary::check(&mut *store)?;
+    boundary::check(store.data_mut())?;
     let instance = compiled.pre.instantiate_async(&mut *store).await?;
     let guest = Guest { compiled, instance };
     guest.initialize(store).await?;
@@ -58,7 +58,7 @@ pub(crate) async fn call(
     let returned = run.call_async(&mut *store, context).await?;
     // The clock is read as the export returns: a success past the deadline is
     // none, and one before it stays one however long the rest takes.
-    moments.returned = Some(boundary::check(&mut *store)?);
+    moments.returned = Some(boundary::check(store.data_mut())?);
     let cause = store.data().run.name(Cause::Returned);
     if cause != Cause::Returned {
         return Err(Stopped(cause).into());

@@ -138,7 +138,7 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
                     return Ok(errno);
                 }
                 at = at.wrapping_add(piece);
-                check(&mut *caller)?;
+                check(caller.data_mut())?;
             }
         }
     }
