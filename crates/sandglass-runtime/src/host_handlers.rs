@@ -2,7 +2,7 @@
 //! compiles it once, and dispatches to the host.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use sandglass_host::{
@@ -36,12 +36,24 @@ impl Module {
 }
 
 /// Runs handlers in a [`Host`]. Modules are compiled when they are first asked
-/// for, once, and away from the threads of the runtime.
-#[derive(Debug)]
+/// for, once, and away from the threads of the runtime. Cheap to clone.
+#[derive(Clone, Debug)]
 pub struct HostHandlers {
     host: Host,
     clock: Arc<dyn Clock>,
-    modules: Arc<BTreeMap<String, Loadable>>,
+    modules: Arc<Modules>,
+}
+
+/// The modules by name: as many as the embedder has named.
+#[derive(Debug, Default)]
+struct Modules(RwLock<BTreeMap<String, Versions>>);
+
+/// The version of a module that new dispatches take, and the one before: a dispatch
+/// whose record names that one may still have to start.
+#[derive(Clone, Debug)]
+struct Versions {
+    present: Arc<Loadable>,
+    before: Option<Arc<Loadable>>,
 }
 
 #[derive(Debug)]
@@ -60,24 +72,50 @@ impl HostHandlers {
         clock: Arc<dyn Clock>,
         modules: impl IntoIterator<Item = (String, Module)>,
     ) -> Self {
-        let loadable = |module: Module| Loadable {
-            hash: ModuleHash::of(&module.bytes),
-            module,
-            loaded: MadeOnce::new(),
-        };
-        let modules = modules.into_iter().map(|(name, module)| (name, loadable(module))).collect();
-        Self { host, clock, modules: Arc::new(modules) }
+        let table = Modules::default();
+        table.put(modules.into_iter().map(|(name, module)| (name, Loadable::of(module))));
+        Self { host, clock, modules: Arc::new(table) }
     }
 
     /// Compiles every module now, so that no dispatch waits for it. One that can't be
     /// compiled rejects its dispatches, and says why.
     pub async fn compile(&self) {
-        for name in self.modules.keys() {
-            if let Err((outcome, _)) = load(&self.host, &self.modules, name).await {
-                let why = outcome.error().map(|(_, message)| message).unwrap_or_default();
-                tracing::warn!(module = name, "the module can't be run: {why}");
+        for (name, loadable) in self.modules.present() {
+            if let Err(rejection) = loadable.load(&self.host, &name).await {
+                tracing::warn!(module = name, "the module can't be run: {rejection}");
             }
         }
+    }
+
+    /// Gives new dispatches this version of the module called `name`, or a new module;
+    /// those in flight finish on theirs. It is compiled and checked before it is taken.
+    ///
+    /// # Errors
+    /// It can't be run; nothing has changed.
+    pub async fn put(&self, name: &str, module: Module) -> Result<ModuleHash, Rejection> {
+        let hash = ModuleHash::of(&module.bytes);
+        let one = [(name.to_owned(), module)];
+        self.put_all(one).await.map(|()| hash).map_err(|(_, rejection)| rejection)
+    }
+
+    /// The same for several modules, of which all are taken at once, or none.
+    ///
+    /// # Errors
+    /// One can't be run: its name, and why. Nothing has changed.
+    pub async fn put_all(
+        &self,
+        modules: impl IntoIterator<Item = (String, Module)>,
+    ) -> Result<(), (String, Rejection)> {
+        let mut compiled = Vec::new();
+        for (name, module) in modules {
+            let loadable = Loadable::of(module);
+            match loadable.load(&self.host, &name).await {
+                Ok(_) => compiled.push((name, loadable)),
+                Err(rejection) => return Err((name, rejection)),
+            }
+        }
+        self.modules.put(compiled);
+        Ok(())
     }
 
     /// The host.
@@ -97,7 +135,7 @@ impl Handlers for HostHandlers {
             let loaded = tokio::select! {
                 biased;
                 request = run.stop.wait() => Err(stopped(request)),
-                loaded = load(&host, &modules, &run.dispatched.module) => loaded,
+                loaded = modules.load(&host, &run) => loaded.map_err(rejected),
                 () = timer::until(&*clock, began.after(run.schedule_to_start)) => Err(too_late(&run)),
             };
             let compile = clock.now().since(began);
@@ -109,7 +147,72 @@ impl Handlers for HostHandlers {
     }
 
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
-        self.modules.get(module).map(|loadable| loadable.hash)
+        self.modules.read().get(module).map(|versions| versions.present.hash)
+    }
+}
+
+impl Loadable {
+    fn of(module: Module) -> Arc<Self> {
+        let hash = ModuleHash::of(&module.bytes);
+        Arc::new(Self { module, hash, loaded: MadeOnce::new() })
+    }
+
+    /// The integration, compiled when it is first asked for.
+    async fn load(&self, host: &Host, name: &str) -> Result<Integration, Rejection> {
+        let (host, module) = (host.clone(), self.module.clone());
+        let loaded = self.loaded.value(move || host.load(&module.bytes, module.manifest)).await;
+        loaded.unwrap_or_else(|| {
+            let message = format!("compiling the module `{name}` failed in the compiler itself");
+            Err(Rejection { kind: RejectionKind::InvalidModule, message })
+        })
+    }
+}
+
+impl Modules {
+    /// The integration of a run, in the version that its record names where that is
+    /// still known.
+    async fn load(&self, host: &Host, run: &HandlerRun) -> Result<Integration, Rejection> {
+        let name = &run.dispatched.module;
+        let versions = self.read().get(name).cloned();
+        let Some(Versions { present, before }) = versions else { return Err(self.unknown(name)) };
+        let recorded = |one: &Arc<Loadable>| run.dispatched.module_hash == Some(one.hash);
+        before.filter(recorded).unwrap_or(present).load(host, name).await
+    }
+
+    fn unknown(&self, name: &str) -> Rejection {
+        let modules = self.read();
+        let known: Vec<&str> = modules.keys().map(String::as_str).take(20).collect();
+        Rejection {
+            kind: RejectionKind::UnknownModule,
+            message: format!(
+                "no module is called `{name}`; register it with the runtime (known are: {})",
+                known.join(", ")
+            ),
+        }
+    }
+
+    fn put(&self, modules: impl IntoIterator<Item = (String, Arc<Loadable>)>) {
+        let mut table = self.write();
+        for (name, present) in modules {
+            let before = table.remove(&name).map(|versions| versions.present);
+            table.insert(name, Versions { present, before });
+        }
+    }
+
+    fn present(&self) -> Vec<(String, Arc<Loadable>)> {
+        let of =
+            |(name, versions): (&String, &Versions)| (name.clone(), Arc::clone(&versions.present));
+        self.read().iter().map(of).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Versions>> {
+        // Each change is made whole before anything can panic.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Versions>> {
+        // As above.
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,31 +237,6 @@ fn too_late(run: &HandlerRun) -> NeverRan {
             run.schedule_to_start.as_millis()
         ),
     })
-}
-
-/// The integration of this name, compiled when it is first asked for.
-async fn load(
-    host: &Host,
-    modules: &Arc<BTreeMap<String, Loadable>>,
-    name: &str,
-) -> Result<Integration, NeverRan> {
-    let Some(loadable) = modules.get(name) else {
-        let known: Vec<&str> = modules.keys().map(String::as_str).take(20).collect();
-        return Err(rejected(Rejection {
-            kind: RejectionKind::UnknownModule,
-            message: format!(
-                "no module is called `{name}`; register it with the runtime (known are: {})",
-                known.join(", ")
-            ),
-        }));
-    };
-    let (host, module) = (host.clone(), loadable.module.clone());
-    let loaded = loadable.loaded.value(move || host.load(&module.bytes, module.manifest)).await;
-    let broken = || Rejection {
-        kind: RejectionKind::InvalidModule,
-        message: format!("compiling the module `{name}` failed in the compiler itself"),
-    };
-    loaded.unwrap_or_else(|| Err(broken())).map_err(rejected)
 }
 
 async fn dispatch(

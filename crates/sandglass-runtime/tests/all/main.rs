@@ -4,6 +4,7 @@
 mod disk;
 mod endings;
 mod incident;
+mod modules;
 mod real;
 mod requests;
 mod restarts;
