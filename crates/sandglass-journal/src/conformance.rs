@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use sandglass_model::{
-    EntityRef, Event, Incarnation, Object, Position, Record, Sequence, SpecDigest, TraceContext,
-    TransitionCause, WallTime,
+    DeadlineOwner, DispatchId, Dispatched, EntityRef, Event, Incarnation, Object, Position, Record,
+    Sequence, SpecDigest, TraceContext, TransitionCause, WallTime,
 };
 
 use crate::{
-    BATCH_MAX_RECORDS, Batch, Error, Expected, Health, Journal, Page, Positions, RECORD_MAX_BYTES,
+    BATCH_MAX_RECORDS, Batch, Error, Expected, Health, Journal, Page, Place, Positions,
+    RECORD_MAX_BYTES,
 };
 
 /// Defines a test for each fact, in a module `$name`. `$open` is an expression of
@@ -31,6 +32,8 @@ macro_rules! conformance_tests {
             a_conflict_fails_only_itself
             pages_are_bounded_and_go_on
             reads_one_entity_alone
+            reads_entity_by_entity
+            finds_who_asked_for_a_dispatch
             a_closed_journal_says_so
         }
     };
@@ -98,6 +101,27 @@ pub fn signal(payload: impl Into<serde_json::Value>) -> Event {
         payload: payload.into(),
         resets_idle: false,
     }
+}
+
+/// The record of a handler that is asked for.
+#[must_use]
+pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
+    Event::Dispatched(Box::new(Dispatched {
+        dispatch,
+        integration: "run_tools".to_owned(),
+        module: "run_tools".to_owned(),
+        module_hash: None,
+        action: "Go".to_owned(),
+        params: Object::new(),
+        state: "Idle".to_owned(),
+        variables: Object::new(),
+        config: [("dispatch".to_owned(), "another".to_owned())].into(),
+        attempt,
+        budget_ms: 1_000,
+        budget_defaulted: false,
+        owner: DeadlineOwner::Handler,
+        trace: TraceContext::root([5; 24]),
+    }))
 }
 
 /// A batch about `entity`.
@@ -341,6 +365,56 @@ pub async fn reads_one_entity_alone(journal: Subject) {
 }
 
 /// See its name.
+pub async fn reads_entity_by_entity(journal: Subject) {
+    // Names order by their type first, and by bytes.
+    let mut names: Vec<EntityRef> = ["b", "a/1", "a", "é", "Z"].map(session).into();
+    names.push(EntityRef::new("Order", "z").expect("a valid name"));
+    for name in &names {
+        append(&journal, creation(name)).await;
+    }
+    append(&journal, spec("late")).await;
+    for name in &names {
+        append(&journal, step(name, 1)).await;
+    }
+    names.sort();
+    let mut expected = vec![(None, 7)];
+    let all = everything(&journal).await;
+    for name in names.into_iter().map(Some) {
+        let own = all.iter().filter(|record| record.entity == name);
+        expected.extend(own.map(|record| (name.clone(), record.position.0)));
+    }
+    for limit in [1, 2, 3, 100] {
+        let (mut after, mut found) = (None, Vec::new());
+        loop {
+            let page = journal.read_by_entity(after, limit).await.expect("readable");
+            assert!(page.entries.len() <= limit);
+            found.extend(page.entries.iter().filter_map(Place::of));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let found: Vec<_> =
+            found.into_iter().map(|place| (place.entity, place.position.0)).collect();
+        assert_eq!(found, expected, "in pages of {limit}");
+    }
+}
+
+/// See its name.
+pub async fn finds_who_asked_for_a_dispatch(journal: Subject) {
+    let (a, b) = (session("a"), session("b"));
+    let of = |sequence| DispatchId::derive(Incarnation::from_bytes([7; 16]), Sequence(sequence), 0);
+    append(&journal, creation(&a)).await;
+    let asked = vec![(0, created()), (1, transition("Go")), (1, dispatched(of(1), 1))];
+    append(&journal, batch(&b, Expected::None, asked)).await;
+    let again = vec![(1, dispatched(of(1), 2)), (1, dispatched(of(2), 1))];
+    append(&journal, batch(&b, Expected::At(Sequence(1)), again)).await;
+    assert_eq!(journal.find_dispatch(of(1)).await, Ok(Some((b.clone(), Position(4)))));
+    assert_eq!(journal.find_dispatch(of(2)).await, Ok(Some((b, Position(6)))));
+    assert_eq!(journal.find_dispatch(of(3)).await, Ok(None));
+}
+
+/// See its name.
 pub async fn a_closed_journal_says_so(journal: Subject) {
     let entity = session("a");
     append(&journal, creation(&entity)).await;
@@ -351,5 +425,8 @@ pub async fn a_closed_journal_says_so(journal: Subject) {
     assert_eq!(refused(&journal, step(&entity, 1)).await, Error::Closed);
     assert_eq!(journal.read(Position(0), 1).await, Err(Error::Closed));
     assert_eq!(journal.read_entity(entity, Position(0), 1).await, Err(Error::Closed));
+    assert_eq!(journal.read_by_entity(None, 1).await, Err(Error::Closed));
+    let dispatch = DispatchId::from_bytes([7; 16]);
+    assert_eq!(journal.find_dispatch(dispatch).await, Err(Error::Closed));
     assert_eq!(journal.last().await, Err(Error::Closed));
 }

@@ -18,12 +18,12 @@ mod sqlite;
 use std::fmt;
 use std::pin::Pin;
 
-use sandglass_model::{EntityRef, Position};
+use sandglass_model::{DispatchId, EntityRef, Position};
 
 pub use batch::{BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, Positions, RECORD_MAX_BYTES};
 pub use error::Error;
 pub use memory::MemoryJournal;
-pub use page::{Entry, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page};
+pub use page::{ByEntity, Entry, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place};
 pub use sqlite::{
     APPLICATION_ID, FORMAT, GROUP_MAX_RECORDS, Opened, QUEUE_MAX_BATCHES, QUEUE_MAX_BYTES,
     Settings, SqliteJournal, SqliteReader, TornRecord,
@@ -63,6 +63,28 @@ pub trait Journal: Send + Sync + fmt::Debug {
         from: Position,
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>>;
+
+    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) behind `after`: first those
+    /// about no entity, then each entity's together, by the entities' names; from the
+    /// first on where there is no `after`. A record that is missing can't be seen here.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    fn read_by_entity(
+        &self,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Pending<'_, Result<ByEntity, Error>>;
+
+    /// The entity that asked for `dispatch`, and the position of its first
+    /// [`Dispatched`](sandglass_model::Dispatched) record; none where nobody did.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    fn find_dispatch(
+        &self,
+        dispatch: DispatchId,
+    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>>;
 
     /// The position of the last record; 0 where there is none.
     ///

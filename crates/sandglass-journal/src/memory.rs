@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandglass_model::{EntityRef, Position, Record, Sequence};
+use sandglass_model::{DispatchId, EntityRef, Event, Position, Record};
 
-use crate::{Batch, Entry, Error, Health, Journal, PAGE_MAX_ENTRIES, Page, Pending, Positions};
+use crate::{
+    Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_ENTRIES, Page, Pending, Place,
+    Positions,
+};
 
 /// A journal that ends with its process, and grows until then.
 #[derive(Debug, Default)]
@@ -17,7 +20,9 @@ pub struct MemoryJournal {
 #[derive(Debug, Default)]
 struct Inner {
     records: Vec<Record>,
-    heads: BTreeMap<EntityRef, Sequence>,
+    /// The indexes in `records` of what is about each entity, and about none.
+    by_entity: BTreeMap<Option<EntityRef>, Vec<usize>>,
+    dispatches: BTreeMap<DispatchId, usize>,
     failing: Option<String>,
     closed: bool,
 }
@@ -40,20 +45,9 @@ impl MemoryJournal {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn page(&self, from: Position, limit: usize, of: Option<&EntityRef>) -> Result<Page, Error> {
+    fn open(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         let inner = self.lock();
-        if inner.closed {
-            return Err(Error::Closed);
-        }
-        let skipped = usize::try_from(from.0.saturating_sub(1)).unwrap_or(usize::MAX);
-        let limit = limit.clamp(1, PAGE_MAX_ENTRIES);
-        let mut found = inner
-            .records
-            .iter()
-            .skip(skipped)
-            .filter(|record| of.is_none() || record.entity.as_ref() == of);
-        let entries = found.by_ref().take(limit).cloned().map(Entry::Record).collect();
-        Ok(Page { entries, next: found.next().map(|record| record.position) })
+        if inner.closed { Err(Error::Closed) } else { Ok(inner) }
     }
 }
 
@@ -68,28 +62,74 @@ impl Inner {
             return Err(Error::Unavailable { what: what.clone() });
         }
         let Batch { entity, at, .. } = &batch;
-        batch.admit(entity.as_ref().and_then(|entity| self.heads.get(entity).copied()))?;
+        let known = self.by_entity.get(entity).and_then(|places| places.last());
+        let head = known.map(|place| self.records[*place].sequence);
+        batch.admit(head.filter(|_| entity.is_some()))?;
         let (entity, at) = (entity.clone(), *at);
         let first = self.last().0 + 1;
-        let places = (first..).map(Position);
-        self.records.extend(batch.records.into_iter().zip(places).map(
-            |((sequence, event), position)| Record {
-                position,
-                at,
-                entity: entity.clone(),
-                sequence,
-                event,
-            },
-        ));
-        if let (Some(entity), Some(record)) = (entity, self.records.last()) {
-            self.heads.insert(entity, record.sequence);
+        for ((sequence, event), position) in batch.records.into_iter().zip(first..) {
+            let place = self.records.len();
+            if let Event::Dispatched(dispatched) = &event {
+                self.dispatches.entry(dispatched.dispatch).or_insert(place);
+            }
+            self.by_entity.entry(entity.clone()).or_default().push(place);
+            let (position, entity) = (Position(position), entity.clone());
+            self.records.push(Record { position, at, entity, sequence, event });
         }
         Ok(Positions { first: Position(first), last: self.last() })
+    }
+
+    fn page(&self, from: Position, limit: usize) -> Page {
+        let first = index(from).min(self.records.len());
+        page(self.records[first..].iter(), limit)
+    }
+
+    fn page_of(&self, entity: EntityRef, from: Position, limit: usize) -> Page {
+        let places = self.by_entity.get(&Some(entity)).map_or(&[][..], Vec::as_slice);
+        let first = places.partition_point(|place| *place < index(from));
+        page(places[first..].iter().map(|place| &self.records[*place]), limit)
+    }
+
+    fn by_entity(&self, after: Option<Place>, limit: usize) -> ByEntity {
+        let from = after.as_ref().and_then(|after| after.entity.clone());
+        let mut found = self
+            .by_entity
+            .range(&from..)
+            .flat_map(|(entity, places)| places.iter().map(move |place| (entity, place)))
+            .map(|(entity, place)| (entity, &self.records[*place]))
+            .skip_while(|(entity, record)| {
+                after.as_ref().is_some_and(|after| {
+                    (*entity, record.position) <= (&after.entity, after.position)
+                })
+            });
+        let entries = found.by_ref().take(bounded(limit)).map(|(_, record)| record.clone());
+        let entries: Vec<Entry> = entries.map(Entry::Record).collect();
+        let next = entries.last().filter(|_| found.next().is_some()).and_then(Place::of);
+        ByEntity { entries, next }
+    }
+
+    fn dispatch(&self, dispatch: DispatchId) -> Option<(EntityRef, Position)> {
+        let record = &self.records[*self.dispatches.get(&dispatch)?];
+        Some((record.entity.clone()?, record.position))
     }
 
     fn last(&self) -> Position {
         self.records.last().map(|record| record.position).unwrap_or_default()
     }
+}
+
+/// Where the record of a position stands, and those from it on.
+fn index(position: Position) -> usize {
+    usize::try_from(position.0.saturating_sub(1)).unwrap_or(usize::MAX)
+}
+
+fn bounded(limit: usize) -> usize {
+    limit.clamp(1, PAGE_MAX_ENTRIES)
+}
+
+fn page<'a>(mut found: impl Iterator<Item = &'a Record>, limit: usize) -> Page {
+    let entries = found.by_ref().take(bounded(limit)).cloned().map(Entry::Record).collect();
+    Page { entries, next: found.next().map(|record| record.position) }
 }
 
 impl Journal for MemoryJournal {
@@ -98,7 +138,7 @@ impl Journal for MemoryJournal {
     }
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
-        Box::pin(async move { self.page(from, limit, None) })
+        Box::pin(async move { Ok(self.open()?.page(from, limit)) })
     }
 
     fn read_entity(
@@ -107,14 +147,26 @@ impl Journal for MemoryJournal {
         from: Position,
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
-        Box::pin(async move { self.page(from, limit, Some(&entity)) })
+        Box::pin(async move { Ok(self.open()?.page_of(entity, from, limit)) })
+    }
+
+    fn read_by_entity(
+        &self,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Pending<'_, Result<ByEntity, Error>> {
+        Box::pin(async move { Ok(self.open()?.by_entity(after, limit)) })
+    }
+
+    fn find_dispatch(
+        &self,
+        dispatch: DispatchId,
+    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+        Box::pin(async move { Ok(self.open()?.dispatch(dispatch)) })
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        Box::pin(async move {
-            let inner = self.lock();
-            if inner.closed { Err(Error::Closed) } else { Ok(inner.last()) }
-        })
+        Box::pin(async move { Ok(self.open()?.last()) })
     }
 
     fn health(&self) -> Health {

@@ -1,6 +1,6 @@
 //! What is read: a bounded page of entries, whole or damaged.
 
-use sandglass_model::{Position, Record};
+use sandglass_model::{EntityRef, Position, Record};
 
 use crate::Error;
 
@@ -18,6 +18,34 @@ pub struct Page {
     pub entries: Vec<Entry>,
     /// Where to go on; none at the end of what there is by now.
     pub next: Option<Position>,
+}
+
+/// Entries in the order of [`Journal::read_by_entity`](crate::Journal::read_by_entity).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ByEntity {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// What to go on behind; none at the end of what there is by now, and behind an entry
+    /// that is damaged.
+    pub next: Option<Place>,
+}
+
+/// A place in the order of [`Journal::read_by_entity`](crate::Journal::read_by_entity).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The entity; none for what is about none.
+    pub entity: Option<EntityRef>,
+    /// The position.
+    pub position: Position,
+}
+
+impl Place {
+    /// The place of an entry; none where it is damaged, so that nobody can tell.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Option<Self> {
+        let Entry::Record(record) = entry else { return None };
+        Some(Self { entity: record.entity.clone(), position: record.position })
+    }
 }
 
 /// One place of a journal.

@@ -266,6 +266,21 @@ impl Journal for Noticing {
         self.journal.read_entity(entity, from, limit)
     }
 
+    fn read_by_entity(
+        &self,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Pending<'_, Result<ByEntity, Error>> {
+        self.journal.read_by_entity(after, limit)
+    }
+
+    fn find_dispatch(
+        &self,
+        dispatch: DispatchId,
+    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+        self.journal.find_dispatch(dispatch)
+    }
+
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
         self.journal.last()
     }

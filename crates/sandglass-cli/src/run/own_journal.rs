@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
-use sandglass_journal::{Batch, Entry, Error, Health, Journal, Page, Pending, Positions};
-use sandglass_model::{EntityRef, Position};
+use sandglass_journal::{
+    Batch, ByEntity, Entry, Error, Health, Journal, Page, Pending, Place, Positions,
+};
+use sandglass_model::{DispatchId, EntityRef, Position};
 
 #[derive(Debug)]
 pub(super) struct OwnJournal {
@@ -49,6 +51,28 @@ impl Journal for OwnJournal {
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
         self.whole.read_entity(entity, from, limit)
+    }
+
+    fn read_by_entity(
+        &self,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Pending<'_, Result<ByEntity, Error>> {
+        Box::pin(async move {
+            let mut page = self.whole.read_by_entity(after, limit).await?;
+            page.entries.retain(|entry| self.shows(entry));
+            Ok(page)
+        })
+    }
+
+    fn find_dispatch(
+        &self,
+        dispatch: DispatchId,
+    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+        Box::pin(async move {
+            let found = self.whole.find_dispatch(dispatch).await?;
+            Ok(found.filter(|(entity, _)| *entity == self.entity))
+        })
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {

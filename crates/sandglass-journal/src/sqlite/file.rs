@@ -15,13 +15,15 @@ use crate::Error;
 /// What the header of the SQLite file says: "SdGl".
 pub const APPLICATION_ID: u32 = 0x5364_476c;
 /// The format that this version writes, and the newest that it reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// How long SQLite waits for whoever else holds the file (a SQL prompt, say)
 /// before an operation fails.
 const BUSY: Duration = Duration::from_secs(5);
 
 const SCHEMA: &str = include_str!("schema.sql");
+/// What each later format adds.
+const FORMAT_2: &str = include_str!("format-2.sql");
 
 /// Holds the right to write a journal, until dropped or until the process ends.
 #[derive(Debug)]
@@ -164,9 +166,25 @@ pub(super) fn open_writer(
 fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     transaction.execute_batch(SCHEMA)?;
+    transaction.execute_batch(FORMAT_2)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", FORMAT)?;
     transaction.commit()
+}
+
+/// Brings a journal that was found whole to the newest format. What is in it stays as
+/// it is; earlier versions refuse it from then on, because they know fewer records.
+pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+    let mut upgraded = || -> rusqlite::Result<()> {
+        if stamp(connection)?.1 == FORMAT {
+            return Ok(());
+        }
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(FORMAT_2)?;
+        transaction.pragma_update(None, "user_version", FORMAT)?;
+        transaction.commit()
+    };
+    upgraded().map_err(|error| fault::of(path, "upgrading", &error))
 }
 
 fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> {

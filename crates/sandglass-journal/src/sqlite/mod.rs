@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use sandglass_model::{EntityRef, Position};
+use sandglass_model::{DispatchId, EntityRef, Position};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use file::{APPLICATION_ID, FORMAT};
@@ -23,7 +23,8 @@ pub use reader::SqliteReader;
 pub use tail::TornRecord;
 
 use crate::{
-    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Error, Health, Journal, Page, Pending, Positions,
+    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, Page, Pending,
+    Place, Positions,
 };
 use log::Unfinished;
 use writer::{Failing, Job, Request, Writer};
@@ -82,7 +83,9 @@ pub struct SqliteJournal {
 
 impl SqliteJournal {
     /// Opens the journal at `path`, or creates it where nothing or an empty file
-    /// stands there. Links are followed first; a file of several names is refused. Reads it whole, to know that it is; blocks meanwhile.
+    /// stands there. Links are followed first; a file of several names is refused. Reads
+    /// it whole, to know that it is, and brings an earlier format to [`FORMAT`]; blocks
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where another process has it open or I/O fails,
@@ -99,6 +102,7 @@ impl SqliteJournal {
         let unfinished = log::unfinished(path)?;
         let mut connection = file::open_writer(path, present, &settings)?;
         let mut recovered = tail::recover(&mut connection, path)?;
+        file::upgrade(&mut connection, path)?;
         let mut reading = SqliteReader::open(path)?;
         if let Some(Unfinished { what }) = unfinished {
             let position = Position(reading.last()?.0.saturating_add(1));
@@ -143,6 +147,10 @@ impl SqliteJournal {
         self.reader.ask(|answer| ReadRequest::Page { what, from, limit, answer }).await?
     }
 
+    async fn by_entity(&self, after: Option<Place>, limit: usize) -> Result<ByEntity, Error> {
+        self.reader.ask(|answer| ReadRequest::ByEntity { after, limit, answer }).await?
+    }
+
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -166,6 +174,23 @@ impl Journal for SqliteJournal {
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
         Box::pin(self.page(ReadOf::Entity(entity), from, limit))
+    }
+
+    fn read_by_entity(
+        &self,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Pending<'_, Result<ByEntity, Error>> {
+        Box::pin(self.by_entity(after, limit))
+    }
+
+    fn find_dispatch(
+        &self,
+        dispatch: DispatchId,
+    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+        Box::pin(async move {
+            self.reader.ask(|answer| ReadRequest::FindDispatch { dispatch, answer }).await?
+        })
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
@@ -247,6 +272,15 @@ enum ReadRequest {
         limit: usize,
         answer: oneshot::Sender<Result<Page, Error>>,
     },
+    ByEntity {
+        after: Option<Place>,
+        limit: usize,
+        answer: oneshot::Sender<Result<ByEntity, Error>>,
+    },
+    FindDispatch {
+        dispatch: DispatchId,
+        answer: oneshot::Sender<Result<Option<(EntityRef, Position)>, Error>>,
+    },
     Last {
         answer: oneshot::Sender<Result<Position, Error>>,
     },
@@ -262,6 +296,12 @@ fn serve_reads(mut reader: SqliteReader, mut requests: mpsc::Receiver<ReadReques
                     ReadOf::All => reader.read(from, limit),
                     ReadOf::Entity(entity) => reader.read_entity(&entity, from, limit),
                 });
+            }
+            ReadRequest::ByEntity { after, limit, answer } => {
+                let _ = answer.send(reader.read_by_entity(after.as_ref(), limit));
+            }
+            ReadRequest::FindDispatch { dispatch, answer } => {
+                let _ = answer.send(reader.find_dispatch(dispatch));
             }
             ReadRequest::Last { answer } => {
                 let _ = answer.send(reader.last());

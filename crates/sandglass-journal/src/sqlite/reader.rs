@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior};
-use sandglass_model::{EntityRef, Position};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior};
+use sandglass_model::{DispatchId, EntityRef, Position};
 
 use super::file::{self, Reading};
 use super::{fault, log, place, row};
-use crate::{Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page};
+use crate::{ByEntity, Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place};
 
 /// A journal opened for reading alone: it takes no lock, never writes, and works
 /// beside the process that writes the journal. It blocks its caller's thread.
@@ -53,6 +53,32 @@ impl SqliteReader {
         limit: usize,
     ) -> Result<Page, Error> {
         self.snapshot(|snapshot| of_entity(snapshot, entity, from, limit))
+    }
+
+    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) behind `after`, in the order
+    /// of [`crate::Journal::read_by_entity`].
+    ///
+    /// # Errors
+    /// As [`SqliteReader::read`].
+    pub fn read_by_entity(
+        &mut self,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> Result<ByEntity, Error> {
+        self.snapshot(|snapshot| by_entity(snapshot, after, limit))
+    }
+
+    /// The entity that asked for `dispatch`, and the position of its first record of
+    /// that; none where nobody did. In a journal of format 1, which has no index of
+    /// them, this reads all records.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::read`].
+    pub fn find_dispatch(
+        &mut self,
+        dispatch: DispatchId,
+    ) -> Result<Option<(EntityRef, Position)>, Error> {
+        self.snapshot(|snapshot| find_dispatch(snapshot, dispatch))
     }
 
     /// The position of the last record; 0 where there is none.
@@ -127,6 +153,62 @@ fn of_entity(
         [&entity.entity_type(), &entity.id(), &key(from), &fetched(limit)];
     filling.fill(snapshot, &sql, &values)?;
     Ok(filling.page)
+}
+
+fn by_entity(
+    snapshot: &Connection,
+    after: Option<&Place>,
+    limit: usize,
+) -> rusqlite::Result<ByEntity> {
+    let position = after.map_or(0, |after| key(after.position));
+    let entity = after.and_then(|after| after.entity.as_ref());
+    let mut filling = Filling::new(limit);
+    let mut is_full = false;
+    if entity.is_none() {
+        let sql = format!(
+            "SELECT {} FROM records \
+             WHERE entity_type IS NULL AND entity_id IS NULL AND position > ?1 \
+             ORDER BY position LIMIT ?2",
+            row::columns()
+        );
+        is_full = filling.fill(snapshot, &sql, &[&position, &fetched(limit)])?;
+    }
+    if !is_full {
+        let sql = format!(
+            "SELECT {} FROM records WHERE (entity_type, entity_id, position) > (?1, ?2, ?3) \
+             ORDER BY entity_type, entity_id, position LIMIT ?4",
+            row::columns()
+        );
+        // No entity's type is empty, so that this is before the first of them.
+        let (of_type, id) = entity.map_or(("", ""), |entity| (entity.entity_type(), entity.id()));
+        let values: [&dyn ToSql; 4] = [&of_type, &id, &position, &fetched(limit)];
+        is_full = filling.fill(snapshot, &sql, &values)?;
+    }
+    let mut entries = filling.page.entries;
+    if let Some(first) = entries.iter().position(|entry| entry.damage().is_some()) {
+        // Whose it is can't be told, and so not what comes behind it either.
+        entries.truncate(first + 1);
+    }
+    let next = entries.last().filter(|_| is_full).and_then(Place::of);
+    Ok(ByEntity { entries, next })
+}
+
+fn find_dispatch(
+    snapshot: &Connection,
+    dispatch: DispatchId,
+) -> rusqlite::Result<Option<(EntityRef, Position)>> {
+    // By the words of the index in `format-2.sql`, which is found by them.
+    let mut statement = snapshot.prepare_cached(
+        "SELECT entity_type, entity_id, position FROM records \
+         WHERE kind = 'dispatched' AND iif(json_valid(body), body ->> '$.dispatch', NULL) = ?1 \
+         ORDER BY position LIMIT 1",
+    )?;
+    let found = statement.query_row([dispatch.to_string()], |row| {
+        let (of_type, id): (String, String) = (row.get(0)?, row.get(1)?);
+        Ok((EntityRef::new(of_type, id).ok(), row.get(2)?))
+    });
+    let found: Option<(Option<EntityRef>, i64)> = found.optional()?;
+    Ok(found.and_then(|(entity, key)| Some((entity?, position(key)))))
 }
 
 /// One more than the page holds, to know whether there is more.

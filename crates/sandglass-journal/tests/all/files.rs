@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use sandglass_journal::conformance::{batch, creation, session, signal, step};
+use sandglass_journal::conformance::{batch, creation, dispatched, session, signal, step};
 use sandglass_journal::{Entry, Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal};
-use sandglass_model::{Position, Sequence};
+use sandglass_model::{DispatchId, Position, Sequence};
 
 use crate::scratch::{Scratch, append_five, shared};
 
@@ -142,12 +142,44 @@ fn takes_an_empty_file_but_reads_none() {
 #[tokio::test]
 async fn refuses_a_newer_format_and_leaves_it_alone() {
     let scratch = Scratch::with_five_records().await;
-    scratch.sql("PRAGMA user_version = 2");
+    scratch.sql("PRAGMA user_version = 3");
     let newer = Error::Newer { path: scratch.journal(), found: FORMAT + 1, supported: FORMAT };
     assert_eq!(scratch.open().expect_err("newer"), newer);
     assert_eq!(scratch.all().expect_err("newer"), newer);
-    scratch.sql("PRAGMA user_version = 1");
+    scratch.sql("PRAGMA user_version = 2");
     assert_eq!(places(&scratch.all().expect("unchanged")), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn an_earlier_format_is_read_as_it_is_and_upgraded_when_it_is_written() {
+    let scratch = Scratch::with_five_records().await;
+    let dispatch = DispatchId::from_bytes([7; 16]);
+    let opened = scratch.open().expect("a journal");
+    let asked = batch(&session("a"), Expected::At(Sequence(3)), vec![(3, dispatched(dispatch, 1))]);
+    opened.journal.append(asked).await.expect("it follows");
+    opened.journal.close().await;
+    scratch.sql("DROP INDEX records_of_dispatch; PRAGMA user_version = 1");
+    let found = Ok(Some((session("a"), Position(6))));
+
+    let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
+    assert_eq!(reader.find_dispatch(dispatch), found, "without an index, too");
+    assert!(!scratch.plan_of_find_dispatch().contains("records_of_dispatch"));
+    drop(reader);
+
+    let journal = shared(scratch.open().expect("the same journal"));
+    assert_eq!(journal.find_dispatch(dispatch).await, found);
+    journal.append(step(&session("a"), 4)).await.expect("goes on");
+    journal.close().await;
+    assert!(scratch.plan_of_find_dispatch().contains("records_of_dispatch"), "by the index");
+    shared(scratch.open().expect("once is enough"));
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_json_is_set_aside_although_an_index_looks_into_it() {
+    let scratch = Scratch::with_five_records().await;
+    scratch.sql("UPDATE records SET kind = 'dispatched', body = '{' WHERE position = 5");
+    let opened = scratch.open().expect("its last record is torn");
+    assert_eq!(opened.recovered.len(), 1, "{:?}", opened.recovered);
 }
 
 #[tokio::test]

@@ -46,6 +46,16 @@ impl Scratch {
         connection.execute_batch(statements).expect("valid SQL");
     }
 
+    /// How SQLite would look a dispatch up.
+    pub(crate) fn plan_of_find_dispatch(&self) -> String {
+        let connection = rusqlite::Connection::open(self.journal()).expect("a SQLite file");
+        let sql = "EXPLAIN QUERY PLAN SELECT entity_type, entity_id, position FROM records \
+                   WHERE kind = 'dispatched' \
+                   AND iif(json_valid(body), body ->> '$.dispatch', NULL) = ?1 \
+                   ORDER BY position LIMIT 1";
+        connection.query_row(sql, [""], |row| row.get(3)).expect("a plan")
+    }
+
     pub(crate) fn all(&self) -> Result<Page, Error> {
         SqliteJournal::open_read_only(self.journal())?.read(Position(0), 100)
     }
