@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sandglass_journal::Journal;
+use sandglass_journal::{Journal, PAGE_MAX_ENTRIES, Page};
 use sandglass_liveness::Spec;
 use sandglass_model::{
     Cause, Decision, DispatchId, EntityRef, Event as RecordedEvent, Incarnation, Object, Outcome,
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::actor::{Actor, Handle, Message, Shared, seat};
 use crate::builder::Builder;
 use crate::error::ActorError;
-use crate::publish::{Snapshot, Subscription};
+use crate::publish::{RunView, Snapshot, Subscription};
 use crate::timer;
 
 /// Entries read at once in search of an outcome.
@@ -238,16 +239,73 @@ impl Runtime {
     /// The entity as it is now.
     ///
     /// # Errors
-    /// There is no such entity.
-    pub fn entity(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
+    /// There is no such entity, or the journal can't be read.
+    #[expect(clippy::unused_async, reason = "it will be read from the journal")]
+    pub async fn entity(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
         let view = self.handle(entity)?.view.borrow().clone();
         view.ok_or_else(|| ActorError::UnknownEntity(entity.clone()))
     }
 
-    /// All entities, by name.
+    /// Up to `limit` entities (at most [`PAGE_MAX_ENTRIES`]) behind `after` in the order
+    /// of their names; from the first on where there is no `after`.
     #[must_use]
-    pub fn entities(&self) -> Vec<EntityRef> {
-        self.0.actors.lock().keys().cloned().collect()
+    pub fn entities(&self, after: Option<&EntityRef>, limit: usize) -> Vec<EntityRef> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let actors = self.0.actors.lock();
+        let names = actors.range((from, Bound::Unbounded)).map(|(name, _)| name);
+        names.take(limit.min(PAGE_MAX_ENTRIES)).cloned().collect()
+    }
+
+    /// All handlers that are queued or in flight: as many as were let in, which is at
+    /// most [`IN_FLIGHT_MAX`](sandglass_liveness::decide::IN_FLIGHT_MAX) of each entity.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<(EntityRef, RunView)> {
+        let actors = self.0.actors.lock();
+        let views = actors.values().filter_map(|handle| handle.view.borrow().clone());
+        views
+            .flat_map(|view| {
+                let runs = view.in_flight.clone().into_iter();
+                runs.map(move |run| (view.entity.clone(), run))
+            })
+            .collect()
+    }
+
+    /// Up to `limit` of the entity's records (at most
+    /// [`PAGE_MAX_ENTRIES`], and of some [`sandglass_journal::PAGE_MAX_BYTES`] together)
+    /// from `from` on, in the order of their positions.
+    ///
+    /// # Errors
+    /// There is no such entity, or the journal can't be read.
+    pub async fn history(
+        &self,
+        entity: &EntityRef,
+        from: Position,
+        limit: usize,
+    ) -> Result<Page, ActorError> {
+        self.handle(entity)?;
+        let page = self.0.shared.journal.read_entity(entity.clone(), from, limit).await;
+        page.map_err(ActorError::journal)
+    }
+
+    /// The same of the whole journal: the specs, and the records of all entities.
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn records(&self, from: Position, limit: usize) -> Result<Page, ActorError> {
+        self.0.shared.journal.read(from, limit).await.map_err(ActorError::journal)
+    }
+
+    /// The entity that asked for `dispatch`, also where that has ended; none where nobody
+    /// did.
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn find_dispatch(
+        &self,
+        dispatch: DispatchId,
+    ) -> Result<Option<EntityRef>, ActorError> {
+        let found = self.0.shared.journal.find_dispatch(dispatch).await;
+        Ok(found.map_err(ActorError::journal)?.map(|(entity, _)| entity))
     }
 
     /// The spec that new entities of a type obey.
@@ -423,6 +481,6 @@ mod tests {
             runtime.create(name).await.expect_err("no disk");
         }
         assert!(runtime.0.tasks().len() <= 1, "{}", runtime.0.tasks().len());
-        assert!(runtime.entities().is_empty());
+        assert_eq!(runtime.entities(None, 10), []);
     }
 }

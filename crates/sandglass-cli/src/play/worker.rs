@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use sandglass_host::{Destination, FixedSecrets, Host, Manifest, Secret, Settings};
 use sandglass_journal::{
-    Batch, Error, Health, Journal, Opened, Page, Pending, Positions, SqliteJournal,
+    Batch, ByEntity, Error, Health, Journal, Opened, Page, Pending, Place, Positions, SqliteJournal,
 };
 use sandglass_liveness::Spec;
-use sandglass_model::{Clock, EntityRef, GuestLimits, Position, SystemClock};
+use sandglass_model::{Clock, DispatchId, EntityRef, GuestLimits, Position, SystemClock};
 use sandglass_runtime::{ActorError, HostHandlers, Module as Guest, Runtime, Signal};
 use sandglass_telemetry::otlp::{self, Otlp};
 use sandglass_telemetry::prometheus::{Exporter, Serving};
@@ -151,7 +151,7 @@ impl Worker {
             Ask::Create { entity } => self.runtime.create(entity).await.map(|_| None),
             Ask::Send { entity, action, params } => {
                 let sent = async {
-                    if let Err(ActorError::UnknownEntity(_)) = self.runtime.entity(&entity) {
+                    if let Err(ActorError::UnknownEntity(_)) = self.runtime.entity(&entity).await {
                         self.runtime.create(entity.clone()).await?;
                     }
                     self.runtime.send(&entity, &action, params).await

@@ -163,7 +163,7 @@ async fn ask(
     params: Object,
     interrupts: &mut Interrupts,
 ) -> Result<(), Rejection> {
-    if runtime.entity(entity).is_err() {
+    if runtime.entity(entity).await.is_err() {
         runtime.create(entity.clone()).await.map_err(unavailable)?;
     }
     runtime.send(entity, action, params).await.map_err(unavailable)?;

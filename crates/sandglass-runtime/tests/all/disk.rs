@@ -19,7 +19,7 @@ async fn a_kill_happens_and_its_transition_waits_for_the_disk() {
     world.journal.set_failing(failing());
     pass(1_000).await;
     assert_eq!(counts(&world.script)["running"], 0, "it was killed");
-    assert_eq!(world.state(), "Executing", "what isn't durable isn't visible");
+    assert_eq!(world.state().await, "Executing", "what isn't durable isn't visible");
     assert!(matches!(world.send("Touch").await, Err(ActorError::JournalUnavailable { .. })));
     pass(10_000).await;
     world.journal.set_failing(None);
@@ -37,10 +37,10 @@ async fn an_end_that_waits_is_recorded_also_where_a_signal_finds_the_disk_workin
     world.journal.set_failing(failing());
     pass_ms(40).await;
     assert_eq!(counts(&world.script), [("running", 1), ("started", 2)].into(), "one was killed");
-    assert_eq!(world.state(), "Executing");
+    assert_eq!(world.state().await, "Executing");
     world.journal.set_failing(None);
     pass_ms(60).await;
-    assert_eq!(world.state(), "TimedOut", "long before the other ends, or anybody asks");
+    assert_eq!(world.state().await, "TimedOut", "long before the other ends, or anybody asks");
     world.replays().await;
 }
 
@@ -79,13 +79,13 @@ async fn cancelling_needs_no_disk() {
 async fn nothing_starts_and_nothing_changes_while_appends_fail() {
     let world = World::of(&[Act::Answer(1, completed())]).await;
     world.journal.set_failing(failing());
-    let before = world.now();
+    let before = world.now().await;
     let error = world.send("ProcessToolCalls").await.expect_err("no disk");
     assert!(error.to_string().contains("journal_unavailable"), "{error}");
     assert!(world.runtime.create(two()).await.is_err());
-    assert!(world.runtime.entity(&two()).is_err(), "a creation that failed leaves nothing");
+    assert!(world.runtime.entity(&two()).await.is_err(), "a creation that failed leaves nothing");
     assert_eq!(counts(&world.script)["started"], 0);
-    assert_eq!(world.now(), before);
+    assert_eq!(world.now().await, before);
     world.journal.set_failing(None);
     world.send("ProcessToolCalls").await.expect("at once when it works again");
     world.runtime.create(two()).await.expect("so does this");
@@ -99,7 +99,7 @@ async fn a_state_timer_waits_for_the_disk_without_spinning() {
     world.send("Wait").await.expect("taken");
     world.journal.set_failing(failing());
     pass(100_000).await;
-    assert_eq!(world.state(), "Waiting");
+    assert_eq!(world.state().await, "Waiting");
     world.journal.set_failing(None);
     assert!(world.until("Abandoned").await <= 5);
     world.replays().await;
@@ -167,7 +167,7 @@ async fn an_entity_that_another_process_writes_is_let_go() {
     stolen.sequence = stolen.sequence.next();
     let batch = Batch {
         entity: Some(one()),
-        expected: Expected::At(world.now().sequence),
+        expected: Expected::At(world.now().await.sequence),
         at: stolen.at,
         records: vec![(stolen.sequence, stolen.event)],
     };
@@ -176,7 +176,7 @@ async fn an_entity_that_another_process_writes_is_let_go() {
     assert_eq!(world.send("Touch").await, fenced);
     assert_eq!(world.send("Touch").await, fenced);
     pass(1_000).await;
-    assert_eq!(world.state(), "Waiting", "it writes no more, by no timer either");
+    assert_eq!(world.state().await, "Waiting", "it writes no more, by no timer either");
     let waited = world.runtime.wait_until(&one(), |snapshot| snapshot.state == "Done").await;
     assert_eq!(waited, Err(ActorError::Closed), "nobody waits for what can't come");
 }

@@ -44,7 +44,7 @@ async fn a_cancelled_handler_takes_on_cancelled_with_the_reason() {
     let world = World::of(&[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     pass(5).await;
-    let dispatch = world.now().in_flight[0].dispatch;
+    let dispatch = world.now().await.in_flight[0].dispatch;
     assert_eq!(world.runtime.cancel(&one(), Some(dispatch), "maintenance"), Ok(1));
     assert_eq!(world.until("Stopped").await, 0);
     let Ok(Outcome::Cancelled(cancellation)) = world.runtime.outcome(&one(), dispatch).await else {

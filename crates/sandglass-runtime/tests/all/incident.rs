@@ -11,7 +11,7 @@ use crate::world::{Act, World, completed, one, pass};
 async fn a_healthy_handler_outlives_the_state_timer() {
     let world = World::of(&[Act::Answer(372, completed())]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    assert_eq!(world.state(), "Executing");
+    assert_eq!(world.state().await, "Executing");
     assert_eq!(world.until("Done").await, 372);
     assert_eq!(world.actions().await, ["ProcessToolCalls", "Finish"]);
     world.replays().await;
@@ -25,7 +25,7 @@ async fn a_hung_handler_ends_in_its_declared_transition() {
     let ActorError::HandlerDeadlineExceeded(exceeded) = &error else { panic!("{error:?}") };
     assert!(exceeded.elapsed_ms > exceeded.budget_ms && exceeded.budget_ms == 900_000);
     assert_eq!(error.class(), ErrorClass::Transient);
-    assert_eq!(world.state(), "TimedOut");
+    assert_eq!(world.state().await, "TimedOut");
     let records = world.records().await;
     let [.., ended, transition] = &records[..] else { panic!("{records:?}") };
     let Event::Ended(ended) = &ended.event else { panic!("{ended:?}") };
@@ -93,8 +93,8 @@ async fn a_month_of_rounds_passes_in_no_time_and_replays() {
         world.runtime.signal(&one(), crate::signals::partner()).await.expect("small");
         pass(200).await;
     }
-    assert_eq!(world.state(), "Waiting");
-    assert_eq!(world.now().variables["rounds"], json!(500));
+    assert_eq!(world.state().await, "Waiting");
+    assert_eq!(world.now().await.variables["rounds"], json!(500));
     assert_eq!(world.until("Abandoned").await, 100);
     world.replays().await;
 }

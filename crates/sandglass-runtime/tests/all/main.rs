@@ -5,6 +5,7 @@ mod disk;
 mod endings;
 mod incident;
 mod modules;
+mod reads;
 mod real;
 mod requests;
 mod restarts;

@@ -68,7 +68,7 @@ async fn the_mailbox_is_bounded_and_says_so() {
     for waiting in polled {
         waiting.await.expect("taken");
     }
-    assert_eq!(world.now().sequence, Sequence(MAILBOX_MAX as u64));
+    assert_eq!(world.now().await.sequence, Sequence(MAILBOX_MAX as u64));
     world.replays().await;
 }
 
@@ -104,6 +104,10 @@ async fn a_thousand_entities_live_side_by_side() {
     for name in &names {
         assert_eq!(world.runtime.settled(name).await.expect("it lives").state, "Done");
     }
-    assert_eq!(world.runtime.entities().len(), 1_001);
+    let first = world.runtime.entities(None, 1_000);
+    assert_eq!(first.len(), 1_000);
+    assert!(first.is_sorted());
+    assert_eq!(world.runtime.entities(first.last(), 1_000), [one()]);
+    assert_eq!(world.runtime.entities(None, usize::MAX), first, "a page is bounded");
     world.replays().await;
 }

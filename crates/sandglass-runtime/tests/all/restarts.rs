@@ -9,11 +9,11 @@ use crate::world::{Act, SESSION, World, completed, counts, one, pass, two};
 async fn what_was_in_flight_ends_as_interrupted() {
     let world = World::of(&[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    let before = world.now();
+    let before = world.now().await;
     pass(60).await;
     let world = world.restart_after(10).await;
-    assert_eq!(world.state(), "Waiting", "before anything is accepted");
-    assert_eq!(world.now().incarnation, before.incarnation);
+    assert_eq!(world.state().await, "Waiting", "before anything is accepted");
+    assert_eq!(world.now().await.incarnation, before.incarnation);
     assert_eq!(world.actions().await, ["ProcessToolCalls", "Interrupt"]);
     let dispatch = before.in_flight[0].dispatch;
     assert_eq!(world.runtime.outcome(&one(), dispatch).await, Ok(Outcome::Interrupted));
@@ -82,8 +82,8 @@ async fn many_restarts_lose_nothing_and_double_nothing() {
         world.send("ProcessToolCalls").await.expect("taken in Idle and Waiting");
         pass(7).await;
         world = world.restart_after(3).await;
-        assert_eq!(world.state(), "Waiting");
-        assert_eq!(world.now().sequence.0, round * 2);
+        assert_eq!(world.state().await, "Waiting");
+        assert_eq!(world.now().await.sequence.0, round * 2);
     }
     let specs = world.kinds().await.iter().filter(|kind| **kind == "spec_registered").count();
     assert_eq!(specs, 1, "a spec is registered once");
@@ -105,7 +105,7 @@ async fn an_entity_keeps_the_spec_that_it_was_created_with() {
         .await
         .expect("a sound journal");
     newer.create(two()).await.expect("new");
-    let specs = [one(), two()].map(|entity| newer.entity(&entity).expect("there").spec);
-    assert_ne!(specs[0], specs[1]);
+    let old = newer.entity(&one()).await.expect("there").spec;
+    assert_ne!(newer.entity(&two()).await.expect("there").spec, old);
     world.replays().await;
 }

@@ -18,7 +18,7 @@ async fn a_listed_signal_of_another_entity_restarts_the_state_timer() {
     world.send("Wait").await.expect("taken");
     pass(200).await;
     world.runtime.signal(&one(), partner()).await.expect("small");
-    assert_eq!(world.now().sequence, Sequence(1));
+    assert_eq!(world.now().await.sequence, Sequence(1));
     assert_eq!(world.until("Abandoned").await, 300);
     world.replays().await;
 }
@@ -43,7 +43,7 @@ async fn no_other_signal_restarts_it() {
 async fn progress_is_recorded_bumps_nothing_and_its_handler_still_ends() {
     let world = World::of(&[Act::Tell(3)]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    let before = world.now().sequence;
+    let before = world.now().await.sequence;
     let done = world.runtime.settled(&one()).await.expect("it lives");
     assert_eq!((&*done.state, done.sequence), ("Done", before.next()));
     let told: Vec<_> = world

@@ -334,12 +334,12 @@ impl World {
         self.runtime.send(&one(), action, Object::new()).await.map(|_| ())
     }
 
-    pub(crate) fn state(&self) -> String {
-        self.now().state.clone()
+    pub(crate) async fn state(&self) -> String {
+        self.now().await.state.clone()
     }
 
-    pub(crate) fn now(&self) -> Arc<Snapshot> {
-        self.runtime.entity(&one()).expect("it was created")
+    pub(crate) async fn now(&self) -> Arc<Snapshot> {
+        self.runtime.entity(&one()).await.expect("it was created")
     }
 
     /// Lets time pass until the session is in `state`, and answers how many seconds.
@@ -349,7 +349,8 @@ impl World {
         let there = self.runtime.wait_until(&name, |snapshot| snapshot.state == state);
         let late = Duration::from_secs(40 * 86_400);
         let found = tokio::time::timeout(late, there).await;
-        found.unwrap_or_else(|_| panic!("{}, not {state}", self.state())).expect("it lives");
+        let Ok(found) = found else { panic!("{}, not {state}", self.state().await) };
+        found.expect("it lives");
         self.clock.now().since(begun).as_secs()
     }
 
