@@ -8,9 +8,9 @@ use miette::{
     GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, MietteError,
     MietteSpanContents, Report, Severity as Level, SourceCode, SourceSpan, SpanContents,
 };
-use sandglass_liveness::{Diagnostic, Severity};
+use sandglass_source::{Diagnostic, Severity, printable, shortened};
 
-use crate::terminal::{printable, printable_in_place, shortened};
+use crate::terminal::printable_in_place;
 
 /// Most characters that are shown of a line before and after where something is
 /// wrong: some lines of a terminal. What draws it can't draw a line of 64 Ki.

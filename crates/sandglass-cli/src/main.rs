@@ -11,7 +11,7 @@ mod narrate;
 mod play;
 mod run;
 mod scenario;
-mod size;
+
 mod terminal;
 
 use std::process::ExitCode;

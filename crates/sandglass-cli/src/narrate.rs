@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use sandglass_model::{
     Decision, DispatchId, Dispatched, Ended, Event, Object, Outcome, Record, TransitionCause,
 };
+use sandglass_source::{printable, shortened};
 
 use crate::duration::told_millis;
-use crate::terminal::{Tone, printable, shortened};
+use crate::terminal::Tone;
 
 /// Most dispatches whose integration is remembered until they end: far more than
 /// are in flight at once; of an older one only the number is told.

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
+use sandglass_source::{is_unprintable, printable};
+
 /// How a piece of text is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -86,18 +88,8 @@ pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !refused
 }
 
-/// Text of foreign origin as it may reach a terminal: control characters and
-/// those that turn the direction of text are written as escapes.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unprintable) {
-        return text.into();
-    }
-    let shown = |c: char| if is_unprintable(c) { c.escape_default().to_string() } else { c.into() };
-    text.chars().map(shown).collect::<String>().into()
-}
-
-/// The same in as many bytes, with line breaks and tabs left alone, so that places
-/// in it stay where they are.
+/// Text of foreign origin as it may reach a terminal, in as many bytes and with line
+/// breaks and tabs left alone, so that places in it stay where they are.
 pub(crate) fn printable_in_place(text: &str) -> String {
     let shown = |c: char| {
         let kept = !is_unprintable(c) || c == '\n' || c == '\t';
@@ -106,35 +98,14 @@ pub(crate) fn printable_in_place(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// At most `max` characters of `text`, told where there is more.
-pub(crate) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(max) {
-        Some((end, _)) => format!("{}…", &text[..end]).into(),
-        None => text.into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn nothing_foreign_drives_the_terminal() {
-        assert_eq!(printable("plain é"), "plain é");
-        assert_eq!(printable("\u{1b}[31m\n\u{9b}\u{202e}"), "\\u{1b}[31m\\n\\u{9b}\\u{202e}");
         let source = "a\u{1b}\u{9b}\tb\n";
         let shown = printable_in_place(source);
         assert_eq!((shown.as_str(), shown.len()), ("a???\tb\n", source.len()));
-    }
-
-    #[test]
-    fn long_text_is_cut_between_characters() {
-        assert_eq!(shortened("éé", 2), "éé");
-        assert_eq!(shortened("ééé", 2), "éé…");
     }
 }

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use sandglass_liveness::spec::SOURCE_MAX_BYTES;
-use sandglass_liveness::{Parsed, Severity, Spec};
+use sandglass_liveness::{Parsed, Spec};
+use sandglass_source::{Severity, printable};
 
 use crate::bounded_file;
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
-use crate::terminal::{Output, Tone, complain, printable};
+use crate::terminal::{Output, Tone, complain};
 
 /// Checks spec files: all errors at once, each with its line and column, and
 /// warnings for what is legal but hardly meant

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use anyhow::Context;
 use sandglass_journal::{Entry, PAGE_MAX_ENTRIES, SqliteJournal};
 use sandglass_model::{EntityRef, Position, Record};
+use sandglass_source::printable;
 use serde_json::json;
 
 use crate::exit::Exit;
 use crate::narrate::Narrator;
-use crate::terminal::{Output, Tone, printable};
+use crate::terminal::{Output, Tone};
 
 /// Prints the records of a journal, also while it is being written
 ///

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use sandglass_journal::SqliteJournal;
+use sandglass_source::Finding;
 
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
 use crate::interrupts::Interrupted;
 use crate::play::{Director, Style, Tally, Timeline};
-use crate::scenario::{self, Finding, Scenario};
+use crate::scenario::{self, Scenario};
 use crate::terminal::{Output, complain};
 
 /// Plays a scenario: sends actions to entities, waits, kills and restarts the

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
 use sandglass_liveness::replay::{Divergence, Replay, Summary};
 use sandglass_model::Position;
+use sandglass_source::printable;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::terminal::{Output, Tone, printable};
+use crate::terminal::{Output, Tone};
 
 /// Folds a journal again and compares each decision with its record
 ///

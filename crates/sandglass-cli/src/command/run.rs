@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use sandglass_host::Destination;
 use sandglass_model::EntityRef;
+use sandglass_source::size;
 
 use crate::exit::Exit;
 use crate::run;
-use crate::size;
 
 /// Runs one handler in the sandbox and reports how it went
 ///

@@ -4,12 +4,12 @@ use std::fmt;
 
 use sandglass_journal::Error;
 use sandglass_model::{EntityRef, Event, Object, Record};
+use sandglass_source::printable;
 use serde_json::Value;
 
 use super::story::Story;
 use crate::command::replay::{replayed, sentence};
 use crate::scenario::{Bound, Expectation};
-use crate::terminal::printable;
 
 /// What came of looking.
 #[derive(Debug)]

@@ -4,12 +4,13 @@
 use std::io;
 
 use sandglass_model::{EntityRef, Record, WallTime};
+use sandglass_source::printable;
 use serde_json::{Value, json};
 
 use super::expect::Look;
 use crate::narrate::{Narrator, Told};
 use crate::scenario::{Expectation, Scenario, Step, shown};
-use crate::terminal::{Output, Tone, printable};
+use crate::terminal::{Output, Tone};
 
 /// How a timeline is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

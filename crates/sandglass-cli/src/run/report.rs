@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use sandglass_model::{Frame, OutcomeKind, Rejection, RunReport, TimeSplit};
+use sandglass_source::{printable, shortened};
 use serde_json::json;
 
 use crate::command::run::Form;
 use crate::duration::{exact_millis, measured_micros};
-use crate::terminal::{Output, Tone, printable, shortened};
+use crate::terminal::{Output, Tone};
 
 /// Longest result that a line shows, in characters; `--report json` has all of it.
 const RESULT_MAX_CHARS: usize = 400;

@@ -4,16 +4,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use sandglass_liveness::{Severity, Spec};
+use sandglass_liveness::Spec;
+use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use crate::bounded_file::read_text;
 
 use super::section::{self, Written};
-use super::table::{Findings, error_at, nearest};
-use super::{Finding, Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};
+use super::{Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};
 
 /// The scenario files that `path` names: itself, or every `scenario*.toml` in it,
 /// sorted by name without its ending.
@@ -53,20 +52,11 @@ fn files_in(folder: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<
 /// # Errors
 /// A file can't be read.
 pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
-    let source = read_text(path, SOURCE_MAX_BYTES)?;
+    let source = read_text(path, SOURCE_MAX_BYTES as u64)?;
     let beside = path.parent().unwrap_or(Path::new("")).to_owned();
-    let mut out = Findings::new(&source);
+    let mut out = Diagnostics::new(&source);
     let written = section::read(&source, &beside, &mut out);
-    let diagnostics = out.finish();
-    let source: Arc<str> = source.into();
-    let mut findings: Vec<Finding> = diagnostics
-        .into_iter()
-        .map(|diagnostic| Finding {
-            path: path.to_owned(),
-            source: Arc::clone(&source),
-            diagnostic,
-        })
-        .collect();
+    let mut findings: Vec<Finding> = Finding::all_of(path, &source, out.finish()).collect();
     let Written { title, specs, mut modules, servers, steps } = written;
     let spec_paths = match specs {
         Some(names) => names.iter().map(|name| beside.join(name)).collect(),
@@ -79,7 +69,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     }
     let mut files = Vec::new();
     for path in spec_paths {
-        let source = read_text(&path, SOURCE_MAX_BYTES)?;
+        let source = read_text(&path, SOURCE_MAX_BYTES as u64)?;
         let file = SpecFile { path, source };
         check_spec(&file, &beside, &servers, &mut modules, &mut findings);
         files.push(file);
@@ -101,25 +91,21 @@ fn check_spec(
     modules: &mut Vec<Module>,
     findings: &mut Vec<Finding>,
 ) {
-    let source: Arc<str> = file.source.as_str().into();
-    let mut found = |diagnostic| {
-        let (path, source) = (file.path.clone(), Arc::clone(&source));
-        findings.push(Finding { path, source, diagnostic });
-    };
+    let mut out = Diagnostics::new(&file.source);
     let parsed = Spec::parse(&file.source);
     let errors = parsed.diagnostics.into_iter().filter(|one| one.severity == Severity::Error);
-    errors.for_each(&mut found);
+    findings.extend(Finding::all_of(&file.path, &file.source, errors));
     let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     let known = |name: &str| names.contains(&name).then(String::new);
     if let Err(name) = with_servers(&file.source, known) {
         let message = format!("there is no server `{name}` in the scenario");
         let at = file.source.find(&format!("${{server.{name}}}")).unwrap_or(0);
-        let span = at..at + name.len();
-        found(error_at(&file.source, &span, &message, Some(&nearest(&name, &names))));
+        let help = did_you_mean(&name, names.iter().copied());
+        out.error_with_help(&(at..at + name.len()), message, help);
     }
-    let Some(spec) = parsed.spec else { return };
+    let integrations = parsed.spec.iter().flat_map(|spec| spec.integrations.values());
     let mut declared: BTreeSet<String> = modules.iter().map(|module| module.name.clone()).collect();
-    for integration in spec.integrations.values() {
+    for integration in integrations {
         let name = integration.module.as_str();
         if !declared.insert(name.to_owned()) {
             continue;
@@ -133,11 +119,11 @@ fn check_spec(
                 let help = format!(
                     "put `{name}.wasm` or `{name}.wat` beside the scenario, or declare a [[module]] in it"
                 );
-                let span = integration.module.span();
-                found(error_at(&file.source, span, &message, Some(&help)));
+                out.error_with_help(integration.module.span(), message, help);
             }
         }
     }
+    findings.extend(Finding::all_of(&file.path, &file.source, out.finish()));
 }
 
 fn module_beside(beside: &Path, name: &str) -> Option<PathBuf> {

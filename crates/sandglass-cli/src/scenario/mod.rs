@@ -5,15 +5,12 @@ mod expectation;
 mod files;
 mod section;
 mod step;
-mod table;
-mod toml_value;
+mod value;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_liveness::Diagnostic;
 use sandglass_model::{EntityRef, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,7 +18,7 @@ use serde_json::Value;
 pub(crate) use files::{find, load};
 
 /// Largest scenario file, in bytes: far more than people write by hand.
-pub(crate) const SOURCE_MAX_BYTES: u64 = 1 << 20;
+pub(crate) const SOURCE_MAX_BYTES: usize = 1 << 20;
 /// Longest wait of a step: a scenario is something that people look at.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long an expectation waits where it says nothing: longer than a busy
@@ -116,15 +113,6 @@ pub(crate) enum Bound {
     Equals(f64),
 }
 
-/// What is wrong or doubtful, and the file that it stands in.
-#[derive(Clone, Debug)]
-pub(crate) struct Finding {
-    pub(crate) path: PathBuf,
-    /// Shared by the findings of a file.
-    pub(crate) source: Arc<str>,
-    pub(crate) diagnostic: Diagnostic,
-}
-
 /// `${server.NAME}` in `text`, replaced by what `address` knows of each name.
 ///
 /// # Errors
@@ -148,7 +136,7 @@ pub(crate) fn with_servers(
 
 /// How a path is named to people: as they would from where they are.
 pub(crate) fn shown(path: &Path) -> String {
-    crate::terminal::printable(&path.display().to_string()).into_owned()
+    sandglass_source::printable(&path.display().to_string()).into_owned()
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use sandglass_host::Destination;
-use toml::de::DeTable;
+use sandglass_source::{Diagnostics, Document, Table};
 
-use super::table::{Findings, Table};
-use super::{Module, Server, Step, step};
+use super::{Module, SOURCE_MAX_BYTES, Server, Step, step, value};
 
 /// Most steps of a scenario: people follow its timeline.
 const STEPS_MAX: usize = 1_000;
@@ -26,29 +25,23 @@ pub(super) struct Written {
 }
 
 /// Reads a scenario file that stands in the folder `beside`.
-pub(super) fn read(source: &str, beside: &Path, out: &mut Findings<'_>) -> Written {
-    let (document, errors) = DeTable::parse_recoverable(source);
-    for error in &errors {
-        out.error(&error.span().unwrap_or(0..0), error.message());
-    }
-    if !errors.is_empty() {
-        // What follows from a misread line would only mislead.
+pub(super) fn read(source: &str, beside: &Path, out: &mut Diagnostics<'_>) -> Written {
+    let Some(document) = Document::parse(source, SOURCE_MAX_BYTES, out) else {
         return Written::default();
-    }
-    let label = "the scenario".to_owned();
-    let top = Table { values: document.get_ref(), label, span: 0..0 };
+    };
+    let top = document.table("the scenario");
     top.only(&["name", "specs", "module", "server", "step"], out);
-    let server_tables = top.tables("server", "server", out);
+    let server_tables = top.tables("server", numbered("server"), out);
     let servers: Vec<Server> =
         server_tables.iter().filter_map(|table| server(table, out)).collect();
     if servers.len() > SERVERS_MAX {
         out.error(&top.span_of("server"), format!("a scenario may have {SERVERS_MAX} servers"));
     }
-    let module_tables = top.tables("module", "module", out);
+    let module_tables = top.tables("module", numbered("module"), out);
     for (tables, what) in [(&server_tables, "servers"), (&module_tables, "modules")] {
         once_each(tables, what, out);
     }
-    let steps = top.tables("step", "step", out);
+    let steps = top.tables("step", numbered("step"), out);
     if steps.is_empty() {
         let help = "add a [[step]], such as `send = \"ACTION\"` with `entity = \"TYPE/ID\"`";
         out.error_with_help(&(0..0), "the scenario has no steps", help);
@@ -57,19 +50,27 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Findings<'_>) -> Writt
     }
     let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     Written {
-        title: top.text("name", out),
-        specs: top.texts("specs", out),
+        title: value::text(&top, "name", out),
+        specs: top
+            .has("specs")
+            .then(|| top.texts("specs", out).iter().map(ToString::to_string).collect()),
         modules: module_tables.iter().filter_map(|table| module(table, beside, out)).collect(),
         steps: steps.iter().filter_map(|table| step::read(table, &known, out)).collect(),
         servers,
     }
 }
 
+fn numbered(what: &str) -> impl Fn(usize) -> String {
+    move |number| format!("{what} {number}")
+}
+
 /// Reports each name that an earlier one of the tables has, too.
-fn once_each(tables: &[Table<'_, '_>], what: &str, out: &mut Findings<'_>) {
+fn once_each(tables: &[Table<'_, '_>], what: &str, out: &mut Diagnostics<'_>) {
     let mut seen = BTreeSet::new();
     for table in tables {
-        let Some(name) = table.peek_text("name") else { continue };
+        let Some(name) = table.value("name").and_then(|name| name.get_ref().as_str()) else {
+            continue;
+        };
         if !seen.insert(name) {
             let message = format!("two {what} are named `{name}`");
             out.error_with_help(&table.span_of("name"), message, "give each a name of its own");
@@ -77,47 +78,49 @@ fn once_each(tables: &[Table<'_, '_>], what: &str, out: &mut Findings<'_>) {
     }
 }
 
-fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Findings<'_>) -> Option<Module> {
+fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Option<Module> {
     table.only(&["name", "path", "allow_hosts", "secrets", "memory", "fuel", "max_response"], out);
-    let (name, path) = (table.required_text("name", out), table.required_text("path", out));
+    let (name, path) =
+        (value::required_text(table, "name", out), value::required_text(table, "path", out));
     let path = beside.join(path?);
     if !path.is_file() {
         let message = format!("there is no file `{}`", path.display());
         out.error(&table.span_of("path"), message);
     }
-    let allow_hosts = table.texts("allow_hosts", out).unwrap_or_default();
+    let allow_hosts = table.texts("allow_hosts", out);
     for host in &allow_hosts {
         if let Err(error) = host.parse::<Destination>() {
-            out.error(&table.span_of("allow_hosts"), error.to_string());
+            out.error(host.span(), error.to_string());
         }
     }
+    let allow_hosts = allow_hosts.iter().map(ToString::to_string).collect();
     Some(Module {
         name: name?,
         path,
         allow_hosts,
-        secrets: table.text_table("secrets", out),
+        secrets: value::text_table(table, "secrets", out),
         memory_bytes: table.size("memory", out),
-        fuel: table.count("fuel", out),
+        fuel: value::count(table, "fuel", out),
         response_bytes: table.size("max_response", out),
     })
 }
 
-fn server(table: &Table<'_, '_>, out: &mut Findings<'_>) -> Option<Server> {
+fn server(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Server> {
     table.only(&["name", "respond_after", "never", "status", "body"], out);
-    let respond_after = table.duration("respond_after", out);
+    let respond_after = value::duration(table, "respond_after", out);
     let never = table.flag("never", out).unwrap_or(false);
     if never && respond_after.is_some() {
         let message = "a server answers after a time, or never: not both";
         out.error(&table.span_of("never"), message);
     }
-    let status = table.count("status", out).unwrap_or(200);
+    let status = value::count(table, "status", out).unwrap_or(200);
     if !(200..=599).contains(&status) {
         out.error(&table.span_of("status"), format!("{status} is no status from 200 to 599"));
     }
     Some(Server {
-        name: table.required_text("name", out)?,
+        name: value::required_text(table, "name", out)?,
         respond_after: (!never).then(|| respond_after.unwrap_or(Duration::ZERO)),
         status: u16::try_from(status).unwrap_or(200),
-        body: table.text("body", out).unwrap_or_default(),
+        body: value::text(table, "body", out).unwrap_or_default(),
     })
 }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use sandglass_source::{Diagnostics, Table, did_you_mean, json};
 use serde_json::Value;
 
-use super::table::{Findings, Table, nearest};
-use super::{Act, Restart, Step, expectation, with_servers};
+use super::{Act, Restart, Step, expectation, value, with_servers};
 
 /// What a step may do, and the keys that go with it.
 const KINDS: [(&str, &[&str]); 12] = [
@@ -27,7 +27,7 @@ const KINDS: [(&str, &[&str]); 12] = [
 pub(super) fn read(
     table: &Table<'_, '_>,
     servers: &[&str],
-    out: &mut Findings<'_>,
+    out: &mut Diagnostics<'_>,
 ) -> Option<Step> {
     let kinds: Vec<_> = KINDS.iter().filter(|(kind, _)| table.has(kind)).collect();
     let [(kind, keys)] = kinds[..] else {
@@ -41,7 +41,7 @@ pub(super) fn read(
     Some(Step { line, act: act(kind, table, servers, out)? })
 }
 
-fn which_kind(table: &Table<'_, '_>, found: &[&str], out: &mut Findings<'_>) {
+fn which_kind(table: &Table<'_, '_>, found: &[&str], out: &mut Diagnostics<'_>) {
     if let [first, second, ..] = found {
         let message = format!("{} says both `{first}` and `{second}`", table.label);
         out.error_with_help(&table.span_of(second), message, "make two steps of it");
@@ -56,50 +56,62 @@ fn which_kind(table: &Table<'_, '_>, found: &[&str], out: &mut Findings<'_>) {
     match unknown.or_else(|| table.values.keys().next()) {
         Some(key) => {
             let message = format!("{} doesn't say what to do", table.label);
-            out.error_with_help(&key.span(), message, nearest(key.get_ref(), &all));
+            out.error_with_help(
+                &key.span(),
+                message,
+                did_you_mean(key.get_ref(), all.iter().copied()),
+            );
         }
         None => out.error(&table.span, format!("{} is empty", table.label)),
     }
 }
 
-fn act(kind: &str, table: &Table<'_, '_>, servers: &[&str], out: &mut Findings<'_>) -> Option<Act> {
+fn act(
+    kind: &str,
+    table: &Table<'_, '_>,
+    servers: &[&str],
+    out: &mut Diagnostics<'_>,
+) -> Option<Act> {
     Some(match kind {
         "send" => {
-            let entity = table.required_entity("entity", out);
+            let entity = value::required_entity(table, "entity", out);
             let params = table.object("params", out);
             params.values().for_each(|value| servers_named(value, table, servers, out));
             Act::Send {
-                action: table.text("send", out)?,
+                action: value::text(table, "send", out)?,
                 entity: entity?,
                 params,
-                expect_refused: table.text("expect_refused", out),
+                expect_refused: value::text(table, "expect_refused", out),
             }
         }
-        "create" => Act::Create { entity: table.entity("create", out)? },
-        "wait" => Act::Wait { time: table.duration("wait", out)? },
+        "create" => Act::Create { entity: value::entity(table, "create", out)? },
+        "wait" => Act::Wait { time: value::duration(table, "wait", out)? },
         "signal" => {
-            let entity = table.required_entity("entity", out);
+            let entity = value::required_entity(table, "entity", out);
             Act::Signal {
-                name: table.text("signal", out)?,
+                name: value::text(table, "signal", out)?,
                 entity: entity?,
-                from: table.entity("from", out),
-                payload: table.any("payload").unwrap_or_default(),
+                from: value::entity(table, "from", out),
+                payload: table
+                    .value("payload")
+                    .map(|value| json::value(value.get_ref()))
+                    .unwrap_or_default(),
             }
         }
         "cancel" => Act::Cancel {
-            entity: table.entity("cancel", out)?,
-            reason: table.text("reason", out).unwrap_or_default(),
+            entity: value::entity(table, "cancel", out)?,
+            reason: value::text(table, "reason", out).unwrap_or_default(),
         },
         "restart" => Act::Restart {
             how: restart(table, out)?,
-            down_for: table.duration("down_for", out).unwrap_or(Duration::ZERO),
+            down_for: value::duration(table, "down_for", out).unwrap_or(Duration::ZERO),
         },
         _ => expectation::read(kind, table, out)?,
     })
 }
 
-fn restart(table: &Table<'_, '_>, out: &mut Findings<'_>) -> Option<Restart> {
-    let how = table.text("restart", out)?;
+fn restart(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Restart> {
+    let how = value::text(table, "restart", out)?;
     match how.as_str() {
         "kill" => Some(Restart::Kill),
         "stop" => Some(Restart::Stop),
@@ -113,13 +125,22 @@ fn restart(table: &Table<'_, '_>, out: &mut Findings<'_>) -> Option<Restart> {
 }
 
 /// Reports servers that a value names and that aren't there.
-fn servers_named(value: &Value, table: &Table<'_, '_>, servers: &[&str], out: &mut Findings<'_>) {
+fn servers_named(
+    value: &Value,
+    table: &Table<'_, '_>,
+    servers: &[&str],
+    out: &mut Diagnostics<'_>,
+) {
     match value {
         Value::String(text) => {
             let known = |name: &str| servers.contains(&name).then(String::new);
             if let Err(name) = with_servers(text, known) {
                 let message = format!("there is no server `{name}`");
-                out.error_with_help(&table.span_of("params"), message, nearest(&name, servers));
+                out.error_with_help(
+                    &table.span_of("params"),
+                    message,
+                    did_you_mean(&name, servers.iter().copied()),
+                );
             }
         }
         Value::Array(items) => {

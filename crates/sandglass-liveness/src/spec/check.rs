@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::diagnostic::{Diagnostics, did_you_mean};
+use sandglass_source::{Diagnostics, did_you_mean};
+
 use super::{Action, Assigned, Effect, Integration, Name, Spec, VariableKind};
 
 /// Checks `spec`, and fills in what follows from several sections.

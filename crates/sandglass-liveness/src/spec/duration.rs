@@ -1,17 +1,51 @@
-//! Durations as people write them in a spec file, in milliseconds.
+//! Times that a spec file gives in seconds, read in milliseconds.
 
-use sandglass_model::limit::MAX_BUDGET_MS;
+use sandglass_source::duration::bounded;
+use sandglass_source::{Diagnostics, Table, json, wrong_type};
+use toml::de::DeValue;
 
-/// Reads `900s`, `2s`, `500ms`, `15m`, `1h30m`; the answer is from 1 ms to
-/// [`MAX_BUDGET_MS`], rounded up.
-pub(super) fn from_text(text: &str) -> Result<u64, String> {
-    let duration = humantime::parse_duration(text.trim())
-        .map_err(|error| format!("`{text}` is no duration ({error})"))?;
-    let nanos = duration.as_nanos();
-    bounded(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
+/// A number of seconds, in milliseconds; a string is read as a number.
+pub(super) fn seconds(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
+    let help = "write the seconds as a number above zero, such as 300";
+    seconds_as(from_seconds, help, table, key, out)
 }
 
-/// The milliseconds of `seconds`, from 1 ms to [`MAX_BUDGET_MS`], rounded up.
+/// The same, where it may be none at all.
+pub(super) fn delay_seconds(
+    table: &Table<'_, '_>,
+    key: &str,
+    out: &mut Diagnostics<'_>,
+) -> Option<u64> {
+    let help = "write the seconds as a number from zero, such as 300";
+    seconds_as(delay_from_seconds, help, table, key, out)
+}
+
+fn seconds_as(
+    millis: fn(f64) -> Result<u64, String>,
+    help: &str,
+    table: &Table<'_, '_>,
+    key: &str,
+    out: &mut Diagnostics<'_>,
+) -> Option<u64> {
+    let value = table.value(key)?;
+    let read = match number(value.get_ref()) {
+        Some(seconds) => millis(seconds),
+        None => Err(wrong_type(key, &table.label, "a number of seconds", value)),
+    };
+    read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
+}
+
+/// The number that a value is, or that its text is.
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Integer(number) => json::integer(number)?.to_string().parse().ok(),
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        DeValue::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// The milliseconds of `seconds`, from 1 ms to [`MAX_BUDGET_MS`](sandglass_model::limit::MAX_BUDGET_MS), rounded up.
 pub(super) fn from_seconds(seconds: f64) -> Result<u64, String> {
     if !seconds.is_finite() || seconds <= 0.0 {
         return Err(format!("{seconds} seconds is not above zero"));
@@ -26,35 +60,9 @@ pub(super) fn delay_from_seconds(seconds: f64) -> Result<u64, String> {
     if seconds == 0.0 { Ok(0) } else { from_seconds(seconds) }
 }
 
-fn bounded(millis: u64) -> Result<u64, String> {
-    match millis {
-        0 => Err("a duration of zero leaves no time at all".to_owned()),
-        1..=MAX_BUDGET_MS => Ok(millis),
-        _ => Err("a duration may be 366 days at most".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_what_people_write() {
-        for (text, millis) in [
-            ("500ms", 500),
-            ("2s", 2_000),
-            ("900s", 900_000),
-            ("15m", 900_000),
-            ("1h30m", 5_400_000),
-            ("1h 30m", 5_400_000),
-            ("1us", 1),
-        ] {
-            assert_eq!(from_text(text), Ok(millis), "{text}");
-        }
-        for bad in ["", "900", "s", "-3s", "0s", "367d", "9999999999999999999y", "2 fortnights"] {
-            assert!(from_text(bad).is_err(), "{bad:?} must be refused");
-        }
-    }
 
     #[test]
     fn a_delay_may_be_nothing_and_not_less() {

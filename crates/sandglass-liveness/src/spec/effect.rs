@@ -3,8 +3,8 @@
 use sandglass_model::limit::MAX_BUDGET_MS;
 use toml::de::DeValue;
 
-use super::diagnostic::{Diagnostics, did_you_mean};
-use super::table::{Spot, Table, json, valid_name, wrong_type};
+use sandglass_source::{Diagnostics, Spot, Table, did_you_mean, json, valid_name, wrong_type};
+
 use super::{Assigned, EFFECTS_MAX, Effect, Name, duration};
 
 const KINDS: [&str; 4] = ["trigger", "increment", "set", "schedule"];
@@ -111,7 +111,7 @@ fn set(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
     table.only(&["type", "var", "value", "param"], out);
     let variable = table.required_name("var", out)?;
     let value = match (table.value("value"), table.value("param")) {
-        (Some(value), None) => Assigned::Literal(json(value.get_ref())),
+        (Some(value), None) => Assigned::Literal(json::value(value.get_ref())),
         (None, Some(_)) => Assigned::Param(table.name("param", out)?),
         _ => {
             let help = "give `value` for a literal, or `param` for a parameter of the action";
@@ -128,7 +128,7 @@ fn schedule(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> 
     if table.value("delay_seconds").is_none() {
         table.missing("delay_seconds", out);
     }
-    let delay_ms = table.delay_seconds("delay_seconds", out)?;
+    let delay_ms = duration::delay_seconds(table, "delay_seconds", out)?;
     debug_assert!(delay_ms <= MAX_BUDGET_MS, "durations are bounded where they are read");
     Some(Effect::Schedule { action, delay_ms })
 }

@@ -7,7 +7,9 @@ use std::ops::Range;
 use sandglass_model::Object;
 use serde_json::Value;
 
-use super::{Variable, VariableKind, diagnostic};
+use sandglass_source::did_you_mean;
+
+use super::{Variable, VariableKind};
 
 /// Deepest nesting of a guard: deeper than anybody reads, and far from what a
 /// thread's stack holds.
@@ -281,7 +283,7 @@ impl Parser<'_> {
     fn comparison(&mut self, name: &str, at: Range<usize>) -> Result<Guard, Mistake> {
         let Some(variable) = self.variables.get(name) else {
             let known = self.variables.keys().map(String::as_str);
-            let help = diagnostic::did_you_mean(name, known);
+            let help = did_you_mean(name, known);
             return Err(mistake(at, format!("no variable is named `{name}`"), help));
         };
         let Some((Token::Operator(operator), operator_at)) = self.peek() else {

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use sandglass_model::limit::DEFAULT_BUDGET_MS;
+use sandglass_source::{Diagnostics, Table, did_you_mean, json, nearest, wrong_type};
+use serde_json::Value;
 use toml::de::DeValue;
 
-use super::diagnostic::{Diagnostics, did_you_mean, nearest};
-use super::table::{Table, config_text, wrong_type};
+use super::duration::seconds;
 use super::{Integration, Name, OnCrash, Spec};
 
 const KEYS: [&str; 16] = [
@@ -146,6 +147,14 @@ fn config(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<String, 
     config
 }
 
+/// A TOML value as the text that a handler's configuration holds.
+fn config_text(value: &DeValue<'_>) -> String {
+    match json::value(value) {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
 /// The key of ours that a further key is nearly spelled like.
 fn nearest_typo(key: &str) -> Option<&'static str> {
     let near = nearest(key, KEYS)?;
@@ -175,9 +184,9 @@ fn budget(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u64> {
         out.error_with_help(&second.span(), message, help);
     }
     let deadline = table.duration("deadline", out);
-    let older = table.seconds("timeout_secs", out);
+    let older = seconds(table, "timeout_secs", out);
     let config = config.filter(|_| direct.is_empty());
-    let oldest = config.and_then(|config| config.seconds("timeout_secs", out));
+    let oldest = config.and_then(|config| seconds(&config, "timeout_secs", out));
     if direct.is_empty() && in_config.is_none() {
         let seconds = DEFAULT_BUDGET_MS / 1000;
         let message = format!("{} declares no deadline and gets {seconds} s", table.label);

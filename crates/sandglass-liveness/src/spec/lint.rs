@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sandglass_source::Diagnostics;
+
 use super::check::entered;
-use super::diagnostic::Diagnostics;
 use super::{Spec, StateTimeout};
 
 /// Warns of what is legal in `spec` and doubtful.

@@ -1,15 +1,12 @@
 //! What an entity may do: its spec file, read, checked and ready to decide by.
 
 mod check;
-mod diagnostic;
 mod duration;
 mod effect;
 pub mod guard;
 mod integration;
 mod lint;
-mod name;
 mod section;
-mod table;
 mod variable;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,9 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use sandglass_model::{Object, SpecDigest};
 use serde_json::Value;
 
-pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Severity};
 pub use guard::Guard;
-pub use name::Name;
+pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
 
 /// Largest spec file, in bytes: a thousand times what people write by hand.
 pub const SOURCE_MAX_BYTES: usize = 1 << 20;
@@ -221,7 +217,10 @@ impl Spec {
     pub fn parse_bytes(source: &[u8]) -> Parsed {
         match std::str::from_utf8(source) {
             Ok(text) => Self::parse(text),
-            Err(error) => section::not_text(source, error.valid_up_to()),
+            Err(_) => {
+                let diagnostics = sandglass_source::not_text(source, "a spec file");
+                Parsed { spec: None, diagnostics }
+            }
         }
     }
 
@@ -240,7 +239,7 @@ impl Spec {
     /// The declared action whose name is nearest to `wanted`.
     #[must_use]
     pub fn nearest_action(&self, wanted: &str) -> Option<&str> {
-        diagnostic::nearest(wanted, self.actions.keys().map(String::as_str))
+        sandglass_source::nearest(wanted, self.actions.keys().map(String::as_str))
     }
 }
 

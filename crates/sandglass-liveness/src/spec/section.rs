@@ -5,31 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use sandglass_model::{Object, SpecDigest};
+use sandglass_source::{Diagnostics, Document, Spot, Table, did_you_mean, json, wrong_type};
 use serde_json::Value;
-use toml::de::{DeTable, DeValue};
-use toml_parser::lexer::TokenKind;
+use toml::de::DeValue;
 
-use super::diagnostic::{Diagnostics, did_you_mean};
+use super::duration::seconds;
 use super::integration::{self, Declared};
-use super::table::{Spot, Table, json, wrong_type};
 use super::{
     Action, Guard, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Variable,
     VariableKind, check, effect, guard, lint,
 };
 
 const SECTIONS: [&str; 5] = ["automaton", "state", "action", "integration", "state_timeout"];
-
-/// Most parts of one dotted key or header. The TOML parser bounds nested brackets
-/// by itself and leaves this to its callers; nobody's key has more.
-const KEY_PARTS_MAX: usize = 16;
-
-pub(super) fn not_text(source: &[u8], valid: usize) -> Parsed {
-    let text = String::from_utf8_lossy(&source[..valid]);
-    let mut out = Diagnostics::new(&text);
-    let help = "a spec file is TOML, and TOML is UTF-8";
-    out.error_with_help(&(valid..valid), format!("byte {valid} is no UTF-8"), help);
-    Parsed { spec: None, diagnostics: out.finish() }
-}
 
 pub(super) fn parse(source: &str) -> Parsed {
     let mut out = Diagnostics::new(source);
@@ -38,24 +25,8 @@ pub(super) fn parse(source: &str) -> Parsed {
 }
 
 fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<Spec> {
-    if source.len() > SOURCE_MAX_BYTES {
-        let message =
-            format!("the file has {} bytes, and may have {SOURCE_MAX_BYTES}", source.len());
-        out.error(&(0..0), message);
-        return None;
-    }
-    if let Some(at) = overlong_key(source) {
-        out.error(&(at..at), format!("a key may have {KEY_PARTS_MAX} parts at most"));
-        return None;
-    }
-    let (document, errors) = DeTable::parse_recoverable(source);
-    for error in &errors {
-        out.error(&error.span().unwrap_or(0..0), error.message().to_owned());
-    }
-    if out.has_errors() {
-        return None;
-    }
-    let root = Table { values: document.get_ref(), label: "the file".to_owned(), span: 0..0 };
+    let document = Document::parse(source, SOURCE_MAX_BYTES, out)?;
+    let root = document.table("the file");
     root.only(&SECTIONS, out);
     let mut spec = automaton(&root, out)?;
     sections(&root, &mut spec, out);
@@ -66,30 +37,12 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<Spec> {
     Some(spec)
 }
 
-/// Where a key of too many parts ends: each dot nests one table deeper.
-fn overlong_key(source: &str) -> Option<usize> {
-    let mut dots = 0;
-    toml_parser::Source::new(source).lex().find_map(|token| {
-        match token.kind() {
-            TokenKind::Dot => dots += 1,
-            TokenKind::Equals | TokenKind::Comma | TokenKind::Newline => dots = 0,
-            _ => {}
-        }
-        (dots >= KEY_PARTS_MAX).then(|| token.span().start())
-    })
-}
-
 fn automaton(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Spec> {
-    let Some(value) = root.value("automaton") else {
+    if !root.has("automaton") {
         let help = "start it with [automaton], `name`, `states` and `initial`";
         out.error_with_help(&(0..0), "the file has no [automaton]", help);
-        return None;
-    };
-    let Some(values) = value.get_ref().as_table() else {
-        out.error(&value.span(), wrong_type("automaton", "the file", "a table", value));
-        return None;
-    };
-    let table = Table { values, label: "[automaton]".to_owned(), span: value.span() };
+    }
+    let table = root.table("automaton", "[automaton]", out)?;
     table.only(&["name", "states", "initial", "terminal", "allow_indefinite_states"], out);
     let name = table.required_name("name", out);
     if let Some(name) = name.as_ref().filter(|name| name.contains('/')) {
@@ -150,28 +103,33 @@ fn set_of(names: &[Name]) -> BTreeSet<String> {
 }
 
 fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
-    for table in tables(root, "state", "[[state]]", out) {
+    for table in root.tables("state", called("[[state]]"), out) {
         if let Some(variable) = variable(&table, out) {
             declare("variable", variable.name.clone(), variable, &mut spec.variables, out);
         }
     }
-    for table in tables(root, "integration", "[[integration]]", out) {
+    for table in root.tables("integration", called("[[integration]]"), out) {
         integration::read(&table, Declared::Alone, spec, out);
     }
-    for table in tables(root, "action", "[[action]]", out) {
+    for table in root.tables("action", called("[[action]]"), out) {
         if let Some(action) = action(&table, spec, out) {
-            for table in tables(&table, "triggers", "[[action.triggers]]", out) {
+            for table in table.tables("triggers", called("[[action.triggers]]"), out) {
                 integration::read(&table, Declared::Under(&action.name), spec, out);
             }
             declare("action", action.name.clone(), action, &mut spec.actions, out);
         }
     }
-    for table in tables(root, "state_timeout", "[[state_timeout]]", out) {
+    for table in root.tables("state_timeout", called("[[state_timeout]]"), out) {
         if let Some(timeout) = state_timeout(&table, out) {
             let state = timeout.state.clone();
             declare("timer of state", state, timeout, &mut spec.timeouts, out);
         }
     }
+}
+
+/// Every table of a section is called alike: its own name tells them apart.
+fn called(label: &str) -> impl Fn(usize) -> String {
+    move |_| label.to_owned()
 }
 
 fn declare<T>(
@@ -188,33 +146,6 @@ fn declare<T>(
         key = format!("{name} at byte {}", name.span().start);
     }
     among.insert(key, declared);
-}
-
-/// The tables of an array of tables; a single table stands for an array of one.
-fn tables<'t, 's>(
-    of: &Table<'t, 's>,
-    key: &str,
-    label: &str,
-    out: &mut Diagnostics<'_>,
-) -> Vec<Table<'t, 's>> {
-    let Some(value) = of.value(key) else { return Vec::new() };
-    let items: Vec<Spot<'t, 's>> = match value.get_ref() {
-        DeValue::Array(items) => items.iter().collect(),
-        _ => vec![value],
-    };
-    let mut tables = Vec::new();
-    for item in items {
-        match item.get_ref().as_table() {
-            Some(values) => {
-                tables.push(Table { values, label: label.to_owned(), span: item.span() });
-            }
-            None => {
-                let message = wrong_type(key, &of.label, "an array of tables", item);
-                out.error_with_help(&item.span(), message, format!("write it as {label}"));
-            }
-        }
-    }
-    tables
 }
 
 fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable> {
@@ -235,7 +166,7 @@ fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable
     };
     let initial = match table.value("initial") {
         None => kind.zero(),
-        Some(value) => kind.hold(&json(value.get_ref())).unwrap_or_else(|| {
+        Some(value) => kind.hold(&json::value(value.get_ref())).unwrap_or_else(|| {
             let message = format!("`initial` must be a {}", kind.as_str());
             let help = "a counter holds whole numbers from 0, a bool true or false";
             out.error_with_help(&value.span(), message, help);
@@ -332,7 +263,7 @@ fn state_timeout(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Sta
         table.missing("after_seconds", out);
     }
     // A wrong time or a missing action was said; that the state has a timer holds.
-    let after_ms = table.seconds("after_seconds", out).unwrap_or(1);
+    let after_ms = seconds(table, "after_seconds", out).unwrap_or(1);
     let on_timeout = table.required_name("on_timeout", out);
     let on_timeout = on_timeout.unwrap_or_else(|| Name::new("", table.span.clone()));
     let reset_on = table.names("reset_on", out);
@@ -343,7 +274,7 @@ fn state_timeout(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Sta
 
 fn max_occurrences(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u32> {
     let value = table.value("max_occurrences")?;
-    let number: Option<u32> = match json(value.get_ref()) {
+    let number: Option<u32> = match json::value(value.get_ref()) {
         Value::Number(number) => number.as_u64().and_then(|number| number.try_into().ok()),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
@@ -365,7 +296,7 @@ fn timeout_params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Object {
         (Some(value), None) | (None, Some(value)) => value,
         (None, None) => return Object::new(),
     };
-    match json(value.get_ref()) {
+    match json::value(value.get_ref()) {
         Value::Object(params) => params.into_iter().collect(),
         _ => {
             out.error(&value.span(), wrong_type("params", &table.label, "a table", value));

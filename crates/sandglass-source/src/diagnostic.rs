@@ -1,14 +1,16 @@
-//! What is wrong or doubtful in a spec file, and where.
+//! What is wrong or doubtful in a file, and where.
 
 use std::fmt;
 use std::ops::Range;
 
 use sandglass_model::id::NAME_MAX_BYTES;
 
+use crate::printable;
+
 /// Most diagnostics that are kept for one file: more than anybody mends in one go.
 pub const DIAGNOSTICS_MAX: usize = 200;
 
-/// Most names that are compared to find the nearest one: a larger spec is no
+/// Most names that are compared to find the nearest one: a larger file is no
 /// reason to spend time on a hint.
 const NEAREST_AMONG_MAX: usize = 500;
 
@@ -18,9 +20,9 @@ const ONE_SLIP: f64 = 0.9;
 /// How much a diagnostic matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The spec can't be used.
+    /// The file can't be used.
     Error,
-    /// The spec can be used, and does something that its author hardly wants.
+    /// The file can be used, and says something that its author hardly wants.
     Warning,
 }
 
@@ -58,9 +60,9 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Gathers the diagnostics of one file.
+/// Gathers the diagnostics of one file: at most [`DIAGNOSTICS_MAX`].
 #[derive(Debug)]
-pub(super) struct Diagnostics<'s> {
+pub struct Diagnostics<'s> {
     source: &'s str,
     line_starts: Vec<usize>,
     found: Vec<Diagnostic>,
@@ -68,21 +70,27 @@ pub(super) struct Diagnostics<'s> {
 }
 
 impl<'s> Diagnostics<'s> {
-    pub(super) fn new(source: &'s str) -> Self {
+    /// Gathers those of `source`.
+    #[must_use]
+    pub fn new(source: &'s str) -> Self {
         let after_breaks = source.match_indices('\n').map(|(at, _)| at + 1);
         let line_starts = std::iter::once(0).chain(after_breaks).collect();
         Self { source, line_starts, found: Vec::new(), errors: 0 }
     }
 
-    pub(super) fn source(&self) -> &'s str {
+    /// The text of the file.
+    #[must_use]
+    pub fn source(&self) -> &'s str {
         self.source
     }
 
-    pub(super) fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
+    /// Notes an error; `span` is in bytes of the source.
+    pub fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
         self.push(Severity::Error, span, message.into(), None);
     }
 
-    pub(super) fn error_with_help(
+    /// Notes an error, and what to do about it.
+    pub fn error_with_help(
         &mut self,
         span: &Range<usize>,
         message: impl Into<String>,
@@ -91,7 +99,8 @@ impl<'s> Diagnostics<'s> {
         self.push(Severity::Error, span, message.into(), Some(help.into()));
     }
 
-    pub(super) fn warning(
+    /// Notes what is legal and hardly meant, and what to do about it.
+    pub fn warning(
         &mut self,
         span: &Range<usize>,
         message: impl Into<String>,
@@ -100,12 +109,21 @@ impl<'s> Diagnostics<'s> {
         self.push(Severity::Warning, span, message.into(), Some(help.into()));
     }
 
-    pub(super) fn has_errors(&self) -> bool {
+    /// Whether an error was noted.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
+    /// The line of a place, from 1.
+    #[must_use]
+    pub fn line(&self, at: usize) -> usize {
+        self.position(floor_char_boundary(self.source, at)).0
+    }
+
     /// All that was found, in the order of the file.
-    pub(super) fn finish(mut self) -> Vec<Diagnostic> {
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|one| (one.span.start, one.severity));
         self.found
     }
@@ -124,8 +142,8 @@ impl<'s> Diagnostics<'s> {
         let start = floor_char_boundary(self.source, span.start);
         let end = floor_char_boundary(self.source, span.end.max(start));
         let (line, column) = self.position(start);
-        let message = printable(&message);
-        let help = help.map(|help| printable(&help));
+        let message = printable(&message).into_owned();
+        let help = help.map(|help| printable(&help).into_owned());
         self.found.push(Diagnostic { severity, message, help, span: start..end, line, column });
     }
 
@@ -141,18 +159,10 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Text of foreign origin, as it may reach a terminal.
-fn printable(text: &str) -> String {
-    let clean = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
-    text.chars().map(clean).collect()
-}
-
 /// The name among `known` that `wanted` was probably meant to be; none for what is
 /// longer than any name, since comparing takes time by its length.
-pub(super) fn nearest<'a>(
-    wanted: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if wanted.len() > NAME_MAX_BYTES {
         return None;
     }
@@ -173,10 +183,7 @@ pub(super) fn nearest<'a>(
 }
 
 /// A help that names the nearest of `known`, or else some of them.
-pub(super) fn did_you_mean<'a>(
-    wanted: &str,
-    known: impl IntoIterator<Item = &'a str> + Clone,
-) -> String {
+pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(name) = nearest(wanted, known.clone()) {
         return format!("did you mean `{name}`?");
     }

@@ -1,5 +1,10 @@
 //! Sizes in bytes as people write them: `64MiB`, `1 KiB`, `65536`.
 
+use crate::shortened;
+
+/// Most characters of a text that a message repeats.
+const ECHO_MAX_CHARS: usize = 60;
+
 /// The units, by their factor: binary ones, and decimal ones under their own names.
 const UNITS: [(&str, u64); 9] = [
     ("", 1),
@@ -17,7 +22,7 @@ const UNITS: [(&str, u64); 9] = [
 ///
 /// # Errors
 /// What is wrong with the text, and what to write.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -25,8 +30,18 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
     let size = number.parse::<u64>().ok().zip(factor).and_then(|(n, by)| n.checked_mul(by));
     size.filter(|size| *size > 0).ok_or_else(|| {
+        let text = shortened(text, ECHO_MAX_CHARS);
         format!("`{}` is no size in bytes: write \"64MiB\", for instance", text.escape_debug())
     })
+}
+
+/// A number of bytes, where it is above zero.
+///
+/// # Errors
+/// It isn't.
+pub fn positive(bytes: i64) -> Result<u64, String> {
+    let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "a size is above zero".to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A name in a spec file, with the place where it stands.
+//! A text in a file, with the place where it stands.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -11,7 +11,9 @@ pub struct Name {
 }
 
 impl Name {
-    pub(super) fn new(text: impl Into<String>, span: Range<usize>) -> Self {
+    /// The name that stands at `span`, in bytes of the source.
+    #[must_use]
+    pub fn new(text: impl Into<String>, span: Range<usize>) -> Self {
         Self { text: text.into(), span }
     }
 

@@ -1,0 +1,86 @@
+//! Values of a scenario file that no other file has: entities, numbers, texts by
+//! name, short waits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sandglass_model::EntityRef;
+use sandglass_source::{Diagnostics, Table, json, wrong_type};
+use serde_json::Value;
+use toml::de::DeValue;
+
+use super::WAIT_MAX;
+
+pub(super) fn text(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<String> {
+    table.text(key, out).map(|text| text.to_string())
+}
+
+pub(super) fn required_text(
+    table: &Table<'_, '_>,
+    key: &str,
+    out: &mut Diagnostics<'_>,
+) -> Option<String> {
+    table.required_text(key, out).map(|text| text.to_string())
+}
+
+/// An entity, written `TYPE/ID`.
+pub(super) fn entity(
+    table: &Table<'_, '_>,
+    key: &str,
+    out: &mut Diagnostics<'_>,
+) -> Option<EntityRef> {
+    let text = table.text(key, out)?;
+    text.parse().map_err(|error| out.error(text.span(), format!("{error}"))).ok()
+}
+
+pub(super) fn required_entity(
+    table: &Table<'_, '_>,
+    key: &str,
+    out: &mut Diagnostics<'_>,
+) -> Option<EntityRef> {
+    table.require(key, out);
+    entity(table, key, out)
+}
+
+/// A whole number from 0 on.
+pub(super) fn count(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
+    table.count(key, 0..=u64::MAX, out)
+}
+
+pub(super) fn number(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<f64> {
+    let value = table.value(key)?;
+    let number = match value.get_ref() {
+        DeValue::Integer(_) | DeValue::Float(_) => json::value(value.get_ref()).as_f64(),
+        _ => None,
+    };
+    if number.is_none() {
+        out.error(&value.span(), wrong_type(key, &table.label, "a number", value));
+    }
+    number
+}
+
+/// A duration of a day at most, or none at all.
+pub(super) fn duration(
+    table: &Table<'_, '_>,
+    key: &str,
+    out: &mut Diagnostics<'_>,
+) -> Option<Duration> {
+    table.duration_within(key, Duration::ZERO..=WAIT_MAX, out)
+}
+
+/// A table of texts; numbers and flags stand for their text.
+pub(super) fn text_table(
+    table: &Table<'_, '_>,
+    key: &str,
+    out: &mut Diagnostics<'_>,
+) -> BTreeMap<String, String> {
+    let mut texts = BTreeMap::new();
+    for (name, value) in table.object(key, out) {
+        match value {
+            Value::String(text) => drop(texts.insert(name, text)),
+            Value::Number(_) | Value::Bool(_) => drop(texts.insert(name, value.to_string())),
+            _ => out.error(&table.span_of(key), format!("`{key}.{name}` must be a string")),
+        }
+    }
+    texts
+}

@@ -1,0 +1,33 @@
+//! A diagnostic, and the file that it stands in.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::Diagnostic;
+
+/// What is wrong or doubtful, where several files are read together.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The file.
+    pub path: PathBuf,
+    /// What it holds; shared by the findings of a file.
+    pub source: Arc<str>,
+    /// What is wrong or doubtful in it.
+    pub diagnostic: Diagnostic,
+}
+
+impl Finding {
+    /// All of a file's diagnostics.
+    pub fn all_of(
+        path: impl Into<PathBuf>,
+        source: &str,
+        diagnostics: impl IntoIterator<Item = Diagnostic>,
+    ) -> impl Iterator<Item = Self> {
+        let (path, source) = (path.into(), Arc::<str>::from(source));
+        diagnostics.into_iter().map(move |diagnostic| Self {
+            path: path.clone(),
+            source: Arc::clone(&source),
+            diagnostic,
+        })
+    }
+}

@@ -1,0 +1,36 @@
+//! Reads the TOML files that people write (specs, manifests, scenarios), and says
+//! all that is wrong in one at once, each with its place and what to do.
+//!
+//! It is given a text and opens no file. What a key means is its reader's to know:
+//!
+//! ```
+//! use sandglass_source::{Diagnostics, Document};
+//!
+//! let source = "name = \"tools\"\nmemroy = \"64MiB\"\n";
+//! let mut out = Diagnostics::new(source);
+//! let document = Document::parse(source, 1 << 20, &mut out).expect("it is TOML");
+//! let file = document.table("the manifest");
+//! file.only(&["name", "memory"], &mut out);
+//! assert_eq!(file.text("name", &mut out).as_deref(), Some("tools"));
+//! assert_eq!(
+//!     out.finish()[0].to_string(),
+//!     "2:1: error: unknown key `memroy` in the manifest\n  help: did you mean `memory`?"
+//! );
+//! ```
+
+mod diagnostic;
+mod document;
+pub mod duration;
+mod finding;
+pub mod json;
+mod name;
+mod printable;
+pub mod size;
+mod table;
+
+pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity, did_you_mean, nearest};
+pub use document::{Document, KEY_PARTS_MAX, not_text};
+pub use finding::Finding;
+pub use name::Name;
+pub use printable::{is_unprintable, printable, shortened};
+pub use table::{Spot, Table, valid_name, wrong_type};

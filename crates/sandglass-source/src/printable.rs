@@ -1,0 +1,47 @@
+//! Text of foreign origin, as it may reach a terminal or a log.
+
+use std::borrow::Cow;
+
+/// The text with its control characters, and those that turn the direction of
+/// text, written as escapes.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unprintable) {
+        return text.into();
+    }
+    let shown = |c: char| if is_unprintable(c) { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(shown).collect::<String>().into()
+}
+
+/// Whether a character would drive a terminal, rather than show on it.
+#[must_use]
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// At most `max` characters of `text`, told where there is more.
+#[must_use]
+pub fn shortened(text: &str, max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_foreign_drives_the_terminal() {
+        assert_eq!(printable("plain é"), "plain é");
+        assert_eq!(printable("\u{1b}[31m\n\u{9b}\u{202e}"), "\\u{1b}[31m\\n\\u{9b}\\u{202e}");
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        assert_eq!(shortened("éé", 2), "éé");
+        assert_eq!(shortened("ééé", 2), "éé…");
+    }
+}

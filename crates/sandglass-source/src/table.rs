@@ -1,0 +1,287 @@
+//! Reads values out of one table of a file, and reports every key that is missing,
+//! unknown or of the wrong type.
+
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use sandglass_model::Object;
+use sandglass_model::id::{NAME_MAX_BYTES, check_name};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::{Diagnostics, Name, did_you_mean, duration, json, size};
+
+/// A value, and where it stands.
+pub type Spot<'t, 's> = &'t Spanned<DeValue<'s>>;
+
+/// One table, how it is called in messages, and where it stands.
+#[derive(Clone, Debug)]
+pub struct Table<'t, 's> {
+    /// What it holds.
+    pub values: &'t DeTable<'s>,
+    /// How it is called in messages.
+    pub label: String,
+    /// Where it stands, in bytes of the source.
+    pub span: Range<usize>,
+}
+
+impl<'t, 's> Table<'t, 's> {
+    /// The value of `key`, where it is there.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<Spot<'t, 's>> {
+        self.values.get(key)
+    }
+
+    /// Whether `key` is there.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
+    /// Where `key` stands, or else the table.
+    #[must_use]
+    pub fn span_of(&self, key: &str) -> Range<usize> {
+        self.values.get_key_value(key).map_or_else(|| self.span.clone(), |(key, _)| key.span())
+    }
+
+    /// Every entry, as key, place of the key, and value.
+    pub fn entries(&self) -> impl Iterator<Item = (&'t str, Range<usize>, Spot<'t, 's>)> {
+        self.values.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value))
+    }
+
+    /// Reports each key that isn't in `known`.
+    pub fn only(&self, known: &[&str], out: &mut Diagnostics<'_>) {
+        for (key, span, _) in self.entries() {
+            if !known.contains(&key) {
+                let message = format!("unknown key `{key}` in {}", self.label);
+                out.error_with_help(&span, message, did_you_mean(key, known.iter().copied()));
+            }
+        }
+    }
+
+    /// A text.
+    pub fn text(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
+        let value = self.value(key)?;
+        match value.get_ref().as_str() {
+            Some(text) => Some(Name::new(text, value.span())),
+            None => {
+                out.error(&value.span(), wrong_type(key, &self.label, "a string", value));
+                None
+            }
+        }
+    }
+
+    /// A text that is used as a name: not empty, not too long, printable.
+    pub fn name(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
+        let name = self.text(key, out)?;
+        valid_name(name, out)
+    }
+
+    /// The same, where it has to be there.
+    pub fn required_name(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
+        self.require(key, out);
+        self.name(key, out)
+    }
+
+    /// A text that has to be there.
+    pub fn required_text(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
+        self.require(key, out);
+        self.text(key, out)
+    }
+
+    /// Reports where `key` isn't there.
+    pub fn require(&self, key: &str, out: &mut Diagnostics<'_>) {
+        if !self.has(key) {
+            self.missing(key, out);
+        }
+    }
+
+    /// Reports that `key` has to be there.
+    pub fn missing(&self, key: &str, out: &mut Diagnostics<'_>) {
+        let help = format!("add `{key} = ...`");
+        out.error_with_help(&self.span, format!("{} has no `{key}`", self.label), help);
+    }
+
+    /// A list of names; a single one stands for a list of one.
+    pub fn names(&self, key: &str, out: &mut Diagnostics<'_>) -> Vec<Name> {
+        let texts = self.texts(key, out);
+        texts.into_iter().filter_map(|text| valid_name(text, out)).collect()
+    }
+
+    /// A list of texts; a single one stands for a list of one.
+    pub fn texts(&self, key: &str, out: &mut Diagnostics<'_>) -> Vec<Name> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let items: Vec<Spot<'t, 's>> = match value.get_ref() {
+            DeValue::String(_) => vec![value],
+            DeValue::Array(items) => items.iter().collect(),
+            _ => {
+                out.error(&value.span(), wrong_type(key, &self.label, "a list of strings", value));
+                return Vec::new();
+            }
+        };
+        let mut texts = Vec::new();
+        for item in items {
+            let Some(text) = item.get_ref().as_str() else {
+                out.error(&item.span(), wrong_type(key, &self.label, "a list of strings", item));
+                continue;
+            };
+            texts.push(Name::new(text, item.span()));
+        }
+        texts
+    }
+
+    /// True or false, or a text that says so.
+    pub fn flag(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<bool> {
+        let value = self.value(key)?;
+        let flag = match value.get_ref() {
+            DeValue::Boolean(flag) => Some(*flag),
+            DeValue::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        if flag.is_none() {
+            out.error(&value.span(), wrong_type(key, &self.label, "true or false", value));
+        }
+        flag
+    }
+
+    /// A duration with its unit, in milliseconds: 1 ms to
+    /// [`MAX_BUDGET_MS`](sandglass_model::limit::MAX_BUDGET_MS).
+    pub fn duration(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
+        self.duration_as(key, duration::from_text, out)
+    }
+
+    /// A duration with its unit, within `range`.
+    pub fn duration_within(
+        &self,
+        key: &str,
+        range: RangeInclusive<Duration>,
+        out: &mut Diagnostics<'_>,
+    ) -> Option<Duration> {
+        self.duration_as(key, |text| duration::within(text, &range), out)
+    }
+
+    fn duration_as<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+        out: &mut Diagnostics<'_>,
+    ) -> Option<T> {
+        let value = self.value(key)?;
+        let read = match value.get_ref() {
+            DeValue::String(text) => read(text),
+            DeValue::Integer(number) => Err(format!("`{}` has no unit", number.as_str())),
+            _ => Err(wrong_type(key, &self.label, "a duration", value)),
+        };
+        let help = "write a number and a unit, such as \"500ms\", \"900s\" or \"1h30m\"";
+        read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
+    }
+
+    /// A size, in bytes and above zero; a number stands for that many bytes.
+    pub fn size(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
+        let value = self.value(key)?;
+        let read = match value.get_ref() {
+            DeValue::String(text) => size::parse(text),
+            DeValue::Integer(number) => {
+                json::integer(number).map_or_else(|| size::parse(number.as_str()), size::positive)
+            }
+            _ => Err(wrong_type(key, &self.label, "a size", value)),
+        };
+        let help = "write a number and a unit, such as \"64MiB\" or \"500kB\"";
+        read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
+    }
+
+    /// A whole number within `range`.
+    pub fn count(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+        out: &mut Diagnostics<'_>,
+    ) -> Option<u64> {
+        let value = self.value(key)?;
+        let number = value.get_ref().as_integer().and_then(json::integer);
+        let count = number.and_then(|number| u64::try_from(number).ok());
+        let count = count.filter(|count| range.contains(count));
+        if count.is_none() {
+            let wanted = match (*range.start(), *range.end()) {
+                (least, u64::MAX) => format!("a whole number from {least} on"),
+                (least, most) => format!("a whole number from {least} to {most}"),
+            };
+            let message = match value.get_ref() {
+                DeValue::Integer(_) => format!("`{key}` in {} must be {wanted}", self.label),
+                _ => wrong_type(key, &self.label, &wanted, value),
+            };
+            out.error(&value.span(), message);
+        }
+        count
+    }
+
+    /// The table of `key`, called `label` in messages.
+    pub fn table(
+        &self,
+        key: &str,
+        label: impl Into<String>,
+        out: &mut Diagnostics<'_>,
+    ) -> Option<Table<'t, 's>> {
+        let value = self.value(key)?;
+        match value.get_ref().as_table() {
+            Some(values) => Some(Table { values, label: label.into(), span: value.span() }),
+            None => {
+                out.error(&value.span(), wrong_type(key, &self.label, "a table", value));
+                None
+            }
+        }
+    }
+
+    /// The tables of an array of tables, the nth of which (from 1) is called
+    /// `label(n)`; a single table stands for an array of one.
+    pub fn tables(
+        &self,
+        key: &str,
+        label: impl Fn(usize) -> String,
+        out: &mut Diagnostics<'_>,
+    ) -> Vec<Table<'t, 's>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let items: Vec<Spot<'t, 's>> = match value.get_ref() {
+            DeValue::Array(items) => items.iter().collect(),
+            _ => vec![value],
+        };
+        let mut tables = Vec::new();
+        for (number, item) in (1..).zip(items) {
+            match item.get_ref().as_table() {
+                Some(values) => {
+                    tables.push(Table { values, label: label(number), span: item.span() })
+                }
+                None => {
+                    let message = wrong_type(key, &self.label, "an array of tables", item);
+                    out.error_with_help(&item.span(), message, format!("write it as [[{key}]]"));
+                }
+            }
+        }
+        tables
+    }
+
+    /// A table of any values, as JSON.
+    pub fn object(&self, key: &str, out: &mut Diagnostics<'_>) -> Object {
+        self.table(key, key, out).map(|table| json::object(table.values)).unwrap_or_default()
+    }
+}
+
+/// A text that may be used as a name: not empty, not too long, printable. Reported
+/// otherwise.
+pub fn valid_name(name: Name, out: &mut Diagnostics<'_>) -> Option<Name> {
+    match check_name("name", &name, NAME_MAX_BYTES) {
+        Ok(()) => Some(name),
+        Err(error) => {
+            out.error(name.span(), error.to_string());
+            None
+        }
+    }
+}
+
+/// What is said of a value that isn't what was `wanted`.
+#[must_use]
+pub fn wrong_type(key: &str, label: &str, wanted: &str, found: Spot<'_, '_>) -> String {
+    let kind = found.get_ref().type_str();
+    let article = if kind.starts_with(['a', 'i']) { "an" } else { "a" };
+    format!("`{key}` in {label} must be {wanted}, and is {article} {kind}")
+}
