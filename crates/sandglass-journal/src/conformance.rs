@@ -74,6 +74,7 @@ pub fn created() -> Event {
         incarnation: Incarnation::from_bytes([7; 16]),
         state: "Idle".to_owned(),
         variables: Object::from([("retries".to_owned(), 3.into())]),
+        tenant: None,
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use sandglass_model::{
-    DispatchId, Dispatched, EntityRef, Event, Incarnation, Object, Sequence, SpecDigest, WallTime,
+    DEFAULT_TENANT, DispatchId, Dispatched, EntityRef, Event, Incarnation, Object, Sequence,
+    SpecDigest, WallTime,
 };
 
 use crate::spec::Spec;
@@ -17,6 +18,8 @@ pub struct Entity {
     pub spec: SpecDigest,
     /// This life of it.
     pub incarnation: Incarnation,
+    /// On whose behalf it lives.
+    pub tenant: String,
     /// Its state.
     pub state: String,
     /// Its variables.
@@ -70,11 +73,14 @@ impl Entity {
     /// [`Event::Created`].
     #[must_use]
     pub fn created(entity: EntityRef, event: &Event, at: WallTime) -> Option<Self> {
-        let Event::Created { spec, incarnation, state, variables } = event else { return None };
+        let Event::Created { spec, incarnation, state, variables, tenant } = event else {
+            return None;
+        };
         Some(Self {
             entity,
             spec: *spec,
             incarnation: *incarnation,
+            tenant: tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
             state: state.clone(),
             variables: variables.clone(),
             sequence: Sequence(0),

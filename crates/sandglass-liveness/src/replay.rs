@@ -259,7 +259,9 @@ impl Replay {
 /// The input that a record carries; none where it can only follow from another.
 fn input_of(event: &Event, generation: u64) -> Option<Input> {
     Some(match event {
-        Event::Created { incarnation, .. } => Input::Create { incarnation: *incarnation },
+        Event::Created { incarnation, tenant, .. } => {
+            Input::Create { incarnation: *incarnation, tenant: tenant.clone() }
+        }
         Event::Transition { action, params, cause: TransitionCause::Requested, trace, .. } => {
             Input::Action { action: action.clone(), params: params.clone(), trace: *trace }
         }

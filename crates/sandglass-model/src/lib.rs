@@ -1,8 +1,9 @@
 //! The plain data that every part of Sandglass shares: names and ids, time,
-//! limits, outcomes, run reports and the records of the journal.
+//! limits, refusals, outcomes, run reports and the records of the journal.
 //!
 //! Nothing here does I/O, waits, or decides what an entity does next.
 
+pub mod busy;
 pub mod cause;
 pub mod clock;
 pub mod id;
@@ -12,6 +13,7 @@ pub mod record;
 pub mod report;
 pub mod trace;
 
+pub use busy::{Busy, BusyScope};
 pub use cause::{Cause, FirstCause};
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
 pub use id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
@@ -21,7 +23,9 @@ pub use outcome::{
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,
     RejectionKind, Trap, TrapKind,
 };
-pub use record::{Decision, Dispatched, Ended, Event, Position, Record, TransitionCause};
+pub use record::{
+    DEFAULT_TENANT, Decision, Dispatched, Ended, Event, Position, Record, TransitionCause,
+};
 pub use report::{DeadlineReport, Frame, FunctionCalls, HostCalls, RunReport, TimeSplit};
 pub use trace::{SpanId, TraceContext, TraceId};
 

@@ -13,6 +13,9 @@ use crate::outcome::{DeadlineOwner, Outcome};
 use crate::report::{DeadlineReport, HostCalls, TimeSplit};
 use crate::trace::TraceContext;
 
+/// The tenant of whatever names none.
+pub const DEFAULT_TENANT: &str = "default";
+
 /// The place of a record in its journal, from 1, without gaps.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -64,6 +67,9 @@ pub enum Event {
         state: String,
         /// Its variables.
         variables: Object,
+        /// On whose behalf it lives; none for [`DEFAULT_TENANT`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<String>,
     },
     /// An action was taken. The sequence goes up by one.
     Transition {

@@ -3,7 +3,7 @@
 
 use sandglass_journal as journal;
 use sandglass_liveness::Refusal;
-use sandglass_model::{DispatchId, EntityRef, HandlerDeadlineExceeded, Sequence};
+use sandglass_model::{Busy, DispatchId, EntityRef, HandlerDeadlineExceeded, Sequence};
 
 /// Why an entity didn't do what was asked.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -45,6 +45,14 @@ pub enum ActorError {
     /// The entity has as much to do as may wait.
     #[error("the mailbox of {0} is full; try again later")]
     MailboxFull(EntityRef),
+    /// The handlers that it would start find no room: nothing was done.
+    #[error("{entity} can't start its handlers: {busy}")]
+    Busy {
+        /// The entity.
+        entity: EntityRef,
+        /// Where there is no room, and when there may be.
+        busy: Busy,
+    },
     /// The journal takes no appends: nothing was done.
     #[error("journal_unavailable: {what}")]
     JournalUnavailable {
@@ -90,6 +98,7 @@ impl ActorError {
         match self {
             Self::Conflict { .. }
             | Self::MailboxFull(_)
+            | Self::Busy { .. }
             | Self::JournalUnavailable { .. }
             | Self::HandlerDeadlineExceeded(_)
             | Self::NoRandomness

@@ -1,6 +1,7 @@
 //! What the runtime needs of whatever runs handlers, and what it hands them. A
 //! WASM host is one such thing; a test's script is another.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_model::{
-    Cause, DeadlineReport, DispatchId, Dispatched, EntityRef, HostCalls, ModuleHash, Outcome,
+    Busy, Cause, DeadlineReport, DispatchId, Dispatched, EntityRef, HostCalls, ModuleHash, Outcome,
     Rejection, RunReport, TimeSplit, TraceContext,
 };
 use serde_json::Value;
@@ -23,6 +24,17 @@ pub trait Handlers: Send + Sync + 'static {
     /// Starts a run. The future is polled on a task of its own; where it is dropped,
     /// nobody waits any more, and the run should end.
     fn start(&self, run: HandlerRun) -> RunFuture;
+
+    /// Keeps room for a run of `dispatched` on behalf of `tenant`, before anything is
+    /// recorded of it. What is answered is handed back in [`HandlerRun::reserved`], or
+    /// dropped where there will be no run.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
+        let _ = (dispatched, tenant);
+        Ok(Reserved::default())
+    }
 
     /// The hash of the module that an integration names, where it is known before
     /// the run.
@@ -39,14 +51,53 @@ pub struct HandlerRun {
     pub entity: EntityRef,
     /// What was asked for: integration, module, action, state, variables, budget.
     pub dispatched: Dispatched,
+    /// On whose behalf the entity lives.
+    pub tenant: String,
     /// The longest wait for its start: after it the run is rejected.
     pub schedule_to_start: Duration,
+    /// The room that was kept for it.
+    pub reserved: Reserved,
     /// The span of the transition that asked for it.
     pub parent: Option<TraceContext>,
     /// Says when the run has to end.
     pub stop: Stop,
     /// Where it tells of its progress.
     pub signals: Signals,
+}
+
+/// Room that was kept for one run: whatever a [`Handlers`] makes of that. It is
+/// given back when it is dropped. Clones share it.
+#[derive(Clone, Default)]
+pub struct Reserved(Option<Arc<Mutex<Kept>>>);
+
+type Kept = Option<Box<dyn Any + Send>>;
+
+impl Reserved {
+    /// Keeps `room`.
+    #[must_use]
+    pub fn of(room: impl Any + Send) -> Self {
+        Self(Some(Arc::new(Mutex::new(Some(Box::new(room))))))
+    }
+
+    /// Takes out what is kept; none where nothing of this type is.
+    #[must_use = "room that isn't used is given back"]
+    pub fn take<T: Any>(&self) -> Option<T> {
+        let mut kept = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = kept.take()?.downcast::<T>();
+        match room {
+            Ok(room) => Some(*room),
+            Err(other) => {
+                *kept = Some(other);
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Reserved(room)" } else { "Reserved(nothing)" })
+    }
 }
 
 /// The report of a handler that could not be run.

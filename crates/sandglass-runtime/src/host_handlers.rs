@@ -247,6 +247,7 @@ async fn dispatch(
 ) -> RunReport {
     let dispatched = &run.dispatched;
     let context = Context {
+        tenant: run.tenant.clone(),
         params: dispatched.params.clone(),
         entity_state: json!({ "status": dispatched.state, "fields": dispatched.variables }),
         config: dispatched.config.clone(),

@@ -26,7 +26,9 @@ mod timer;
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
 pub use builder::{BuildError, Builder};
 pub use error::{ActorError, ErrorClass};
-pub use handlers::{HandlerRun, Handlers, RunFuture, Signals, Stop, StopRequest, not_run};
+pub use handlers::{
+    HandlerRun, Handlers, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
+};
 pub use host_handlers::{HostHandlers, Module};
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use runtime::{Accepted, Request, Runtime, Signal};

@@ -63,6 +63,8 @@ pub struct Snapshot {
     pub spec: SpecDigest,
     /// This life of it.
     pub incarnation: Incarnation,
+    /// On whose behalf it lives.
+    pub tenant: String,
     /// Its state.
     pub state: String,
     /// Its variables.
@@ -103,6 +105,7 @@ impl Snapshot {
             entity: entity.entity.clone(),
             spec: entity.spec,
             incarnation: entity.incarnation,
+            tenant: entity.tenant.clone(),
             state: entity.state.clone(),
             variables: entity.variables.clone(),
             sequence: entity.sequence,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_journal::{Journal, PAGE_MAX_ENTRIES, Page};
-use sandglass_liveness::Spec;
+use sandglass_liveness::{Input, Spec};
 use sandglass_model::{
     Cause, Decision, DispatchId, EntityRef, Event as RecordedEvent, Incarnation, Object, Outcome,
     Position, Sequence, TraceContext,
@@ -123,15 +123,39 @@ impl Runtime {
         Builder::new(journal)
     }
 
-    /// Creates an entity of a type whose spec was given to the builder.
+    /// Creates an entity of a type whose spec was given to the builder, for the tenant
+    /// [`sandglass_model::DEFAULT_TENANT`].
     ///
     /// # Errors
     /// It exists, its type is unknown, or the journal takes no appends.
     pub async fn create(&self, entity: EntityRef) -> Result<Arc<Snapshot>, ActorError> {
+        self.born(entity, None).await
+    }
+
+    /// The same, for the tenant `tenant`: at most
+    /// [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES) bytes. Its handlers are
+    /// told of it, and find room among that tenant's.
+    ///
+    /// # Errors
+    /// As [`Runtime::create`], or the tenant's name can't be one.
+    pub async fn create_for(
+        &self,
+        entity: EntityRef,
+        tenant: impl Into<String>,
+    ) -> Result<Arc<Snapshot>, ActorError> {
+        self.born(entity, Some(tenant.into())).await
+    }
+
+    async fn born(
+        &self,
+        entity: EntityRef,
+        tenant: Option<String>,
+    ) -> Result<Arc<Snapshot>, ActorError> {
         let spec = self.0.types.get(entity.entity_type()).cloned().ok_or_else(|| {
             ActorError::UnknownType { entity_type: entity.entity_type().to_owned() }
         })?;
         let incarnation = Incarnation::random().map_err(|_| ActorError::NoRandomness)?;
+        let birth = Input::Create { incarnation, tenant };
         let (handle, seat) = seat(self.0.closing.subscribe());
         let view = handle.view.clone();
         let (reply, created) = oneshot::channel();
@@ -140,7 +164,7 @@ impl Runtime {
         // On a task of its own: a caller that goes away leaves no entity behind that
         // is in the journal and has no timer.
         let life = async move {
-            match Actor::create(shared, spec, name.clone(), incarnation, seat).await {
+            match Actor::create(shared, spec, name.clone(), birth, seat).await {
                 Ok(actor) => {
                     let _ = reply.send(Ok(()));
                     actor.live().await;

@@ -47,6 +47,8 @@ pub enum Input {
     Create {
         /// Tells this life of it from any other; drawn at random by the shell.
         incarnation: Incarnation,
+        /// On whose behalf it lives; none for [`sandglass_model::DEFAULT_TENANT`].
+        tenant: Option<String>,
     },
     /// Somebody asks for an action.
     Action {
@@ -175,12 +177,16 @@ pub fn decide(
     now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let entity = match (entity, input) {
-        (None, Input::Create { incarnation }) => {
+        (None, Input::Create { incarnation, tenant }) => {
+            if let Some(tenant) = tenant {
+                check_name("tenant", tenant, NAME_MAX_BYTES).map_err(Refusal::BadTenant)?;
+            }
             return Ok(vec![Event::Created {
                 spec: spec.digest,
                 incarnation: *incarnation,
                 state: spec.initial.to_string(),
                 variables: spec.initial_variables(),
+                tenant: tenant.clone(),
             }]);
         }
         (Some(_), Input::Create { .. }) => return Err(Refusal::EntityExists),
@@ -199,7 +205,7 @@ pub fn decide(
         }
         Input::ScheduleDue { schedule } => schedule_due(spec, entity, *schedule, now),
         Input::Signal { name, from, dispatch, payload } => {
-            check_name("signal", name, NAME_MAX_BYTES)?;
+            check_name("signal", name, NAME_MAX_BYTES).map_err(Refusal::BadSignal)?;
             bounded("payload", payload, SIGNAL_MAX_BYTES)?;
             let resets_idle = resets_idle(spec, entity, name, from.as_ref(), *dispatch);
             Ok(vec![Event::Signal {

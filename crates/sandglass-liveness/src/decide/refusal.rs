@@ -68,7 +68,10 @@ pub enum Refusal {
     },
     /// A signal's name can't be one.
     #[error(transparent)]
-    BadSignal(#[from] InvalidId),
+    BadSignal(InvalidId),
+    /// A tenant's name can't be one.
+    #[error(transparent)]
+    BadTenant(InvalidId),
     /// No handler of this dispatch is in flight: it has ended before, or never was.
     #[error("dispatch {dispatch} is not in flight")]
     UnknownDispatch {

@@ -229,7 +229,7 @@ fn requests_are_refused_with_the_reason() {
     assert_eq!(life.act("Note"), Err(Refusal::UnknownEntity));
     let mut life = Life::of(SESSION);
     let incarnation = Incarnation::from_bytes([8; 16]);
-    assert_eq!(life.tell(Input::Create { incarnation }), Err(Refusal::EntityExists));
+    assert_eq!(life.tell(Input::Create { incarnation, tenant: None }), Err(Refusal::EntityExists));
     assert_eq!(
         life.act("Finnish"),
         Err(Refusal::UnknownAction {

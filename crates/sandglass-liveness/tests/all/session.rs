@@ -113,7 +113,7 @@ impl Life {
 
     pub(crate) fn of(source: &str) -> Self {
         let mut life = Self::unborn(source);
-        life.tell(Input::Create { incarnation: Incarnation::from_bytes([7; 16]) })
+        life.tell(Input::Create { incarnation: Incarnation::from_bytes([7; 16]), tenant: None })
             .expect("a new entity");
         life
     }

@@ -2,15 +2,19 @@
 //! are durable.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Command, Entity, HandlerEnd, Input, commands, decide};
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Event as RecordedEvent, Outcome, Position, Sequence,
-    TraceContext, TransitionCause, WallTime,
+    Busy, Decision, DispatchId, Dispatched, Event as RecordedEvent, Outcome, OutcomeKind, Position,
+    Rejection, RejectionKind, Sequence, TraceContext, TransitionCause, WallTime,
 };
+use sandglass_telemetry::metrics::DispatchEnded;
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
+use super::rooms::Rooms;
+use super::runs::Starting;
 use super::{Actor, Standing, recorded};
 use crate::error::ActorError;
 
@@ -37,13 +41,18 @@ impl Actor {
         let events = decide(&self.spec, Some(&self.entity), input, at).map_err(|refusal| {
             ActorError::Refused { entity: self.entity.entity.clone(), refusal }
         })?;
-        self.commit(events, at).await
+        let rooms = Rooms::reserve(&*self.shared.handlers, &events, &self.entity.tenant);
+        if let (Input::Action { .. }, Some(busy)) = (input, rooms.missing()) {
+            return Err(ActorError::Busy { entity: self.entity.entity.clone(), busy });
+        }
+        self.commit(events, rooms, at).await
     }
 
     /// Appends what was decided, and carries it out.
     pub(super) async fn commit(
         &mut self,
         mut events: Vec<RecordedEvent>,
+        rooms: Rooms,
         at: WallTime,
     ) -> Result<Committed, ActorError> {
         for event in &mut events {
@@ -76,22 +85,46 @@ impl Actor {
             let entity = Some(before.entity.clone());
             self.shared.publish(recorded(Position(place), at, entity, sequence, event));
         }
-        self.carry_out(commands(Some(&before), &self.entity, &events), parent);
+        self.carry_out(commands(Some(&before), &self.entity, &events), rooms, parent);
         Ok(Committed { first, events })
     }
 
-    fn carry_out(&mut self, commands: Vec<Command>, parent: Option<TraceContext>) {
+    fn carry_out(
+        &mut self,
+        commands: Vec<Command>,
+        mut rooms: Rooms,
+        parent: Option<TraceContext>,
+    ) {
         for command in commands {
             match command {
                 Command::Stop { dispatch, cause } => self.runs.stop(dispatch, cause),
                 // Left in flight: the next start finds it as interrupted.
                 Command::Start(_) if self.is_closing => {}
-                Command::Start(dispatched) => {
-                    let handlers = Arc::clone(&self.shared.handlers);
-                    self.runs.start(handlers, &self.spec, &self.entity, *dispatched, parent);
-                }
+                Command::Start(dispatched) => match rooms.take(dispatched.dispatch) {
+                    Ok(reserved) => {
+                        let handlers = Arc::clone(&self.shared.handlers);
+                        let starting = Starting { dispatched: *dispatched, reserved, parent };
+                        self.runs.start(handlers, &self.spec, &self.entity, starting);
+                    }
+                    Err(busy) => self.reject(*dispatched, busy),
+                },
             }
         }
+    }
+
+    /// A handler that nobody asked for in person has no place: its run is rejected.
+    fn reject(&mut self, dispatched: Dispatched, busy: Busy) {
+        let rejection =
+            Rejection { kind: RejectionKind::HostUnavailable, message: busy.to_string() };
+        self.shared.telemetry.metrics.dispatch_ended(&DispatchEnded {
+            entity_type: self.entity.entity.entity_type(),
+            action: &dispatched.action,
+            outcome: OutcomeKind::Rejected,
+            budget: Duration::from_millis(dispatched.budget_ms),
+            duration: Duration::ZERO,
+            overrun: Duration::ZERO,
+        });
+        self.runs.reject(&dispatched, rejection);
     }
 
     fn append_failed(&mut self, error: journal::Error) -> ActorError {

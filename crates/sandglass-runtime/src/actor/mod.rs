@@ -2,6 +2,7 @@
 
 mod committing;
 mod recording;
+mod rooms;
 mod runs;
 mod timers;
 
@@ -11,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sandglass_journal::{self as journal, Batch, Expected, Journal};
 use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
 use sandglass_model::{
-    Clock, EntityRef, Event as RecordedEvent, Incarnation, Monotonic, Position, Record, Sequence,
-    TraceContext, WallTime,
+    Clock, EntityRef, Event as RecordedEvent, Monotonic, Position, Record, Sequence, TraceContext,
+    WallTime,
 };
 use sandglass_telemetry::metrics::{Health, Held, Level};
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
@@ -155,17 +156,17 @@ impl Actor {
         actor
     }
 
-    /// Appends the creation of `name`, and answers its task.
+    /// Appends the creation of `name`, as `birth` says, and answers its task.
     pub(crate) async fn create(
         shared: Arc<Shared>,
         spec: Arc<Spec>,
         name: EntityRef,
-        incarnation: Incarnation,
+        birth: Input,
         seat: Seat,
     ) -> Result<Self, ActorError> {
         let at = shared.clock.wall();
         let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
-        let events = decide(&spec, None, &Input::Create { incarnation }, at).map_err(refused)?;
+        let events = decide(&spec, None, &birth, at).map_err(refused)?;
         let [event] = &events[..] else { return Err(refused(Refusal::UnknownEntity)) };
         let created = Entity::created(name.clone(), event, at);
         let entity = created.ok_or_else(|| refused(Refusal::UnknownEntity))?;

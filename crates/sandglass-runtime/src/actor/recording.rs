@@ -8,6 +8,7 @@ use sandglass_journal as journal;
 use sandglass_liveness::{HandlerEnd, Input, decide};
 use sandglass_model::{Cancellation, DispatchId, Failure, FailureKind, Monotonic, Outcome};
 
+use super::rooms::Rooms;
 use super::runs::Ended;
 use super::{Actor, Standing};
 use crate::error::ActorError;
@@ -156,7 +157,7 @@ impl Actor {
             }
         }
         let told = events.len();
-        if told > 0 && self.commit(events, at).await.is_err() {
+        if told > 0 && self.commit(events, Rooms::default(), at).await.is_err() {
             self.drop_signals(told);
         }
     }

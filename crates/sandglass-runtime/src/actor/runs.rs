@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use sandglass_liveness::decide::IN_FLIGHT_MAX;
 use sandglass_liveness::{Entity, Spec};
-use sandglass_model::{Cause, DispatchId, Dispatched, RunReport, TraceContext};
+use sandglass_model::{Cause, DispatchId, Dispatched, Rejection, RunReport, TraceContext};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::handlers::{HandlerRun, HandlerSignal, Handlers, RunFuture, Signals, Stop, lost};
+use crate::handlers::{
+    HandlerRun, HandlerSignal, Handlers, Reserved, RunFuture, Signals, Stop, lost, not_run,
+};
 
 /// Signals of one entity's handlers that may wait: a burst of each that may be in
 /// flight. More is dropped and counted, because telling never waits.
@@ -42,6 +44,14 @@ impl Stops {
         // Each change is made whole before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A handler that is to be started.
+pub(super) struct Starting {
+    pub(super) dispatched: Dispatched,
+    pub(super) reserved: Reserved,
+    /// The span of the transition that asked for it.
+    pub(super) parent: Option<TraceContext>,
 }
 
 /// A run that has ended.
@@ -75,16 +85,18 @@ impl Runs {
         handlers: Arc<dyn Handlers>,
         spec: &Spec,
         entity: &Entity,
-        dispatched: Dispatched,
-        parent: Option<TraceContext>,
+        starting: Starting,
     ) {
+        let Starting { dispatched, reserved, parent } = starting;
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
         let stop = Stop::default();
         self.stops.lock().insert(dispatched.dispatch, stop.clone());
         let run = HandlerRun {
             entity: entity.entity.clone(),
+            tenant: entity.tenant.clone(),
             schedule_to_start: Duration::from_millis(queue_ms),
+            reserved,
             parent,
             stop,
             signals: Signals::new(dispatched.dispatch, self.teller.clone()),
@@ -100,6 +112,12 @@ impl Runs {
             report.dispatch_id = dispatched.dispatch;
             Ended { attempt: dispatched.attempt, report }
         });
+    }
+
+    /// Ends a handler that was asked for and can't be run.
+    pub(super) fn reject(&mut self, dispatched: &Dispatched, rejection: Rejection) {
+        let ended = Ended { attempt: dispatched.attempt, report: not_run(dispatched, rejection) };
+        self.tasks.spawn(std::future::ready(ended));
     }
 
     /// What may be waited for at the same time: ends and signals.

@@ -9,6 +9,7 @@ mod reads;
 mod real;
 mod requests;
 mod restarts;
+mod rooms;
 mod signals;
 mod telemetry;
 mod world;

@@ -4,19 +4,19 @@
 #![allow(clippy::disallowed_methods, reason = "the script waits in virtual time")]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Clock, Completion, DeadlineOwner, DeadlineReport, EntityRef,
-    Event, Failure, FailureKind, HandlerDeadlineExceeded, HostCalls, Object, Outcome, Position,
-    Record, RunReport, TimeSplit, WallTime,
+    Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock, Completion, DeadlineOwner,
+    DeadlineReport, Dispatched, EntityRef, Event, Failure, FailureKind, HandlerDeadlineExceeded,
+    HostCalls, Object, Outcome, Position, Record, RunReport, TimeSplit, WallTime,
 };
 use sandglass_runtime::{
-    ActorError, HandlerRun, Handlers, RunFuture, Runtime, SimClock, Snapshot, StopRequest,
+    ActorError, HandlerRun, Handlers, Reserved, RunFuture, Runtime, SimClock, Snapshot, StopRequest,
 };
 use sandglass_telemetry::Telemetry;
 use serde_json::json;
@@ -135,6 +135,19 @@ pub(crate) struct Script {
     pub(crate) started: Mutex<Vec<HandlerRun>>,
     pub(crate) running: Arc<AtomicUsize>,
     pub(crate) refused_signals: AtomicUsize,
+    /// How many runs there is room for.
+    pub(crate) places: Arc<AtomicUsize>,
+    /// Whether there is none, whatever is given back.
+    pub(crate) is_full: AtomicBool,
+}
+
+/// Room for one run, given back when it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 struct Running(Arc<AtomicUsize>);
@@ -162,7 +175,20 @@ pub(crate) fn failed() -> Outcome {
 struct Scripted(Arc<Script>);
 
 impl Handlers for Scripted {
+    fn reserve(&self, _: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
+        let places = &self.0.places;
+        let scope = if tenant == "small" { BusyScope::Tenant } else { BusyScope::Host };
+        let taken = |left: usize| left.checked_sub(1);
+        let is_full = self.0.is_full.load(Ordering::SeqCst);
+        if is_full || places.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken).is_err() {
+            return Err(Busy { scope, limit: 0, retry_after_ms: 5 });
+        }
+        Ok(Reserved::of(Place(Arc::clone(places))))
+    }
+
     fn start(&self, run: HandlerRun) -> RunFuture {
+        let place: Option<Place> = run.reserved.take();
+        assert!(place.is_some(), "no run without room");
         let script = Arc::clone(&self.0);
         let act = script.acts.lock().expect("no panic").pop().unwrap_or(Act::Hang);
         script.started.lock().expect("no panic").push(run.clone());
@@ -170,7 +196,7 @@ impl Handlers for Scripted {
         let running = Running(Arc::clone(&script.running));
         Box::pin(async move {
             let report = script.run(run, act).await;
-            drop(running);
+            drop((running, place));
             report
         })
     }
@@ -307,6 +333,8 @@ impl World {
             started: Mutex::new(Vec::new()),
             running: Arc::new(AtomicUsize::new(0)),
             refused_signals: AtomicUsize::new(0),
+            places: Arc::new(AtomicUsize::new(1_000)),
+            is_full: AtomicBool::new(false),
         });
         let journal = Arc::new(MemoryJournal::new());
         let runtime = build(source, &journal, &script, clock, telemetry).await;
