@@ -2,6 +2,7 @@
 //! nothing of any ABI: context, result, log, progress and status, time, secrets,
 //! HTTP.
 
+pub(crate) mod ask;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod result;

@@ -8,6 +8,8 @@ use sandglass_model::{DispatchId, EntityRef, Object, TraceContext};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::admission::Reservation;
+use crate::capability::ask::Asks;
 use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
 use crate::manifest::Integration;
@@ -58,6 +60,8 @@ pub struct Dispatch {
     pub(crate) signals: Option<Arc<dyn Signals>>,
     pub(crate) compile: Duration,
     pub(crate) integration: Option<String>,
+    pub(crate) reservation: Option<Reservation>,
+    pub(crate) asks: Option<Arc<dyn Asks>>,
     pub(crate) run: Arc<Run>,
 }
 
@@ -79,6 +83,8 @@ impl Dispatch {
             signals: None,
             compile: Duration::ZERO,
             integration: None,
+            reservation: None,
+            asks: None,
             run: Arc::new(Run::new()),
         }
     }
@@ -132,6 +138,20 @@ impl Dispatch {
     #[must_use]
     pub fn integration(self, name: impl Into<String>) -> Self {
         Self { integration: Some(name.into()), ..self }
+    }
+
+    /// Takes the place that was reserved for it; without, it finds one of its own,
+    /// or is refused.
+    #[must_use]
+    pub fn reserved(self, reservation: Reservation) -> Self {
+        Self { reservation: Some(reservation), ..self }
+    }
+
+    /// Sets who takes what the handler asks of other entities; without, each ask
+    /// fails.
+    #[must_use]
+    pub fn asks(self, asks: Arc<dyn Asks>) -> Self {
+        Self { asks: Some(asks), ..self }
     }
 
     /// Stops the run that this dispatch becomes, from any thread.

@@ -1,6 +1,6 @@
 //! Why the host could not do its work. What a guest does is never among it.
 
-use sandglass_model::Rejection;
+use sandglass_model::{Busy, Rejection};
 
 use crate::ticker::TickerHealth;
 
@@ -9,11 +9,8 @@ use crate::ticker::TickerHealth;
 #[non_exhaustive]
 pub enum Error {
     /// Too many dispatches are queued or in flight. Try again when some have ended.
-    #[error("{admitted} dispatches are queued or in flight already; try again later")]
-    Busy {
-        /// How many are.
-        admitted: usize,
-    },
+    #[error(transparent)]
+    Busy(#[from] Busy),
     /// The host lacks something that the run needs.
     #[error("the host can't start the run: {0}")]
     Unavailable(String),

@@ -19,12 +19,12 @@ use sandglass_model::{
 };
 use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, Level, Refusal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::abi::core_module::{self, Moments};
 use crate::abi::wasi_preview1;
 use crate::accounting::Accounting;
+use crate::admission::Place;
 use crate::boundary;
 use crate::capability::Guest;
 use crate::capability::log::GuestLog;
@@ -50,7 +50,8 @@ pub(crate) struct Execution {
     pub(crate) trace: TraceContext,
     pub(crate) span: Arc<Span>,
     pub(crate) queued_at: Monotonic,
-    pub(crate) places: Arc<Semaphore>,
+    /// The last owner lets the next dispatch start, so it outlives the store.
+    pub(crate) place: Arc<Place>,
 }
 
 /// Why a run never began.
@@ -63,17 +64,8 @@ enum NeverBegan {
 
 impl Execution {
     pub(crate) async fn run(self) -> RunReport {
-        let queued = self.shared.telemetry.metrics.hold(Level::Queued);
-        let place = self.place().await;
-        drop(queued);
-        let report = match place {
-            Ok(place) => {
-                self.report_pool();
-                let report = self.start(self.shared.clock.now().since(self.queued_at)).await;
-                drop(place);
-                self.report_pool();
-                report
-            }
+        let report = match self.place().await {
+            Ok(()) => self.start(self.shared.clock.now().since(self.queued_at)).await,
             Err(why) => self.never_began(&why),
         };
         self.account(&report);
@@ -81,25 +73,24 @@ impl Execution {
     }
 
     /// Waits for a place to run, with a ticker that keeps time.
-    async fn place(&self) -> Result<OwnedSemaphorePermit, NeverBegan> {
+    async fn place(&self) -> Result<(), NeverBegan> {
         let race = boundary::Race::new(&self.dispatch.run, &self.shared.clock);
-        let acquire = Arc::clone(&self.places).acquire_owned();
         let now = self.shared.clock.now();
         let patience =
             self.dispatch.schedule_to_start.unwrap_or_else(|| self.dispatch.deadline.budget());
         // Nor does anybody wait past the deadline of whoever asked.
         let patience = patience.min(self.dispatch.deadline.parent_has_left(now));
         #[allow(clippy::disallowed_methods, reason = "the guest executor waits in real time")]
-        let place = match tokio::time::timeout(patience, race.run(acquire)).await {
-            Ok(Some(Ok(place))) => place,
+        match tokio::time::timeout(patience, race.run(self.place.start())).await {
+            Ok(Some(())) => {}
             Ok(None) => return Err(NeverBegan::Stopped),
-            Ok(Some(Err(_))) | Err(_) => return Err(NeverBegan::OutOfPatience),
-        };
+            Err(_) => return Err(NeverBegan::OutOfPatience),
+        }
         if self.dispatch.run.cause().is_some() {
             return Err(NeverBegan::Stopped);
         }
         match self.shared.ticker.health() {
-            TickerHealth::Healthy => Ok(place),
+            TickerHealth::Healthy => Ok(()),
             unhealthy => Err(NeverBegan::TickerUnhealthy(unhealthy)),
         }
     }
@@ -188,12 +179,6 @@ impl Execution {
 
     fn integration_name(&self) -> &str {
         self.dispatch.integration_name(&self.integration)
-    }
-
-    fn report_pool(&self) {
-        let slots = self.shared.settings.max_runs as usize;
-        let in_use = slots.saturating_sub(self.places.available_permits());
-        self.shared.telemetry.metrics.pool(in_use, slots);
     }
 
     /// A store of its own for this run, with its deadline set before anything of

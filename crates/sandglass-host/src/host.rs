@@ -3,17 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use sandglass_model::{
-    Cause, Clock, DispatchId, Incarnation, ModuleHash, Outcome, Rejection, RejectionKind,
+    Busy, Cause, Clock, DispatchId, Incarnation, ModuleHash, Outcome, Rejection, RejectionKind,
     RunReport, Sequence, SystemClock, TraceContext,
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
+use crate::admission::{Admission, Place, Reservation, ReserveFor};
 use crate::capability::Grants;
 use crate::capability::http::{HttpClient, NetworkClient};
 use crate::dispatch::Dispatch;
@@ -41,9 +42,7 @@ struct Inner {
     /// What sends the requests of every integration.
     http: Arc<dyn HttpClient>,
     executor: Executor,
-    places: Arc<Semaphore>,
-    /// Dispatches that are queued or in flight.
-    admitted: Arc<AtomicUsize>,
+    admission: Arc<Admission>,
     live: Arc<Live>,
     closed: AtomicBool,
     /// Whether the ticker was not healthy when it was last asked.
@@ -107,22 +106,21 @@ impl Builder {
     pub fn build(self) -> Result<Host, BuildError> {
         let Self { settings, clock, telemetry, http } = self;
         let sandbox = Sandbox::new(&settings, Metering::Unmetered).map_err(|error| {
-            BuildError::Sandbox { max_runs: settings.max_runs, why: format!("{error:#}") }
+            BuildError::Sandbox { max_runs: settings.slots(), why: format!("{error:#}") }
         })?;
         let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone())
             .map_err(BuildError::Threads)?;
         ticker.drive(sandbox.epoch());
         let executor = Executor::start(settings.guest_threads).map_err(BuildError::Threads)?;
         telemetry.metrics.ticker_health(metrics::Health::Healthy);
-        telemetry.metrics.pool(0, settings.max_runs as usize);
+        let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
         Ok(Host(Arc::new(Inner {
             unmetered: Arc::new(sandbox),
             fuel: Mutex::default(),
             modules: ModuleCache::new(settings.max_cached_modules),
             http,
             executor,
-            places: Arc::new(Semaphore::new(settings.max_runs as usize)),
-            admitted: Arc::default(),
+            admission: Arc::new(admission),
             live: Arc::default(),
             closed: AtomicBool::new(false),
             ticker_failed: AtomicBool::new(false),
@@ -198,7 +196,8 @@ impl Host {
         integration: &Integration,
         dispatch: Dispatch,
     ) -> Result<RunReport, Error> {
-        let admitted = self.0.admit()?;
+        let mut dispatch = dispatch;
+        let place = self.0.admit(integration, &mut dispatch)?;
         let metrics = &self.0.shared.telemetry.metrics;
         integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
@@ -220,13 +219,13 @@ impl Host {
             id,
             trace,
             queued_at: self.0.shared.clock.now(),
-            places: Arc::clone(&self.0.places),
+            place: Arc::new(place),
             dispatch,
         };
         let (answer, report) = oneshot::channel();
         self.0.executor.spawn(async move {
             let report = Box::pin(execution.run()).await;
-            drop((admitted, live));
+            drop(live);
             // A caller who has gone takes no report; the run was accounted for.
             drop(answer.send(report));
         });
@@ -234,6 +233,16 @@ impl Host {
         // The run has its cause by now, so this stops nothing.
         drop(caller);
         report
+    }
+
+    /// Holds a place in the queue for a dispatch that is not made yet: it goes into
+    /// [`Dispatch::reserved`]. Dropping it gives the place back.
+    ///
+    /// # Errors
+    /// There is no room for one more, in the host, in the integration or for the
+    /// tenant.
+    pub fn reserve(&self, of: ReserveFor) -> Result<Reservation, Busy> {
+        self.0.admission.reserve(of).map(Reservation)
     }
 
     /// Where this host's metrics and spans go.
@@ -334,7 +343,7 @@ impl Inner {
     }
 
     /// Lets a dispatch in, unless there are too many, or nobody would end it.
-    fn admit(&self) -> Result<Admitted, Error> {
+    fn admit(&self, integration: &Integration, dispatch: &mut Dispatch) -> Result<Place, Error> {
         let metrics = &self.shared.telemetry.metrics;
         if self.closed.load(Ordering::Acquire) {
             metrics.dispatch_refused(metrics::Refusal::ShuttingDown);
@@ -353,30 +362,19 @@ impl Inner {
                 return Err(Error::TickerUnhealthy(unhealthy));
             }
         }
-        let most =
-            self.shared.settings.max_queued.saturating_add(self.shared.settings.max_runs as usize);
-        let admitted = self.admitted.fetch_add(1, Ordering::AcqRel);
-        let place = Admitted(Arc::clone(&self.admitted));
-        if admitted >= most {
-            metrics.dispatch_refused(metrics::Refusal::QueueFull);
-            return Err(Error::Busy { admitted });
+        match dispatch.reservation.take() {
+            Some(Reservation(place)) if place.is_of(&self.admission) => Ok(place),
+            _ => {
+                let of = ReserveFor::new(&integration.manifest, &dispatch.context.tenant);
+                Ok(self.admission.reserve(of)?)
+            }
         }
-        Ok(place)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.live.stop_all();
-    }
-}
-
-/// One dispatch that is queued or in flight, until this is dropped.
-struct Admitted(Arc<AtomicUsize>);
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

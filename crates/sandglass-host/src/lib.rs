@@ -33,6 +33,7 @@
 
 mod abi;
 mod accounting;
+mod admission;
 mod attribution;
 mod boundary;
 mod capability;
@@ -54,6 +55,8 @@ mod settings;
 mod store;
 mod ticker;
 
+pub use admission::{Reservation, ReserveFor};
+pub use capability::ask::{Answered, Ask, AskError, AskUntil, Asks};
 pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
     Request, Response,

@@ -106,13 +106,14 @@ fn config(settings: &Settings, metering: Metering) -> Config {
 
 fn pool(settings: &Settings) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
+    let slots = settings.slots();
     let max_memory = usize::try_from(settings.max_memory_bytes).unwrap_or(usize::MAX);
-    pool.total_core_instances(settings.max_runs)
+    pool.total_core_instances(slots)
         // A guest that throws exceptions has a heap for them beside its memory.
-        .total_memories(settings.max_runs.saturating_mul(2))
-        .total_tables(settings.max_runs.saturating_mul(MAX_TABLES))
-        .total_stacks(settings.max_runs)
-        .total_gc_heaps(settings.max_runs)
+        .total_memories(slots.saturating_mul(2))
+        .total_tables(slots.saturating_mul(MAX_TABLES))
+        .total_stacks(slots)
+        .total_gc_heaps(slots)
         .max_memory_size(max_memory)
         .max_tables_per_module(MAX_TABLES)
         .table_elements(MAX_TABLE_ELEMENTS)

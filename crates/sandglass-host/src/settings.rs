@@ -9,9 +9,19 @@ pub struct Settings {
     /// Guests that are instantiated at the same time. Each has an instance slot,
     /// 4 GiB of address space and a stack; a thousand fit any 64-bit machine.
     pub max_runs: u32,
-    /// Dispatches that wait for a place to run. More than can be served within
-    /// any budget would only time out later.
+    /// Dispatches that wait for a place to run: a host takes in at most this many
+    /// beyond `max_runs`. More than can be served within any budget would only
+    /// time out later.
     pub max_queued: usize,
+    /// Guests of one tenant that run at the same time; at least 1. As many as the
+    /// host has places, by default: tenants take turns anyway.
+    pub max_runs_per_tenant: u32,
+    /// Dispatches of one tenant that wait, beyond `max_runs_per_tenant`. Half of
+    /// the host's, by default, so that one tenant alone can't fill the queue.
+    pub max_queued_per_tenant: usize,
+    /// Guests that wait in asks to other entities, beyond `max_runs`: each keeps
+    /// its instance slot and its memory, but no place to run. More asks are refused.
+    pub max_asking: u32,
     /// Threads that run guests; at least 1. As many as cores, by default.
     pub guest_threads: usize,
     /// Most linear memory that any integration may be granted, in bytes. It also
@@ -28,10 +38,21 @@ impl Default for Settings {
         Self {
             max_runs: 1000,
             max_queued: 10_000,
+            max_runs_per_tenant: 1000,
+            max_queued_per_tenant: 5000,
+            max_asking: 200,
             guest_threads: std::thread::available_parallelism().map_or(1, usize::from),
             max_memory_bytes: 256 << 20,
             max_cached_modules: 256,
             host_call_timeout: Duration::from_secs(300),
         }
+    }
+}
+
+impl Settings {
+    /// Instances that exist at the same time: those that run, and those that wait
+    /// in asks.
+    pub(crate) fn slots(&self) -> u32 {
+        self.max_runs.max(1).saturating_add(self.max_asking)
     }
 }

@@ -332,14 +332,15 @@ impl sandglass_host::Signals for SignalAdaptor {
 
 #[cfg(test)]
 mod tests {
-    use sandglass_model::OutcomeKind;
+    use sandglass_model::{Busy, BusyScope, OutcomeKind};
 
     use super::*;
 
     #[test]
     fn only_a_run_that_was_not_started_is_rejected() {
+        let busy = Busy { scope: BusyScope::Host, limit: 1, retry_after_ms: 50 };
         assert_eq!(refused(&Error::Lost), None, "its effects may have landed");
-        for error in [Error::Busy { admitted: 1 }, Error::ShuttingDown] {
+        for error in [Error::Busy(busy), Error::ShuttingDown] {
             let never = refused(&error).map(|(outcome, cause)| (outcome.kind(), cause));
             assert_eq!(never, Some((OutcomeKind::Rejected, Cause::NotStarted)), "{error}");
         }

@@ -56,8 +56,14 @@ pub enum Refusal {
     JournalUnavailable,
     /// The epoch ticker is dead or stalled.
     TickerUnhealthy,
-    /// Too many dispatches are waiting.
+    /// Too many dispatches are waiting in the host.
     QueueFull,
+    /// Too many of the integration are waiting.
+    IntegrationQueueFull,
+    /// Too many of the tenant are waiting.
+    TenantQueueFull,
+    /// Too many handlers are waiting in asks for one more ask.
+    AskingFull,
     /// It didn't get a place in time.
     QueueTimeout,
     /// The host is shutting down.
@@ -65,10 +71,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 8] = [
         Self::JournalUnavailable,
         Self::TickerUnhealthy,
         Self::QueueFull,
+        Self::IntegrationQueueFull,
+        Self::TenantQueueFull,
+        Self::AskingFull,
         Self::QueueTimeout,
         Self::ShuttingDown,
     ];
@@ -80,6 +89,9 @@ impl Refusal {
             Self::JournalUnavailable => "journal_unavailable",
             Self::TickerUnhealthy => "ticker_unhealthy",
             Self::QueueFull => "queue_full",
+            Self::IntegrationQueueFull => "integration_queue_full",
+            Self::TenantQueueFull => "tenant_queue_full",
+            Self::AskingFull => "asking_full",
             Self::QueueTimeout => "queue_timeout",
             Self::ShuttingDown => "shutting_down",
         }

@@ -233,6 +233,9 @@ metrics! {
     Gauges queued() Count
         "handlers_queued"
         "Dispatches that wait for a place on the guest executor";
+    Gauges asking() Count
+        "handlers_asking"
+        "Handlers that wait in an ask to another entity, without a place to run";
     Gauges in_flight() Count
         "handlers_in_flight"
         "Guests that are running or waiting in a host call";

@@ -8,7 +8,7 @@ use sandglass_host::{
     Signal, Signals,
 };
 use sandglass_model::{
-    CancelledBy, Cause, Clock, DeadlineOwner, FailureKind, GuestLimits, SystemClock,
+    BusyScope, CancelledBy, Cause, Clock, DeadlineOwner, FailureKind, GuestLimits, SystemClock,
 };
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
@@ -243,7 +243,10 @@ async fn more_dispatches_than_may_wait_are_refused() {
         }
         busy
     });
-    assert!(matches!(busy, Err(Error::Busy { admitted: 2 })), "{busy:?}");
+    assert!(
+        matches!(busy, Err(Error::Busy(busy)) if (busy.scope, busy.limit) == (BusyScope::Host, 2)),
+        "{busy:?}"
+    );
     assert!(one.is_ok() && two.is_ok());
 }
 

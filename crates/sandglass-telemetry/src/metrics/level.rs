@@ -12,6 +12,8 @@ use crate::table::Families;
 pub enum Level {
     /// Dispatches that wait for a place on the guest executor.
     Queued,
+    /// Guests that wait in an ask to another entity, without a place to run.
+    Asking,
     /// Guests that are running or waiting in a host call.
     InFlight,
     /// Dispatches that are not yet fully torn down.
@@ -25,8 +27,9 @@ pub enum Level {
 }
 
 impl Level {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Queued,
+        Self::Asking,
         Self::InFlight,
         Self::LiveDispatches,
         Self::LiveStores,
@@ -37,6 +40,7 @@ impl Level {
     const fn gauge(self, families: &Families) -> &Gauges<0> {
         match self {
             Self::Queued => &families.queued,
+            Self::Asking => &families.asking,
             Self::InFlight => &families.in_flight,
             Self::LiveDispatches => &families.live_dispatches,
             Self::LiveStores => &families.live_stores,

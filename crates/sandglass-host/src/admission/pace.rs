@@ -1,0 +1,66 @@
+//! How fast places become free, from how long runs took lately.
+
+use std::time::Duration;
+
+/// The weight of a run against those before it: some ten runs make the pace.
+const WEIGHT: u32 = 8;
+
+/// What a run is taken to last before any has ended.
+const UNKNOWN: Duration = Duration::from_secs(1);
+
+/// The soonest that anybody is asked back: sooner only costs both sides work.
+const SOONEST: Duration = Duration::from_millis(50);
+
+/// The latest: within a minute everything may have changed.
+const LATEST: Duration = Duration::from_secs(60);
+
+/// A moving average of how long runs hold their places.
+#[derive(Debug, Default)]
+pub(crate) struct Pace(Option<Duration>);
+
+impl Pace {
+    pub(crate) fn ran_for(&mut self, time: Duration) {
+        let time = time.min(LATEST);
+        self.0 = Some(match self.0 {
+            Some(pace) => (pace * (WEIGHT - 1) + time) / WEIGHT,
+            None => time,
+        });
+    }
+
+    /// When one more is likely to find room, where `queued` wait and `at_once`
+    /// run at a time; in milliseconds, never 0.
+    pub(crate) fn retry_after_ms(&self, queued: u64, at_once: u64) -> u64 {
+        let rounds = queued.saturating_add(1).div_ceil(at_once.max(1));
+        let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
+        let wait = self.0.unwrap_or(UNKNOWN).saturating_mul(rounds);
+        u64::try_from(wait.clamp(SOONEST, LATEST).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_follows_how_long_runs_take_and_how_many_wait() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.retry_after_ms(0, 1), 1000, "nothing is known yet");
+        pace.ran_for(Duration::from_millis(200));
+        assert_eq!(pace.retry_after_ms(0, 1), 200);
+        assert_eq!(pace.retry_after_ms(9, 1), 2000);
+        assert_eq!(pace.retry_after_ms(9, 5), 400);
+        for _ in 0..100 {
+            pace.ran_for(Duration::from_millis(1000));
+        }
+        assert!(pace.retry_after_ms(0, 1) > 900, "the last runs count most");
+    }
+
+    #[test]
+    fn the_hint_is_never_nothing_and_never_more_than_a_minute() {
+        let mut pace = Pace::default();
+        pace.ran_for(Duration::ZERO);
+        assert_eq!(pace.retry_after_ms(0, u64::MAX), 50);
+        pace.ran_for(Duration::MAX);
+        assert_eq!(pace.retry_after_ms(u64::MAX, 0), 60_000);
+    }
+}
