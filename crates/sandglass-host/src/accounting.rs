@@ -1,6 +1,7 @@
 //! What a run did at the boundary: which host functions it called, how often,
 //! how long, and which one it is in.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{FunctionCalls, HostCalls, Monotonic};
@@ -11,10 +12,28 @@ use crate::functions::{FunctionId, Functions};
 #[derive(Debug, Default)]
 pub(crate) struct Accounting {
     /// By function; one for each that was called.
-    by_function: Vec<(FunctionId, Stats)>,
-    current: Option<(FunctionId, Monotonic)>,
+    by_function: Vec<(CallName, Stats)>,
+    current: Option<(CallName, Monotonic)>,
     count: u64,
     total: Duration,
+}
+
+/// What a call goes by in reports and labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum CallName {
+    /// The host function that the guest called.
+    Function(FunctionId),
+    /// What it turned out to be about, where that is known and bounded.
+    Subject(Arc<str>),
+}
+
+impl CallName {
+    fn text<'a>(&'a self, functions: &'a Functions) -> &'a str {
+        match self {
+            Self::Function(function) => functions.name(*function),
+            Self::Subject(name) => name,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -27,30 +46,42 @@ struct Stats {
 impl Accounting {
     pub(crate) fn enter(&mut self, function: FunctionId, now: Monotonic) {
         self.count += 1;
-        self.stats(function).count += 1;
-        self.current = Some((function, now));
+        self.current = Some((CallName::Function(function), now));
+    }
+
+    /// From now on the call that is under way goes by `name`. There must be few.
+    pub(crate) fn is_about(&mut self, name: Arc<str>) {
+        if let Some((current, _)) = &mut self.current {
+            *current = CallName::Subject(name);
+        }
     }
 
     /// Ends the call that is under way; answers how long it took.
     pub(crate) fn leave(&mut self, now: Monotonic) -> Duration {
-        let Some((function, since)) = self.current.take() else { return Duration::ZERO };
-        let took = now.since(since);
-        self.total += took;
-        self.stats(function).total += took;
-        took
+        self.end(now).map_or(Duration::ZERO, |(took, _)| took)
     }
 
     /// Ends the call that is under way because its run ended inside it; answers
-    /// which it was and how long it took.
-    pub(crate) fn cut(&mut self, now: Monotonic) -> Option<(FunctionId, Duration)> {
-        let function = self.current()?;
-        let took = self.leave(now);
-        self.stats(function).in_flight = true;
-        Some((function, took))
+    /// how long it took.
+    pub(crate) fn cut(&mut self, now: Monotonic) -> Duration {
+        let Some((took, stats)) = self.end(now) else { return Duration::ZERO };
+        stats.in_flight = true;
+        took
     }
 
-    pub(crate) fn current(&self) -> Option<FunctionId> {
-        self.current.map(|(function, _)| function)
+    fn end(&mut self, now: Monotonic) -> Option<(Duration, &mut Stats)> {
+        let (name, since) = self.current.take()?;
+        let took = now.since(since);
+        self.total += took;
+        let stats = self.stats(name);
+        stats.count += 1;
+        stats.total += took;
+        Some((took, stats))
+    }
+
+    /// What the call that is under way goes by.
+    pub(crate) fn current<'a>(&'a self, functions: &'a Functions) -> Option<&'a str> {
+        self.current.as_ref().map(|(name, _)| name.text(functions))
     }
 
     pub(crate) fn total(&self) -> Duration {
@@ -61,8 +92,8 @@ impl Accounting {
         let by_function = self
             .by_function
             .iter()
-            .map(|(function, stats)| FunctionCalls {
-                name: functions.name(*function).to_owned(),
+            .map(|(name, stats)| FunctionCalls {
+                name: name.text(functions).to_owned(),
                 count: stats.count,
                 total_us: u64::try_from(stats.total.as_micros()).unwrap_or(u64::MAX),
                 in_flight: stats.in_flight,
@@ -72,11 +103,11 @@ impl Accounting {
     }
 
     // A guest imports few functions, so a scan beats any map.
-    fn stats(&mut self, function: FunctionId) -> &mut Stats {
-        let place = match self.by_function.iter().position(|(held, _)| *held == function) {
+    fn stats(&mut self, name: CallName) -> &mut Stats {
+        let place = match self.by_function.iter().position(|(held, _)| *held == name) {
             Some(place) => place,
             None => {
-                self.by_function.push((function, Stats::default()));
+                self.by_function.push((name, Stats::default()));
                 self.by_function.len() - 1
             }
         };

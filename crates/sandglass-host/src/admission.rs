@@ -183,9 +183,9 @@ impl Place {
         Arc::ptr_eq(&self.admission, admission)
     }
 
-    /// Waits until it may run.
-    pub(crate) async fn start(&self) {
-        self.wait_for(Queue::wait).await;
+    /// Joins the line of those that wait to run.
+    pub(crate) fn line_up(&self) -> Turn {
+        self.turn(Queue::wait)
     }
 
     /// Gives up the right to run while it waits in an ask.
@@ -215,24 +215,35 @@ impl Place {
 
     /// Waits until it may run again, before all that haven't begun.
     pub(crate) async fn come_back(&self) {
-        self.wait_for(Queue::come_back).await;
+        self.turn(Queue::come_back).come().await;
     }
 
-    async fn wait_for(&self, has_place: fn(&mut Queue, Ticket) -> bool) {
-        let (wake, may_run) = oneshot::channel();
-        {
-            let now = self.admission.clock.now();
-            let mut inner = self.admission.lock();
-            if has_place(&mut inner.queue, self.ticket) {
-                inner.started(self.ticket, now);
-                return;
-            }
-            if let Some(seat) = inner.seats.get_mut(&self.ticket) {
-                seat.wake = Some(wake);
-            }
+    fn turn(&self, has_place: fn(&mut Queue, Ticket) -> bool) -> Turn {
+        let now = self.admission.clock.now();
+        let mut inner = self.admission.lock();
+        if has_place(&mut inner.queue, self.ticket) {
+            inner.started(self.ticket, now);
+            return Turn::default();
         }
-        // The sender lives in the seat until it is used, and the seat as long as this.
-        drop(may_run.await);
+        let (wake, may_run) = oneshot::channel();
+        if let Some(seat) = inner.seats.get_mut(&self.ticket) {
+            seat.wake = Some(wake);
+        }
+        Turn(Some(may_run))
+    }
+}
+
+/// Comes when its place may run; the default one has come.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(Option<oneshot::Receiver<()>>);
+
+impl Turn {
+    pub(crate) async fn come(self) {
+        if let Some(may_run) = self.0 {
+            // The sender lives in the seat until it is used, and the seat as long as
+            // the place.
+            drop(may_run.await);
+        }
     }
 }
 

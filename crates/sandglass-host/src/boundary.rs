@@ -51,10 +51,10 @@ pub(crate) fn leave<R>(store: &mut RunStore, _entered: Entered, answer: Result<R
     let now = check(store)?;
     // A call that ends the run by a trap stays the present one: it died in there.
     let answer = answer?;
-    let function = store.accounting.current();
+    let name = store.accounting.current(&store.functions).map(str::to_owned);
     let took = store.accounting.leave(now);
-    if let Some(function) = function {
-        store.metrics.host_call(store.functions.name(function), took);
+    if let Some(name) = name {
+        store.metrics.host_call(&name, took);
     }
     store.call_span = Span::disabled();
     Ok(answer)
@@ -79,7 +79,7 @@ pub(crate) fn leave_race<R>(
 pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
     let now = store.now();
     let Some(cause) = store.run.due(now) else { return Ok(now) };
-    if store.accounting.current().is_some() {
+    if store.accounting.current(&store.functions).is_some() {
         store.call_span.error(names::UNFINISHED, "the run ended inside this call");
     }
     store.stopped_in = Some(store.present_span());

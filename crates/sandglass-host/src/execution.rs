@@ -9,6 +9,7 @@
 //!                                         drop the store and all it held --> report
 //! ```
 
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +25,10 @@ use wasmtime::{Store, UpdateDeadline};
 use crate::abi::core_module::{self, Moments};
 use crate::abi::wasi_preview1;
 use crate::accounting::Accounting;
-use crate::admission::Place;
+use crate::admission::{Place, Turn};
 use crate::boundary;
 use crate::capability::Guest;
+use crate::capability::ask::Asker;
 use crate::capability::log::GuestLog;
 use crate::deadline::StartedDeadline;
 use crate::dispatch::Dispatch;
@@ -50,6 +52,7 @@ pub(crate) struct Execution {
     pub(crate) trace: TraceContext,
     pub(crate) span: Arc<Span>,
     pub(crate) queued_at: Monotonic,
+    pub(crate) turn: Turn,
     /// The last owner lets the next dispatch start, so it outlives the store.
     pub(crate) place: Arc<Place>,
 }
@@ -63,8 +66,9 @@ enum NeverBegan {
 }
 
 impl Execution {
-    pub(crate) async fn run(self) -> RunReport {
-        let report = match self.place().await {
+    pub(crate) async fn run(mut self) -> RunReport {
+        let turn = mem::take(&mut self.turn);
+        let report = match self.place(turn).await {
             Ok(()) => self.start(self.shared.clock.now().since(self.queued_at)).await,
             Err(why) => self.never_began(&why),
         };
@@ -73,7 +77,7 @@ impl Execution {
     }
 
     /// Waits for a place to run, with a ticker that keeps time.
-    async fn place(&self) -> Result<(), NeverBegan> {
+    async fn place(&self, turn: Turn) -> Result<(), NeverBegan> {
         let race = boundary::Race::new(&self.dispatch.run, &self.shared.clock);
         let now = self.shared.clock.now();
         let patience =
@@ -81,7 +85,7 @@ impl Execution {
         // Nor does anybody wait past the deadline of whoever asked.
         let patience = patience.min(self.dispatch.deadline.parent_has_left(now));
         #[allow(clippy::disallowed_methods, reason = "the guest executor waits in real time")]
-        match tokio::time::timeout(patience, race.run(self.place.start())).await {
+        match tokio::time::timeout(patience, race.run(turn.come())).await {
             Ok(Some(())) => {}
             Ok(None) => return Err(NeverBegan::Stopped),
             Err(_) => return Err(NeverBegan::OutOfPatience),
@@ -151,8 +155,8 @@ impl Execution {
 
         let ending = Ending::of(&mut store, called, off_cpu, limits.fuel);
         let data = store.data_mut();
-        if let Some((function, took)) = data.accounting.cut(off_cpu) {
-            metrics.host_call(data.functions.name(function), took);
+        if let Some(name) = data.accounting.current(&data.functions).map(str::to_owned) {
+            metrics.host_call(&name, data.accounting.cut(off_cpu));
         }
         let host_calls = data.accounting.report(&data.functions);
         let split = self.time_split(data, &deadline, &moments, off_cpu);
@@ -205,6 +209,7 @@ impl Execution {
                 limiter: Limiter::new(&manifest.limits),
                 stopped_in: None,
                 guest: Guest::new(context, log, redactor, grants, signals, self.trace.to_string()),
+                asker: self.asker(),
                 wasi,
                 memory: None,
                 span: Arc::clone(&self.span),
@@ -222,6 +227,12 @@ impl Execution {
             store.set_fuel(fuel).expect("an engine that counts fuel takes some");
         }
         store
+    }
+
+    fn asker(&self) -> Asker {
+        let whom = self.dispatch.asks.clone();
+        let manifest = Arc::clone(&self.integration.manifest);
+        Asker::new(whom, manifest, Arc::clone(&self.place), self.trace)
     }
 
     /// Completes a report with what is known only when the guest is off the CPU.

@@ -219,6 +219,9 @@ impl Host {
             id,
             trace,
             queued_at: self.0.shared.clock.now(),
+            // Here and not on the guests' threads, so that the order in which those come
+            // to it decides nothing.
+            turn: place.line_up(),
             place: Arc::new(place),
             dispatch,
         };

@@ -11,6 +11,7 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 
 use crate::accounting::Accounting;
 use crate::capability::Guest;
+use crate::capability::ask::Asker;
 use crate::functions::Functions;
 use crate::limiter::Limiter;
 use crate::run::Run;
@@ -48,6 +49,7 @@ pub(crate) struct RunStore {
     /// What was running when the run was found to have to end.
     pub(crate) stopped_in: Option<String>,
     pub(crate) guest: Guest,
+    pub(crate) asker: Asker,
     pub(crate) wasi: Option<WasiP1Ctx>,
     /// The guest's memory, once somebody has asked for it.
     pub(crate) memory: Option<Memory>,
@@ -70,6 +72,7 @@ impl RunStore {
             limiter: Limiter::new(&GuestLimits::default()),
             stopped_in: None,
             guest: Guest::idle(),
+            asker: Asker::default(),
             wasi: None,
             memory: None,
             span: Arc::new(Span::disabled()),
@@ -90,10 +93,8 @@ impl RunStore {
 
     /// The name of what is running at this moment.
     pub(crate) fn present_span(&self) -> String {
-        match self.accounting.current() {
-            Some(function) => self.functions.name(function).to_owned(),
-            None => self.phase.own_span().to_owned(),
-        }
+        let call = self.accounting.current(&self.functions);
+        call.unwrap_or_else(|| self.phase.own_span()).to_owned()
     }
 }
 

@@ -6,6 +6,7 @@
 use wasmtime::{Caller, Linker, Result};
 
 use crate::boundary::{instant, waiting};
+use crate::capability::ask::{self, AskError};
 use crate::capability::http::Request;
 use crate::capability::log::LINE_MAX_BYTES;
 use crate::capability::{signal, time};
@@ -42,7 +43,8 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     link_context_and_result(linker, functions)?;
     link_telling(linker, functions)?;
     link_time(linker, functions)?;
-    link_outside(linker, functions)
+    link_outside(linker, functions)?;
+    link_ask(linker, functions)
 }
 
 fn link_context_and_result(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
@@ -187,6 +189,30 @@ fn link_outside(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Res
                     fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
                 }
                 Err(error) => failed(caller, error),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn link_ask(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    waiting! { linker, functions, MODULE;
+        fn host_ask(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) -> i32 {
+            let request = match text(caller, "the ask", (ptr, len), ask::REQUEST_MAX_BYTES)? {
+                Ok(text) => ask::Request::from_json(&text),
+                Err(unreadable) => Err(AskError::Invalid(unreadable.to_string())),
+            };
+            let wait = match request.and_then(|request| ask::begin(caller.data_mut(), request)) {
+                Ok(wait) => wait,
+                Err(error) => return failed(caller, error.to_guest()),
+            };
+            let Some(answer) = race.run(wait).await else { return Ok(None) };
+            match answer {
+                Ok(answered) => {
+                    let answer = answered.to_json();
+                    fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
+                }
+                Err(error) => failed(caller, error.to_guest()),
             }
         }
     }

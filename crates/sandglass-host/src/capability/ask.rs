@@ -1,10 +1,24 @@
 //! Asks: what one handler wants another entity to do, and hears of it.
+//!
+//! Here is what concerns the asker: what it may ask, what its call goes by, and
+//! that it holds no place to run while it waits. Who is asked, how deep, and
+//! whether in a circle, is for [`Asks`] to see.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use sandglass_model::{Busy, EntityRef, Monotonic, Object, Sequence, TraceContext};
+use sandglass_telemetry::trace::names;
+use serde::{Deserialize, Serialize};
 
-use crate::secret::Answer;
+use crate::admission::Place;
+use crate::manifest::Manifest;
+use crate::secret::{Answer, Redactor};
+use crate::store::RunStore;
+
+/// Largest ask, in bytes of JSON: an action's parameters. Data goes elsewhere.
+pub(crate) const REQUEST_MAX_BYTES: u32 = 256 * 1024;
 
 /// Takes the asks of one dispatch. Made by whoever runs entities; it knows who
 /// asks.
@@ -36,16 +50,18 @@ pub struct Ask {
 }
 
 /// When an ask is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AskUntil {
     /// When the action has been taken.
+    #[default]
     Transition,
     /// When no handler of the asked entity is in flight any more.
     Settled,
 }
 
 /// What an ask came to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answered {
     /// The entity's sequence then.
     pub sequence: Sequence,
@@ -59,7 +75,10 @@ pub struct Answered {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// The integration may not ask this.
+    /// It is no ask at all.
+    #[error("{0}")]
+    Invalid(String),
+    /// The integration may not ask for this.
     #[error("{0} is not among the ask targets of this integration")]
     NotAllowed(String),
     /// There is no such entity, or it has no such action.
@@ -91,6 +110,7 @@ impl AskError {
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
+            Self::Invalid(_) => "ask_invalid",
             Self::NotAllowed(_) => "ask_not_allowed",
             Self::UnknownTarget(_) => "ask_unknown_target",
             Self::Cycle => "ask_cycle",
@@ -101,4 +121,132 @@ impl AskError {
             Self::Unavailable(_) => "ask_unavailable",
         }
     }
+
+    /// As a guest reads it, the kind first.
+    pub(crate) fn to_guest(&self) -> String {
+        format!("{}: {self}", self.kind())
+    }
+}
+
+/// What a guest asks for.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    pub(crate) entity: EntityRef,
+    pub(crate) action: String,
+    #[serde(default)]
+    pub(crate) params: Object,
+    #[serde(default)]
+    pub(crate) until: AskUntil,
+}
+
+impl Request {
+    pub(crate) fn from_json(text: &str) -> Result<Self, AskError> {
+        serde_json::from_str(text)
+            .map_err(|error| AskError::Invalid(format!("the ask can't be read: {error}")))
+    }
+
+    /// Without secrets: what is asked becomes part of another entity's record.
+    fn redacted(self, redactor: &Redactor) -> Self {
+        let params = self.params.into_iter();
+        let params = params.map(|(name, value)| (name, redactor.json(value))).collect();
+        Self { params, ..self }
+    }
+}
+
+impl Answered {
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data with string keys")
+    }
+}
+
+/// What one run needs to ask; the default one can't.
+#[derive(Default)]
+pub(crate) struct Asker(Option<Means>);
+
+struct Means {
+    asks: Option<Arc<dyn Asks>>,
+    manifest: Arc<Manifest>,
+    place: Arc<Place>,
+    trace: TraceContext,
+}
+
+impl Asker {
+    pub(crate) fn new(
+        asks: Option<Arc<dyn Asks>>,
+        manifest: Arc<Manifest>,
+        place: Arc<Place>,
+        trace: TraceContext,
+    ) -> Self {
+        Self(Some(Means { asks, manifest, place, trace }))
+    }
+
+    /// Who takes an ask of `action`, where this integration may ask for it.
+    fn allowed(
+        &self,
+        entity_type: &str,
+        action: &str,
+    ) -> Result<(&Means, Arc<dyn Asks>), AskError> {
+        let nobody = || AskError::Unavailable("nobody takes asks of this handler".to_owned());
+        let means = self.0.as_ref().ok_or_else(nobody)?;
+        if !means.manifest.ask_targets.iter().any(|target| target.allows(entity_type, action)) {
+            return Err(AskError::NotAllowed(format!("`{entity_type}.{action}`")));
+        }
+        let asks = means.asks.as_ref().ok_or_else(nobody)?;
+        if !asks.knows(entity_type, action) {
+            return Err(AskError::UnknownTarget(format!(
+                "there is no action `{action}` of entities of type `{entity_type}`"
+            )));
+        }
+        Ok((means, Arc::clone(asks)))
+    }
+}
+
+/// Begins the ask that the present host call is: checks whether it is allowed,
+/// and names the call after it. The future, which is to be raced with the end of
+/// the run, gives up the place to run while it waits.
+///
+/// # Errors
+/// The guest asks for what it may not, or what there is not.
+pub(crate) fn begin(
+    store: &mut RunStore,
+    request: Request,
+) -> Result<Answer<'static, Result<Answered, AskError>>, AskError> {
+    let (entity_type, action) = (request.entity.entity_type(), &*request.action);
+    let (means, asks) = store.asker.allowed(entity_type, action)?;
+    // Both names are known ones by now, so there are few.
+    let name: Arc<str> = format!("ask:{entity_type}.{action}").into();
+    store.call_span.set(&[
+        (names::ENTITY_TYPE, entity_type.into()),
+        (names::ENTITY_ID, request.entity.id().into()),
+        (names::ACTION, action.into()),
+    ]);
+    let trace = store.call_span.context().unwrap_or(means.trace);
+    let timeout = means.manifest.host_call_timeouts.get(&*name).copied();
+    let place = Arc::clone(&means.place);
+    store.accounting.is_about(name);
+    let Request { entity: target, action, params, until } = request.redacted(&store.guest.redactor);
+    let not_after = store.run.deadline();
+    let ask = Ask { target, action, params, until, not_after, trace };
+    Ok(Box::pin(without_place(place, timeout, asks, ask)))
+}
+
+async fn without_place(
+    place: Arc<Place>,
+    timeout: Option<Duration>,
+    asks: Arc<dyn Asks>,
+    ask: Ask,
+) -> Result<Answered, AskError> {
+    place.step_aside().map_err(AskError::Busy)?;
+    let ask = asks.ask(ask);
+    let answer = match timeout {
+        Some(timeout) => {
+            #[allow(clippy::disallowed_methods, reason = "the outside answers in real time")]
+            let answer = tokio::time::timeout(timeout, ask).await;
+            answer.unwrap_or(Err(AskError::TimedOut))
+        }
+        None => ask.await,
+    };
+    place.come_back().await;
+    answer
 }

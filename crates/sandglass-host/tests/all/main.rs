@@ -1,5 +1,7 @@
 //! The host as an embedder sees it.
 
+mod admitting;
+mod asking;
 mod dispatching;
 mod fixtures;
 mod http;

@@ -1,0 +1,244 @@
+//! What a handler gets that asks another entity, and what its waiting costs.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sandglass_host::{
+    Answer, Answered, Ask, AskError, AskUntil, Asks, Context, Dispatch, DispatchDeadline, Host,
+    Integration, Manifest, Outcome, Settings, Signal, Signals,
+};
+use sandglass_model::{Busy, BusyScope, Cause, Object, Sequence};
+use serde_json::json;
+use tokio::sync::Notify;
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A guest that asks once and tells, as its status, the answer or the error.
+fn asking(request: &str) -> String {
+    let data = request.replace('"', "\\\"");
+    format!(
+        r#"(module
+        (import "env" "host_ask" (func $ask (param i32 i32 i32 i32) (result i32)))
+        (import "env" "host_last_error" (func $error (param i32 i32) (result i32)))
+        (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
+        (import "env" "host_set_result" (func $set (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 8) "{{\"success\":true}}")
+        (data (i32.const 64) "{data}")
+        (func (export "run") (param i32 i32) (result i32) (local $n i32)
+            (local.set $n (call $ask
+                (i32.const 64) (i32.const {length}) (i32.const 4096) (i32.const 4096)))
+            (if (i32.lt_s (local.get $n) (i32.const 0))
+                (then (local.set $n (call $error (i32.const 4096) (i32.const 4096)))))
+            (drop (call $status (i32.const 4096) (local.get $n)))
+            (call $set (i32.const 8) (i32.const 16))
+            i32.const 0))"#,
+        length = request.len()
+    )
+}
+
+const CHARGE: &str = r#"{"entity":"Payment/7","action":"Charge","params":{"cents":5}}"#;
+
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<Signal>>);
+
+impl Signals for Told {
+    fn signal(&self, signal: Signal) {
+        self.0.lock().expect("no panic").push(signal);
+    }
+}
+
+impl Told {
+    fn status(&self) -> String {
+        match self.0.lock().expect("no panic").as_slice() {
+            [Signal::Status(status)] => status.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What becomes of asks.
+#[derive(Debug)]
+enum Then {
+    Answers,
+    Fails(AskError),
+    Never,
+    /// Runs a handler of the asked entity on the same host.
+    Dispatches(Host, Integration),
+}
+
+/// Knows payments that can be charged.
+#[derive(Debug)]
+struct Payments {
+    then: Then,
+    asked: Mutex<Vec<Ask>>,
+    begun: Notify,
+}
+
+impl Payments {
+    fn that(then: Then) -> Arc<Self> {
+        Arc::new(Self { then, asked: Mutex::default(), begun: Notify::new() })
+    }
+}
+
+impl Asks for Payments {
+    fn knows(&self, entity_type: &str, action: &str) -> bool {
+        (entity_type, action) == ("Payment", "Charge")
+    }
+
+    fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>> {
+        let target = ask.target.clone();
+        self.asked.lock().expect("no panic").push(ask);
+        self.begun.notify_one();
+        let answered = || Answered {
+            sequence: Sequence(3),
+            state: "Charged".to_owned(),
+            fields: Object::from([("cents".to_owned(), json!(5))]),
+        };
+        match &self.then {
+            Then::Answers => Box::pin(async move { Ok(answered()) }),
+            Then::Fails(error) => {
+                let error = error.clone();
+                Box::pin(async move { Err(error) })
+            }
+            Then::Never => Box::pin(std::future::pending()),
+            Then::Dispatches(host, integration) => {
+                let (host, integration) = (host.clone(), integration.clone());
+                Box::pin(async move {
+                    let dispatch = Dispatch::new(target, "Charge", Context::default());
+                    let ended = host.dispatch(&integration, dispatch).await;
+                    match ended.expect("it has room: the asker made some") {
+                        Outcome::Completed(_) => Ok(answered()),
+                        other => Err(AskError::Refused(format!("{other:?}"))),
+                    }
+                })
+            }
+        }
+    }
+}
+
+fn host(max_runs: u32, max_asking: u32) -> Host {
+    let settings = Settings { max_runs, max_asking, ..Settings::default() };
+    Host::builder().settings(settings).build().expect("a host")
+}
+
+fn load(host: &Host, request: &str) -> Integration {
+    let manifest = Manifest::named("asks").ask_targets(["Payment.*".parse().expect("a target")]);
+    host.load(asking(request).as_bytes(), manifest).expect("a guest")
+}
+
+fn dispatch(budget: Duration) -> Dispatch {
+    Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default())
+        .deadline(DispatchDeadline::after(budget))
+}
+
+/// What a guest reads that asks for `request`.
+async fn heard(host: &Host, request: &str, asks: Option<Arc<Payments>>) -> String {
+    let told = Arc::new(Told::default());
+    let mut dispatch = dispatch(LONG).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    if let Some(asks) = asks {
+        dispatch = dispatch.asks(asks);
+    }
+    let outcome = host.dispatch(&load(host, request), dispatch).await.expect("it ran");
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    told.status()
+}
+
+#[tokio::test]
+async fn an_ask_reaches_who_is_asked_and_its_answer_the_guest() {
+    let payments = Payments::that(Then::Answers);
+    let answer = heard(&host(2, 1), CHARGE, Some(Arc::clone(&payments))).await;
+    assert_eq!(answer, r#"{"sequence":3,"state":"Charged","fields":{"cents":5}}"#);
+    let asked = payments.asked.lock().expect("no panic");
+    let [ask] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!((ask.target.to_string(), &*ask.action), ("Payment/7".to_owned(), "Charge"));
+    assert_eq!(ask.params, Object::from([("cents".to_owned(), json!(5))]));
+    assert_eq!(ask.until, AskUntil::Transition);
+}
+
+#[tokio::test]
+async fn each_failure_of_an_ask_is_an_error_that_begins_with_its_kind() {
+    let host = host(2, 1);
+    let busy = Busy { scope: BusyScope::Tenant, limit: 4, retry_after_ms: 70 };
+    let by_payments = [
+        (AskError::Cycle, "ask_cycle: "),
+        (AskError::TooDeep(8), "ask_too_deep: "),
+        (AskError::Refused("it is charged already".to_owned()), "ask_refused: it is"),
+        (AskError::Busy(busy), "ask_busy: the tenant is busy"),
+        (AskError::TimedOut, "ask_timed_out: "),
+        (AskError::Unavailable("closed".to_owned()), "ask_unavailable: closed"),
+    ];
+    for (error, begins) in by_payments {
+        let heard = heard(&host, CHARGE, Some(Payments::that(Then::Fails(error)))).await;
+        assert!(heard.starts_with(begins), "{heard}");
+    }
+    let by_the_host = [
+        ("", "ask_invalid: "),
+        (r#"{"entity":"Payment","action":"Charge"}"#, "ask_invalid: "),
+        (r#"{"entity":"Payment/7","action":"Charge","when":1}"#, "ask_invalid: "),
+        (r#"{"entity":"Payment/7","action":"Charge","until":"dawn"}"#, "ask_invalid: "),
+        (r#"{"entity":"Order/7","action":"Charge"}"#, "ask_not_allowed: `Order.Charge`"),
+        (r#"{"entity":"Payment/7","action":"Eat"}"#, "ask_unknown_target: "),
+    ];
+    for (request, begins) in by_the_host {
+        let payments = Payments::that(Then::Answers);
+        let heard = heard(&host, request, Some(Arc::clone(&payments))).await;
+        assert!(heard.starts_with(begins), "{heard}");
+        assert!(payments.asked.lock().expect("no panic").is_empty());
+    }
+    let nobody = heard(&host, CHARGE, None).await;
+    assert!(nobody.starts_with("ask_unavailable: "), "{nobody}");
+}
+
+#[tokio::test]
+async fn a_handler_that_waits_in_an_ask_is_killed_in_it_by_name() {
+    let host = host(2, 1);
+    let asks = Payments::that(Then::Never);
+    let dispatch = dispatch(Duration::from_millis(80)).asks(asks);
+    let report = host.run(&load(&host, CHARGE), dispatch).await.expect("it ran");
+    assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
+    assert_eq!(report.dying_span.as_deref(), Some("ask:Payment.Charge"));
+    let names: Vec<_> = report.host_calls.by_function.iter().map(|calls| &*calls.name).collect();
+    assert_eq!(names, ["ask:Payment.Charge"]);
+}
+
+#[tokio::test]
+async fn a_handler_that_waits_in_an_ask_can_be_stopped_and_leaves_nothing() {
+    let host = host(1, 1);
+    let integration = load(&host, CHARGE);
+    for _ in 0..3 {
+        let asks = Payments::that(Then::Never);
+        let dispatch = dispatch(LONG).asks(Arc::clone(&asks) as Arc<dyn Asks>);
+        let stop = dispatch.stop_handle();
+        let (report, _) = tokio::join!(host.run(&integration, dispatch), async {
+            asks.begun.notified().await;
+            stop.stop(Cause::Cancel, "")
+        });
+        let report = report.expect("it ran");
+        assert!(matches!(report.outcome, Outcome::Cancelled(_)), "{report:?}");
+    }
+    // The one place to run and the one to ask are both free again.
+    heard(&host, CHARGE, Some(Payments::that(Then::Answers))).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_waits_leaves_the_only_place_to_the_one_that_it_asks() {
+    let host = host(1, 1);
+    let finishes = r#"(module
+        (import "env" "host_set_result" (func $set (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 8) "{\"success\":true}")
+        (func (export "run") (param i32 i32) (result i32)
+            (call $set (i32.const 8) (i32.const 16)) i32.const 0))"#;
+    let asked = host.load(finishes.as_bytes(), Manifest::named("asked")).expect("a guest");
+    let payments = Payments::that(Then::Dispatches(host.clone(), asked));
+    let answer = heard(&host, CHARGE, Some(payments)).await;
+    assert!(answer.contains("Charged"), "{answer}");
+}
+
+#[tokio::test]
+async fn where_too_many_wait_in_asks_one_more_is_refused() {
+    let heard = heard(&host(2, 0), CHARGE, Some(Payments::that(Then::Answers))).await;
+    assert!(heard.starts_with("ask_busy: "), "{heard}");
+}
