@@ -1,7 +1,6 @@
 //! The binary `sandglass`: settings, wiring, exit codes and views. It holds no
 //! logic that a user of the libraries would miss.
 
-mod bounded_file;
 mod command;
 mod diagnosis;
 mod duration;

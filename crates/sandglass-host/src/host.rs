@@ -157,6 +157,7 @@ impl Host {
                 format!("module has {} bytes, and {allowed} are allowed", bytes.len()),
             ));
         }
+        manifest.check_module(bytes)?;
         let metering =
             if manifest.limits.fuel.is_some() { Metering::Fuel } else { Metering::Unmetered };
         let key = (ModuleHash::of(bytes), metering);

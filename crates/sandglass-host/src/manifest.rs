@@ -1,27 +1,43 @@
 //! What an integration is granted: its limits, and the hosts, secrets, asks and
 //! functions that it may use. Nothing, unless it is named.
 
+//!
+//! ```text
+//! integration.toml ── File ──▶ Manifest ──┐
+//!                               bytes ────┴─ Host::load ──▶ Integration
+//! ```
+
+mod abi;
 mod ask_target;
+mod file;
+mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{GuestLimits, ModuleHash};
+use sandglass_model::{GuestLimits, ModuleHash, Rejection, RejectionKind};
 
 use crate::capability::Grants;
 use crate::capability::http::{Destination, Destinations};
+use crate::error::rejection;
 use crate::module::Compiled;
 use crate::secret::{FixedSecrets, Secrets};
 
+pub use abi::Abi;
 pub use ask_target::{AskTarget, InvalidAskTarget};
+pub use file::{ENTRIES_MAX, File, Parsed, SOURCE_MAX_BYTES};
+pub use folder::{Error, FILE_NAME, Found, MANIFESTS_MAX, Manifests, is_manifest, module_beside};
 
 /// The grants of one integration. The default one may use
 /// [`GuestLimits::default`] and reach nothing.
 #[derive(Clone)]
 pub struct Manifest {
     pub(crate) name: String,
+    /// What its module must be; none: any.
+    pub(crate) abi: Option<Abi>,
+    pub(crate) module_hash: Option<ModuleHash>,
     pub(crate) limits: GuestLimits,
     pub(crate) destinations: Destinations,
     pub(crate) secrets: Arc<dyn Secrets>,
@@ -43,6 +59,8 @@ impl Default for Manifest {
     fn default() -> Self {
         Self {
             name: "integration".to_owned(),
+            abi: None,
+            module_hash: None,
             limits: GuestLimits::default(),
             destinations: Destinations::default(),
             secrets: Arc::new(FixedSecrets::default()),
@@ -65,6 +83,28 @@ impl Manifest {
         Self { name: name.into(), ..Self::default() }
     }
 
+    /// Has modules of another ABI rejected.
+    #[must_use]
+    pub fn abi(self, abi: Abi) -> Self {
+        Self { abi: Some(abi), ..self }
+    }
+
+    /// Has every module but the one of this hash rejected.
+    #[must_use]
+    pub fn module_hash(self, hash: ModuleHash) -> Self {
+        Self { module_hash: Some(hash), ..self }
+    }
+
+    /// Largest file that its module may be, in bytes.
+    #[must_use]
+    pub fn module_max_bytes(&self) -> u64 {
+        match self.abi {
+            Some(Abi::Core) => self.limits.module_bytes,
+            Some(Abi::Component) => self.limits.component_bytes,
+            None => self.limits.module_bytes.max(self.limits.component_bytes),
+        }
+    }
+
     /// Sets what it may use.
     #[must_use]
     pub fn limits(self, limits: GuestLimits) -> Self {
@@ -81,6 +121,12 @@ impl Manifest {
     #[must_use]
     pub fn secrets(self, secrets: Arc<dyn Secrets>) -> Self {
         Self { secrets, ..self }
+    }
+
+    /// Where its secrets come from: they answer those alone that it may have.
+    #[must_use]
+    pub fn granted_secrets(&self) -> &dyn Secrets {
+        &*self.secrets
     }
 
     /// Has a handler warned this long before its deadline, so that it can save its
@@ -137,11 +183,38 @@ impl Manifest {
     }
 }
 
+impl Manifest {
+    /// Whether these are the bytes of the module that it is about.
+    ///
+    /// # Errors
+    /// They are another module's: of another hash, or of another ABI.
+    pub(crate) fn check_module(&self, bytes: &[u8]) -> Result<(), Rejection> {
+        if let Some(named) = self.module_hash {
+            let found = ModuleHash::of(bytes);
+            if found != named {
+                let message =
+                    format!("module has the hash {found}, and its manifest names {named}");
+                return Err(rejection(RejectionKind::ModuleHashMismatch, message));
+            }
+        }
+        if let Some(said) = self.abi {
+            let found = Abi::of(bytes)?;
+            if found != said {
+                let message = format!("module is {found}, and its manifest says {said}");
+                return Err(rejection(RejectionKind::ModuleAbiMismatch, message));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// All that it grants; of secrets, nothing.
 impl fmt::Debug for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manifest")
             .field("name", &self.name)
+            .field("abi", &self.abi)
+            .field("module_hash", &self.module_hash)
             .field("limits", &self.limits)
             .field("destinations", &self.destinations)
             .field("soft_deadline", &self.soft_deadline)

@@ -1,7 +1,7 @@
 //! Secrets: where they come from, and how their values are kept out of
 //! everything that people or disks see.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,13 @@ impl Secret {
     #[must_use]
     pub fn new(value: impl Into<String>) -> Self {
         Self(value.into())
+    }
+
+    /// The value of the environment variable called `variable`; none where there is
+    /// none, or where it is no text.
+    #[must_use]
+    pub fn from_environment(variable: &str) -> Option<Self> {
+        std::env::var(variable).ok().map(Self)
     }
 
     pub(crate) fn expose(&self) -> &str {
@@ -60,6 +67,29 @@ impl FromIterator<(String, Secret)> for FixedSecrets {
 impl Secrets for FixedSecrets {
     fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>> {
         Box::pin(std::future::ready(self.0.get(name).cloned()))
+    }
+}
+
+/// The secrets of another provider that an integration was granted by name.
+#[derive(Clone, Debug)]
+pub(crate) struct GrantedSecrets {
+    names: BTreeSet<String>,
+    from: Arc<dyn Secrets>,
+}
+
+impl GrantedSecrets {
+    pub(crate) fn new(names: BTreeSet<String>, from: Arc<dyn Secrets>) -> Self {
+        Self { names, from }
+    }
+}
+
+impl Secrets for GrantedSecrets {
+    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>> {
+        if self.names.contains(name) {
+            self.from.secret(name)
+        } else {
+            Box::pin(std::future::ready(None))
+        }
     }
 }
 

@@ -282,6 +282,10 @@ named_kinds! {
         InvalidModule = "invalid_module",
         /// It is valid WebAssembly of a kind that this host doesn't run.
         UnsupportedModule = "unsupported_module",
+        /// It hasn't the hash that its manifest names.
+        ModuleHashMismatch = "module_hash_mismatch",
+        /// It isn't written against the ABI that its manifest names.
+        ModuleAbiMismatch = "module_abi_mismatch",
         /// The module is larger than allowed.
         ModuleTooLarge = "module_too_large",
         /// It imports what the host doesn't have.

@@ -16,6 +16,7 @@
 mod actor;
 mod builder;
 mod error;
+mod folder;
 mod handlers;
 mod host_handlers;
 mod made_once;
@@ -26,6 +27,7 @@ mod timer;
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
 pub use builder::{BuildError, Builder};
 pub use error::{ActorError, ErrorClass};
+pub use folder::{Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX};
 pub use handlers::{
     HandlerRun, Handlers, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
 };

@@ -6,10 +6,10 @@ use sandglass_liveness::spec::SOURCE_MAX_BYTES;
 use sandglass_liveness::{Parsed, Spec};
 use sandglass_source::{Severity, printable};
 
-use crate::bounded_file;
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, complain};
+use sandglass_host::file;
 
 /// Checks spec files: all errors at once, each with its line and column, and
 /// warnings for what is legal but hardly meant
@@ -33,7 +33,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
     for path in &arguments.specs {
         // One byte more than allowed shows that it is too large for a spec.
-        let bytes = match bounded_file::start(path, SOURCE_MAX_BYTES as u64 + 1) {
+        let bytes = match file::start(path, SOURCE_MAX_BYTES as u64 + 1) {
             Ok(bytes) => bytes,
             Err(error) => {
                 // The other files are checked all the same.

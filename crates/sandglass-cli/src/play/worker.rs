@@ -22,10 +22,10 @@ use tokio::sync::watch;
 
 use super::protocol::{Ask, Reply, Request, Start};
 use super::wait::every;
-use crate::bounded_file;
 use crate::exit::Exit;
 use crate::scenario::Module;
 use crate::terminal::unless_nobody_reads;
+use sandglass_host::file;
 
 /// How long an orderly stop waits for handlers to end: a handler is told, and a
 /// host call is dropped at once.
@@ -208,7 +208,7 @@ fn settings(modules: &[Module]) -> Settings {
 
 /// A module's bytes and its grants.
 fn guest(module: &Module) -> anyhow::Result<(String, Guest)> {
-    let bytes = bounded_file::read(&module.path, MODULE_FILE_MAX_BYTES)
+    let bytes = file::read(&module.path, MODULE_FILE_MAX_BYTES)
         .with_context(|| format!("module `{}`", module.name))?;
     let defaults = GuestLimits::default();
     let limits = GuestLimits {

@@ -20,12 +20,12 @@ use sandglass_model::{
 use sandglass_runtime::{HostHandlers, Module, Runtime};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 
-use crate::bounded_file;
 use crate::command::run::{Arguments, Form};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use capture::Capture;
 use own_journal::OwnJournal;
+use sandglass_host::file;
 
 /// How long the journal and the exporter may take to close.
 const GRACE: Duration = Duration::from_secs(5);
@@ -190,7 +190,7 @@ fn params(input: Option<&str>) -> Result<Object, Rejection> {
         None => return Ok(Object::new()),
         Some(input) => match input.strip_prefix('@') {
             None => input.to_owned(),
-            Some(path) => bounded_file::read_text(Path::new(path), INPUT_MAX_BYTES)
+            Some(path) => file::read_text(Path::new(path), INPUT_MAX_BYTES)
                 .map_err(|error| invalid(format!("--input: {error}")))?,
         },
     };
@@ -199,9 +199,9 @@ fn params(input: Option<&str>) -> Result<Object, Rejection> {
 }
 
 fn guest(path: &Path) -> Result<Vec<u8>, Rejection> {
-    bounded_file::read(path, GuestLimits::default().module_bytes).map_err(|error| {
+    file::read(path, GuestLimits::default().module_bytes).map_err(|error| {
         let kind = match error {
-            bounded_file::Error::TooLarge { .. } => RejectionKind::ModuleTooLarge,
+            file::Error::TooLarge { .. } => RejectionKind::ModuleTooLarge,
             _ => RejectionKind::UnknownModule,
         };
         Rejection { kind, message: format!("guest module: {error}") }

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use sandglass_liveness::Spec;
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
-use crate::bounded_file::read_text;
+use sandglass_host::file::read_text;
 
 use super::section::{self, Written};
 use super::{Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};

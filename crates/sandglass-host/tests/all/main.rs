@@ -5,4 +5,5 @@ mod asking;
 mod dispatching;
 mod fixtures;
 mod http;
+mod manifest;
 mod server;

@@ -3,6 +3,7 @@
 
 mod disk;
 mod endings;
+mod folder;
 mod incident;
 mod modules;
 mod reads;

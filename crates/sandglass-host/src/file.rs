@@ -7,17 +7,37 @@ use std::path::{Path, PathBuf};
 
 /// Why what a file holds isn't to be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+#[non_exhaustive]
+pub enum Error {
+    /// It isn't there, or may not be read.
     #[error("can't read `{}`: {why}", path.display())]
-    Unreadable { path: PathBuf, why: io::Error },
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        why: io::Error,
+    },
+    /// It is larger than allowed.
     #[error("`{}` is larger than the {max_bytes} bytes allowed", path.display())]
-    TooLarge { path: PathBuf, max_bytes: u64 },
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// How large it may be.
+        max_bytes: u64,
+    },
+    /// It is no text.
     #[error("`{}` is no UTF-8 text", path.display())]
-    NoText { path: PathBuf },
+    NoText {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// All bytes of a file that has at most `max_bytes`.
-pub(crate) fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
+///
+/// # Errors
+/// It can't be read, or has more.
+pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     // One byte more than allowed shows that it is too large.
     let bytes = start(path, max_bytes.saturating_add(1))?;
     if bytes.len() as u64 > max_bytes {
@@ -27,13 +47,19 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
 }
 
 /// The same as text.
-pub(crate) fn read_text(path: &Path, max_bytes: u64) -> Result<String, Error> {
+///
+/// # Errors
+/// As [`read`], or it is no UTF-8.
+pub fn read_text(path: &Path, max_bytes: u64) -> Result<String, Error> {
     let bytes = read(path, max_bytes)?;
     String::from_utf8(bytes).map_err(|_| Error::NoText { path: path.to_owned() })
 }
 
 /// The first `max_bytes` of a file, or all of a shorter one.
-pub(crate) fn start(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
+///
+/// # Errors
+/// It can't be read.
+pub fn start(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(max_bytes).read_to_end(&mut bytes))

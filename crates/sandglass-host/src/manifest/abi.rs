@@ -1,0 +1,146 @@
+//! Which contract a module is written against, told from its bytes.
+
+use std::fmt;
+
+use sandglass_model::{Rejection, RejectionKind};
+use sandglass_source::shortened;
+
+use crate::error::rejection;
+
+/// The contract that a module is written against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Abi {
+    /// A core module that imports from `env`.
+    Core,
+    /// A component of the world `sandglass:integration/handler`.
+    Component,
+}
+
+impl Abi {
+    /// As manifests name them.
+    pub const NAMES: [&str; 2] = ["core", "component"];
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "core" => Some(Self::Core),
+            "component" => Some(Self::Component),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::Component => "component",
+        }
+    }
+
+    /// The one that a module's bytes, text or binary, are written against. It reads
+    /// no more of them than it takes to tell.
+    ///
+    /// # Errors
+    /// They are no WebAssembly.
+    pub fn of(bytes: &[u8]) -> Result<Self, Rejection> {
+        /// `\0asm`, a version of 2 bytes, and a layer of 2.
+        const MAGIC: [u8; 4] = *b"\0asm";
+        const COMPONENT_LAYER: [u8; 2] = [1, 0];
+        if bytes.starts_with(&MAGIC) {
+            let component = bytes.get(6..8) == Some(&COMPONENT_LAYER);
+            return Ok(if component { Self::Component } else { Self::Core });
+        }
+        let text = str::from_utf8(bytes).ok().map(after_comments);
+        match text.and_then(|text| text.strip_prefix('(')).map(after_comments) {
+            Some(text) if text.starts_with("component") => Ok(Self::Component),
+            Some(_) => Ok(Self::Core),
+            None => {
+                let shown = text.map_or_else(String::new, |text| {
+                    format!(": it begins with `{}`", shortened(text, 20).escape_debug())
+                });
+                let message = format!("module is no WebAssembly{shown}");
+                Err(rejection(RejectionKind::InvalidModule, message))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Abi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Core => "a core module",
+            Self::Component => "a component",
+        })
+    }
+}
+
+/// WebAssembly text behind the blanks and comments that it begins with.
+fn after_comments(mut text: &str) -> &str {
+    loop {
+        text = text.trim_start();
+        if let Some(comment) = text.strip_prefix(";;") {
+            text = comment.split_once('\n').map_or("", |(_, rest)| rest);
+        } else if text.starts_with("(;") {
+            text = behind_block(text);
+        } else {
+            return text;
+        }
+    }
+}
+
+/// What stands behind a block comment, which may hold others.
+fn behind_block(text: &str) -> &str {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while at < text.len() {
+        let pair = text.as_bytes().get(at..at + 2).unwrap_or_default();
+        match pair {
+            b"(;" => depth += 1,
+            b";)" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return &text[at..];
+        }
+    }
+    ""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_told_from_a_component_in_text_and_binary() {
+        for core in ["(module)", " ;; (component\n(module)", "(; (; é ;) (component ;)\n( module)"]
+        {
+            assert_eq!(Abi::of(core.as_bytes()), Ok(Abi::Core), "{core}");
+        }
+        assert_eq!(Abi::of(b"\0asm\x01\0\0\0"), Ok(Abi::Core));
+        assert_eq!(Abi::of(b"\0asm\x0d\0\x01\0"), Ok(Abi::Component));
+        assert_eq!(Abi::of(b"(component)"), Ok(Abi::Component));
+        assert_eq!(Abi::of(b";; a comment\n(component $c)"), Ok(Abi::Component));
+    }
+
+    #[test]
+    fn what_is_neither_is_refused() {
+        for bad in [&b""[..], b"#!/bin/sh", b"\xff\xfe", b"(;", b"(; (; ;)", b";)"] {
+            let error = Abi::of(bad).expect_err("no WebAssembly");
+            assert_eq!(error.kind, RejectionKind::InvalidModule, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_name_names_one() {
+        for name in Abi::NAMES {
+            assert_eq!(Abi::named(name).map(Abi::as_str), Some(name));
+        }
+        assert_eq!(Abi::named("Core"), None);
+    }
+}

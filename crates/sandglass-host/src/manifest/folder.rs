@@ -1,0 +1,271 @@
+//! Where manifests and modules are found: in a folder, and in the folders that
+//! stand in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sandglass_model::{Rejection, RejectionKind};
+use sandglass_source::{Diagnostic, Diagnostics, Finding};
+
+use super::{File, Manifest, SOURCE_MAX_BYTES};
+use crate::file;
+use crate::secret::{FixedSecrets, Secret};
+
+/// A manifest's name, where a folder holds one.
+pub const FILE_NAME: &str = "integration.toml";
+
+/// What a manifest's name ends with, where a folder holds several.
+const NAME_ENDING: &str = ".integration.toml";
+
+/// Most manifests of one folder: more than one host loads.
+pub const MANIFESTS_MAX: usize = 1_000;
+
+/// Most entries of a folder that are looked at: it is the wrong one otherwise.
+const FOLDER_ENTRIES_MAX: usize = 10_000;
+
+/// A manifest that was read, and where.
+#[derive(Clone, Debug)]
+pub struct Found {
+    path: PathBuf,
+    source: Arc<str>,
+    file: File,
+}
+
+/// The manifests of a folder, by the names of their integrations.
+#[derive(Clone, Debug, Default)]
+pub struct Manifests(BTreeMap<String, Found>);
+
+/// Why manifests can't be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file can't be read.
+    #[error(transparent)]
+    File(#[from] file::Error),
+    /// A folder can't be read.
+    #[error("can't read folder `{}`: {why}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system says, or what there is too much of.
+        why: io::Error,
+    },
+    /// They are wrong, and all that is wrong in them is this.
+    #[error("{} ({})", first(.0), .0.len())]
+    Wrong(Vec<Finding>),
+}
+
+fn first(findings: &[Finding]) -> String {
+    findings.first().map_or_else(String::new, |finding| {
+        let Diagnostic { line, column, message, .. } = &finding.diagnostic;
+        format!("{}:{line}:{column}: {message}", finding.path.display())
+    })
+}
+
+/// Whether a path is a manifest's, by its name.
+#[must_use]
+pub fn is_manifest(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name == FILE_NAME || (name.ends_with(NAME_ENDING) && !name.starts_with('.'))
+}
+
+/// The file of a module that no manifest names: `NAME.wasm`, `NAME.wat` or `NAME` in
+/// `folder`. Such a module is granted nothing.
+#[must_use]
+pub fn module_beside(folder: &Path, name: &str) -> Option<PathBuf> {
+    // A name with a path in it would lead elsewhere.
+    if name.contains(['/', '\\']) {
+        return None;
+    }
+    let names = [format!("{name}.wasm"), format!("{name}.wat"), name.to_owned()];
+    names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+}
+
+impl Found {
+    /// Reads the manifest at `path`. Warnings are left out.
+    ///
+    /// # Errors
+    /// It can't be read, or is wrong.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        // One byte more than allowed shows that it is too large.
+        let bytes = file::start(path, SOURCE_MAX_BYTES as u64 + 1)?;
+        let parsed = File::parse_bytes(&bytes);
+        let source: Arc<str> = String::from_utf8_lossy(&bytes).into();
+        match parsed.file {
+            Some(file) => Ok(Self { path: path.to_owned(), source, file }),
+            None => Err(Error::Wrong(Finding::all_of(path, &source, parsed.diagnostics).collect())),
+        }
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Where its module stands.
+    #[must_use]
+    pub fn module_path(&self) -> PathBuf {
+        self.folder().join(self.file.module.as_str())
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+
+    /// The bytes of its module.
+    ///
+    /// # Errors
+    /// The file isn't there, or is larger than the manifest allows.
+    pub fn module(&self) -> Result<Vec<u8>, Box<Finding>> {
+        let path = self.module_path();
+        file::read(&path, self.file.module_max_bytes()).map_err(|error| {
+            let help = match error {
+                file::Error::TooLarge { .. } => {
+                    "raise `module_size` in [limits], or use a smaller one"
+                }
+                _ => "`module` is looked for in the manifest's folder",
+            };
+            Box::new(self.error(self.file.module.span(), error.to_string(), help))
+        })
+    }
+
+    /// Its grants, with the value of each secret that it names from `value`, which
+    /// answers what to do where it has none.
+    ///
+    /// # Errors
+    /// Secrets without a value: all of them.
+    pub fn manifest(
+        &self,
+        value: &dyn Fn(&str) -> Result<Secret, String>,
+    ) -> Result<Manifest, Vec<Finding>> {
+        let (mut values, mut findings) = (Vec::new(), Vec::new());
+        for name in &self.file.secrets {
+            match value(name) {
+                Ok(secret) => values.push((name.to_string(), secret)),
+                Err(help) => {
+                    let message = format!("the secret `{name}` is granted and has no value");
+                    findings.push(self.error(name.span(), message, &help));
+                }
+            }
+        }
+        if !findings.is_empty() {
+            return Err(findings);
+        }
+        Ok(self.file.manifest(Arc::new(values.into_iter().collect::<FixedSecrets>())))
+    }
+
+    /// What a host says against the module, at the line of the manifest that it is
+    /// about.
+    #[must_use]
+    pub fn rejected(&self, rejection: &Rejection) -> Finding {
+        let File { module, abi_span, sha256_span, .. } = &self.file;
+        let (span, help) = match (rejection.kind, sha256_span) {
+            (RejectionKind::ModuleHashMismatch, Some(span)) => {
+                (span, "if this is the module that is meant, write its hash here")
+            }
+            (RejectionKind::ModuleAbiMismatch, _) => {
+                (abi_span, "name the ABI that the module is written against")
+            }
+            _ => (module.span(), "the host that runs it would reject it for this"),
+        };
+        self.error(span, rejection.message.clone(), help)
+    }
+
+    /// Something that is wrong at a place of the manifest.
+    fn error(&self, span: &std::ops::Range<usize>, message: String, help: &str) -> Finding {
+        self.finding(|out| out.error_with_help(span, message, help))
+    }
+
+    /// Something that is doubtful at a place of the manifest.
+    #[must_use]
+    pub fn warning(&self, span: &std::ops::Range<usize>, message: String, help: &str) -> Finding {
+        self.finding(|out| out.warning(span, message, help))
+    }
+
+    fn finding(&self, note: impl FnOnce(&mut Diagnostics<'_>)) -> Finding {
+        let mut out = Diagnostics::new(&self.source);
+        note(&mut out);
+        let diagnostic = out.finish().pop().expect("one was noted");
+        Finding { path: self.path.clone(), source: Arc::clone(&self.source), diagnostic }
+    }
+}
+
+impl Manifests {
+    /// The manifests of `folder`: `integration.toml` and `*.integration.toml` in it,
+    /// and `integration.toml` in each folder that stands in it.
+    ///
+    /// # Errors
+    /// One can't be read or is wrong, or two are about integrations of one name: a
+    /// folder is read whole, or not at all.
+    pub fn find(folder: &Path) -> Result<Self, Error> {
+        let mut found = Self::default();
+        let mut findings = Vec::new();
+        for path in paths(folder)? {
+            let manifest = match Found::read(&path) {
+                Ok(manifest) => manifest,
+                Err(Error::Wrong(wrong)) => {
+                    findings.extend(wrong);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let name = manifest.file.name();
+            if let Some(other) = found.0.get(name) {
+                let message = format!(
+                    "`{name}` is the name of the integration in `{}`",
+                    other.path.display()
+                );
+                let span = manifest.file.name_span();
+                findings.push(manifest.error(span, message, "give each a name of its own"));
+            } else {
+                found.0.insert(name.to_owned(), manifest);
+            }
+        }
+        if findings.is_empty() { Ok(found) } else { Err(Error::Wrong(findings)) }
+    }
+
+    /// The manifest of the integration called `name`.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Found> {
+        self.0.get(name)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Found> + Clone {
+        self.0.values()
+    }
+}
+
+/// The paths of a folder's manifests, in order.
+fn paths(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |why| Error::Folder { path: folder.to_owned(), why };
+    let too_much = |what| unreadable(io::Error::other(what));
+    let mut paths = Vec::new();
+    for (number, entry) in fs::read_dir(folder).map_err(unreadable)?.enumerate() {
+        if number >= FOLDER_ENTRIES_MAX {
+            return Err(too_much(format!("it has more than {FOLDER_ENTRIES_MAX} entries")));
+        }
+        let path = entry.map_err(unreadable)?.path();
+        let within = path.join(FILE_NAME);
+        if is_manifest(&path) && path.is_file() {
+            paths.push(path);
+        } else if within.is_file() {
+            paths.push(within);
+        }
+        if paths.len() > MANIFESTS_MAX {
+            return Err(too_much(format!("it has more than {MANIFESTS_MAX} manifests")));
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}

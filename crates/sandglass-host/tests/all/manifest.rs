@@ -1,0 +1,285 @@
+//! `integration.toml`: what it grants, what is wrong in it, and modules that lie.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sandglass_host::manifest::{Error, File, Found, Manifests, module_beside};
+use sandglass_host::{Abi, FixedSecrets, Host, Manifest, Secret, Settings};
+use sandglass_model::{ModuleHash, RejectionKind};
+
+const MODULE: &str = r#"(module (memory (export "memory") 1 2)
+    (func (export "run") (param i32 i32) (result i32) i32.const 0))"#;
+
+const WHOLE: &str = r#"
+name = "run_tools"
+module = "tools/run_tools.wasm"
+sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+abi = "core"
+soft_deadline = "10s"
+
+[limits]
+memory = "128MiB"
+table_elements = 5000
+fuel = 1_000_000
+response = "2MiB"
+module_size = "20MiB"
+max_in_flight = 8
+max_queued = 0
+
+[limits.host_call_timeouts]
+host_http_call = "30s"
+"wasi:io/poll.poll" = "500ms"
+
+[grants]
+hosts = ["api.example.com", "127.0.0.1:8080"]
+secrets = ["API_KEY"]
+scratch = "1MiB"
+ask = ["Ledger.Reserve", "Stock.*"]
+functions = ["acme:billing/ledger.charge"]
+"#;
+
+const LEAST: &str = "name = \"m\"\nmodule = \"m.wat\"\nabi = \"core\"\n";
+
+fn parsed(source: &str) -> File {
+    let parsed = File::parse(source);
+    parsed.file.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
+}
+
+fn granted(source: &str) -> Manifest {
+    parsed(source).manifest(Arc::new(FixedSecrets::default()))
+}
+
+/// What is said of a manifest, a line each.
+fn said(source: &str) -> Vec<String> {
+    let parsed = File::parse(source);
+    assert_eq!(parsed.file.is_none(), !parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
+    parsed.diagnostics.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn grants_what_it_names_and_nothing_else() {
+    let whole = format!("{:?}", granted(WHOLE));
+    for part in [
+        "name: \"run_tools\"",
+        "abi: Some(Core)",
+        "module_hash: Some(ModuleHash(e3b0c442",
+        "memory_bytes: 134217728",
+        "table_elements: 5000",
+        "fuel: Some(1000000)",
+        "response_bytes: 2097152",
+        "module_bytes: 20971520, component_bytes: 33554432",
+        "host: \"api.example.com\", port: None",
+        "host: \"127.0.0.1\", port: Some(8080)",
+        "soft_deadline: Some(10s)",
+        "{\"host_http_call\": 30s, \"wasi:io/poll.poll\": 500ms}",
+        "scratch_bytes: 1048576",
+        "action: Some(\"Reserve\")",
+        "{\"acme:billing/ledger.charge\"}",
+        "max_in_flight: Some(8)",
+        "max_queued: Some(0)",
+    ] {
+        assert!(whole.contains(part), "no {part} in {whole}");
+    }
+    let nothing = Manifest::named("m").abi(Abi::Core);
+    assert_eq!(format!("{:?}", granted(LEAST)), format!("{nothing:?}"));
+}
+
+#[test]
+fn every_mistake_is_told_at_its_place_and_all_at_once() {
+    let bad = "name = \"\"\nmodule = \"m.wat\"\nabi = \"cores\"\nlimit = 1\n\
+               [limits]\nmemroy = \"1MiB\"\nfuel = -1\n[grants]\nhosts = [\"a\", \"a\"]\n";
+    assert_eq!(
+        said(bad),
+        [
+            "1:8: error: `` is no valid name: it is empty",
+            "3:7: error: no ABI is called `cores`\n  help: did you mean `core`?",
+            "4:1: error: unknown key `limit` in the manifest\n  help: did you mean `limits`?",
+            "6:1: error: unknown key `memroy` in [limits]\n  help: did you mean `memory`?",
+            "7:8: error: `fuel` in [limits] must be a whole number from 1 on",
+            "9:15: error: `a` stands twice in `hosts`\n  help: remove one of them",
+        ]
+    );
+}
+
+#[test]
+fn each_kind_of_value_is_checked() {
+    for (line, wanted) in [
+        ("sha256 = \"abc\"", "`sha256` is no hash"),
+        ("soft_deadline = 10", "`10` has no unit"),
+        ("soft_deadline = \"0s\"", "leaves no time"),
+        ("limits = 3", "`limits` in the manifest must be a table"),
+        ("limits.memory = \"5GiB\"", "4096 MiB at most"),
+        ("limits.memory = 0", "a size is above zero"),
+        ("limits.memory = \"64 miles\"", "no size in bytes"),
+        ("limits.memory = 6.5", "must be a size, and is a float"),
+        ("limits.response = \"1TiB\"", "256 MiB at most"),
+        ("limits.module_size = \"65MiB\"", "64 MiB at most"),
+        ("limits.max_in_flight = 0", "a whole number from 1 to 1000000"),
+        (
+            "limits.max_queued = \"many\"",
+            "must be a whole number from 0 to 1000000, and is a string",
+        ),
+        ("limits.host_call_timeouts.\"\" = \"1s\"", "it is empty"),
+        ("limits.host_call_timeouts.f = \"367d\"", "too long"),
+        ("grants.hosts = [\"https://a\"]", "names no host"),
+        ("grants.hosts = [1]", "a list of strings"),
+        ("grants.secrets = [\"a\\u0007\"]", "control character"),
+        ("grants.scratch = \"1GiB\"", "256 MiB at most"),
+        ("grants.ask = [\"Ledger\"]", "TYPE.ACTION"),
+        ("grants.functions = [\"charge\"]", "INTERFACE.NAME"),
+        ("grants.files = [\"/\"]", "unknown key `files`"),
+        ("abi = \"component\"", "duplicate key"),
+    ] {
+        let said = said(&format!("{LEAST}{line}\n"));
+        assert_eq!(said.len(), 1, "{line}: {said:?}");
+        assert!(said[0].starts_with("4:") && said[0].contains(wanted), "{line}: {said:?}");
+    }
+    assert_eq!(said(&format!("{LEAST}[grants]\nscratch = 0\n")), [""; 0]);
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let said = said("");
+    for key in ["name", "module", "abi"] {
+        assert!(said.iter().any(|one| one.contains(&format!("no `{key}`"))), "{key}: {said:?}");
+    }
+}
+
+#[test]
+fn a_module_outside_of_the_folder_is_refused() {
+    for path in ["../m.wasm", "/m.wasm", "a/../../m.wasm", "c:\\\\m.wasm", "a\\\\b.wasm"] {
+        let said = said(&format!("name = \"m\"\nmodule = \"{path}\"\nabi = \"core\"\n"));
+        assert!(said[0].contains("outside of the manifest's folder"), "{path}: {said:?}");
+    }
+    assert_eq!(parsed("name = \"m\"\nmodule = \"./a/m.wasm\"\nabi = \"core\"").name(), "m");
+}
+
+#[test]
+fn no_text_is_too_odd_to_be_answered() {
+    let deep = format!("{}1", "a.".repeat(100));
+    let long = "x".repeat(2 << 20);
+    for source in ["\u{feff}", "= 1", "[", "a = [[[[", "\u{202e}=1", &deep, &long] {
+        assert!(File::parse(source).file.is_none(), "{source:.20}");
+    }
+    assert!(File::parse_bytes(b"name = \"\xff\"").file.is_none());
+    let many: Vec<String> = (0..2_000).map(|n| format!("\"h{n}\"")).collect();
+    let said = said(&format!("{LEAST}[grants]\nhosts = [{}]\n", many.join(",")));
+    assert!(said[0].contains("1000 entries at most"), "{said:?}");
+}
+
+#[tokio::test]
+async fn only_secrets_that_are_named_are_asked_for() {
+    let source = format!("{LEAST}[grants]\nsecrets = [\"MINE\"]\n");
+    let all = [("MINE", "one"), ("YOURS", "two")];
+    let all: FixedSecrets =
+        all.map(|(name, value)| (name.to_owned(), Secret::new(value))).into_iter().collect();
+    let file = parsed(&source);
+    let manifest = file.manifest(Arc::new(all));
+    let granted = manifest.granted_secrets();
+    assert_eq!(granted.secret("MINE").await, Some(Secret::new("one")));
+    assert_eq!(granted.secret("YOURS").await, None);
+}
+
+#[test]
+fn modules_that_lie_are_rejected_by_the_host() {
+    let host = Host::builder()
+        .settings(Settings { max_runs: 1, guest_threads: 1, ..Settings::default() })
+        .build()
+        .expect("a host");
+    let load = |bytes: &str, manifest| {
+        let rejection = host.load(bytes.as_bytes(), manifest).err();
+        rejection.map(|rejection| (rejection.kind, rejection.message))
+    };
+    let manifest = || Manifest::named("m");
+    let hash = ModuleHash::of(MODULE.as_bytes());
+    assert_eq!(load(MODULE, manifest().abi(Abi::Core).module_hash(hash)), None);
+
+    let other = load(MODULE, manifest().module_hash(ModuleHash::of(b"")));
+    let (kind, message) = other.expect("another hash");
+    assert_eq!(kind, RejectionKind::ModuleHashMismatch);
+    assert!(message.contains(&hash.to_string()), "{message}");
+
+    let (kind, message) = load(MODULE, manifest().abi(Abi::Component)).expect("another ABI");
+    assert_eq!(kind, RejectionKind::ModuleAbiMismatch);
+    assert_eq!(message, "module is a core module, and its manifest says a component");
+    let (kind, _) = load("(component)", manifest().abi(Abi::Core)).expect("another ABI");
+    assert_eq!(kind, RejectionKind::ModuleAbiMismatch);
+
+    let ungranted = r#"(module (import "acme" "charge" (func)) (memory (export "memory") 1 2)
+        (func (export "run") (param i32 i32) (result i32) i32.const 0))"#;
+    let (kind, message) = load(ungranted, manifest()).expect("it may not import that");
+    assert_eq!(kind, RejectionKind::MissingImport);
+    assert!(message.contains("acme.charge"), "{message}");
+}
+
+fn write(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    std::fs::write(path, text).expect("written");
+}
+
+fn named(name: &str) -> String {
+    format!("name = \"{name}\"\nmodule = \"m.wat\"\nabi = \"core\"\n")
+}
+
+#[test]
+fn manifests_are_found_in_a_folder_and_in_those_in_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "integration.toml", &named("here"));
+    write(folder.path(), "b.integration.toml", &named("beside"));
+    write(folder.path(), "c/integration.toml", &named("below"));
+    write(folder.path(), "c/d/integration.toml", &named("too deep"));
+    write(folder.path(), "c/e.integration.toml", &named("not looked for"));
+    write(folder.path(), "spec.ioa.toml", "");
+    write(folder.path(), "bare.wat", MODULE);
+    let found = Manifests::find(folder.path()).expect("they are right");
+    let names: Vec<&str> = found.iter().map(|found| found.file().name()).collect();
+    assert_eq!(names, ["below", "beside", "here"]);
+    let below = found.named("below").expect("it is there");
+    assert_eq!(below.module_path(), folder.path().join("c/m.wat"));
+    assert_eq!(module_beside(folder.path(), "bare"), Some(folder.path().join("bare.wat")));
+    assert_eq!(module_beside(folder.path(), "c/../bare"), None);
+    assert_eq!(module_beside(folder.path(), "absent"), None);
+}
+
+#[test]
+fn a_folder_is_read_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "integration.toml", &named("one"));
+    write(folder.path(), "other/integration.toml", &named("one"));
+    write(folder.path(), "third/integration.toml", "nmae = 1");
+    let Err(Error::Wrong(findings)) = Manifests::find(folder.path()) else {
+        panic!("two have one name, and one is wrong")
+    };
+    assert!(findings[0].diagnostic.message.contains("`one` is the name of the integration in"));
+    assert!(findings.iter().any(|finding| finding.path.ends_with("third/integration.toml")));
+    assert!(matches!(Manifests::find(&folder.path().join("absent")), Err(Error::Folder { .. })));
+}
+
+#[test]
+fn a_module_that_is_absent_or_too_large_is_told_at_its_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("integration.toml");
+    write(folder.path(), "integration.toml", &format!("{LEAST}limits.module_size = 9\n"));
+    let found = Found::read(&path).expect("it is right");
+    let absent = found.module().expect_err("there is none").diagnostic;
+    assert_eq!((absent.line, absent.column), (2, 10));
+    assert!(absent.message.contains("can't read"), "{absent}");
+    write(folder.path(), "m.wat", MODULE);
+    let large = found.module().expect_err("it is larger").diagnostic;
+    assert!(large.message.contains("larger than the 9 bytes"), "{large}");
+    let secrets = found.manifest(&|_| Err("nobody has it".to_owned()));
+    assert!(secrets.is_ok(), "it names none");
+}
+
+#[test]
+fn a_granted_secret_without_a_value_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "integration.toml", &format!("{LEAST}grants.secrets = [\"A\", \"B\"]\n"));
+    let found = Found::read(&folder.path().join("integration.toml")).expect("it is right");
+    let value =
+        |name: &str| if name == "A" { Ok(Secret::new("a")) } else { Err("set B".to_owned()) };
+    let findings = found.manifest(&value).expect_err("B has none");
+    let said: Vec<String> = findings.iter().map(|one| one.diagnostic.to_string()).collect();
+    assert_eq!(said, ["4:24: error: the secret `B` is granted and has no value\n  help: set B"]);
+}

@@ -1,0 +1,248 @@
+//! A folder of spec files, and of the modules that they name with their manifests:
+//! read whole, or not at all.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sandglass_host::manifest::{self, Found, Manifests, module_beside};
+use sandglass_host::{Manifest, Secret, file};
+use sandglass_liveness::Spec;
+use sandglass_liveness::spec::{Name, SOURCE_MAX_BYTES};
+use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
+
+use crate::host_handlers::Module;
+
+/// What the names of spec files end with.
+pub const SPEC_ENDING: &str = ".ioa.toml";
+
+/// Most spec files of one folder: more types than anybody's system has.
+pub const SPECS_MAX: usize = 1_000;
+
+/// What a folder declares.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    /// Its specs, by the names of their files.
+    pub specs: Vec<Spec>,
+    /// The modules that the specs name.
+    pub sources: BTreeMap<String, ModuleSource>,
+    /// What is legal and hardly meant.
+    pub warnings: Vec<Finding>,
+}
+
+/// Where a module comes from.
+#[derive(Clone, Debug)]
+pub enum ModuleSource {
+    /// A manifest is about it, and says what it is granted.
+    Manifest(Box<Found>),
+    /// There is only the file, so it is granted nothing.
+    File(PathBuf),
+}
+
+/// A module of a folder, read.
+#[derive(Clone, Debug)]
+pub struct FolderModule {
+    /// The name that specs give it.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+    /// What it is granted.
+    pub manifest: Manifest,
+}
+
+impl FolderModule {
+    fn new(name: &str, bytes: Vec<u8>, manifest: Manifest) -> Self {
+        Self { name: name.to_owned(), bytes: bytes.into(), manifest }
+    }
+}
+
+impl From<FolderModule> for (String, Module) {
+    fn from(module: FolderModule) -> Self {
+        (module.name, Module::new(module.bytes, module.manifest))
+    }
+}
+
+/// Why a folder can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// A file in it can't be read.
+    #[error(transparent)]
+    File(#[from] file::Error),
+    /// It can't be read itself.
+    #[error("can't read folder `{}`: {why}", path.display())]
+    Unreadable {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system says, or what there is too much of.
+        why: io::Error,
+    },
+    /// There is no spec in it.
+    #[error("there is no *{SPEC_ENDING} in `{}`", .0.display())]
+    Empty(PathBuf),
+    /// Its files are wrong, and all that is wrong in them is this.
+    #[error("{} mistakes in specs and manifests, the first in {}", .0.len(), first(.0))]
+    Wrong(Vec<Finding>),
+}
+
+fn first(findings: &[Finding]) -> String {
+    findings.first().map_or_else(String::new, |finding| {
+        let at = &finding.diagnostic;
+        format!("{}:{}:{}: {}", finding.path.display(), at.line, at.column, at.message)
+    })
+}
+
+impl From<manifest::Error> for FolderError {
+    fn from(error: manifest::Error) -> Self {
+        match error {
+            manifest::Error::File(error) => Self::File(error),
+            manifest::Error::Folder { path, why } => Self::Unreadable { path, why },
+            manifest::Error::Wrong(findings) => Self::Wrong(findings),
+            other => Self::Unreadable { path: PathBuf::new(), why: io::Error::other(other) },
+        }
+    }
+}
+
+impl Folder {
+    /// Reads the `*.ioa.toml` of `folder`, its manifests
+    /// ([`Manifests::find`]), and where the modules are that the specs name: the
+    /// manifest of that name's, or else the file of that name in the folder
+    /// ([`module_beside`]). Modules are not read yet.
+    ///
+    /// # Errors
+    /// Anything of it is wrong or can't be read.
+    pub fn read(folder: &Path) -> Result<Self, FolderError> {
+        let mut findings = Vec::new();
+        let manifests = match Manifests::find(folder) {
+            Ok(manifests) => manifests,
+            Err(manifest::Error::Wrong(wrong)) => {
+                findings.extend(wrong);
+                Manifests::default()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let wrong_manifests = !findings.is_empty();
+        let (mut specs, mut sources) = (Vec::new(), BTreeMap::new());
+        for path in spec_paths(folder)? {
+            let bytes = file::start(&path, SOURCE_MAX_BYTES as u64 + 1)?;
+            let parsed = Spec::parse_bytes(&bytes);
+            let source = String::from_utf8_lossy(&bytes);
+            let mut diagnostics = parsed.diagnostics;
+            if let Some(spec) = parsed.spec {
+                // The manifest that is wrong may be the one that has the module.
+                if !wrong_manifests {
+                    diagnostics.extend(find_modules(folder, &manifests, &spec, &mut sources));
+                }
+                specs.push(spec);
+            }
+            findings.extend(Finding::all_of(path, &source, diagnostics));
+        }
+        let is_error = |finding: &Finding| finding.diagnostic.severity == Severity::Error;
+        if findings.iter().any(is_error) {
+            return Err(FolderError::Wrong(findings));
+        }
+        let unused = manifests.iter().filter(|found| !sources.contains_key(found.file().name()));
+        findings.extend(unused.map(|found| {
+            let file = found.file();
+            let message = format!("no spec of the folder has the module `{}`", file.name());
+            found.warning(file.name_span(), message, "a spec names it as its `module`")
+        }));
+        Ok(Self { specs, sources, warnings: findings })
+    }
+
+    /// The modules' bytes and grants, with the value of each granted secret from
+    /// `secret`, which answers what to do where it has none.
+    ///
+    /// # Errors
+    /// A module can't be read, or a granted secret has no value: all of what is wrong.
+    pub fn modules(
+        &self,
+        secret: &dyn Fn(&str) -> Result<Secret, String>,
+    ) -> Result<Vec<FolderModule>, FolderError> {
+        let (mut modules, mut findings) = (Vec::new(), Vec::new());
+        for (name, source) in &self.sources {
+            match source {
+                ModuleSource::File(path) => {
+                    let manifest = Manifest::named(name.as_str());
+                    let bytes = file::read(path, manifest.module_max_bytes())?;
+                    modules.push(FolderModule::new(name, bytes, manifest));
+                }
+                ModuleSource::Manifest(found) => match (found.module(), found.manifest(secret)) {
+                    (Ok(bytes), Ok(manifest)) => {
+                        modules.push(FolderModule::new(name, bytes, manifest));
+                    }
+                    (bytes, manifest) => {
+                        findings.extend(bytes.err().map(|finding| *finding));
+                        findings.extend(manifest.err().into_iter().flatten());
+                    }
+                },
+            }
+        }
+        if findings.is_empty() { Ok(modules) } else { Err(FolderError::Wrong(findings)) }
+    }
+}
+
+/// Notes where the modules of a spec are. Answers what is wrong about it.
+fn find_modules(
+    folder: &Path,
+    manifests: &Manifests,
+    spec: &Spec,
+    sources: &mut BTreeMap<String, ModuleSource>,
+) -> Vec<sandglass_source::Diagnostic> {
+    let mut out = Diagnostics::new(&spec.source);
+    for integration in spec.integrations.values() {
+        let name: &Name = &integration.module;
+        if sources.contains_key(name.as_str()) {
+            continue;
+        }
+        let found = match manifests.named(name) {
+            Some(found) => Some(ModuleSource::Manifest(Box::new(found.clone()))),
+            None => module_beside(folder, name).map(ModuleSource::File),
+        };
+        match found {
+            Some(source) => drop(sources.insert(name.to_string(), source)),
+            None => no_module(name, manifests, &mut out),
+        }
+    }
+    out.finish()
+}
+
+/// Reports that a spec names a module that its folder doesn't have.
+fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
+    let near = manifests.iter().map(|found| found.file().name());
+    let hint = if near.clone().next().is_some() {
+        format!("; among the manifests, {}", did_you_mean(name, near))
+    } else {
+        String::new()
+    };
+    let help = format!(
+        "put `{name}.wasm` or `{name}.wat` beside the spec, or an {} that is named so{hint}",
+        manifest::FILE_NAME
+    );
+    out.error_with_help(name.span(), format!("there is no module `{name}`"), help);
+}
+
+/// The paths of a folder's specs, in order.
+fn spec_paths(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
+    let unreadable = |why| FolderError::Unreadable { path: folder.to_owned(), why };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.ends_with(SPEC_ENDING) && path.is_file() {
+            paths.push(path);
+        }
+        if paths.len() > SPECS_MAX {
+            return Err(unreadable(io::Error::other(format!(
+                "it has more than {SPECS_MAX} specs"
+            ))));
+        }
+    }
+    if paths.is_empty() {
+        return Err(FolderError::Empty(folder.to_owned()));
+    }
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,122 @@
+//! A folder of specs and integrations, as it is read to be run.
+
+use std::path::Path;
+
+use sandglass_host::Secret;
+use sandglass_runtime::{Folder, FolderError, ModuleSource};
+
+const SPEC: &str = r#"
+[automaton]
+name = "Order"
+states = ["Open", "Paying", "Done"]
+initial = "Open"
+terminal = ["Done"]
+allow_indefinite_states = ["Open", "Paying"]
+
+[[action]]
+name = "Pay"
+from = ["Open"]
+to = "Paying"
+effect = "trigger charge"
+
+[[action]]
+name = "End"
+from = ["Paying"]
+to = "Done"
+
+[[integration]]
+name = "charge"
+module = "charge"
+deadline = "5s"
+on_failure = "End"
+on_timeout = "End"
+"#;
+
+const MODULE: &str = "(module)";
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    }
+    folder
+}
+
+fn manifest(name: &str, more: &str) -> String {
+    format!("name = \"{name}\"\nmodule = \"m.wat\"\nabi = \"core\"\n{more}")
+}
+
+fn wrong(path: &Path) -> Vec<String> {
+    match Folder::read(path) {
+        Err(FolderError::Wrong(findings)) => {
+            findings.iter().map(|finding| finding.diagnostic.to_string()).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_module_is_its_manifests_or_else_the_file_of_its_name() {
+    let bare = folder(&[("a.ioa.toml", SPEC), ("charge.wat", MODULE)]);
+    let read = Folder::read(bare.path()).expect("it is right");
+    assert!(matches!(read.sources["charge"], ModuleSource::File(_)));
+
+    let text = manifest("charge", "[grants]\nhosts = [\"a\"]\n");
+    let with_manifest = folder(&[
+        ("a.ioa.toml", SPEC),
+        ("charge.wat", "(module (; not this one ;))"),
+        ("charge/integration.toml", &text),
+        ("charge/m.wat", MODULE),
+    ]);
+    let read = Folder::read(with_manifest.path()).expect("it is right");
+    assert_eq!((read.specs.len(), read.warnings.len()), (1, 0));
+    let modules = read.modules(&|_| Err("none".to_owned())).expect("they can be read");
+    assert_eq!((modules[0].name.as_str(), &*modules[0].bytes), ("charge", MODULE.as_bytes()));
+    assert!(format!("{:?}", modules[0].manifest).contains("host: \"a\""));
+}
+
+#[test]
+fn a_module_that_nobody_has_is_told_where_the_spec_names_it() {
+    let none = folder(&[("a.ioa.toml", SPEC), ("integration.toml", &manifest("chagre", ""))]);
+    let said = wrong(none.path());
+    assert!(said[0].contains("there is no module `charge`"), "{said:?}");
+    assert!(said[0].contains("did you mean `chagre`?"), "{said:?}");
+}
+
+#[test]
+fn a_manifest_that_is_wrong_is_no_reason_to_grant_less() {
+    let broken =
+        folder(&[("a.ioa.toml", SPEC), ("charge.wat", MODULE), ("integration.toml", "nmae = 1")]);
+    assert!(wrong(broken.path())[0].contains("unknown key `nmae`"));
+}
+
+#[test]
+fn an_integration_that_no_spec_has_is_doubtful() {
+    let spare = manifest("spare", "");
+    let more =
+        folder(&[("a.ioa.toml", SPEC), ("charge.wat", MODULE), ("b.integration.toml", &spare)]);
+    let read = Folder::read(more.path()).expect("it can be used");
+    assert!(read.warnings[0].diagnostic.message.contains("no spec of the folder"));
+}
+
+#[test]
+fn every_secret_without_a_value_and_every_absent_module_is_told() {
+    let text = manifest("charge", "[grants]\nsecrets = [\"A\", \"B\"]\n");
+    let files = folder(&[("a.ioa.toml", SPEC), ("integration.toml", &text)]);
+    let read = Folder::read(files.path()).expect("it is right");
+    let value =
+        |name: &str| if name == "A" { Ok(Secret::new("x")) } else { Err(format!("set {name}")) };
+    let Err(FolderError::Wrong(findings)) = read.modules(&value) else { panic!("B has no value") };
+    let said: Vec<String> = findings.iter().map(|one| one.diagnostic.to_string()).collect();
+    assert!(said[0].contains("m.wat") && said[1].contains("`B` is granted and has no value"));
+}
+
+#[test]
+fn a_folder_without_specs_is_none() {
+    let empty = folder(&[]);
+    assert!(matches!(Folder::read(empty.path()), Err(FolderError::Empty(_))));
+    let absent = empty.path().join("absent");
+    assert!(matches!(Folder::read(&absent), Err(FolderError::Unreadable { .. })));
+}
