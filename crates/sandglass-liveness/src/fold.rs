@@ -59,6 +59,12 @@ impl Fold {
         Self::default()
     }
 
+    /// No entities yet, and specs that are known without their records.
+    #[must_use]
+    pub const fn of(specs: BTreeMap<SpecDigest, Arc<Spec>>) -> Self {
+        Self { specs, entities: BTreeMap::new() }
+    }
+
     /// Folds in one more record.
     ///
     /// # Errors
@@ -102,10 +108,16 @@ impl Fold {
         self.entities.values()
     }
 
-    /// The specs and the entities themselves.
+    /// The entity of this name, which is not in the fold any more: what is folded in of it
+    /// later doesn't fit.
+    pub fn take(&mut self, name: &EntityRef) -> Option<Entity> {
+        self.entities.remove(name)
+    }
+
+    /// All specs, by digest.
     #[must_use]
-    pub fn into_parts(self) -> (BTreeMap<SpecDigest, Arc<Spec>>, BTreeMap<EntityRef, Entity>) {
-        (self.specs, self.entities)
+    pub const fn specs(&self) -> &BTreeMap<SpecDigest, Arc<Spec>> {
+        &self.specs
     }
 
     fn register(&mut self, digest: SpecDigest, automaton: &str, source: &str) -> Result<(), Unfit> {

@@ -1,26 +1,39 @@
-//! Builds a runtime: folds its journal, ends what was in flight when the last one
-//! ended, and re-arms the timers, before it takes anything.
+//! Builds a runtime: reads its journal entity by entity, ends what was in flight when the
+//! last one ended, and arms the timers, before it takes anything.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use sandglass_journal::{self as journal, Batch, Expected, Journal, PAGE_MAX_ENTRIES};
+use sandglass_journal::{self as journal, Batch, Expected, Journal, PAGE_MAX_ENTRIES, Place};
 use sandglass_liveness::fold::Unfit;
-use sandglass_liveness::{Entity, Fold, Spec};
+use sandglass_liveness::{Fold, Spec};
 use sandglass_model::{
-    Clock, EntityRef, Event, Position, Rejection, RejectionKind, Sequence, SpecDigest, SystemClock,
+    Clock, EntityRef, Event, Position, Rejection, RejectionKind, Sequence, SystemClock,
 };
 use sandglass_telemetry::Telemetry;
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::actor::{Actor, Shared, recorded, seat};
+use crate::actor::{Actor, Restored, Shared, Timers, View, recorded, seat};
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
 use crate::publish::SUBSCRIPTION_MAX;
-use crate::runtime::{Actors, Inner, Runtime};
+use crate::runtime::{Inner, Runtime};
+use crate::specs::{self, Specs};
+use crate::table::{Rest, Sleep, Table};
+use crate::waking::{WAKING_MAX, watch_alarms};
+
+/// How long an entity stays awake with nothing to do, unless said otherwise: as long as
+/// the next step of a conversation usually takes, so that it isn't read again for each.
+pub const LINGER: Duration = Duration::from_secs(5);
+/// How many entities may be awake with nothing to do, unless said otherwise. An entity
+/// that is awake takes some 20 KiB, so these take as much as a small process does.
+pub const AWAKE_MAX: usize = 2_000;
+
+/// Most entities that are recovered at once: enough to fill the journal's groups.
+const RECOVERING_MAX: usize = 256;
 
 /// What a runtime is made of.
 pub struct Builder {
@@ -29,6 +42,7 @@ pub struct Builder {
     handlers: Arc<dyn Handlers>,
     telemetry: Telemetry,
     specs: Vec<Arc<Spec>>,
+    rest: Rest,
 }
 
 /// Why a runtime can't start.
@@ -66,6 +80,7 @@ impl Builder {
             handlers: Arc::new(NoHandlers),
             telemetry: Telemetry::disabled(),
             specs: Vec::new(),
+            rest: Rest { linger: LINGER, awake_max: AWAKE_MAX },
         }
     }
 
@@ -95,13 +110,38 @@ impl Builder {
         self
     }
 
-    /// Recovers the journal's entities and starts them. Needs a tokio runtime.
+    /// An entity falls asleep when it has had nothing to do for so long: [`LINGER`],
+    /// unless given. Then nothing but its name and its timers is in memory, and it is read
+    /// from the journal again when somebody asks it or a timer rings. The longer its
+    /// history, the longer that takes.
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.rest.linger = linger;
+        self
+    }
+
+    /// While more than so many entities are awake, each falls asleep as soon as it has
+    /// nothing to do: [`AWAKE_MAX`], unless given. Those that have something to do are
+    /// bounded by whoever lets handlers in.
+    #[must_use]
+    pub const fn awake_max(mut self, entities: usize) -> Self {
+        self.rest.awake_max = entities;
+        self
+    }
+
+    /// Reads the journal, and recovers those of its entities that had handlers in flight.
+    /// The others sleep. Needs a tokio runtime.
     ///
     /// # Errors
     /// The journal can't be read, holds what doesn't fit, or takes no appends.
     pub async fn build(self) -> Result<Runtime, BuildError> {
-        let types = types(self.specs)?;
-        let fold = folded(&*self.journal).await?;
+        let types = specs::by_type(self.specs).map_err(BuildError::DoubledType)?;
+        let mut fold = Fold::new();
+        let behind_specs = read_specs(&*self.journal, &mut fold).await?;
+        let mut known = fold.specs().clone();
+        let new: Vec<_> = types.values().filter(|spec| !known.contains_key(&spec.digest)).collect();
+        let new: Vec<Arc<Spec>> = new.into_iter().cloned().collect();
+        known.extend(new.iter().map(|spec| (spec.digest, Arc::clone(spec))));
         let (events, _) = broadcast::channel(SUBSCRIPTION_MAX);
         let shared = Arc::new(Shared {
             clock: self.clock,
@@ -110,47 +150,46 @@ impl Builder {
             telemetry: self.telemetry,
             events,
             journal_works: AtomicBool::new(true),
+            specs: watch::Sender::new(Arc::new(Specs { types, known })),
+            table: Table::new(self.rest),
+            waking: Arc::new(Semaphore::new(WAKING_MAX)),
         });
-        for spec in types.values().filter(|spec| fold.spec(spec.digest).is_none()) {
-            register(&shared, spec).await?;
+        for spec in new {
+            register(&shared, &spec).await?;
         }
         let (closing, _) = watch::channel(false);
-        let actors = Arc::new(Actors::default());
         let tasks = Mutex::new(JoinSet::new());
         let shutdown = tokio::sync::Mutex::default();
-        let inner = Inner { shared, types, actors, tasks, closing, shutdown };
-        let runtime = Runtime(Arc::new(inner));
-        recover(&runtime, fold).await?;
+        let runtime = Runtime(Arc::new(Inner { shared, tasks, closing, shutdown }));
+        let recovery = Recovery { runtime: &runtime, fold, current: None, waiting: Vec::new() };
+        recovery.run(behind_specs).await?;
+        let (inner, weak) = (&runtime.0, Arc::downgrade(&runtime.0));
+        let closing = inner.closing.subscribe();
+        inner.spawn(watch_alarms(Arc::clone(&inner.shared), weak, closing));
         Ok(runtime)
     }
 }
 
-fn types(specs: Vec<Arc<Spec>>) -> Result<BTreeMap<String, Arc<Spec>>, BuildError> {
-    let mut types: BTreeMap<String, Arc<Spec>> = BTreeMap::new();
-    for spec in specs {
-        let name = spec.name.to_string();
-        let digest = spec.digest;
-        let before = types.insert(name.clone(), spec);
-        if before.is_some_and(|before| before.digest != digest) {
-            return Err(BuildError::DoubledType(name));
-        }
-    }
-    Ok(types)
-}
-
-async fn folded(journal: &dyn Journal) -> Result<Fold, BuildError> {
-    let mut fold = Fold::new();
-    let mut next = Some(Position(0));
-    while let Some(from) = next {
-        let page = journal.read(from, PAGE_MAX_ENTRIES).await?;
-        next = page.next;
+/// Folds in the specs of a journal, which stand before its entities; answers what the
+/// entities stand behind.
+async fn read_specs(journal: &dyn Journal, fold: &mut Fold) -> Result<Option<Place>, BuildError> {
+    let mut after = None;
+    loop {
+        let page = journal.read_by_entity(after.clone(), PAGE_MAX_ENTRIES).await?;
         for entry in page.entries {
+            let place = Place::of(&entry);
             let record = entry.into_record()?;
+            if record.entity.is_some() {
+                return Ok(after);
+            }
             let position = record.position;
             fold.apply(&record).map_err(|unfit| BuildError::Unfit { position, unfit })?;
+            after = place;
+        }
+        if page.next.is_none() {
+            return Ok(after);
         }
     }
-    Ok(fold)
 }
 
 async fn register(shared: &Shared, spec: &Spec) -> Result<(), BuildError> {
@@ -166,38 +205,85 @@ async fn register(shared: &Shared, spec: &Spec) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Starts the task of each entity, and waits until all have recovered.
-async fn recover(runtime: &Runtime, fold: Fold) -> Result<(), BuildError> {
-    let (specs, entities): (BTreeMap<SpecDigest, Arc<Spec>>, _) = fold.into_parts();
-    let mut waiting = Vec::new();
-    for (name, entity) in entities {
-        // The fold holds no entity without its spec.
-        let Some(spec) = specs.get(&entity.spec).cloned() else { continue };
-        waiting.push((name, start(runtime, spec, entity)));
-    }
-    for (entity, recovered) in waiting {
-        let answer = recovered.await.unwrap_or(Err(ActorError::Closed));
-        answer.map_err(|error| BuildError::Recovery { entity, error: Box::new(error) })?;
-    }
-    Ok(())
+type Recovered = oneshot::Receiver<Result<(), ActorError>>;
+
+/// The entities of a journal, one after the other: none is held in memory but the one
+/// that is being read, and those that are being recovered.
+struct Recovery<'a> {
+    runtime: &'a Runtime,
+    fold: Fold,
+    /// The entity that is being read, and its last record.
+    current: Option<(EntityRef, Position)>,
+    waiting: Vec<(EntityRef, Recovered)>,
 }
 
-fn start(
-    runtime: &Runtime,
-    spec: Arc<Spec>,
-    entity: Entity,
-) -> oneshot::Receiver<Result<(), ActorError>> {
+impl Recovery<'_> {
+    async fn run(mut self, mut after: Option<Place>) -> Result<(), BuildError> {
+        let journal = Arc::clone(&self.runtime.0.shared.journal);
+        loop {
+            let page = journal.read_by_entity(after, PAGE_MAX_ENTRIES).await?;
+            for entry in page.entries {
+                let record = entry.into_record()?;
+                let (name, position) = (record.entity.clone(), record.position);
+                if self.current.as_ref().map(|(name, _)| name) != name.as_ref() {
+                    self.finish_current().await?;
+                }
+                let fitted = self.fold.apply(&record);
+                fitted.map_err(|unfit| BuildError::Unfit { position, unfit })?;
+                self.current = name.map(|name| (name, position));
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.finish_current().await?;
+        self.wait_until_recovered().await
+    }
+
+    /// Lets the entity that was read sleep, or starts its task where something of it was
+    /// in flight.
+    async fn finish_current(&mut self) -> Result<(), BuildError> {
+        let Some((name, last)) = self.current.take() else { return Ok(()) };
+        // The fold holds no entity without its spec.
+        let Some(entity) = self.fold.take(&name) else { return Ok(()) };
+        let Some(spec) = self.fold.spec(entity.spec).cloned() else { return Ok(()) };
+        let shared = &self.runtime.0.shared;
+        if entity.is_settled() {
+            let mut timers = Timers::default();
+            timers.follow(&entity, &spec, &*shared.clock);
+            shared.table.lock().lay(&name, Sleep::new(last, timers));
+            return Ok(());
+        }
+        let recovered = start(self.runtime, &name, Restored { spec, entity, last });
+        self.waiting.push((name, recovered));
+        if self.waiting.len() >= RECOVERING_MAX {
+            self.wait_until_recovered().await?;
+        }
+        Ok(())
+    }
+
+    async fn wait_until_recovered(&mut self) -> Result<(), BuildError> {
+        for (entity, recovered) in self.waiting.drain(..) {
+            let answer = recovered.await.unwrap_or(Err(ActorError::Closed));
+            answer.map_err(|error| BuildError::Recovery { entity, error: Box::new(error) })?;
+        }
+        Ok(())
+    }
+}
+
+fn start(runtime: &Runtime, name: &EntityRef, restored: Restored) -> Recovered {
     let inner = &runtime.0;
-    let (handle, seat) = seat(inner.closing.subscribe());
-    inner.actors.lock().insert(entity.entity.clone(), handle);
+    let (handle, seat) = seat(View::Waking, inner.closing.subscribe());
+    inner.shared.table.lock().enter(name.clone(), handle);
     let (reply, recovered) = oneshot::channel();
-    let mut actor = Actor::new(Arc::clone(&inner.shared), spec, entity, seat);
+    let mut actor = Actor::new(Arc::clone(&inner.shared), restored, seat);
     inner.spawn(async move {
         let answer = actor.recover().await;
         let failed = answer.is_err();
         let _ = reply.send(answer);
         if !failed {
-            actor.live().await;
+            Box::pin(actor.live()).await;
         }
     });
     recovered

@@ -22,10 +22,13 @@ mod host_handlers;
 mod made_once;
 mod publish;
 mod runtime;
+mod specs;
+mod table;
 mod timer;
+mod waking;
 
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
-pub use builder::{BuildError, Builder};
+pub use builder::{AWAKE_MAX, BuildError, Builder, LINGER};
 pub use error::{ActorError, ErrorClass};
 pub use folder::{Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX};
 pub use handlers::{

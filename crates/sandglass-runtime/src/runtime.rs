@@ -1,8 +1,6 @@
 //! The runtime as its users see it: entities by name, and what can be asked of them.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,14 +11,15 @@ use sandglass_model::{
     Position, Sequence, TraceContext,
 };
 use serde_json::Value;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::actor::{Actor, Handle, Message, Shared, seat};
+use crate::actor::{Actor, Handle, Message, Shared, View, seat};
 use crate::builder::Builder;
 use crate::error::ActorError;
 use crate::publish::{RunView, Snapshot, Subscription};
-use crate::timer;
+use crate::table::Entities;
+use crate::{timer, waking};
 
 /// Entries read at once in search of an outcome.
 const SEARCH_PAGE: usize = 256;
@@ -32,27 +31,11 @@ pub struct Runtime(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
-    /// The specs of new entities, by type.
-    pub(crate) types: BTreeMap<String, Arc<Spec>>,
-    pub(crate) actors: Arc<Actors>,
     /// Aborted when this is dropped.
     pub(crate) tasks: Mutex<JoinSet<()>>,
     pub(crate) closing: watch::Sender<bool>,
     /// Held while shutting down.
     pub(crate) shutdown: tokio::sync::Mutex<()>,
-}
-
-/// The entities' tasks, by name: as many as the journal holds, because an entity is
-/// never let go, also in a terminal state, where its task only waits and answers.
-/// Whoever creates entities bounds them, and the journal with them.
-#[derive(Default)]
-pub(crate) struct Actors(Mutex<BTreeMap<EntityRef, Handle>>);
-
-impl Actors {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<EntityRef, Handle>> {
-        // Each change is made whole before anything can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// An action that is asked of an entity.
@@ -151,45 +134,44 @@ impl Runtime {
         entity: EntityRef,
         tenant: Option<String>,
     ) -> Result<Arc<Snapshot>, ActorError> {
-        let spec = self.0.types.get(entity.entity_type()).cloned().ok_or_else(|| {
-            ActorError::UnknownType { entity_type: entity.entity_type().to_owned() }
+        let spec = self.spec(entity.entity_type()).ok_or_else(|| ActorError::UnknownType {
+            entity_type: entity.entity_type().to_owned(),
         })?;
         let incarnation = Incarnation::random().map_err(|_| ActorError::NoRandomness)?;
         let birth = Input::Create { incarnation, tenant };
-        let (handle, seat) = seat(self.0.closing.subscribe());
-        let view = handle.view.clone();
+        let (handle, seat) = seat(View::New, self.0.closing.subscribe());
+        let view = handle.watch();
         let (reply, created) = oneshot::channel();
-        let (shared, actors) = (Arc::clone(&self.0.shared), Arc::clone(&self.0.actors));
-        let name = entity.clone();
+        let (shared, name) = (Arc::clone(&self.0.shared), entity.clone());
         // On a task of its own: a caller that goes away leaves no entity behind that
         // is in the journal and has no timer.
         let life = async move {
-            match Actor::create(shared, spec, name.clone(), birth, seat).await {
-                Ok(actor) => {
+            match Actor::create(&shared, spec, name.clone(), birth).await {
+                Ok(restored) => {
+                    let actor = Actor::new(shared, restored, seat);
                     let _ = reply.send(Ok(()));
-                    actor.live().await;
+                    Box::pin(actor.live()).await;
                 }
                 Err(error) => {
-                    actors.lock().remove(&name);
+                    shared.table.lock().forget(&name);
+                    seat.refuse(&ActorError::UnknownEntity(name));
                     let _ = reply.send(Err(error));
                 }
             }
         };
         {
-            let mut actors = self.0.actors.lock();
+            let mut entities = self.0.shared.table.lock();
             if *self.0.closing.borrow() {
                 return Err(ActorError::Closed);
             }
-            if actors.contains_key(&entity) {
+            if !entities.enter(entity.clone(), handle) {
                 return Err(ActorError::EntityExists(entity));
             }
-            actors.insert(entity, handle);
             // Before the lock is let go, so that a shutdown waits for it.
             self.0.spawn(life);
         }
         created.await.map_err(|_| ActorError::Closed)??;
-        let snapshot = view.borrow().clone();
-        snapshot.ok_or(ActorError::Closed)
+        seen(view, |_| true).await
     }
 
     /// Asks `entity` to take `action`. Answered when that is durable and its handlers
@@ -257,39 +239,45 @@ impl Runtime {
         dispatch: Option<DispatchId>,
         reason: &str,
     ) -> Result<usize, ActorError> {
-        Ok(self.handle(entity)?.stops.request(dispatch, Cause::Cancel, reason))
+        let stops = {
+            let entities = self.0.shared.table.lock();
+            let stops = entities.awake(entity).map(|handle| handle.stops.clone());
+            if stops.is_none() && !entities.contains(entity) {
+                return Err(ActorError::UnknownEntity(entity.clone()));
+            }
+            stops
+        };
+        // None of an entity that sleeps is in flight.
+        Ok(stops.map_or(0, |stops| stops.request(dispatch, Cause::Cancel, reason)))
     }
 
     /// The entity as it is now.
     ///
     /// # Errors
     /// There is no such entity, or the journal can't be read.
-    #[expect(clippy::unused_async, reason = "it will be read from the journal")]
     pub async fn entity(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
-        let view = self.handle(entity)?.view.borrow().clone();
-        view.ok_or_else(|| ActorError::UnknownEntity(entity.clone()))
+        self.wait_until(entity, |_| true).await
     }
 
     /// Up to `limit` entities (at most [`PAGE_MAX_ENTRIES`]) behind `after` in the order
     /// of their names; from the first on where there is no `after`.
     #[must_use]
     pub fn entities(&self, after: Option<&EntityRef>, limit: usize) -> Vec<EntityRef> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let actors = self.0.actors.lock();
-        let names = actors.range((from, Bound::Unbounded)).map(|(name, _)| name);
-        names.take(limit.min(PAGE_MAX_ENTRIES)).cloned().collect()
+        let entities = self.0.shared.table.lock();
+        entities.names(after).take(limit.min(PAGE_MAX_ENTRIES)).cloned().collect()
     }
 
     /// All handlers that are queued or in flight: as many as were let in, which is at
     /// most [`IN_FLIGHT_MAX`](sandglass_liveness::decide::IN_FLIGHT_MAX) of each entity.
     #[must_use]
     pub fn in_flight(&self) -> Vec<(EntityRef, RunView)> {
-        let actors = self.0.actors.lock();
-        let views = actors.values().filter_map(|handle| handle.view.borrow().clone());
-        views
-            .flat_map(|view| {
-                let runs = view.in_flight.clone().into_iter();
-                runs.map(move |run| (view.entity.clone(), run))
+        let entities = self.0.shared.table.lock();
+        entities
+            .all_awake()
+            .filter_map(Handle::snapshot)
+            .flat_map(|snapshot| {
+                let runs = snapshot.in_flight.clone().into_iter();
+                runs.map(move |run| (snapshot.entity.clone(), run))
             })
             .collect()
     }
@@ -306,7 +294,9 @@ impl Runtime {
         from: Position,
         limit: usize,
     ) -> Result<Page, ActorError> {
-        self.handle(entity)?;
+        if !self.0.shared.table.lock().contains(entity) {
+            return Err(ActorError::UnknownEntity(entity.clone()));
+        }
         let page = self.0.shared.journal.read_entity(entity.clone(), from, limit).await;
         page.map_err(ActorError::journal)
     }
@@ -335,7 +325,7 @@ impl Runtime {
     /// The spec that new entities of a type obey.
     #[must_use]
     pub fn spec(&self, entity_type: &str) -> Option<Arc<Spec>> {
-        self.0.types.get(entity_type).cloned()
+        self.0.shared.specs().types.get(entity_type).cloned()
     }
 
     /// Waits until no handler of the entity is queued or in flight.
@@ -346,19 +336,17 @@ impl Runtime {
         self.wait_until(entity, |snapshot| snapshot.in_flight.is_empty()).await
     }
 
-    /// Waits until `holds` for the entity.
+    /// Waits until `holds` for the entity. It stays awake as long as somebody waits.
     ///
     /// # Errors
     /// There is no such entity, or the runtime is shut down first.
     pub async fn wait_until(
         &self,
         entity: &EntityRef,
-        mut holds: impl FnMut(&Snapshot) -> bool,
+        holds: impl FnMut(&Snapshot) -> bool,
     ) -> Result<Arc<Snapshot>, ActorError> {
-        let mut view = self.handle(entity)?.view;
-        let found = view.wait_for(|view| view.as_deref().is_some_and(&mut holds)).await;
-        let snapshot = found.map_err(|_| ActorError::Closed)?.clone();
-        snapshot.ok_or(ActorError::Closed)
+        let view = self.0.reach(entity, Handle::watch)?;
+        seen(view, holds).await
     }
 
     /// Waits until a handler has ended and answers how.
@@ -388,7 +376,7 @@ impl Runtime {
     pub async fn shutdown(&self, grace: Duration) {
         let _one_at_a_time = self.0.shutdown.lock().await;
         {
-            let _no_creation = self.0.actors.lock();
+            let _nobody_comes = self.0.shared.table.lock();
             self.0.closing.send_replace(true);
         }
         let mut tasks = std::mem::take(&mut *self.0.tasks());
@@ -409,18 +397,13 @@ impl Runtime {
         message: impl FnOnce(oneshot::Sender<Result<T, ActorError>>) -> Message,
     ) -> Result<T, ActorError> {
         use tokio::sync::mpsc::error::TrySendError;
-        let handle = self.handle(entity)?;
         let (reply, answer) = oneshot::channel();
-        match handle.mailbox.try_send(message(reply)) {
+        let message = message(reply);
+        match self.0.reach(entity, |handle| handle.mailbox.try_send(message))? {
             Ok(()) => answer.await.map_err(|_| ActorError::Closed)?,
             Err(TrySendError::Full(_)) => Err(ActorError::MailboxFull(entity.clone())),
             Err(TrySendError::Closed(_)) => Err(ActorError::Closed),
         }
-    }
-
-    fn handle(&self, entity: &EntityRef) -> Result<Handle, ActorError> {
-        let found = self.0.actors.lock().get(entity).cloned();
-        found.ok_or_else(|| ActorError::UnknownEntity(entity.clone()))
     }
 
     async fn outcome_from(
@@ -453,6 +436,25 @@ impl Runtime {
     }
 }
 
+/// What an entity shows once `holds` for it.
+async fn seen(
+    mut view: watch::Receiver<View>,
+    mut holds: impl FnMut(&Snapshot) -> bool,
+) -> Result<Arc<Snapshot>, ActorError> {
+    let found = view.wait_for(|view| match view {
+        View::New | View::Waking => false,
+        View::Live(snapshot) => holds(snapshot),
+        View::Last(_) | View::Gone(_) => true,
+    });
+    let found = found.await.map_err(|_| ActorError::Closed)?.clone();
+    match found {
+        View::Live(snapshot) => Ok(snapshot),
+        View::Last(snapshot) if holds(&snapshot) => Ok(snapshot),
+        View::Gone(error) => Err(error),
+        View::New | View::Waking | View::Last(_) => Err(ActorError::Closed),
+    }
+}
+
 /// The final outcome of `dispatch`, where `event` records it.
 fn outcome_of(event: RecordedEvent, dispatch: DispatchId) -> Option<Outcome> {
     match event {
@@ -466,11 +468,57 @@ fn outcome_of(event: RecordedEvent, dispatch: DispatchId) -> Option<Outcome> {
 }
 
 impl Inner {
+    /// What `then` makes of an entity, which is woken where it sleeps. The entity can't
+    /// fall asleep meanwhile, nor before it has looked at what was put into its mailbox.
+    pub(crate) fn reach<T>(
+        &self,
+        entity: &EntityRef,
+        then: impl FnOnce(&Handle) -> T,
+    ) -> Result<T, ActorError> {
+        let mut entities = self.shared.table.lock();
+        if entities.awake(entity).is_none() {
+            if !entities.contains(entity) {
+                return Err(ActorError::UnknownEntity(entity.clone()));
+            }
+            self.wake(&mut entities, entity, None);
+        }
+        entities.awake(entity).map(then).ok_or(ActorError::Closed)
+    }
+
+    /// Wakes an entity whose timer rings by now.
+    pub(crate) fn wake_due(&self, room: OwnedSemaphorePermit) {
+        let mut entities = self.shared.table.lock();
+        if let Some(entity) = entities.due(self.shared.clock.now()) {
+            self.wake(&mut entities, &entity, Some(room));
+        }
+    }
+
+    /// Starts the task of an entity that sleeps, unless the runtime is shutting down.
+    fn wake(
+        &self,
+        entities: &mut Entities,
+        entity: &EntityRef,
+        room: Option<OwnedSemaphorePermit>,
+    ) {
+        if *self.closing.borrow() {
+            return;
+        }
+        let (handle, seat) = seat(View::Waking, self.closing.subscribe());
+        if let Some(sleep) = entities.rouse(entity, handle) {
+            let shared = Arc::clone(&self.shared);
+            self.spawn(waking::wake(shared, entity.clone(), sleep, seat, room));
+        }
+    }
+
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.sweep();
+        self.tasks().spawn(task);
+    }
+
+    /// Lets go of tasks that have ended.
+    pub(crate) fn sweep(&self) {
         let mut tasks = self.tasks();
-        // What has ended is kept until it is asked for: a creation that failed.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -480,7 +528,7 @@ impl Inner {
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entities = self.0.actors.lock().len();
+        let entities = self.0.shared.table.lock().len();
         f.debug_struct("Runtime").field("entities", &entities).finish_non_exhaustive()
     }
 }
@@ -504,7 +552,8 @@ mod tests {
             let name = format!("Door/{number}").parse().expect("a valid name");
             runtime.create(name).await.expect_err("no disk");
         }
-        assert!(runtime.0.tasks().len() <= 1, "{}", runtime.0.tasks().len());
+        // The one that waits for alarms, and the last creation.
+        assert!(runtime.0.tasks().len() <= 2, "{}", runtime.0.tasks().len());
         assert_eq!(runtime.entities(None, 10), []);
     }
 }

@@ -76,6 +76,7 @@ impl Actor {
         };
         let appended = self.shared.append(batch).await;
         let first = appended.map_err(|error| self.append_failed(error))?;
+        self.last = (first.0..).map(Position).take(records.len()).last().unwrap_or(first);
         self.recording.succeeded();
         self.entity = after;
         self.show();
@@ -130,15 +131,12 @@ impl Actor {
     fn append_failed(&mut self, error: journal::Error) -> ActorError {
         match error {
             journal::Error::Conflict { entity, .. } => {
-                tracing::error!(%entity, "another process writes this entity; it is let go");
-                self.standing = Standing::Fenced;
-                self.view = None;
-                self.runs.stop_all(sandglass_model::Cause::Shutdown, "another process took over");
+                self.let_go();
                 ActorError::Fenced { entity }
             }
             journal::Error::Closed => {
                 self.standing = Standing::JournalClosed;
-                self.view = None;
+                self.shown.finish();
                 ActorError::Closed
             }
             journal::Error::Unavailable { what } | journal::Error::Damaged { what, .. } => {

@@ -4,6 +4,7 @@ mod committing;
 mod recording;
 mod rooms;
 mod runs;
+mod seat;
 mod timers;
 
 use std::sync::Arc;
@@ -18,16 +19,20 @@ use sandglass_model::{
 use sandglass_telemetry::metrics::{Health, Held, Level};
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry};
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
 
 use crate::error::ActorError;
 use crate::handlers::Handlers;
 use crate::publish::{Event, Snapshot};
 use crate::runtime::{Accepted, Request, Signal};
+use crate::specs::Specs;
+use crate::table::{Sleep, Table};
 use crate::timer;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
-use timers::{Due, Timers};
+pub(crate) use seat::{Handle, Seat, Shown, View, seat};
+use timers::Due;
+pub(crate) use timers::Timers;
 
 pub use recording::SIGNALS_RECORDED_PER_RUN_MAX;
 pub use runs::SIGNAL_QUEUE_MAX;
@@ -44,6 +49,10 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) journal_works: AtomicBool,
+    pub(crate) specs: watch::Sender<Arc<Specs>>,
+    pub(crate) table: Table,
+    /// Room for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
+    pub(crate) waking: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -72,6 +81,11 @@ impl Shared {
         answer.map(|positions| positions.first)
     }
 
+    /// The specs as they are now.
+    pub(crate) fn specs(&self) -> Arc<Specs> {
+        Arc::clone(&self.specs.borrow())
+    }
+
     /// Tells subscribers; nobody need listen.
     pub(crate) fn publish(&self, event: Event) {
         let _ = self.events.send(event);
@@ -84,29 +98,12 @@ pub(crate) enum Message {
     Signal { signal: Signal, reply: oneshot::Sender<Result<(), ActorError>> },
 }
 
-/// How others reach an entity's task.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    pub(crate) mailbox: mpsc::Sender<Message>,
-    pub(crate) view: watch::Receiver<Option<Arc<Snapshot>>>,
-    pub(crate) stops: Stops,
-}
-
-/// The task's ends of what a [`Handle`] holds.
-pub(crate) struct Seat {
-    mailbox: mpsc::Receiver<Message>,
-    view: watch::Sender<Option<Arc<Snapshot>>>,
-    stops: Stops,
-    closing: watch::Receiver<bool>,
-}
-
-/// A place for an entity's task, and the way to reach it.
-pub(crate) fn seat(closing: watch::Receiver<bool>) -> (Handle, Seat) {
-    let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
-    let (view, watched) = watch::channel(None);
-    let stops = Stops::default();
-    let handle = Handle { mailbox: sender, view: watched, stops: stops.clone() };
-    (handle, Seat { mailbox, view, stops, closing })
+/// An entity as its records make it.
+pub(crate) struct Restored {
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) entity: Entity,
+    /// Its last record.
+    pub(crate) last: Position,
 }
 
 /// Whether an entity's task may still write.
@@ -124,12 +121,17 @@ pub(crate) struct Actor {
     shared: Arc<Shared>,
     spec: Arc<Spec>,
     entity: Entity,
+    /// Its last record.
+    last: Position,
     mailbox: mpsc::Receiver<Message>,
-    /// None once nothing more can change, so that nobody waits for it.
-    view: Option<watch::Sender<Option<Arc<Snapshot>>>>,
+    shown: Shown,
     closing: watch::Receiver<bool>,
     runs: Runs,
     timers: Timers,
+    /// When it last had something to do.
+    busy_at: Monotonic,
+    /// Its place among those that timers have woken, until it has done that.
+    room: Option<OwnedSemaphorePermit>,
     recording: recording::Recording,
     standing: Standing,
     is_closing: bool,
@@ -137,33 +139,55 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    pub(crate) fn new(shared: Arc<Shared>, spec: Arc<Spec>, entity: Entity, seat: Seat) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, restored: Restored, seat: Seat) -> Self {
+        let Restored { spec, entity, last } = restored;
         let actor = Self {
             runs: Runs::new(seat.stops),
             timers: Timers::default(),
             recording: recording::Recording::default(),
             standing: Standing::Owner,
             is_closing: false,
+            busy_at: shared.clock.now(),
+            room: None,
             _counted: shared.telemetry.metrics.hold(Level::Entities),
             mailbox: seat.mailbox,
-            view: Some(seat.view),
+            shown: seat.shown,
             closing: seat.closing,
             shared,
             spec,
             entity,
+            last,
         };
         actor.show();
         actor
     }
 
-    /// Appends the creation of `name`, as `birth` says, and answers its task.
-    pub(crate) async fn create(
+    /// One that was asleep. Where somebody else has written its records meanwhile, it is
+    /// let go.
+    pub(crate) fn resumed(
         shared: Arc<Shared>,
+        restored: Restored,
+        sleep: Sleep,
+        seat: Seat,
+        room: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        let is_own = restored.last == sleep.last;
+        let mut actor = Self::new(shared, restored, seat);
+        actor.timers = sleep.timers;
+        actor.room = room;
+        if !is_own {
+            actor.let_go();
+        }
+        actor
+    }
+
+    /// Appends the creation of `name`, as `birth` says.
+    pub(crate) async fn create(
+        shared: &Shared,
         spec: Arc<Spec>,
         name: EntityRef,
         birth: Input,
-        seat: Seat,
-    ) -> Result<Self, ActorError> {
+    ) -> Result<Restored, ActorError> {
         let at = shared.clock.wall();
         let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
         let events = decide(&spec, None, &birth, at).map_err(refused)?;
@@ -176,23 +200,28 @@ impl Actor {
             at,
             records: vec![(Sequence(0), event.clone())],
         };
-        let position = shared.append(batch).await.map_err(|error| match error {
+        let last = shared.append(batch).await.map_err(|error| match error {
             journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
             other => ActorError::journal(other),
         })?;
-        shared.publish(recorded(position, at, Some(name), Sequence(0), event.clone()));
-        Ok(Self::new(shared, spec, entity, seat))
+        shared.publish(recorded(last, at, Some(name), Sequence(0), event.clone()));
+        Ok(Restored { spec, entity, last })
     }
 
-    /// Lives until the runtime shuts down. Dropped before, it leaves the journal as
-    /// it is: what is in flight is found by the next recovery.
+    /// Lives until it falls asleep or the runtime shuts down. Dropped before, it leaves
+    /// the journal as it is: what is in flight is found by the next recovery.
     pub(crate) async fn live(mut self) {
         loop {
             if self.is_closing && self.is_done() {
                 return;
             }
             self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
-            let wake = self.wake_at();
+            let (wake, can_rest, is_watched) =
+                (self.wake_at(), self.can_rest(), self.shown.is_watched());
+            if wake > self.shared.clock.now() && self.recording.is_quiet() {
+                self.room = None;
+            }
+            let rest = self.busy_at.after(self.shared.table.linger());
             let clock = Arc::clone(&self.shared.clock);
             let (ends, signals) = self.runs.split();
             tokio::select! {
@@ -208,8 +237,50 @@ impl Actor {
                     None => self.close(),
                 },
                 Some(signal) = signals.recv() => self.handlers_told(Some(signal)).await,
+                // Whoever watches is shown what happens, so it stays awake for them.
+                () = self.shown.unwatched(), if can_rest && is_watched => continue,
+                () = timer::until(&*clock, rest), if can_rest && !is_watched => {
+                    if self.fell_asleep() {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            self.busy_at = self.shared.clock.now();
+        }
+    }
+
+    /// Whether nothing runs, nothing waits to be recorded, and nothing has to be tried
+    /// again, so that all there is of the entity is in the journal.
+    fn can_rest(&self) -> bool {
+        self.standing == Standing::Owner
+            && !self.is_closing
+            && self.runs.is_empty()
+            && self.entity.is_settled()
+            && self.recording.is_quiet()
+    }
+
+    /// Falls asleep, unless somebody has just asked.
+    fn fell_asleep(&mut self) -> bool {
+        let sleep = Sleep::new(self.last, std::mem::take(&mut self.timers));
+        let seat = (&self.mailbox, &self.shown);
+        let answer = self.shared.table.fall_asleep(&self.entity.entity, seat, sleep);
+        match answer {
+            Ok(()) => true,
+            Err(timers) => {
+                self.timers = timers;
+                false
             }
         }
+    }
+
+    /// Another process writes the entity's records.
+    fn let_go(&mut self) {
+        let entity = &self.entity.entity;
+        tracing::error!(%entity, "another process writes this entity; it is let go");
+        self.standing = Standing::Fenced;
+        self.shown.finish();
+        self.runs.stop_all(sandglass_model::Cause::Shutdown, "another process took over");
     }
 
     fn is_done(&self) -> bool {
@@ -232,9 +303,7 @@ impl Actor {
     fn close(&mut self) {
         self.is_closing = true;
         self.mailbox.close();
-        while let Ok(message) = self.mailbox.try_recv() {
-            refuse(message, ActorError::Closed);
-        }
+        seat::refuse_waiting(&mut self.mailbox, &ActorError::Closed);
         self.runs.stop_all(sandglass_model::Cause::Shutdown, "");
     }
 
@@ -371,9 +440,7 @@ impl Actor {
     }
 
     fn show(&self) {
-        if let Some(view) = &self.view {
-            view.send_replace(Some(Arc::new(Snapshot::of(&self.entity))));
-        }
+        self.shown.show(Snapshot::of(&self.entity));
     }
 }
 

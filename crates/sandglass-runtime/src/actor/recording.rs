@@ -67,6 +67,11 @@ impl Recording {
         self.ends.is_empty()
     }
 
+    /// Whether nothing waits, and nothing is to be tried again.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.ends.is_empty() && self.retry_at().is_none()
+    }
+
     /// When the journal is to be tried again; none where that need not wait.
     pub(super) fn retry_at(&self) -> Option<Monotonic> {
         self.failure.as_ref().and_then(|failing| failing.retry_at)

@@ -1,5 +1,6 @@
 //! The timers of one entity: its state's, and those of what it has scheduled. They
-//! follow the entity, which is where they are kept; here is only when they ring.
+//! follow the entity, which is where they are kept; here is only when they ring, awake
+//! or asleep.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::timer::after_ms;
 
 /// When the timers of an entity ring.
 #[derive(Debug, Default)]
-pub(super) struct Timers {
+pub(crate) struct Timers {
     idle: Option<Idle>,
     schedules: BTreeMap<u64, Monotonic>,
 }
@@ -38,7 +39,7 @@ impl Timers {
     /// Arms what the entity has and isn't armed, and disarms what it hasn't. What is
     /// left is told by the wall clock, which may have jumped: never less than
     /// nothing, never more than the whole.
-    pub(super) fn follow(&mut self, entity: &Entity, spec: &Spec, clock: &dyn Clock) {
+    pub(crate) fn follow(&mut self, entity: &Entity, spec: &Spec, clock: &dyn Clock) {
         let timer = entity.idle_timer(spec);
         let armed = self.idle.as_ref().map(|idle| idle.generation);
         if timer.map(|timer| timer.generation) != armed {
@@ -59,7 +60,7 @@ impl Timers {
     }
 
     /// When the first of them rings.
-    pub(super) fn next(&self) -> Monotonic {
+    pub(crate) fn next(&self) -> Monotonic {
         let idle = self.idle.as_ref().map(|idle| idle.rings_at);
         let times = self.schedules.values().copied().chain(idle);
         times.min().unwrap_or(Monotonic::NEVER)

@@ -12,5 +12,6 @@ mod requests;
 mod restarts;
 mod rooms;
 mod signals;
+mod sleep;
 mod telemetry;
 mod world;

@@ -425,7 +425,9 @@ async fn build(
     let parsed = Spec::parse(source);
     let spec = parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics));
     let journal: Arc<dyn Journal> = Arc::clone(journal) as _;
-    let builder = Runtime::builder(journal).clock(Arc::new(clock)).telemetry(telemetry);
+    // They sleep whenever they can, so that each test is one of sleep and waking, too.
+    let builder = Runtime::builder(journal).clock(Arc::new(clock)).linger(Duration::ZERO);
+    let builder = builder.telemetry(telemetry);
     let builder = builder.handlers(Arc::new(Scripted(Arc::clone(script)))).specs([spec]);
     builder.build().await.expect("a sound journal")
 }

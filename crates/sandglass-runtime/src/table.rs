@@ -1,0 +1,205 @@
+//! The table of a runtime's entities: who is awake and how they are reached, who
+//! sleeps and when their timers wake them.
+//!
+//! An entity that sleeps has no task. All that is kept of it is an entry here; the rest
+//! is in the journal. Whoever asks an entity does so under the table's lock, and it
+//! falls asleep under the same lock, only if nobody has asked: so nothing that is asked
+//! is lost, and what is asked first is answered first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandglass_model::{EntityRef, Monotonic, Position};
+use tokio::sync::{Notify, mpsc};
+
+use crate::actor::{Handle, Message, Shown, Timers};
+
+/// How entities come to rest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    /// How long an entity stays awake with nothing to do.
+    pub(crate) linger: Duration,
+    /// While more than so many are awake, none lingers.
+    pub(crate) awake_max: usize,
+}
+
+/// All entities of a runtime: as many as the journal holds. Whoever creates entities
+/// bounds them, and the journal with them.
+pub(crate) struct Table {
+    entities: Mutex<Entities>,
+    rest: Rest,
+    /// Told when an entity falls asleep: its alarm may be the first.
+    fallen_asleep: Notify,
+}
+
+#[derive(Default)]
+pub(crate) struct Entities {
+    slots: BTreeMap<EntityRef, Slot>,
+    /// When sleepers are to be woken: those that have a timer.
+    alarms: BTreeSet<(Monotonic, EntityRef)>,
+    awake: usize,
+}
+
+/// Where an entity is.
+enum Slot {
+    /// A task has it, or is reading it.
+    Awake(Handle),
+    Asleep(Sleep),
+}
+
+/// What is kept of an entity that sleeps.
+#[derive(Debug)]
+pub(crate) struct Sleep {
+    /// Its last record: another one behind it was written by somebody else.
+    pub(crate) last: Position,
+    /// Its timers go on while it sleeps.
+    pub(crate) timers: Timers,
+    /// When it is to be woken.
+    alarm: Monotonic,
+}
+
+impl Sleep {
+    /// Until one of `timers` rings, or somebody asks.
+    pub(crate) fn new(last: Position, timers: Timers) -> Self {
+        Self { last, alarm: timers.next(), timers }
+    }
+
+    /// The same, and at least until `at`.
+    pub(crate) fn not_before(self, at: Monotonic) -> Self {
+        let alarm = if self.alarm == Monotonic::NEVER { self.alarm } else { self.alarm.max(at) };
+        Self { alarm, ..self }
+    }
+}
+
+impl Table {
+    pub(crate) fn new(rest: Rest) -> Self {
+        Self { entities: Mutex::default(), rest, fallen_asleep: Notify::new() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Entities> {
+        // Each change is made whole before anything can panic.
+        self.entities.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long an entity stays awake with nothing to do, as things are.
+    pub(crate) fn linger(&self) -> Duration {
+        if self.lock().awake > self.rest.awake_max { Duration::ZERO } else { self.rest.linger }
+    }
+
+    /// Lets an entity that is awake fall asleep; gives its timers back where somebody
+    /// has asked it, or watches it.
+    pub(crate) fn fall_asleep(
+        &self,
+        entity: &EntityRef,
+        (mailbox, shown): (&mpsc::Receiver<Message>, &Shown),
+        sleep: Sleep,
+    ) -> Result<(), Timers> {
+        let mut entities = self.lock();
+        if !mailbox.is_empty() || shown.is_watched() {
+            return Err(sleep.timers);
+        }
+        entities.lay(entity, sleep);
+        drop(entities);
+        self.fallen_asleep.notify_one();
+        Ok(())
+    }
+
+    /// Puts an entity back to sleep that could not be woken.
+    pub(crate) fn put_back(&self, entity: &EntityRef, sleep: Sleep) {
+        self.lock().lay(entity, sleep);
+        self.fallen_asleep.notify_one();
+    }
+
+    /// Waits until an entity has fallen asleep since this was last asked.
+    pub(crate) async fn fallen_asleep(&self) {
+        self.fallen_asleep.notified().await;
+    }
+}
+
+impl Entities {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn contains(&self, entity: &EntityRef) -> bool {
+        self.slots.contains_key(entity)
+    }
+
+    /// The entity, where it is awake.
+    pub(crate) fn awake(&self, entity: &EntityRef) -> Option<&Handle> {
+        match self.slots.get(entity) {
+            Some(Slot::Awake(handle)) => Some(handle),
+            Some(Slot::Asleep(_)) | None => None,
+        }
+    }
+
+    /// All that are awake, by name.
+    pub(crate) fn all_awake(&self) -> impl Iterator<Item = &Handle> {
+        self.slots.values().filter_map(|slot| match slot {
+            Slot::Awake(handle) => Some(handle),
+            Slot::Asleep(_) => None,
+        })
+    }
+
+    /// The names behind `after`, without those whose creation isn't durable yet.
+    pub(crate) fn names(&self, after: Option<&EntityRef>) -> impl Iterator<Item = &EntityRef> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let slots = self.slots.range((from, Bound::Unbounded));
+        let durable = slots.filter(|(_, slot)| match slot {
+            Slot::Awake(handle) => !handle.is_new(),
+            Slot::Asleep(_) => true,
+        });
+        durable.map(|(name, _)| name)
+    }
+
+    /// Enters an entity that is awake; false where there is one already.
+    pub(crate) fn enter(&mut self, entity: EntityRef, handle: Handle) -> bool {
+        if self.slots.contains_key(&entity) {
+            return false;
+        }
+        self.slots.insert(entity, Slot::Awake(handle));
+        self.awake += 1;
+        true
+    }
+
+    /// Forgets an entity that is awake and that there isn't.
+    pub(crate) fn forget(&mut self, entity: &EntityRef) {
+        if let Some(Slot::Awake(_)) = self.slots.remove(entity) {
+            self.awake -= 1;
+        }
+    }
+
+    /// Makes an entity that sleeps one that is awake, to be reached by `handle`; answers
+    /// what was kept of it.
+    pub(crate) fn rouse(&mut self, entity: &EntityRef, handle: Handle) -> Option<Sleep> {
+        let slot = self.slots.get_mut(entity).filter(|slot| matches!(slot, Slot::Asleep(_)))?;
+        let Slot::Asleep(sleep) = std::mem::replace(slot, Slot::Awake(handle)) else { return None };
+        if sleep.alarm != Monotonic::NEVER {
+            self.alarms.remove(&(sleep.alarm, entity.clone()));
+        }
+        self.awake += 1;
+        Some(sleep)
+    }
+
+    /// Enters an entity that sleeps, or makes one that is awake sleep.
+    pub(crate) fn lay(&mut self, entity: &EntityRef, sleep: Sleep) {
+        if sleep.alarm != Monotonic::NEVER {
+            self.alarms.insert((sleep.alarm, entity.clone()));
+        }
+        if let Some(Slot::Awake(_)) = self.slots.insert(entity.clone(), Slot::Asleep(sleep)) {
+            self.awake -= 1;
+        }
+    }
+
+    /// When the first sleeper is to be woken.
+    pub(crate) fn next_alarm(&self) -> Monotonic {
+        self.alarms.first().map_or(Monotonic::NEVER, |(at, _)| *at)
+    }
+
+    /// A sleeper that is to be woken by `now`.
+    pub(crate) fn due(&self, now: Monotonic) -> Option<EntityRef> {
+        self.alarms.first().filter(|(at, _)| *at <= now).map(|(_, entity)| entity.clone())
+    }
+}

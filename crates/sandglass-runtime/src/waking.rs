@@ -1,0 +1,99 @@
+//! How an entity that sleeps comes back: it is read from the journal, because somebody
+//! asks it or because a timer of its rings. One task waits for the timers of all.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use sandglass_journal::{self as journal, PAGE_MAX_ENTRIES};
+use sandglass_liveness::Fold;
+use sandglass_model::{EntityRef, Position};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use crate::actor::{Actor, Restored, Seat, Shared};
+use crate::error::ActorError;
+use crate::runtime::Inner;
+use crate::table::Sleep;
+use crate::timer;
+
+/// Most entities that timers wake at once, until each has done what woke it: enough to
+/// fill the journal's groups, and few enough that a hundred thousand timers that ring
+/// together don't bring them all into memory.
+pub(crate) const WAKING_MAX: usize = 256;
+
+/// The wait before an entity is woken again by a timer, after it could not be read: a
+/// disk that works again is noticed within it.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The life of an entity that was asleep, until it sleeps again. `room` is its place
+/// among those that timers have woken.
+pub(crate) async fn wake(
+    shared: Arc<Shared>,
+    entity: EntityRef,
+    sleep: Sleep,
+    seat: Seat,
+    room: Option<OwnedSemaphorePermit>,
+) {
+    match read(&shared, &entity).await {
+        Ok(read) => {
+            let actor = Actor::resumed(shared, read, sleep, seat, room);
+            Box::pin(actor.live()).await;
+        }
+        Err(error) => {
+            tracing::error!(%entity, %error, "an entity can't be read from the journal");
+            let sleep = sleep.not_before(shared.clock.now().after(AGAIN));
+            shared.table.put_back(&entity, sleep);
+            seat.refuse(&error);
+        }
+    }
+}
+
+/// An entity as its records make it.
+async fn read(shared: &Shared, name: &EntityRef) -> Result<Restored, ActorError> {
+    let mut fold = Fold::of(shared.specs().known.clone());
+    let (mut next, mut last) = (Some(Position(0)), Position(0));
+    while let Some(from) = next {
+        let page = shared.journal.read_entity(name.clone(), from, PAGE_MAX_ENTRIES).await;
+        let page = page.map_err(ActorError::journal)?;
+        next = page.next;
+        for entry in page.entries {
+            let record = entry.into_record().map_err(ActorError::journal)?;
+            last = record.position;
+            fold.apply(&record).map_err(|unfit| damaged(last, unfit.to_string()))?;
+        }
+    }
+    let entity = fold.take(name).ok_or_else(|| damaged(last, format!("{name} is gone")))?;
+    let spec = fold.spec(entity.spec).cloned();
+    let spec = spec.ok_or_else(|| damaged(last, format!("the spec of {name} is gone")))?;
+    Ok(Restored { spec, entity, last })
+}
+
+fn damaged(position: Position, what: String) -> ActorError {
+    let place = format!("position {position}");
+    ActorError::Journal(journal::Error::Damaged { place, what })
+}
+
+/// Wakes sleepers when their timers ring, until the runtime shuts down or is gone.
+pub(crate) async fn watch_alarms(
+    shared: Arc<Shared>,
+    runtime: Weak<Inner>,
+    mut closing: watch::Receiver<bool>,
+) {
+    loop {
+        let next = shared.table.lock().next_alarm();
+        let due = async {
+            timer::until(&*shared.clock, next).await;
+            Arc::clone(&shared.waking).acquire_owned().await.ok()
+        };
+        let room = tokio::select! {
+            _ = closing.changed() => return,
+            () = shared.table.fallen_asleep() => None,
+            room = due => room,
+        };
+        let Some(runtime) = runtime.upgrade() else { return };
+        match room {
+            Some(room) => runtime.wake_due(room),
+            // What has fallen asleep has left its task behind.
+            None => runtime.sweep(),
+        }
+    }
+}
