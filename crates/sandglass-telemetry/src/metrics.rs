@@ -4,6 +4,7 @@
 //! one, so that several hosts in one process don't mix.
 
 mod family;
+mod guest;
 mod level;
 
 use std::fmt;
@@ -18,6 +19,8 @@ use sandglass_model::OutcomeKind;
 use crate::table::{Families, Prefix};
 pub(crate) use family::{Counters, Gauges, Histograms, Source};
 pub use family::{LABEL_VALUE_MAX_BYTES, LABEL_VALUES_MAX, OVERFLOW, SERIES_MAX};
+use guest::GuestMetrics;
+pub use guest::{GuestKind, GuestMetric};
 use level::Levels;
 pub use level::{Held, Level};
 
@@ -30,6 +33,7 @@ pub struct Metrics(Option<Arc<Inner>>);
 struct Inner {
     families: Families,
     levels: Levels,
+    guests: GuestMetrics,
 }
 
 /// How a dispatch ended, in figures.
@@ -98,6 +102,38 @@ impl Refusal {
     }
 }
 
+/// Something that a guest told and that went over its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A span.
+    Span,
+    /// An event of a span.
+    SpanEvent,
+    /// An attribute of a span or event.
+    Attribute,
+    /// An observation of a metric.
+    Metric,
+    /// A label of a metric.
+    Label,
+    /// A line of the log, or a wide event.
+    LogLine,
+}
+
+impl Told {
+    /// The value of the label `what`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Span => "span",
+            Self::SpanEvent => "span_event",
+            Self::Attribute => "attribute",
+            Self::Metric => "metric",
+            Self::Label => "label",
+            Self::LogLine => "log_line",
+        }
+    }
+}
+
 /// Whether something that dispatch depends on works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -135,8 +171,12 @@ impl Metrics {
     /// timeout must apply it to gauges only.
     #[must_use]
     pub fn new(recorder: Arc<dyn Recorder + Send + Sync>, prefix: &Prefix) -> Self {
-        let mut source = Source::new(recorder, prefix.clone());
-        let inner = Inner { families: Families::new(&mut source), levels: Levels::default() };
+        let mut source = Source::new(Arc::clone(&recorder), prefix.clone());
+        let inner = Inner {
+            families: Families::new(&mut source),
+            levels: Levels::default(),
+            guests: GuestMetrics::new(recorder, prefix),
+        };
         let metrics = Self(Some(Arc::new(inner)));
         metrics.expect_what_has_no_names();
         metrics
@@ -238,6 +278,24 @@ impl Metrics {
     pub fn kill_latency(&self, entity_type: &str, latency: Duration) {
         let Some(families) = self.families() else { return };
         families.kill_latency_ms.record([entity_type], millis(latency));
+    }
+
+    /// A handler was still running at its soft deadline.
+    pub fn soft_deadline_passed(&self, entity_type: &str, action: &str) {
+        let Some(families) = self.families() else { return };
+        families.soft_deadlines.count([entity_type, action]);
+    }
+
+    /// A host call was ended because it took too long.
+    pub fn host_call_timed_out(&self, function: &str) {
+        let Some(families) = self.families() else { return };
+        families.host_call_timeouts.count([function]);
+    }
+
+    /// Something that a guest of `integration` told went nowhere.
+    pub fn telemetry_dropped(&self, integration: &str, what: Told) {
+        let Some(families) = self.families() else { return };
+        families.telemetry_dropped.count([integration, what.as_str()]);
     }
 
     /// An integration without a budget of its own was dispatched.

@@ -79,12 +79,18 @@ impl std::fmt::Debug for Exporter {
     }
 }
 
+/// Nobody knows what a guest's histogram is in, so its buckets span many sizes.
+const GUEST_BUCKETS: &[f64] =
+    &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0, 100_000.0];
+
 /// Sets the buckets of each histogram: one without would become a summary, which
 /// can't be aggregated.
 fn with_buckets(
     builder: PrometheusBuilder,
     prefix: &Prefix,
 ) -> Result<PrometheusBuilder, BuildError> {
+    let builder = builder
+        .set_buckets_for_metric(Matcher::Prefix(format!("{prefix}_guest_")), GUEST_BUCKETS)?;
     TABLE.iter().filter(|row| !row.buckets.is_empty()).try_fold(builder, |builder, row| {
         builder.set_buckets_for_metric(Matcher::Full(row.full_name(prefix)), row.buckets)
     })

@@ -242,10 +242,19 @@ metrics! {
     Histograms peak_memory(entity_type) Bytes
         "handler_memory_peak_bytes" in MEMORY
         "Most linear memory that a handler had";
+    Counters soft_deadlines(entity_type, action) Count
+        "handler_soft_deadlines_total"
+        "Handlers that were still running at their soft deadline";
+    Counters telemetry_dropped(integration, what) Count
+        "handler_telemetry_dropped_total"
+        "What guests told that went over its bounds, and so nowhere, by what it was";
 
     Histograms host_call(function) Seconds
         "host_call_duration_seconds" in CALL
         "Time in one host call, by host function";
+    Counters host_call_timeouts(function) Count
+        "host_call_timeouts_total"
+        "Host calls that were ended with an error because they took too long, by host function";
     Gauges lingering_calls() Count
         "host_calls_lingering"
         "Blocking host calls that have outlived their run";
@@ -331,6 +340,9 @@ The prefix `temper` is the default; an embedder may choose another. Names with â
 users' dashboards and keep their names, kinds, labels and milliseconds. All others use base units. A label \
 takes at most 200 distinct values and a metric at most 1,000 combinations of them; what comes after \
 is counted under `other`. No label is ever an entity id: the span and the log line of a run carry it.
+
+What guests measure themselves appears as `temper_guest_NAME`, with the label `integration` and up to 4 of the \
+guest's own, each of at most 20 values; [`guest-abi.md`](guest-abi.md) says which names and how many.
 
 | metric | kind | unit | labels | meaning |
 |---|---|---|---|---|

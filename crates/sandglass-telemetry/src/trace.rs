@@ -4,6 +4,7 @@
 //! run before it runs, and what is exported has exactly that id.
 
 mod capture;
+mod foreign;
 mod ids;
 pub mod names;
 
@@ -18,7 +19,8 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span as SdkSpan};
 use sandglass_model::{SpanId, TraceContext, TraceId};
 
-pub use capture::{Captured, CapturedSpan};
+pub use capture::{Captured, CapturedEvent, CapturedSpan};
+pub use foreign::Foreign;
 pub use ids::DecidedIds;
 
 /// An attribute's name and value.
@@ -31,6 +33,8 @@ pub enum Value<'a> {
     Text(&'a str),
     /// A whole number.
     Number(i64),
+    /// A number with a fraction.
+    Fraction(f64),
     /// Yes or no.
     Flag(bool),
 }
@@ -59,18 +63,31 @@ impl From<u64> for Value<'_> {
     }
 }
 
+impl From<f64> for Value<'_> {
+    fn from(number: f64) -> Self {
+        Self::Fraction(number)
+    }
+}
+
 impl From<bool> for Value<'_> {
     fn from(flag: bool) -> Self {
         Self::Flag(flag)
     }
 }
 
-fn key_value((name, value): &Attribute<'_>) -> KeyValue {
-    match value {
-        Value::Text(text) => KeyValue::new(*name, (*text).to_owned()),
-        Value::Number(number) => KeyValue::new(*name, *number),
-        Value::Flag(flag) => KeyValue::new(*name, *flag),
+impl Value<'_> {
+    fn owned(&self) -> opentelemetry::Value {
+        match self {
+            Self::Text(text) => (*text).to_owned().into(),
+            Self::Number(number) => (*number).into(),
+            Self::Fraction(number) => (*number).into(),
+            Self::Flag(flag) => (*flag).into(),
+        }
     }
+}
+
+fn key_value((name, value): &Attribute<'_>) -> KeyValue {
+    KeyValue::new(*name, value.owned())
 }
 
 /// What a span stands for, as OpenTelemetry sees it.
@@ -196,11 +213,18 @@ impl Span {
 
     /// Starts a span under this one, with an id of its own, now.
     pub fn child(&self, name: &'static str, kind: Kind, attributes: &[Attribute<'_>]) -> Self {
-        let Some(live) = &self.0 else { return Self(None) };
-        let parent = live.with(|span| span.span_context().clone());
+        if self.0.is_none() {
+            return Self(None);
+        }
         let builder = SpanBuilder::from_name(name)
             .with_kind(span_kind(kind))
             .with_attributes(attributes.iter().map(key_value));
+        self.begin(builder)
+    }
+
+    fn begin(&self, builder: SpanBuilder) -> Self {
+        let Some(live) = &self.0 else { return Self(None) };
+        let parent = live.with(|span| span.span_context().clone());
         let context = Context::new().with_remote_span_context(parent);
         let span = live.tracer.build_with_context(builder, &context);
         Self(Some(Box::new(Live { tracer: live.tracer.clone(), span: Mutex::new(span) })))
@@ -223,6 +247,12 @@ impl Span {
     pub fn set(&self, attributes: &[Attribute<'_>]) {
         let Some(live) = &self.0 else { return };
         live.with(|span| span.set_attributes(attributes.iter().map(key_value)));
+    }
+
+    /// Notes that something happened, now.
+    pub fn event(&self, name: &'static str, attributes: &[Attribute<'_>]) {
+        let Some(live) = &self.0 else { return };
+        live.with(|span| span.add_event(name, attributes.iter().map(key_value).collect()));
     }
 
     /// Says that what this span stands for failed.

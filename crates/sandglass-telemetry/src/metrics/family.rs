@@ -23,7 +23,7 @@ pub const LABEL_VALUE_MAX_BYTES: usize = 256;
 /// The value that stands for all that came after a maximum was reached.
 pub const OVERFLOW: &str = "other";
 
-const METADATA: Metadata<'static> =
+pub(super) const METADATA: Metadata<'static> =
     Metadata::new("sandglass_telemetry", Level::INFO, Some("sandglass_telemetry"));
 
 /// The recorder that metrics report to.

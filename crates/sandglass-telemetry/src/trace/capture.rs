@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use opentelemetry::Context;
 use opentelemetry::trace::Status;
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, Span as SdkSpan, SpanData, SpanProcessor};
 use sandglass_model::{SpanId, TraceId};
@@ -29,6 +29,17 @@ pub struct CapturedSpan {
     pub attributes: BTreeMap<String, String>,
     /// The message of its failure, if it failed.
     pub error: Option<String>,
+    /// What happened in it, in order.
+    pub events: Vec<CapturedEvent>,
+}
+
+/// An event of a span that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapturedEvent {
+    /// Its name.
+    pub name: String,
+    /// What is known of it, values as text.
+    pub attributes: BTreeMap<String, String>,
 }
 
 /// The spans that a [`Tracer::capturing`] has seen end.
@@ -88,14 +99,25 @@ fn captured(span: &SpanData) -> CapturedSpan {
         span_id: id(span.span_context.span_id()),
         parent: (parent != opentelemetry::trace::SpanId::INVALID).then(|| id(parent)),
         links: span.links.iter().map(|link| id(link.span_context.span_id())).collect(),
-        attributes: span
-            .attributes
-            .iter()
-            .map(|attribute| (attribute.key.to_string(), attribute.value.to_string()))
-            .collect(),
+        attributes: as_text(&span.attributes),
         error: match &span.status {
             Status::Error { description } => Some(description.to_string()),
             Status::Unset | Status::Ok => None,
         },
+        events: span
+            .events
+            .iter()
+            .map(|event| CapturedEvent {
+                name: event.name.clone().into_owned(),
+                attributes: as_text(&event.attributes),
+            })
+            .collect(),
     }
+}
+
+fn as_text(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    attributes
+        .iter()
+        .map(|attribute| (attribute.key.to_string(), attribute.value.to_string()))
+        .collect()
 }

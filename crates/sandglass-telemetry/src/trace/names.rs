@@ -48,7 +48,19 @@ pub const STATE_TO: &str = "sandglass.state.to";
 /// The entity's sequence after a transition.
 pub const SEQUENCE: &str = "sandglass.entity.sequence";
 
+/// The event of a dispatch that its soft deadline has passed.
+pub const SOFT_DEADLINE_PASSED: &str = "sandglass.soft_deadline_passed";
+/// The event of a dispatch for a wide event that names no operation.
+pub const WIDE_EVENT: &str = "sandglass.wide_event";
+/// How long before its deadline a handler is warned, in milliseconds.
+pub const SOFT_BEFORE_MS: &str = "sandglass.deadline.soft_before_ms";
+/// What begins the names that are the host's: a guest's attribute can't have one.
+pub const HOST_PREFIX: &str = "sandglass.";
+
 /// The value of [`ERROR_TYPE`] for a handler that was killed at its deadline.
 pub const HANDLER_DEADLINE_EXCEEDED: &str = "handler_deadline_exceeded";
-/// The value of [`ERROR_TYPE`] for a host call that its run's end cut.
+/// The value of [`ERROR_TYPE`] for a guest's span that says it failed, and not how.
+pub const GUEST_ERROR: &str = "guest_error";
+/// The value of [`ERROR_TYPE`] for a host call or a guest's span that its run's
+/// end cut.
 pub const UNFINISHED: &str = "unfinished";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_model::OutcomeKind;
 use sandglass_telemetry::Metrics;
-use sandglass_telemetry::metrics::{DispatchEnded, Health, Level, Refusal};
+use sandglass_telemetry::metrics::{DispatchEnded, Health, Level, Refusal, Told};
 
 /// Reports every event once, with different values where values can differ.
 pub(crate) fn all_happen(metrics: &Metrics) {
@@ -38,6 +38,9 @@ pub(crate) fn all_happen(metrics: &Metrics) {
         });
     }
     metrics.memory_peak("Session", 1 << 20);
+    metrics.soft_deadline_passed("Session", "Ask");
+    metrics.host_call_timed_out("host_http_call");
+    metrics.telemetry_dropped("run_tools", Told::Metric);
     metrics.dispatch_interrupted("Session", "Ask");
     metrics.dispatch_refused(Refusal::QueueFull);
     metrics.outcome_superseded("Session", "Ask");

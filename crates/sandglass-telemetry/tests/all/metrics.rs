@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sandglass_telemetry::metrics::{LABEL_VALUES_MAX, Level, OVERFLOW, SERIES_MAX};
+use sandglass_telemetry::metrics::{
+    GuestKind, GuestMetric, LABEL_VALUES_MAX, Level, OVERFLOW, SERIES_MAX,
+};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::table::{CONTRACT, Kind, TABLE, Unit};
 use sandglass_telemetry::{Metrics, Prefix};
@@ -185,4 +187,59 @@ fn names_are_unique_and_follow_the_rules_of_prometheus() {
         };
         assert!(name.ends_with(suffix), "{name}");
     }
+}
+
+fn observed<'a>(name: &'a str, value: f64, labels: &'a [(String, String)]) -> GuestMetric<'a> {
+    GuestMetric { integration: "run_tools", name, kind: GuestKind::Counter, value, labels }
+}
+
+#[test]
+fn what_a_guest_measures_has_a_name_space_of_its_own() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let labels = [("Tool".to_owned(), "grep".to_owned()), ("le".to_owned(), "1".to_owned())];
+    metrics.guest_metric(&observed("tool.calls", 2.0, &labels));
+    metrics.guest_metric(&observed("temper_tool.calls", 1.0, &labels));
+    metrics.guest_metric(&GuestMetric { kind: GuestKind::Gauge, ..observed("queue", 2.5, &[]) });
+    let histogram = GuestMetric { kind: GuestKind::Histogram, ..observed("phase_ms", 7.0, &[]) };
+    metrics.guest_metric(&histogram);
+    // A name has the kind that it had first, also where another integration asks.
+    metrics.guest_metric(&GuestMetric {
+        integration: "other",
+        ..observed("phase_ms_total", 1.0, &[])
+    });
+    metrics.guest_metric(&GuestMetric { kind: GuestKind::Gauge, integration: "x", ..histogram });
+    let text = exporter.render();
+    for line in [
+        r#"temper_guest_tool_calls_total{tool="grep",integration="run_tools"} 3"#,
+        r#"temper_guest_queue{integration="run_tools"} 2.5"#,
+        r#"temper_guest_phase_ms_bucket{integration="run_tools",le="10"} 1"#,
+        r#"temper_handler_telemetry_dropped_total{integration="run_tools",what="label"} 2"#,
+        r#"temper_handler_telemetry_dropped_total{integration="x",what="metric"} 1"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_flood_of_names_or_values_of_one_integration_leaves_room_for_others() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    for nth in 0..2000 {
+        let labels = [("id".to_owned(), format!("session-{nth}"))];
+        metrics.guest_metric(&observed("asked", 1.0, &labels));
+        metrics.guest_metric(&observed(&format!("name_{nth}"), 1.0, &[]));
+    }
+    let calm = GuestMetric { integration: "calm", ..observed("asked", 1.0, &[]) };
+    metrics.guest_metric(&calm);
+    let families = scrape::read(&exporter.render());
+    let guests: Vec<_> =
+        families.iter().filter(|(name, _)| name.starts_with("temper_guest_")).collect();
+    let series: usize = guests.iter().map(|(_, family)| family.samples.len()).sum();
+    assert_eq!(series, 501);
+    let asked = &families["temper_guest_asked_total"].samples;
+    assert_eq!(asked.len(), 22, "20 values, {OVERFLOW}, and the other integration");
+    assert_eq!(asked.values().sum::<f64>(), 2001.0);
+    let dropped = &families["temper_handler_telemetry_dropped_total"].samples;
+    assert_eq!(dropped.values().sum::<f64>(), 2000.0 - (500.0 - 21.0));
 }

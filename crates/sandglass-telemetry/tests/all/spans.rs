@@ -129,3 +129,22 @@ fn disabled_spans_say_nothing() {
     assert_eq!(call.context(), None);
     assert_eq!(Span::disabled().context(), None);
 }
+
+#[test]
+fn a_guest_names_spans_events_and_attributes_itself() {
+    let (tracer, captured) = Tracer::capturing();
+    let run = TraceContext::root([1; 24]);
+    let span = tracer.start(&start(names::DISPATCH, run));
+    let own = span.foreign_child("tool.call", Kind::Client, &[("tool.name", "grep".into())]);
+    own.set_foreign(&[("cost", 0.5.into()), ("cached", true.into())]);
+    own.foreign_event("first.byte", &[("n", 7_i64.into())]);
+    own.end();
+    span.event(names::SOFT_DEADLINE_PASSED, &[]);
+    span.end();
+    let spans = captured.spans();
+    assert_eq!((&*spans[0].name, spans[0].parent), ("tool.call", Some(run.span_id)));
+    assert_eq!(spans[0].attributes["cost"], "0.5");
+    assert_eq!(spans[0].events[0].name, "first.byte");
+    assert_eq!(spans[0].events[0].attributes["n"], "7");
+    assert_eq!(spans[1].events[0].name, names::SOFT_DEADLINE_PASSED);
+}

@@ -1,0 +1,42 @@
+//! Spans, events and attributes whose names a guest chose. Whoever calls this has
+//! bounded their number and size.
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{Span as _, SpanBuilder};
+
+use super::{Kind, Span, Value, span_kind};
+
+/// An attribute's name, chosen by a guest, and its value.
+pub type Foreign<'a> = (&'a str, Value<'a>);
+
+fn key_values(attributes: &[Foreign<'_>]) -> Vec<KeyValue> {
+    attributes
+        .iter()
+        .map(|(name, value)| KeyValue::new((*name).to_owned(), value.owned()))
+        .collect()
+}
+
+impl Span {
+    /// Starts a span under this one, as [`Span::child`] does.
+    pub fn foreign_child(&self, name: &str, kind: Kind, attributes: &[Foreign<'_>]) -> Self {
+        if self.0.is_none() {
+            return Self(None);
+        }
+        let builder = SpanBuilder::from_name(name.to_owned())
+            .with_kind(span_kind(kind))
+            .with_attributes(key_values(attributes));
+        self.begin(builder)
+    }
+
+    /// Notes that something happened, as [`Span::event`] does.
+    pub fn foreign_event(&self, name: &str, attributes: &[Foreign<'_>]) {
+        let Some(live) = &self.0 else { return };
+        live.with(|span| span.add_event(name.to_owned(), key_values(attributes)));
+    }
+
+    /// Adds what has become known, as [`Span::set`] does.
+    pub fn set_foreign(&self, attributes: &[Foreign<'_>]) {
+        let Some(live) = &self.0 else { return };
+        live.with(|span| span.set_attributes(key_values(attributes)));
+    }
+}
