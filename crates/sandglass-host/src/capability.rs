@@ -1,25 +1,34 @@
 //! What a guest can ask of the host, each capability written once and knowing
-//! nothing of any ABI: context, result, log, progress and status, time, secrets,
-//! HTTP.
+//! nothing of any ABI: context, result, log, spans, metrics, progress and status,
+//! time, secrets, scratch, HTTP.
 
 pub(crate) mod ask;
 pub(crate) mod http;
 pub(crate) mod log;
+pub(crate) mod meter;
 pub(crate) mod result;
+pub(crate) mod scratch;
 pub(crate) mod signal;
+pub(crate) mod spans;
+pub(crate) mod speaker;
 pub(crate) mod time;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{DispatchId, TraceContext};
+use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use http::{Destinations, HttpClient, HttpError, NetworkClient, Request, Response};
 use log::GuestLog;
+use meter::Meter;
 use result::ResultSlot;
+use scratch::Scratch;
 use signal::{Signal, Signals};
+use spans::Spans;
+use speaker::Speaker;
 
 /// Longest text that `host_last_error` answers, in bytes: a sentence or two, and
 /// small enough for a fixed buffer of the guest's.
@@ -30,6 +39,9 @@ pub(crate) struct Guest {
     context: Arc<[u8]>,
     last_error: String,
     log: GuestLog,
+    spans: Spans,
+    meter: Meter,
+    scratch: Scratch,
     pub(crate) result: ResultSlot,
     pub(crate) redactor: Redactor,
     grants: Arc<Grants>,
@@ -44,6 +56,7 @@ pub(crate) struct Grants {
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) http: Arc<dyn HttpClient>,
     pub(crate) response_bytes: u64,
+    pub(crate) scratch_bytes: u64,
     /// Most time that one call to the outside may take.
     pub(crate) host_call_timeout: Duration,
 }
@@ -55,6 +68,7 @@ impl Grants {
             secrets: Arc::new(FixedSecrets::default()),
             http: Arc::new(NetworkClient::default()),
             response_bytes: 0,
+            scratch_bytes: 0,
             host_call_timeout: Duration::ZERO,
         }
     }
@@ -64,29 +78,38 @@ impl Guest {
     pub(crate) fn new(
         context: Arc<[u8]>,
         log: GuestLog,
-        redactor: Redactor,
+        speaker: Speaker,
         grants: Arc<Grants>,
         signals: Option<Arc<dyn Signals>>,
-        traceparent: String,
+        (span, trace): (Arc<Span>, TraceContext),
     ) -> Self {
         Self {
             context,
             last_error: String::new(),
             log,
+            spans: Spans::new(speaker.clone(), span, trace.span_id),
+            meter: Meter::new(speaker.clone()),
+            scratch: Scratch::new(grants.scratch_bytes),
             result: ResultSlot::new(grants.response_bytes),
-            redactor,
+            redactor: speaker.redactor,
             grants,
             signals,
-            traceparent,
+            traceparent: trace.to_string(),
         }
     }
 
     /// The capabilities of nobody.
     pub(crate) fn idle() -> Self {
         let nobody = DispatchId::from_bytes([0; 16]);
-        let redactor = Redactor::default();
-        let log = GuestLog::new("", nobody, TraceContext::root([0; 24]), redactor.clone());
-        Self::new(Arc::new([]), log, redactor, Arc::new(Grants::none()), None, String::new())
+        let trace = TraceContext::root([0; 24]);
+        let speaker = Speaker {
+            integration: "".into(),
+            redactor: Redactor::default(),
+            metrics: Metrics::disabled(),
+        };
+        let log = GuestLog::new(speaker.clone(), nobody, trace);
+        let span = (Arc::new(Span::disabled()), trace);
+        Self::new(Arc::new([]), log, speaker, Arc::new(Grants::none()), None, span)
     }
 
     pub(crate) fn context(&self) -> Arc<[u8]> {
@@ -102,10 +125,6 @@ impl Guest {
 
     pub(crate) fn last_error(&self) -> &str {
         &self.last_error
-    }
-
-    pub(crate) fn log(&mut self, level: &str, message: String) {
-        self.log.write(log::Level::of(level), message);
     }
 
     /// Tells how far the handler has come.

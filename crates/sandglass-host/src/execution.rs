@@ -30,6 +30,7 @@ use crate::boundary;
 use crate::capability::Guest;
 use crate::capability::ask::Asker;
 use crate::capability::log::GuestLog;
+use crate::capability::speaker::Speaker;
 use crate::deadline::StartedDeadline;
 use crate::dispatch::Dispatch;
 use crate::ending::{Ending, cancelled};
@@ -192,8 +193,13 @@ impl Execution {
         let compiled = &self.integration.compiled;
         let context: Arc<[u8]> =
             self.dispatch.context_json(self.id, self.trace, deadline.budget_ms()).into();
-        let redactor = Redactor::default();
-        let log = GuestLog::new(self.integration_name(), self.id, self.trace, redactor.clone());
+        let speaker = Speaker {
+            integration: self.integration_name().into(),
+            redactor: Redactor::default(),
+            metrics: self.shared.telemetry.metrics.clone(),
+        };
+        let log = GuestLog::new(speaker.clone(), self.id, self.trace);
+        let span = (Arc::clone(&self.span), self.trace);
         let grants = Arc::clone(&self.integration.grants);
         let wasi = compiled.imports_wasi.then(|| wasi_preview1::context(&log));
         let signals = self.dispatch.signals.clone();
@@ -208,7 +214,7 @@ impl Execution {
                 accounting: Accounting::default(),
                 limiter: Limiter::new(&manifest.limits),
                 stopped_in: None,
-                guest: Guest::new(context, log, redactor, grants, signals, self.trace.to_string()),
+                guest: Guest::new(context, log, speaker, grants, signals, span),
                 asker: self.asker(),
                 wasi,
                 memory: None,

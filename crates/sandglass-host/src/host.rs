@@ -275,6 +275,7 @@ impl Host {
             secrets: Arc::clone(&manifest.secrets),
             http: Arc::clone(&self.0.http),
             response_bytes: manifest.limits.response_bytes,
+            scratch_bytes: manifest.scratch_bytes,
             host_call_timeout: self.0.shared.settings.host_call_timeout,
         }
     }

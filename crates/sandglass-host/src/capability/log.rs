@@ -5,8 +5,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{DispatchId, TraceContext};
+use sandglass_telemetry::metrics::Told;
+use sandglass_telemetry::trace::names;
+use serde_json::Value;
 
-use crate::secret::Redactor;
+use super::Guest;
+use super::speaker::Speaker;
 
 /// Most lines that one run may write. More are counted and not written: a flood
 /// must neither fill a disk nor slow anybody down.
@@ -14,6 +18,10 @@ const MAX_LINES: u32 = 10_000;
 
 /// Longest line, in bytes; the rest of it is cut.
 pub(crate) const LINE_MAX_BYTES: u32 = 8 * 1024;
+
+/// Largest set of fields of a line, and largest wide event, in bytes of JSON; data
+/// goes into the result.
+pub(crate) const FIELDS_MAX_BYTES: u32 = 64 * 1024;
 
 /// How much a guest's line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,22 +55,16 @@ impl Level {
 /// The log of one run. Clones write to the same.
 #[derive(Clone, Debug)]
 pub(crate) struct GuestLog {
-    integration: Arc<str>,
+    speaker: Speaker,
     dispatch: DispatchId,
     trace: TraceContext,
-    redactor: Redactor,
     lines: Arc<Mutex<u32>>,
 }
 
 impl GuestLog {
-    /// The log of a run whose secrets `redactor` knows.
-    pub(crate) fn new(
-        integration: &str,
-        dispatch: DispatchId,
-        trace: TraceContext,
-        redactor: Redactor,
-    ) -> Self {
-        Self { integration: integration.into(), dispatch, trace, redactor, lines: Arc::default() }
+    /// The log of one run.
+    pub(crate) fn new(speaker: Speaker, dispatch: DispatchId, trace: TraceContext) -> Self {
+        Self { speaker, dispatch, trace, lines: Arc::default() }
     }
 
     /// Whether nothing more is written, so that nothing more need be read.
@@ -71,28 +73,52 @@ impl GuestLog {
     }
 
     pub(crate) fn write(&self, level: Level, message: String) {
+        if self.has_room() {
+            self.emit(level, &self.line(message), None);
+        }
+    }
+
+    /// Writes a line with fields: JSON.
+    pub(crate) fn write_fields(&self, level: Level, message: String, fields: Value) {
+        if self.has_room() {
+            let fields = one_line(&self.speaker.redactor.json(fields).to_string());
+            self.emit(level, &self.line(message), Some(&fields));
+        }
+    }
+
+    /// Whether one line more may be written; says once that none may.
+    fn has_room(&self) -> bool {
         let line = {
             let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             *lines = lines.saturating_add(1);
             *lines
         };
-        if line <= MAX_LINES {
-            let message = self.redactor.text(message);
-            let message = one_line(clipped(&message, LINE_MAX_BYTES));
-            self.emit(level, clipped(&message, LINE_MAX_BYTES));
-        } else if line == MAX_LINES + 1 {
-            self.emit(Level::Warn, "the guest logs too much: its further lines are dropped");
+        if line == MAX_LINES + 1 {
+            let dropped = "the guest logs too much: its further lines are dropped";
+            self.emit(Level::Warn, dropped, None);
         }
+        if line > MAX_LINES {
+            self.speaker.drop_one(Told::LogLine);
+        }
+        line <= MAX_LINES
     }
 
-    fn emit(&self, level: Level, message: &str) {
-        let Self { integration, dispatch, trace, .. } = self;
+    fn line(&self, message: String) -> String {
+        let message = self.speaker.redactor.text(message);
+        let mut line = one_line(clipped(&message, LINE_MAX_BYTES));
+        truncate(&mut line, LINE_MAX_BYTES);
+        line
+    }
+
+    fn emit(&self, level: Level, message: &str, fields: Option<&str>) {
+        let Self { speaker, dispatch, trace, .. } = self;
+        let integration = &speaker.integration;
         let (trace_id, span_id) = (trace.trace_id, trace.span_id);
         macro_rules! emit {
             ($level:ident) => {
                 tracing::event!(
                     target: "sandglass::guest", tracing::Level::$level,
-                    %integration, %dispatch, %trace_id, %span_id, "{message}"
+                    %integration, %dispatch, %trace_id, %span_id, fields, "{message}"
                 )
             };
         }
@@ -104,6 +130,44 @@ impl GuestLog {
             Level::Trace => emit!(TRACE),
         }
     }
+}
+
+impl Guest {
+    pub(crate) fn log(&mut self, level: Level, message: String) {
+        self.log.write(level, message);
+    }
+
+    /// Writes a line with fields to the log.
+    pub(crate) fn log_fields(&mut self, level: Level, message: String, fields: Value) {
+        self.log.write_fields(level, message, fields);
+    }
+
+    /// Takes a wide event: all that is to be known of a piece of work, in one. It
+    /// goes into the log as a line, and to the dispatch's span as an event.
+    pub(crate) fn wide_event(&mut self, event: serde_json::Map<String, Value>) {
+        let operation = event.get("operation").and_then(Value::as_str);
+        let name = operation.unwrap_or(names::WIDE_EVENT).to_owned();
+        let failed = event.get("success") == Some(&Value::Bool(false));
+        let level = if failed { Level::Warn } else { Level::Info };
+        self.add_dispatch_event(&name, flat(&event));
+        self.log.write_fields(level, name, Value::Object(event));
+    }
+}
+
+/// The parts of a wide event as attributes: what stands in its groups, each by its
+/// own name, and the rest.
+fn flat(event: &serde_json::Map<String, Value>) -> Vec<(String, Value)> {
+    const GROUPS: [&str; 3] = ["tags", "attributes", "measurements"];
+    let mut parts = Vec::new();
+    for (name, value) in event {
+        match value {
+            Value::Object(group) if GROUPS.contains(&name.as_str()) => {
+                parts.extend(group.iter().map(|(name, value)| (name.clone(), value.clone())));
+            }
+            value => parts.push((name.clone(), value.clone())),
+        }
+    }
+    parts
 }
 
 /// The longest part of `text` from its beginning that fits `max` bytes.
@@ -132,6 +196,7 @@ pub(crate) fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_line_holds_nothing_that_a_terminal_obeys() {
@@ -143,6 +208,16 @@ mod tests {
         let mut text = "aé".to_owned();
         truncate(&mut text, 2);
         assert_eq!(text, "a");
+    }
+
+    #[test]
+    fn a_wide_event_is_flat_where_it_is_an_event_of_a_span() {
+        let event = json!({"operation": "x", "tags": {"a": 1}, "details": {"b": 2}});
+        let Value::Object(event) = event else { unreachable!("an object") };
+        let parts = flat(&event);
+        for part in [("operation", json!("x")), ("a", json!(1)), ("details", json!({"b": 2}))] {
+            assert!(parts.contains(&(part.0.to_owned(), part.1.clone())), "{part:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,35 @@
+//! Asks of another entity.
+
+use wasmtime::{Linker, Result};
+
+use crate::abi::guest_memory::{WhenTooSmall, fill, text};
+use crate::boundary::waiting;
+use crate::capability::ask::{self, AskError};
+use crate::functions::Functions;
+use crate::store::RunStore;
+
+use super::{MODULE, failed};
+
+pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    waiting! { linker, functions, MODULE;
+        fn host_ask(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) -> i32 {
+            let request = match text(caller, "the ask", (ptr, len), ask::REQUEST_MAX_BYTES)? {
+                Ok(text) => ask::Request::from_json(&text),
+                Err(unreadable) => Err(AskError::Invalid(unreadable.to_string())),
+            };
+            let wait = match request.and_then(|request| ask::begin(caller.data_mut(), request)) {
+                Ok(wait) => wait,
+                Err(error) => return Ok(Some(failed(caller, error.to_guest()))),
+            };
+            let Some(answer) = race.run(wait).await else { return Ok(None) };
+            match answer {
+                Ok(answered) => {
+                    let answer = answered.to_json();
+                    fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
+                }
+                Err(error) => Ok(Some(failed(caller, error.to_guest()))),
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! What a guest tells people: log lines, progress and status.
+
+use serde_json::Value;
+use wasmtime::{Linker, Result};
+
+use crate::abi::guest_memory::start_of_text;
+use crate::boundary::instant;
+use crate::capability::log::{LINE_MAX_BYTES, Level};
+use crate::capability::signal;
+use crate::functions::Functions;
+use crate::store::RunStore;
+
+use super::{MODULE, NAME_BYTES, done, json};
+
+/// What is read of a log line, in bytes: with room for the secrets that are taken
+/// out before it is cut.
+const LOG_BYTES: u32 = 4 * LINE_MAX_BYTES;
+/// What is read of a status, likewise.
+const STATUS_BYTES: u32 = 4 * signal::STATUS_MAX_BYTES;
+
+pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    instant! { linker, functions, MODULE;
+        fn host_log(caller, level_ptr: i32, level_len: i32, ptr: i32, len: i32) -> () {
+            let level = start_of_text(caller, "the log level", (level_ptr, level_len), NAME_BYTES)?;
+            let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
+            let guest = &mut caller.data_mut().guest;
+            match level.and_then(|level| message.map(|message| (level, message))) {
+                Ok((level, message)) => guest.log(Level::of(&level), message),
+                Err(unreadable) => guest.fail(unreadable),
+            }
+            Ok(())
+        }
+    }
+    instant! { linker, functions, MODULE;
+        fn host_emit_progress(caller, ptr: i32, len: i32) -> i32 {
+            let max = signal::SIGNAL_MAX_BYTES;
+            let progress = json::<Value>(caller, "the progress", (ptr, len), max)?;
+            let told = progress.map(|progress| caller.data_mut().guest.progress(progress));
+            Ok(done(caller, told))
+        }
+    }
+    instant! { linker, functions, MODULE;
+        fn host_set_status(caller, ptr: i32, len: i32) -> i32 {
+            let status = start_of_text(caller, "the status", (ptr, len), STATUS_BYTES)?;
+            let told = status.map(|status| caller.data_mut().guest.status(status));
+            Ok(done(caller, told))
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! What time it is, and how much of it is left.
+
+use wasmtime::{Linker, Result};
+
+use crate::abi::guest_memory::{FAILED, WhenTooSmall, fill};
+use crate::boundary::instant;
+use crate::capability::time;
+use crate::functions::Functions;
+use crate::store::RunStore;
+
+use super::MODULE;
+
+pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    instant! { linker, functions, MODULE;
+        fn host_get_time(caller, ptr: i32, len: i32) -> i32 {
+            match time::compact_utc(caller.data().clock.wall()) {
+                Some(time) => fill(caller, (ptr, len), time.as_bytes(), WhenTooSmall::Refuse),
+                None => {
+                    caller.data_mut().guest.fail("the host's clock shows no time of this calendar");
+                    Ok(FAILED)
+                }
+            }
+        }
+    }
+    instant! { linker, functions, MODULE;
+        fn host_get_time_millis(caller) -> i64 {
+            Ok(caller.data().clock.wall().as_millis())
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! The key-value scratch of one dispatch: in memory, bounded by what the manifest
+//! grants, and gone when the run ends.
+
+use std::collections::BTreeMap;
+
+use super::Guest;
+
+/// Longest key, in bytes: a name.
+pub(crate) const KEY_MAX_BYTES: u32 = 256;
+
+/// What an entry takes besides its key and value, in bytes: so that empty values
+/// are bounded, too.
+const OVERHEAD_BYTES: u64 = 64;
+
+/// Why the scratch can't do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ScratchError {
+    #[error("no scratch was granted to this integration; its manifest's `scratch_bytes` would")]
+    Denied,
+    #[error("the scratch of {0} bytes is full: delete what is no longer needed")]
+    Full(u64),
+    #[error("a key has from 1 to {KEY_MAX_BYTES} bytes, and this one has {0}")]
+    InvalidKey(usize),
+}
+
+/// What one run keeps.
+pub(super) struct Scratch {
+    granted_bytes: u64,
+    used_bytes: u64,
+    entries: BTreeMap<String, Vec<u8>>,
+}
+
+impl Scratch {
+    pub(super) fn new(granted_bytes: u64) -> Self {
+        Self { granted_bytes, used_bytes: 0, entries: BTreeMap::new() }
+    }
+
+    fn check(&self, key: &str) -> Result<(), ScratchError> {
+        if self.granted_bytes == 0 {
+            return Err(ScratchError::Denied);
+        }
+        if key.is_empty() || key.len() > KEY_MAX_BYTES as usize {
+            return Err(ScratchError::InvalidKey(key.len()));
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: &[u8]) -> Result<(), ScratchError> {
+        self.check(key)?;
+        let freed = self.entries.get(key).map_or(0, |held| cost(key, held));
+        let used = self.used_bytes - freed + cost(key, value);
+        if used > self.granted_bytes {
+            return Err(ScratchError::Full(self.granted_bytes));
+        }
+        self.used_bytes = used;
+        self.entries.insert(key.to_owned(), value.to_vec());
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &str) -> Result<bool, ScratchError> {
+        self.check(key)?;
+        let removed = self.entries.remove(key);
+        self.used_bytes -= removed.as_ref().map_or(0, |held| cost(key, held));
+        Ok(removed.is_some())
+    }
+}
+
+fn cost(key: &str, value: &[u8]) -> u64 {
+    (key.len() + value.len()) as u64 + OVERHEAD_BYTES
+}
+
+impl Guest {
+    /// The value under `key`, if there is one.
+    ///
+    /// # Errors
+    /// The scratch isn't granted, or the key not allowed.
+    pub(crate) fn scratch_value(&self, key: &str) -> Result<Option<&[u8]>, ScratchError> {
+        self.scratch.check(key)?;
+        Ok(self.scratch.entries.get(key).map(Vec::as_slice))
+    }
+
+    /// Puts `value` under `key`, in the place of what was there.
+    ///
+    /// # Errors
+    /// As [`Guest::scratch_value`], or there is no room; then nothing has changed.
+    pub(crate) fn set_scratch(&mut self, key: &str, value: &[u8]) -> Result<(), ScratchError> {
+        self.scratch.set(key, value)
+    }
+
+    /// Removes what is under `key`; says whether there was something.
+    ///
+    /// # Errors
+    /// As [`Guest::scratch_value`].
+    pub(crate) fn delete_scratch(&mut self, key: &str) -> Result<bool, ScratchError> {
+        self.scratch.delete(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_denied_unless_granted() {
+        let mut scratch = Scratch::new(0);
+        assert_eq!(scratch.check("a"), Err(ScratchError::Denied));
+        assert_eq!(scratch.set("a", b""), Err(ScratchError::Denied));
+        assert_eq!(scratch.delete("a"), Err(ScratchError::Denied));
+    }
+
+    #[test]
+    fn it_holds_what_was_granted_and_gives_room_back() {
+        let mut scratch = Scratch::new(200);
+        scratch.set("a", &[1; 100]).expect("165 bytes");
+        assert_eq!(scratch.set("b", &[]), Err(ScratchError::Full(200)));
+        assert_eq!(scratch.set("a", &[1; 136]), Err(ScratchError::Full(200)));
+        assert_eq!(scratch.entries["a"].len(), 100, "nothing has changed");
+        scratch.set("a", &[]).expect("less than before");
+        scratch.set("b", &[]).expect("now there is room");
+        assert_eq!((scratch.delete("a"), scratch.delete("a")), (Ok(true), Ok(false)));
+        assert_eq!(scratch.used_bytes, 65);
+    }
+
+    #[test]
+    fn keys_are_names() {
+        let mut scratch = Scratch::new(10_000);
+        assert_eq!(scratch.set("", b""), Err(ScratchError::InvalidKey(0)));
+        let long = "x".repeat(257);
+        assert_eq!(scratch.set(&long, b""), Err(ScratchError::InvalidKey(257)));
+    }
+}

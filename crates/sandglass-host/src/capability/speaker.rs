@@ -1,0 +1,24 @@
+//! Who speaks when a guest tells something: whose guest it is, what must not be
+//! said, and where what goes over a bound is counted.
+
+use std::sync::Arc;
+
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::Told;
+
+use crate::secret::Redactor;
+
+/// One run, as logs, traces and metrics hear it. Clones speak for the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Speaker {
+    pub(crate) integration: Arc<str>,
+    pub(crate) redactor: Redactor,
+    pub(crate) metrics: Metrics,
+}
+
+impl Speaker {
+    /// Counts something that goes nowhere because it went over a bound.
+    pub(super) fn drop_one(&self, what: Told) {
+        self.metrics.telemetry_dropped(&self.integration, what);
+    }
+}
