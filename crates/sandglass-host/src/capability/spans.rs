@@ -164,6 +164,10 @@ impl Spans {
     fn attributes(&mut self, given: Attributes) -> Vec<(String, Held)> {
         let mut kept = Vec::new();
         for (name, value) in given {
+            if self.left_bytes < OVERHEAD_BYTES {
+                self.speaker.drop_one(Told::Attribute);
+                continue;
+            }
             let name = self.name(&name);
             let value = self.value(value);
             let usable = !name.is_empty() && !name.starts_with(names::HOST_PREFIX);
@@ -244,7 +248,8 @@ fn foreign(attributes: &[(String, Held)]) -> Vec<Foreign<'_>> {
     attributes.iter().map(|(name, held)| (name.as_str(), value(held))).collect()
 }
 
-fn cut(text: String, max: u32) -> String {
+fn cut(mut text: String, max: u32) -> String {
+    truncate(&mut text, max);
     let mut text = one_line(&text);
     truncate(&mut text, max);
     text
@@ -373,11 +378,14 @@ mod tests {
     #[test]
     fn a_storm_is_bounded_and_breaks_nothing() {
         let (mut spans, captured) = spans();
-        let long = "x".repeat(100_000);
-        for _ in 0..HANDLES_MAX + 10 {
+        let long = "x".repeat(5000);
+        for _ in 0..SPANS_MAX * 2 {
             let span = start(&mut spans, &long);
             let told = (0..4).map(|nth| (nth.to_string(), json!(long))).collect();
             assert!(spans.add_event(span, &long, told).is_ok());
+        }
+        for _ in 0..HANDLES_MAX {
+            start(&mut spans, "x");
         }
         assert!(spans.open.len() < usize::try_from(HANDLES_MAX).expect("small"));
         drop(spans);
