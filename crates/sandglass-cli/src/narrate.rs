@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Ended, Event, Object, Outcome, Record, TransitionCause,
+    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, Event, Object, Outcome, Record,
+    TransitionCause,
 };
 use sandglass_source::{printable, shortened};
 
@@ -97,10 +98,19 @@ impl Narrator {
             0 | 1 => String::new(),
             again => format!(", attempt {again}"),
         };
-        let defaulted = if dispatched.budget_defaulted { " by default" } else { "" };
+        let whose = match dispatched.owner {
+            DeadlineOwner::Parent => ", all that its asker has left",
+            DeadlineOwner::Handler if dispatched.budget_defaulted => " by default",
+            DeadlineOwner::Handler => "",
+        };
         let budget = told_millis(dispatched.budget_ms);
         let Dispatched { integration, .. } = dispatched;
-        let detail = format!("{integration} starts (budget {budget}{defaulted}{attempt})");
+        let again = dispatched.retried.as_ref().map(|retried| match retried.reason.as_str() {
+            "" => format!(" for {}", retried.by),
+            reason => format!(" for {}: {reason}", retried.by),
+        });
+        let again = again.unwrap_or_default();
+        let detail = format!("{integration} starts (budget {budget}{whose}{attempt}){again}");
         ("handler".into(), detail, Tone::Plain)
     }
 
@@ -133,6 +143,12 @@ impl Narrator {
     fn why(&self, cause: &TransitionCause, params: &Object) -> Option<String> {
         match cause {
             TransitionCause::Requested => None,
+            TransitionCause::Asked(asked) => {
+                let deep =
+                    if asked.depth > 1 { format!(", {} deep", asked.depth) } else { String::new() };
+                let handler = self.integration(asked.dispatch);
+                Some(format!("asked by {handler} of {}{deep}", asked.by))
+            }
             TransitionCause::StateIdle => Some("idle".to_owned()),
             TransitionCause::Scheduled { schedule } => {
                 Some(format!("scheduled, number {schedule}"))

@@ -120,6 +120,9 @@ pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
         attempt,
         budget_ms: 1_000,
         budget_defaulted: false,
+        asker: None,
+        depth: 0,
+        retried: None,
         owner: DeadlineOwner::Handler,
         trace: TraceContext::root([5; 24]),
     }))

@@ -1,13 +1,17 @@
 //! An entity: the fold of its records, and the timers that can be read off it.
 
+mod past;
+
 use std::collections::BTreeMap;
 
 use sandglass_model::{
-    DEFAULT_TENANT, DispatchId, Dispatched, EntityRef, Event, Incarnation, Object, Sequence,
-    SpecDigest, WallTime,
+    DEFAULT_TENANT, Decision, DispatchId, Dispatched, EntityRef, Event, Incarnation, Object,
+    Sequence, SpecDigest, WallTime,
 };
 
 use crate::spec::Spec;
+use past::Pasts;
+pub use past::{PAST_MAX, Past};
 
 /// One entity, as its records made it.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +31,7 @@ pub struct Entity {
     /// How many transitions it has taken.
     pub sequence: Sequence,
     in_flight: BTreeMap<DispatchId, InFlight>,
+    past: Pasts,
     dispatched: u64,
     idle_since: WallTime,
     idle_generation: u64,
@@ -85,6 +90,7 @@ impl Entity {
             variables: variables.clone(),
             sequence: Sequence(0),
             in_flight: BTreeMap::new(),
+            past: Pasts::default(),
             dispatched: 0,
             idle_since: at,
             idle_generation: 0,
@@ -115,11 +121,16 @@ impl Entity {
             Event::Dispatched(dispatched) => {
                 let order = self.dispatched;
                 self.dispatched += 1;
+                self.past.forget(dispatched.dispatch);
                 let run = InFlight { dispatched: dispatched.clone(), left: false, order };
                 self.in_flight.insert(dispatched.dispatch, run);
             }
             Event::Ended(ended) => {
-                self.in_flight.remove(&ended.dispatch);
+                if let Some(run) = self.in_flight.remove(&ended.dispatch)
+                    && ended.decision != Decision::Rerun
+                {
+                    self.past.push(Past::of(&run.dispatched, ended));
+                }
                 self.restart_idle(at);
             }
             Event::StateIdle { state, occurrence, taken, .. } => {
@@ -171,6 +182,13 @@ impl Entity {
     #[must_use]
     pub fn run(&self, dispatch: DispatchId) -> Option<&InFlight> {
         self.in_flight.get(&dispatch)
+    }
+
+    /// The handler of this dispatch, where it is one of the last [`PAST_MAX`] that have
+    /// ended.
+    #[must_use]
+    pub fn past(&self, dispatch: DispatchId) -> Option<&Past> {
+        self.past.find(dispatch)
     }
 
     /// Whether no handler is queued or in flight.

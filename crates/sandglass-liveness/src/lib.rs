@@ -18,9 +18,11 @@ pub mod entity;
 pub mod fold;
 pub mod replay;
 pub mod spec;
+pub mod waits;
 
-pub use decide::{Command, HandlerEnd, Input, Refusal, commands, decide};
-pub use entity::{Entity, IdleTimer, InFlight, Schedule};
+pub use decide::{Command, HandlerEnd, Input, Refusal, Retry, commands, decide};
+pub use entity::{Entity, IdleTimer, InFlight, Past, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};
 pub use spec::{Diagnostic, Parsed, Severity, Spec};
+pub use waits::Waits;

@@ -11,9 +11,9 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
-use crate::decide::{HandlerEnd, Input, decide};
+use crate::decide::{HandlerEnd, Input, Retry, decide};
 use crate::fold::Fold;
-use claims::{Contradiction, contradictions};
+use claims::{Contradiction, false_ask, false_end};
 
 /// Most divergences that are kept; all are counted.
 pub const DIVERGENCES_MAX: usize = 100;
@@ -205,15 +205,20 @@ impl Replay {
         }
     }
 
-    /// What the record of an end claims about itself and its dispatch.
+    /// What a record claims that no decision can check: how a run ended, and who asked.
     fn consistent(&mut self, record: &Record) {
-        let (Event::Ended(ended), Some(name)) = (&record.event, &record.entity) else { return };
-        let run = self.fold.entity(name).and_then(|entity| entity.run(ended.dispatch));
-        // That there is no such run was found by the decision.
-        let Some(run) = run else { return };
-        for Contradiction { what, recorded, expected } in
-            contradictions(name, &run.dispatched, ended)
-        {
+        let found = match (&record.event, &record.entity) {
+            (Event::Ended(ended), Some(name)) => {
+                let run = self.fold.entity(name).and_then(|entity| entity.run(ended.dispatch));
+                // That there is no such run was found by the decision.
+                run.map(|run| false_end(name, &run.dispatched, ended)).unwrap_or_default()
+            }
+            (Event::Transition { cause: TransitionCause::Asked(asked), trace, .. }, _) => {
+                false_ask(self.fold.entity(&asked.by), asked, *trace)
+            }
+            _ => return,
+        };
+        for Contradiction { what, recorded, expected } in found {
             self.diverges(record, what, recorded, expected);
         }
     }
@@ -263,7 +268,18 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             Input::Create { incarnation: *incarnation, tenant: tenant.clone() }
         }
         Event::Transition { action, params, cause: TransitionCause::Requested, trace, .. } => {
-            Input::Action { action: action.clone(), params: params.clone(), trace: *trace }
+            let (action, params) = (action.clone(), params.clone());
+            Input::Action { action, params, trace: *trace, asked: None }
+        }
+        Event::Transition {
+            action, params, cause: TransitionCause::Asked(asked), trace, ..
+        } => {
+            let (action, params) = (action.clone(), params.clone());
+            Input::Action { action, params, trace: *trace, asked: Some(asked.clone()) }
+        }
+        Event::Dispatched(dispatched) => {
+            let (dispatched, retried) = (dispatched.clone(), dispatched.retried.clone()?);
+            Input::Retry(Box::new(Retry { dispatched, retried }))
         }
         Event::Ended(ended) => Input::HandlerEnded(Box::new(HandlerEnd::recorded(ended))),
         Event::StateIdle { idle_ms, .. } => Input::StateIdle { generation, idle_ms: *idle_ms },
@@ -274,10 +290,9 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             dispatch: *dispatch,
             payload: payload.clone(),
         },
-        Event::SpecRegistered { .. }
-        | Event::Transition { .. }
-        | Event::Dispatched(_)
-        | Event::Scheduled { .. } => return None,
+        Event::SpecRegistered { .. } | Event::Transition { .. } | Event::Scheduled { .. } => {
+            return None;
+        }
     })
 }
 

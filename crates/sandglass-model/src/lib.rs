@@ -3,6 +3,7 @@
 //!
 //! Nothing here does I/O, waits, or decides what an entity does next.
 
+pub mod ask;
 pub mod busy;
 pub mod cause;
 pub mod clock;
@@ -13,6 +14,7 @@ pub mod record;
 pub mod report;
 pub mod trace;
 
+pub use ask::{AskUntil, Asked};
 pub use busy::{Busy, BusyScope};
 pub use cause::{Cause, FirstCause};
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
@@ -24,7 +26,7 @@ pub use outcome::{
     RejectionKind, Trap, TrapKind,
 };
 pub use record::{
-    DEFAULT_TENANT, Decision, Dispatched, Ended, Event, Position, Record, TransitionCause,
+    DEFAULT_TENANT, Decision, Dispatched, Ended, Event, Position, Record, Retried, TransitionCause,
 };
 pub use report::{DeadlineReport, Frame, FunctionCalls, HostCalls, RunReport, TimeSplit};
 pub use trace::{SpanId, TraceContext, TraceId};

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Object;
+use crate::ask::Asked;
 use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
@@ -172,11 +173,41 @@ pub struct Dispatched {
     /// Whether the spec declares no budget, so that this is the default.
     #[serde(default)]
     pub budget_defaulted: bool,
-    /// Whose budget it is.
+    /// Whose budget it is: the asker's, where it had less left than the handler may
+    /// have.
     #[serde(default)]
     pub owner: DeadlineOwner,
+    /// The handler that asked for the action, if one did. It gives this one at most
+    /// what it has left itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asker: Option<DispatchId>,
+    /// How many asks lead to it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub depth: u32,
+    /// Who asked for this attempt, where it is neither the first nor a rerun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retried: Option<Retried>,
     /// The span that its run will have.
     pub trace: TraceContext,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// That somebody asked for one more attempt of a dispatch that had ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retried {
+    /// Who.
+    pub by: String,
+    /// Why; may be empty.
+    #[serde(default)]
+    pub reason: String,
+    /// The budget that was asked for, in milliseconds; none for that of the last
+    /// attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ms: Option<u64>,
 }
 
 /// That a handler ended, what is known of its run, and what was decided.
@@ -232,6 +263,8 @@ pub enum Decision {
 pub enum TransitionCause {
     /// Somebody asked for it.
     Requested,
+    /// A handler of an entity asked for it.
+    Asked(Asked),
     /// A handler ended.
     HandlerEnded {
         /// Which dispatch.

@@ -2,8 +2,8 @@
 //! a transition.
 
 use sandglass_model::{
-    Cause, Completion, Decision, Dispatched, Ended, Event, Failure, FailureKind, Object, Outcome,
-    TransitionCause, WallTime,
+    Cause, Completion, DeadlineOwner, Decision, Dispatched, Ended, Event, Failure, FailureKind,
+    Object, Outcome, TransitionCause, WallTime,
 };
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(super) fn decide(
         return Ok(vec![ended(end, end.outcome.clone(), superseded("none"))]);
     };
     if is_rerun(integration, run, end) {
-        return Ok(rerun(end, &run.dispatched));
+        return Ok(rerun(end, &run.dispatched, integration));
     }
     let ending = Ending { spec, entity, run, integration, end, now };
     Ok(ending.decide())
@@ -139,10 +139,19 @@ fn is_rerun(integration: &Integration, run: &InFlight, end: &HandlerEnd) -> bool
         && end.attempt < RERUN_ATTEMPTS_MAX
 }
 
-fn rerun(end: &HandlerEnd, dispatched: &Dispatched) -> Vec<Event> {
+fn rerun(end: &HandlerEnd, dispatched: &Dispatched, integration: &Integration) -> Vec<Event> {
     let attempt = end.attempt + 1;
+    // Whoever asked was lost, too, and lends it nothing any more.
+    let budget_ms = match dispatched.owner {
+        DeadlineOwner::Parent => integration.budget_ms,
+        DeadlineOwner::Handler => dispatched.budget_ms,
+    };
     let again = Dispatched {
         attempt,
+        budget_ms,
+        owner: DeadlineOwner::Handler,
+        asker: None,
+        retried: None,
         trace: dispatched.trace.of_dispatch(dispatched.dispatch, attempt),
         ..dispatched.clone()
     };

@@ -4,12 +4,13 @@
 mod commands;
 mod ending;
 mod refusal;
+mod retry;
 mod take;
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
-    Cause, DeadlineReport, DispatchId, Ended, EntityRef, Event, HostCalls, Incarnation, Object,
-    Outcome, RunReport, TimeSplit, TraceContext, TransitionCause, WallTime,
+    AskUntil, Asked, Cause, DeadlineReport, DispatchId, Ended, EntityRef, Event, HostCalls,
+    Incarnation, Object, Outcome, RunReport, TimeSplit, TraceContext, TransitionCause, WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -19,6 +20,7 @@ use crate::spec::Spec;
 
 pub use commands::{Command, commands};
 pub use refusal::Refusal;
+pub use retry::Retry;
 use take::Taking;
 
 /// Most handlers of one entity that are queued or in flight: an entity is one
@@ -36,6 +38,11 @@ pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
 pub const HANDED_MAX_BYTES: usize = 16 << 20;
 /// Largest payload of a signal, in bytes as JSON: a signal is a notice.
 pub const SIGNAL_MAX_BYTES: usize = 64 << 10;
+/// Longest reason of a retry, in bytes: a note for people, kept in the journal.
+pub const REASON_MAX_BYTES: usize = 4 << 10;
+/// How deep asks may be nested (rule 4 of handler deadlines): deeper is a mistake,
+/// and each level holds a run that waits.
+pub const ASK_DEPTH_MAX: u32 = 8;
 /// Most attempts of one dispatch that `on_crash = "rerun"` makes by itself: a run
 /// that takes its host down each time must not do so for ever.
 pub const RERUN_ATTEMPTS_MAX: u32 = 8;
@@ -58,7 +65,11 @@ pub enum Input {
         params: Object,
         /// The trace that the request belongs to.
         trace: TraceContext,
+        /// The handler that asks, where one does.
+        asked: Option<Asked>,
     },
+    /// Somebody asks for one more attempt of a handler.
+    Retry(Box<Retry>),
     /// A handler ended.
     HandlerEnded(Box<HandlerEnd>),
     /// The timer of its state ran down.
@@ -195,10 +206,15 @@ pub fn decide(
     };
     match input {
         Input::Create { .. } => Err(Refusal::EntityExists),
-        Input::Action { action, params, trace } => {
+        Input::Action { action, params, trace, asked } => {
             bounded("params", params, PARAMS_MAX_BYTES)?;
-            Taking::new(spec, entity, now).take(action, params, &TransitionCause::Requested, *trace)
+            let cause = match asked {
+                Some(asked) => asked_by(entity, asked)?,
+                None => TransitionCause::Requested,
+            };
+            Taking::new(spec, entity, now).take(action, params, &cause, *trace)
         }
+        Input::Retry(retry) => retry::decide(spec, entity, retry),
         Input::HandlerEnded(end) => ending::decide(spec, entity, end, now),
         Input::StateIdle { generation, idle_ms } => {
             state_idle(spec, entity, *generation, *idle_ms, now)
@@ -217,6 +233,20 @@ pub fn decide(
             }])
         }
     }
+}
+
+/// The cause of a transition that a handler asks `entity` for.
+fn asked_by(entity: &Entity, asked: &Asked) -> Result<TransitionCause, Refusal> {
+    if !(1..=ASK_DEPTH_MAX).contains(&asked.depth) {
+        return Err(Refusal::AskTooDeep { max: ASK_DEPTH_MAX });
+    }
+    if asked.until == AskUntil::Settled && asked.by == entity.entity {
+        return Err(Refusal::AskCycle);
+    }
+    if asked.remaining_ms == 0 {
+        return Err(Refusal::AskTooLate);
+    }
+    Ok(TransitionCause::Asked(asked.clone()))
 }
 
 fn state_idle(

@@ -86,6 +86,66 @@ pub enum Refusal {
         /// The attempt.
         attempt: u32,
     },
+    /// Asks are nested too deeply.
+    #[error("asks are nested more than {max} deep")]
+    AskTooDeep {
+        /// How deep they may be.
+        max: u32,
+    },
+    /// The asker would wait for itself to settle.
+    #[error("ask_cycle: a handler can't wait until its own entity has settled")]
+    AskCycle,
+    /// The asker's deadline has passed.
+    #[error("the asker has no time left")]
+    AskTooLate,
+    /// A handler that is in flight can't be retried.
+    #[error("dispatch {dispatch} is in flight; wait until it has ended, or cancel it")]
+    StillInFlight {
+        /// The dispatch.
+        dispatch: DispatchId,
+    },
+    /// No handler of this dispatch has ended, or too many have since.
+    #[error(
+        "the entity remembers no ended dispatch {dispatch} (the last {} of it can be retried)",
+        crate::entity::PAST_MAX
+    )]
+    NothingToRetry {
+        /// The dispatch.
+        dispatch: DispatchId,
+    },
+    /// A handler that completed isn't run again: its effects have landed.
+    #[error(
+        "dispatch {dispatch} has completed, so its effects have landed; send an action instead"
+    )]
+    RetryOfSuccess {
+        /// The dispatch.
+        dispatch: DispatchId,
+    },
+    /// The spec that the entity obeys has no such integration any more.
+    #[error("the entity's spec has no integration `{integration}`")]
+    UnknownIntegration {
+        /// The integration, as it may be shown.
+        integration: String,
+    },
+    /// The present state doesn't take all endings of the handler.
+    #[error("state `{state}` doesn't take {missing} of integration `{integration}`")]
+    EndingsNotTaken {
+        /// The integration.
+        integration: String,
+        /// The state.
+        state: String,
+        /// Those that it doesn't take, as the spec has them.
+        missing: String,
+    },
+    /// Whoever retries has no name that can be recorded.
+    #[error(transparent)]
+    BadRetry(InvalidId),
+    /// A budget that nobody can have.
+    #[error("a budget of {budget_ms} ms can't be given; it is from 1 ms to 366 days")]
+    BadBudget {
+        /// The budget, in milliseconds.
+        budget_ms: u64,
+    },
     /// The state's timer was restarted, or doesn't run.
     #[error("the state's timer has been restarted or stopped")]
     StaleTimer,

@@ -60,11 +60,33 @@ impl<'a> Taking<'a> {
             cause: cause.clone(),
             trace,
         };
-        let started = Started { action, params, state: &state, variables: &variables, trace };
+        let origin = self.origin(cause);
+        let started =
+            Started { action, params, state: &state, variables: &variables, trace, origin };
         let mut events = vec![transition];
         events.extend(schedules);
         events.extend(self.dispatched(&started)?);
         Ok(events)
+    }
+
+    /// Where the handlers that a transition starts come from, as asks go.
+    fn origin(&self, cause: &TransitionCause) -> Origin {
+        match cause {
+            TransitionCause::Asked(asked) => Origin {
+                depth: asked.depth,
+                asker: Some(asked.dispatch),
+                lent_ms: Some(asked.remaining_ms),
+            },
+            // Of the same tree, on a budget of its own: it may have to clean up after
+            // an asker that has run out of time.
+            TransitionCause::HandlerEnded { dispatch } => {
+                let ended = self.entity.run(*dispatch);
+                Origin { depth: ended.map_or(0, |run| run.dispatched.depth), ..Origin::default() }
+            }
+            TransitionCause::Requested
+            | TransitionCause::StateIdle
+            | TransitionCause::Scheduled { .. } => Origin::default(),
+        }
     }
 
     fn admitted(&self, name: &str) -> Result<&'a Action, Refusal> {
@@ -122,6 +144,10 @@ impl<'a> Taking<'a> {
     ) -> Dispatched {
         let dispatch = DispatchId::derive(self.entity.incarnation, sequence, nth);
         let attempt = 1;
+        let Origin { depth, asker, lent_ms } = started.origin;
+        // Where both are the same, the inner scope's holds.
+        let lent_ms = lent_ms.filter(|lent| *lent < integration.budget_ms);
+        let owner = if lent_ms.is_some() { DeadlineOwner::Parent } else { DeadlineOwner::Handler };
         Dispatched {
             dispatch,
             integration: integration.name.to_string(),
@@ -133,9 +159,12 @@ impl<'a> Taking<'a> {
             variables: started.variables.clone(),
             config: integration.config.clone(),
             attempt,
-            budget_ms: integration.budget_ms,
+            budget_ms: lent_ms.unwrap_or(integration.budget_ms),
             budget_defaulted: integration.budget_defaulted,
-            owner: DeadlineOwner::Handler,
+            owner,
+            asker,
+            depth,
+            retried: None,
             trace: started.trace.of_dispatch(dispatch, attempt),
         }
     }
@@ -148,6 +177,18 @@ struct Started<'a> {
     state: &'a str,
     variables: &'a Object,
     trace: TraceContext,
+    origin: Origin,
+}
+
+/// Where handlers come from, as asks go.
+#[derive(Clone, Copy, Default)]
+struct Origin {
+    /// How many asks lead to them.
+    depth: u32,
+    /// The handler that asked for the action that starts them.
+    asker: Option<DispatchId>,
+    /// The most that it gives them, in milliseconds.
+    lent_ms: Option<u64>,
 }
 
 impl Started<'_> {

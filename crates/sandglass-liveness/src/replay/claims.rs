@@ -1,10 +1,13 @@
-//! What the record of a handler's end claims about itself, held against the
-//! dispatch that it ends. A decision takes these claims as told, so deciding again
+//! What records claim of runs, held against their dispatches: how a handler ended,
+//! and which one asked. A decision takes these claims as told, so deciding again
 //! can't find a false one.
 
 use sandglass_model::{
-    Cause, DeadlineOwner, Dispatched, Ended, EntityRef, HandlerDeadlineExceeded, Outcome,
+    Asked, Cause, DeadlineOwner, DeadlineReport, Dispatched, Ended, EntityRef,
+    HandlerDeadlineExceeded, Outcome, TraceContext,
 };
+
+use crate::entity::Entity;
 
 /// A claim that can't be true beside another.
 pub(super) struct Contradiction {
@@ -15,7 +18,7 @@ pub(super) struct Contradiction {
 
 /// The claims of `ended`, of a handler of `entity`, that contradict each other or
 /// `dispatched`.
-pub(super) fn contradictions(
+pub(super) fn false_end(
     entity: &EntityRef,
     dispatched: &Dispatched,
     ended: &Ended,
@@ -25,6 +28,36 @@ pub(super) fn contradictions(
     found.of_deadline(dispatched, ended);
     if let Outcome::TimedOut(exceeded) = &ended.outcome {
         found.of_timeout(entity, dispatched, ended, exceeded);
+    }
+    found.0
+}
+
+/// The claims of `asked`, in a transition of the trace `trace`, that contradict what
+/// is known of the entity that is said to have asked.
+pub(super) fn false_ask(
+    asker: Option<&Entity>,
+    asked: &Asked,
+    trace: TraceContext,
+) -> Vec<Contradiction> {
+    let mut found = Found(Vec::new());
+    // It may have been ended by the time its ask was recorded, and not long before.
+    let known = asker.and_then(|entity| {
+        let run = entity.run(asked.dispatch).map(|run| &run.dispatched);
+        let run = run.map(|run| (run.attempt, run.depth, run.budget_ms, run.trace));
+        let past = || entity.past(asked.dispatch);
+        run.or_else(|| past().map(|past| (past.attempt, past.depth, past.budget_ms, past.trace)))
+    });
+    let Some((attempt, depth, budget_ms, of_asker)) = known else {
+        let expected = format!("a dispatch of {}, in flight or just ended", asked.by);
+        found.push("dispatch of an asker", asked.dispatch.to_string(), expected);
+        return found.0;
+    };
+    found.same("attempt of an asker", &asked.attempt, &attempt);
+    found.same("depth of an ask", &asked.depth, &depth.saturating_add(1));
+    found.same("trace_id of an ask", &trace.trace_id, &of_asker.trace_id);
+    if asked.remaining_ms > budget_ms {
+        let expected = format!("no more than its budget of {budget_ms} ms");
+        found.push("remaining_ms of an asker", asked.remaining_ms.to_string(), expected);
     }
     found.0
 }
@@ -41,12 +74,28 @@ impl Found {
 
     fn of_deadline(&mut self, dispatched: &Dispatched, ended: &Ended) {
         let deadline = &ended.deadline;
-        // What was left to whoever asked is known to the host alone.
-        if deadline.owner == DeadlineOwner::Handler {
-            self.same("budget_ms of a deadline", &deadline.budget_ms, &dispatched.budget_ms);
+        match deadline.owner {
+            DeadlineOwner::Handler => {
+                self.same("owner of a deadline", "handler", dispatched.owner.as_str());
+                self.same("budget_ms of a deadline", &deadline.budget_ms, &dispatched.budget_ms);
+            }
+            DeadlineOwner::Parent => self.of_lent_time(dispatched, deadline),
         }
         if ended.cause == Cause::Returned {
             self.same("overrun_us of a run that returned", &deadline.overrun_us, &0);
+        }
+    }
+
+    /// What was left to whoever asked, when the guest might run, is known to the host
+    /// alone; but only where somebody asked, and it never is more than at the ask.
+    fn of_lent_time(&mut self, dispatched: &Dispatched, deadline: &DeadlineReport) {
+        if dispatched.asker.is_none() {
+            let expected = "handler, because no handler asked for it".to_owned();
+            self.push("owner of a deadline", "parent".to_owned(), expected);
+        }
+        if deadline.budget_ms > dispatched.budget_ms {
+            let expected = format!("no more than {} ms", dispatched.budget_ms);
+            self.push("budget_ms of a deadline", deadline.budget_ms.to_string(), expected);
         }
     }
 

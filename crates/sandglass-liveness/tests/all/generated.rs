@@ -1,23 +1,47 @@
 //! Random lives: whatever is told in whatever order, the promises hold.
 
 use proptest::prelude::*;
-use sandglass_liveness::{Entity, Fold, Input, Replay};
+use sandglass_liveness::{Entity, Fold, Input, Replay, Retry};
 use sandglass_model::{
-    Cancellation, CancelledBy, Dispatched, Event, Failure, FailureKind, Object, Outcome, Record,
+    AskUntil, Asked, Cancellation, CancelledBy, DeadlineOwner, DispatchId, Dispatched, EntityRef,
+    Event, Failure, FailureKind, Object, Outcome, Record, Retried, TransitionCause,
 };
 use serde_json::json;
 
-use crate::session::{Life, SESSION, completed, end_within, timed_out_of};
+use crate::session::{Life, SESSION, ask_of, completed, end_of_run, timed_out_of};
 
 /// One step of a random life, in terms of what is there when it comes.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Act(usize),
-    End { nth: usize, outcome: usize, attempt_off: u32 },
-    Idle { early: bool },
+    End {
+        nth: usize,
+        outcome: usize,
+        attempt_off: u32,
+    },
+    Idle {
+        early: bool,
+    },
     Due(u64),
-    Signal { name: usize, from: usize },
+    Signal {
+        name: usize,
+        from: usize,
+    },
     Wait(i64),
+    /// It is another entity's turn.
+    Turn,
+    /// A handler asks the entity whose turn it is.
+    Ask {
+        nth: usize,
+        action: usize,
+        settled: bool,
+        left_ms: u64,
+    },
+    /// Somebody wants a handler to be run again.
+    Retry {
+        nth: usize,
+        budget_ms: Option<u64>,
+    },
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -29,6 +53,11 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0u64..4).prop_map(Step::Due),
         1 => (0usize..3, 0usize..3).prop_map(|(name, from)| Step::Signal { name, from }),
         1 => (0i64..400_000).prop_map(Step::Wait),
+        1 => Just(Step::Turn),
+        2 => (0usize..4, 0usize..10, any::<bool>(), 0u64..4_000)
+            .prop_map(|(nth, action, settled, left_ms)| Step::Ask { nth, action, settled, left_ms }),
+        2 => (0usize..6, proptest::option::of(0u64..9_000))
+            .prop_map(|(nth, budget_ms)| Step::Retry { nth, budget_ms }),
     ];
     proptest::collection::vec(step, 0..40)
 }
@@ -76,12 +105,12 @@ const ACTIONS: [&str; 10] = [
     "Nonsense",
 ];
 
-fn outcomes(which: usize, dispatched: &Dispatched) -> Outcome {
+fn outcomes(which: usize, entity: &EntityRef, dispatched: &Dispatched) -> Outcome {
     match which {
         0 => completed(Some("Finish")),
         1 => completed(Some("Pause")),
         2 => completed(None),
-        3 => timed_out_of(dispatched),
+        3 => timed_out_of(entity, dispatched),
         4 => Outcome::Interrupted,
         5 => Outcome::Cancelled(Cancellation {
             by: CancelledBy::Operator,
@@ -114,9 +143,37 @@ pub(crate) fn live(steps: &[Step]) -> Life {
                 let runs = life.entity().in_flight();
                 let Some(run) = runs.get(*nth) else { continue };
                 let asked = run.dispatched.clone();
-                let (attempt, outcome) = (asked.attempt + attempt_off, outcomes(*outcome, &asked));
-                let end = end_within(asked.budget_ms, asked.dispatch, attempt, outcome);
+                let outcome = outcomes(*outcome, &life.entity().entity, &asked);
+                let mut end = end_of_run(&asked, outcome);
+                end.attempt += attempt_off;
                 life.tell(Input::HandlerEnded(Box::new(end)))
+            }
+            Step::Turn => {
+                let is_first = life.entity().entity == Life::name();
+                life.turn_to(if is_first { Life::other() } else { Life::name() });
+                continue;
+            }
+            Step::Ask { nth, action, settled, left_ms } => {
+                let askers = life.entities().flat_map(|entity| {
+                    entity.in_flight().into_iter().map(|run| (&entity.entity, &run.dispatched))
+                });
+                let Some((by, dispatched)) = askers.into_iter().nth(*nth) else { continue };
+                let until = if *settled { AskUntil::Settled } else { AskUntil::Transition };
+                let asked = ask_of(by, dispatched, until);
+                let remaining_ms = asked.remaining_ms.min(*left_ms);
+                life.asked(ACTIONS[*action], Asked { remaining_ms, ..asked })
+            }
+            Step::Retry { nth, budget_ms } => {
+                let who = life.entity().entity.clone();
+                let of_it = life.log.iter().filter(|record| record.entity.as_ref() == Some(&who));
+                let mut dispatched = of_it.filter_map(|record| match &record.event {
+                    Event::Dispatched(dispatched) => Some(dispatched.clone()),
+                    _ => None,
+                });
+                let Some(dispatched) = dispatched.nth(*nth) else { continue };
+                let by = "somebody".to_owned();
+                let retried = Retried { by, reason: String::new(), budget_ms: *budget_ms };
+                life.tell(Input::Retry(Box::new(Retry { dispatched, retried })))
             }
             Step::Idle { early } => {
                 let timer = life.entity().idle_timer(&life.spec);
@@ -159,6 +216,9 @@ proptest! {
         let mut by_hand: Option<Entity> = None;
         for record in &life.log[..cut] {
             prop_assert_eq!(fold.apply(record), Ok(()));
+            if record.entity != Some(Life::name()) {
+                continue;
+            }
             match &mut by_hand {
                 Some(entity) => entity.apply(&life.spec, &record.event, record.at),
                 None => by_hand = Entity::created(Life::name(), &record.event, record.at),
@@ -168,7 +228,9 @@ proptest! {
         for record in &life.log[cut..] {
             prop_assert_eq!(fold.apply(record), Ok(()));
         }
-        prop_assert_eq!(fold.entity(&Life::name()), Some(life.entity()));
+        for entity in life.entities() {
+            prop_assert_eq!(fold.entity(&entity.entity), Some(entity));
+        }
     }
 
     #[test]
@@ -184,7 +246,8 @@ proptest! {
         let life = live(&steps);
         let dispatched = life.log.iter().filter(|r| matches!(r.event, Event::Dispatched(_))).count();
         let ended = life.log.iter().filter(|r| matches!(r.event, Event::Ended(_))).count();
-        prop_assert_eq!(dispatched, ended + life.entity().in_flight_count());
+        let in_flight: usize = life.entities().map(Entity::in_flight_count).sum();
+        prop_assert_eq!(dispatched, ended + in_flight);
     }
 
     #[test]
@@ -196,14 +259,14 @@ proptest! {
     #[test]
     fn no_jumbled_journal_makes_a_replay_panic(
         steps in steps(),
-        jumble in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0usize..9), 0..20),
+        jumble in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0usize..13), 0..20),
     ) {
         let mut log = live(&steps).log;
         for (from, to, how) in jumble {
             let mut moved = log[from.index(log.len())].clone();
             falsify(&mut moved, how);
             let to = to.index(log.len());
-            if how == 8 {
+            if how == 12 {
                 log[to] = moved;
             } else {
                 log.insert(to, moved);
@@ -213,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn any_changed_field_is_a_divergence(steps in steps(), which in any::<prop::sample::Index>(), how in 0usize..8) {
+    fn any_changed_field_is_a_divergence(steps in steps(), which in any::<prop::sample::Index>(), how in 0usize..12) {
         let mut life = live(&steps);
         let which = which.index(life.log.len());
         if falsify(&mut life.log[which], how) {
@@ -252,6 +315,35 @@ fn falsify(record: &mut Record, how: usize) -> bool {
         (Event::StateIdle { occurrence, .. }, 5) => *occurrence += 1,
         (Event::Signal { resets_idle, .. }, 2) => *resets_idle = !*resets_idle,
         (Event::SpecRegistered { source, .. }, 2) => source.push('#'),
+        (Event::Transition { cause: TransitionCause::Asked(asked), .. }, how) => match how {
+            6 => asked.depth += 1,
+            7 => asked.remaining_ms = u64::MAX,
+            8 => asked.dispatch = DispatchId::from_bytes([0xee; 16]),
+            9 => asked.attempt += 1,
+            10 => asked.by = "Session/three".parse().expect("a valid name"),
+            _ => return false,
+        },
+        (Event::Dispatched(dispatched), 5) => {
+            dispatched.owner = match dispatched.owner {
+                DeadlineOwner::Handler => DeadlineOwner::Parent,
+                DeadlineOwner::Parent => DeadlineOwner::Handler,
+            };
+        }
+        (Event::Dispatched(dispatched), 6) => {
+            let forged = DispatchId::from_bytes([0xee; 16]);
+            dispatched.asker = dispatched.asker.xor(Some(forged));
+        }
+        (Event::Dispatched(dispatched), 7) => dispatched.depth += 1,
+        (Event::Dispatched(dispatched), 8) => {
+            let budget_ms = Some(dispatched.budget_ms + 1);
+            let by = "forger".to_owned();
+            dispatched.retried = Some(Retried { by, reason: String::new(), budget_ms });
+        }
+        (Event::Dispatched(dispatched), 9) => {
+            dispatched.params.insert("forged".to_owned(), json!(true));
+        }
+        (Event::Dispatched(dispatched), 10) => return dispatched.retried.take().is_some(),
+        (Event::Dispatched(dispatched), 11) => dispatched.state = name(),
         _ => return false,
     }
     true

@@ -1,8 +1,10 @@
 //! What the crate promises to its users: specs, decisions and replays.
 
+mod asks;
 mod decisions;
 mod generated;
 mod idle;
 mod replays;
+mod retries;
 mod session;
 mod specs;

@@ -2,12 +2,12 @@
 
 use sandglass_liveness::{HandlerEnd, Input, Replay, Summary};
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, DeadlineOwner, Event, HandlerDeadlineExceeded, Outcome,
-    Position, TraceContext, Trap, TrapKind,
+    AskUntil, Cancellation, CancelledBy, Cause, DeadlineOwner, DeadlineReport, Event,
+    HandlerDeadlineExceeded, Outcome, Position, TraceContext, Trap, TrapKind,
 };
 
 use crate::generated::divergences;
-use crate::session::{Life, SESSION, completed, end_within, timed_out};
+use crate::session::{Life, SESSION, ask_of, completed, end_within, timed_out};
 
 fn replay(life: &Life) -> Summary {
     let mut replay = Replay::new();
@@ -117,10 +117,29 @@ fn a_timeout_that_contradicts_its_dispatch_or_itself_is_a_divergence() {
 
 #[test]
 fn a_timeout_by_the_deadline_of_whoever_asked_has_a_budget_of_its_own() {
-    let Outcome::TimedOut(mut told) = timed_out() else { panic!() };
-    (told.owner, told.budget_ms, told.elapsed_ms) = (DeadlineOwner::Parent, 20, 21);
-    let end = end_within(20, Life::of(SESSION).start(), 1, Outcome::TimedOut(told));
-    assert_eq!(divergences_after(HandlerEnd { cause: Cause::ParentDeadline, ..end }), 0);
+    let by_parent = |budget_ms: u64| {
+        let Outcome::TimedOut(mut told) = timed_out() else { panic!() };
+        told.owner = DeadlineOwner::Parent;
+        (told.budget_ms, told.elapsed_ms) = (budget_ms, budget_ms + 1);
+        let end = end_of(Outcome::TimedOut(told));
+        let deadline = DeadlineReport { budget_ms, ..end.deadline };
+        HandlerEnd { cause: Cause::ParentDeadline, deadline, ..end }
+    };
+    let after = |end: HandlerEnd| {
+        let mut life = Life::of(SESSION);
+        life.turn_to(Life::other());
+        life.start();
+        let asker = life.entity().in_flight()[0].dispatched.clone();
+        life.turn_to(Life::name());
+        let asked = ask_of(&Life::other(), &asker, AskUntil::Settled);
+        life.asked("ProcessToolCalls", asked).expect("taken in Idle");
+        life.tell(Input::HandlerEnded(Box::new(end))).expect("it was in flight");
+        replay(&life).divergence_count
+    };
+    assert_eq!(after(by_parent(20)), 0, "it waited while the asker's time ran");
+    assert_eq!(after(by_parent(900_001)), 1, "more than the asker had");
+    assert_eq!(after(end_of(timed_out())), 0, "both had the same");
+    assert_eq!(divergences_after(by_parent(20)), 1, "nobody asked for it");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! The session of the incident, as the tests of decisions use it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_liveness::{Command, Entity, HandlerEnd, Input, Refusal, Spec, commands, decide};
 use sandglass_model::{
-    Cause, Completion, DeadlineOwner, DeadlineReport, DispatchId, Dispatched, EntityRef, Event,
-    HandlerDeadlineExceeded, HostCalls, Incarnation, Object, Outcome, Position, Record, TimeSplit,
-    TraceContext, WallTime,
+    AskUntil, Asked, Cause, Completion, DeadlineOwner, DeadlineReport, DispatchId, Dispatched,
+    EntityRef, Event, HandlerDeadlineExceeded, HostCalls, Incarnation, Object, Outcome, Position,
+    Record, TimeSplit, TraceContext, WallTime,
 };
 use serde_json::json;
 
@@ -89,10 +90,14 @@ max_occurrences = 2
 params = { reason = "idle" }
 "#;
 
-/// An entity with its log, and a wall clock that the test moves.
+/// An entity with its log, and a wall clock that the test moves. It may take turns
+/// with others.
 pub(crate) struct Life {
     pub(crate) spec: Arc<Spec>,
     pub(crate) entity: Option<Entity>,
+    /// The entities that it isn't the turn of.
+    pub(crate) others: BTreeMap<EntityRef, Entity>,
+    who: EntityRef,
     pub(crate) log: Vec<Record>,
     pub(crate) now: i64,
 }
@@ -106,16 +111,56 @@ impl Life {
             automaton: spec.name.to_string(),
             source: source.to_owned(),
         };
-        let mut life = Self { spec, entity: None, log: Vec::new(), now: 1_000 };
+        let mut life = Self {
+            spec,
+            entity: None,
+            others: BTreeMap::new(),
+            who: Self::name(),
+            log: Vec::new(),
+            now: 1_000,
+        };
         life.record(None, registered);
         life
     }
 
     pub(crate) fn of(source: &str) -> Self {
         let mut life = Self::unborn(source);
-        life.tell(Input::Create { incarnation: Incarnation::from_bytes([7; 16]), tenant: None })
-            .expect("a new entity");
+        life.create([7; 16]);
         life
+    }
+
+    fn create(&mut self, incarnation: [u8; 16]) {
+        let incarnation = Incarnation::from_bytes(incarnation);
+        self.tell(Input::Create { incarnation, tenant: None }).expect("a new entity");
+    }
+
+    pub(crate) fn other() -> EntityRef {
+        "Session/two".parse().expect("a valid name")
+    }
+
+    /// It is the turn of `who`, which is created where it isn't yet.
+    pub(crate) fn turn_to(&mut self, who: EntityRef) {
+        let before = self.entity.take();
+        self.others.extend(before.map(|entity| (entity.entity.clone(), entity)));
+        self.entity = self.others.remove(&who);
+        self.who = who;
+        if self.entity.is_none() {
+            self.create([8; 16]);
+        }
+    }
+
+    /// The entity whose turn it is is asked for `action` by a handler of `by`.
+    pub(crate) fn asked(&mut self, action: &str, asked: Asked) -> Result<Vec<Command>, Refusal> {
+        let params = Object::new();
+        let trace =
+            self.entities().find_map(|entity| Some(entity.run(asked.dispatch)?.dispatched.trace));
+        let trace = trace.unwrap_or(TraceContext::root([5; 24]));
+        self.tell(Input::Action { action: action.to_owned(), params, trace, asked: Some(asked) })
+    }
+
+    /// All entities, in whatever order.
+    pub(crate) fn entities(&self) -> impl Iterator<Item = &Entity> {
+        self.others.values().chain(&self.entity)
     }
 
     pub(crate) fn name() -> EntityRef {
@@ -130,7 +175,7 @@ impl Life {
         if let Some(entity) = &mut self.entity {
             entity.apply(&self.spec, &event, at);
         } else {
-            self.entity = Entity::created(Self::name(), &event, at);
+            self.entity = Entity::created(self.who.clone(), &event, at);
         }
         self.log.push(Record { position, at, entity, sequence, event });
     }
@@ -140,7 +185,7 @@ impl Life {
         let before = self.entity.clone();
         let events = decide(&self.spec, before.as_ref(), &input, now)?;
         for event in &events {
-            self.record(Some(Self::name()), event.clone());
+            self.record(Some(self.who.clone()), event.clone());
         }
         Ok(commands(before.as_ref(), self.entity.as_ref().expect("created"), &events))
     }
@@ -155,7 +200,7 @@ impl Life {
         params: Object,
     ) -> Result<Vec<Command>, Refusal> {
         let trace = TraceContext::root([5; 24]);
-        self.tell(Input::Action { action: action.to_owned(), params, trace })
+        self.tell(Input::Action { action: action.to_owned(), params, trace, asked: None })
     }
 
     /// Starts the handler and answers its dispatch.
@@ -244,15 +289,41 @@ pub(crate) fn completed(action: Option<&str>) -> Outcome {
     })
 }
 
-/// A timeout of the session's first handler.
-pub(crate) fn timed_out() -> Outcome {
-    timeout_of("run_tools", "ProcessToolCalls", 1, BUDGET_MS, TraceContext::root([5; 24]))
+/// An ask by the handler that `dispatched` says, of `by`.
+pub(crate) fn ask_of(by: &EntityRef, dispatched: &Dispatched, until: AskUntil) -> Asked {
+    Asked {
+        by: by.clone(),
+        dispatch: dispatched.dispatch,
+        attempt: dispatched.attempt,
+        until,
+        remaining_ms: dispatched.budget_ms,
+        depth: dispatched.depth + 1,
+    }
 }
 
-/// A timeout of the run that was asked for with `dispatched`.
-pub(crate) fn timed_out_of(dispatched: &Dispatched) -> Outcome {
-    let Dispatched { integration, action, attempt, budget_ms, trace, .. } = dispatched;
-    timeout_of(integration, action, *attempt, *budget_ms, *trace)
+/// The end of the run that was asked for with `dispatched`, as a host reports it.
+pub(crate) fn end_of_run(dispatched: &Dispatched, outcome: Outcome) -> HandlerEnd {
+    let Dispatched { dispatch, attempt, budget_ms, owner, .. } = dispatched;
+    let mut end = end_within(*budget_ms, *dispatch, *attempt, outcome);
+    end.deadline.owner = *owner;
+    if (end.cause, owner) == (Cause::Deadline, &DeadlineOwner::Parent) {
+        end.cause = Cause::ParentDeadline;
+    }
+    end
+}
+
+/// A timeout of the session's first handler.
+pub(crate) fn timed_out() -> Outcome {
+    let trace = TraceContext::root([5; 24]);
+    Outcome::TimedOut(timeout_of("run_tools", "ProcessToolCalls", 1, BUDGET_MS, trace))
+}
+
+/// A timeout of the run of `entity` that was asked for with `dispatched`.
+pub(crate) fn timed_out_of(entity: &EntityRef, dispatched: &Dispatched) -> Outcome {
+    let Dispatched { integration, action, attempt, budget_ms, owner, trace, .. } = dispatched;
+    let exceeded = timeout_of(integration, action, *attempt, *budget_ms, *trace);
+    let entity_id = entity.id().to_owned();
+    Outcome::TimedOut(Box::new(HandlerDeadlineExceeded { entity_id, owner: *owner, ..*exceeded }))
 }
 
 fn timeout_of(
@@ -261,8 +332,8 @@ fn timeout_of(
     attempt: u32,
     budget_ms: u64,
     trace: TraceContext,
-) -> Outcome {
-    Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
+) -> Box<HandlerDeadlineExceeded> {
+    Box::new(HandlerDeadlineExceeded {
         integration: integration.to_owned(),
         entity_type: "Session".to_owned(),
         entity_id: "one".to_owned(),
@@ -277,5 +348,5 @@ fn timeout_of(
         host_calls: 3,
         time_split_us: TimeSplit::default(),
         trace_id: trace.trace_id,
-    }))
+    })
 }

@@ -42,7 +42,7 @@ impl Actor {
             ActorError::Refused { entity: self.entity.entity.clone(), refusal }
         })?;
         let rooms = Rooms::reserve(&*self.shared.handlers, &events, &self.entity.tenant);
-        if let (Input::Action { .. }, Some(busy)) = (input, rooms.missing()) {
+        if let (Input::Action { .. } | Input::Retry(_), Some(busy)) = (input, rooms.missing()) {
             return Err(ActorError::Busy { entity: self.entity.entity.clone(), busy });
         }
         self.commit(events, rooms, at).await

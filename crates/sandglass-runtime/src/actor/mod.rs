@@ -371,7 +371,7 @@ impl Actor {
             Some(trace) => (trace, Span::disabled()),
             None => self.root(&action)?,
         };
-        let committed = self.tell(&Input::Action { action, params, trace }).await;
+        let committed = self.tell(&Input::Action { action, params, trace, asked: None }).await;
         let committed = match committed {
             Ok(committed) => committed,
             Err(error) => {

@@ -1,0 +1,96 @@
+//! One more attempt of a dispatch that has ended, because somebody asks for it.
+
+use sandglass_model::id::{NAME_MAX_BYTES, check_name};
+use sandglass_model::limit::MAX_BUDGET_MS;
+use sandglass_model::{DeadlineOwner, Dispatched, Event, OutcomeKind, Retried};
+
+use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, REASON_MAX_BYTES, Refusal, bounded};
+use crate::entity::{Entity, Past};
+use crate::spec::{Integration, Spec};
+
+/// One more attempt that is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// The dispatch, as it is recorded; of whichever attempt.
+    pub dispatched: Box<Dispatched>,
+    /// Who asks, why, and for how long it may run.
+    pub retried: Retried,
+}
+
+pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<Event>, Refusal> {
+    let Retry { dispatched, retried } = retry;
+    let past = ended(entity, dispatched)?;
+    let name = &dispatched.integration;
+    let integration = spec.integrations.get(name);
+    let integration = integration
+        .ok_or_else(|| Refusal::UnknownIntegration { integration: super::refusal::shown(name) })?;
+    endings_taken(spec, entity, integration)?;
+    check(retried)?;
+    if entity.in_flight_count() >= IN_FLIGHT_MAX {
+        return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
+    }
+    let handed = (&dispatched.params, &entity.variables);
+    bounded("parameters and variables for its handler", &handed, HANDED_MAX_BYTES)?;
+    let attempt = past.attempt.saturating_add(1);
+    // What an asker had left is no measure once nobody waits.
+    let own = if past.was_lent { integration.budget_ms } else { past.budget_ms };
+    Ok(vec![Event::Dispatched(Box::new(Dispatched {
+        module_hash: None,
+        state: entity.state.clone(),
+        variables: entity.variables.clone(),
+        attempt,
+        budget_ms: retried.budget_ms.unwrap_or(own),
+        budget_defaulted: retried.budget_ms.is_none() && integration.budget_defaulted,
+        owner: DeadlineOwner::Handler,
+        asker: None,
+        depth: 0,
+        retried: Some(retried.clone()),
+        trace: past.trace.of_dispatch(past.dispatch, attempt),
+        ..(**dispatched).clone()
+    }))])
+}
+
+/// The handler that is to be run again, which has ended and not with success.
+fn ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e Past, Refusal> {
+    let dispatch = dispatched.dispatch;
+    if entity.run(dispatch).is_some() {
+        return Err(Refusal::StillInFlight { dispatch });
+    }
+    match entity.past(dispatch) {
+        Some(past) if past.outcome == OutcomeKind::Completed => {
+            Err(Refusal::RetryOfSuccess { dispatch })
+        }
+        Some(past) if past.is_of(dispatched) => Ok(past),
+        _ => Err(Refusal::NothingToRetry { dispatch }),
+    }
+}
+
+/// Rule 10 holds for a retry, too: the present state takes every ending.
+fn endings_taken(spec: &Spec, entity: &Entity, of: &Integration) -> Result<(), Refusal> {
+    let state = entity.state.as_str();
+    let is_taken = |action: &str| {
+        let declared = spec.actions.get(action);
+        !spec.is_terminal(state) && declared.is_some_and(|action| action.is_taken_from(state))
+    };
+    let missing = of.endings().filter(|(_, action)| !is_taken(action));
+    let missing: Vec<String> =
+        missing.map(|(ending, action)| format!("{ending} = {action}")).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (integration, state) = (of.name.to_string(), state.to_owned());
+    Err(Refusal::EndingsNotTaken { integration, state, missing: missing.join(", ") })
+}
+
+fn check(retried: &Retried) -> Result<(), Refusal> {
+    check_name("name of who retries", &retried.by, NAME_MAX_BYTES).map_err(Refusal::BadRetry)?;
+    if retried.reason.len() > REASON_MAX_BYTES {
+        return Err(Refusal::TooLarge { what: "reason", max: REASON_MAX_BYTES });
+    }
+    match retried.budget_ms {
+        Some(budget_ms) if !(1..=MAX_BUDGET_MS).contains(&budget_ms) => {
+            Err(Refusal::BadBudget { budget_ms })
+        }
+        _ => Ok(()),
+    }
+}

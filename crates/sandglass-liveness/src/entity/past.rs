@@ -1,0 +1,84 @@
+//! What an entity remembers of handlers that have ended: enough to check a retry
+//! and an ask against, whatever their size was.
+
+use std::collections::VecDeque;
+
+use sandglass_model::{DispatchId, Dispatched, Ended, OutcomeKind, TraceContext};
+use sha2::{Digest, Sha256};
+
+/// Handlers that have ended and are remembered, for each entity: half of what may be
+/// in flight at once, at 120 bytes each. An older one can't be retried.
+pub const PAST_MAX: usize = 32;
+
+/// A handler that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// Which dispatch.
+    pub dispatch: DispatchId,
+    /// Its last attempt.
+    pub attempt: u32,
+    /// How that ended.
+    pub outcome: OutcomeKind,
+    /// The budget that it had, in milliseconds.
+    pub budget_ms: u64,
+    /// Whether a handler that asked for it had lent it that budget.
+    pub was_lent: bool,
+    /// How many asks led to it.
+    pub depth: u32,
+    /// The span of that attempt.
+    pub trace: TraceContext,
+    /// None where it completed, and so is never asked for again.
+    asked_with: Option<[u8; 32]>,
+}
+
+impl Past {
+    pub(super) fn of(dispatched: &Dispatched, ended: &Ended) -> Self {
+        let outcome = ended.outcome.kind();
+        Self {
+            dispatch: dispatched.dispatch,
+            attempt: dispatched.attempt,
+            outcome,
+            budget_ms: dispatched.budget_ms,
+            was_lent: dispatched.owner == sandglass_model::DeadlineOwner::Parent,
+            depth: dispatched.depth,
+            trace: dispatched.trace,
+            asked_with: (outcome != OutcomeKind::Completed).then(|| digest(dispatched)),
+        }
+    }
+
+    /// Whether `dispatched` is a record of this dispatch: of any attempt, in any state.
+    #[must_use]
+    pub fn is_of(&self, dispatched: &Dispatched) -> bool {
+        self.asked_with == Some(digest(dispatched))
+    }
+}
+
+/// The digest of what all attempts of a dispatch have in common.
+fn digest(of: &Dispatched) -> [u8; 32] {
+    let Dispatched { dispatch, integration, module, action, params, config, trace, .. } = of;
+    let common = (dispatch, integration, module, action, params, config, trace.trace_id);
+    // Plain data with texts as keys has a JSON form.
+    Sha256::digest(serde_json::to_vec(&common).unwrap_or_default()).into()
+}
+
+/// The last [`PAST_MAX`] handlers that have ended, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pasts(VecDeque<Past>);
+
+impl Pasts {
+    pub(super) fn push(&mut self, past: Past) {
+        if self.0.len() >= PAST_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(past);
+    }
+
+    /// Forgets one that is in flight again.
+    pub(super) fn forget(&mut self, dispatch: DispatchId) {
+        self.0.retain(|past| past.dispatch != dispatch);
+    }
+
+    pub(super) fn find(&self, dispatch: DispatchId) -> Option<&Past> {
+        self.0.iter().find(|past| past.dispatch == dispatch)
+    }
+}

@@ -1,0 +1,101 @@
+//! Which entity waits for which to settle, so that no ask can wait for itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sandglass_model::EntityRef;
+
+/// The asks that wait until the asked entity has settled, as a graph from the
+/// askers' entities to the asked ones. An entity doesn't settle while a handler of
+/// it waits, so a cycle would end by deadlines alone. It has an edge for each
+/// handler that waits, and no more.
+#[derive(Clone, Debug, Default)]
+pub struct Waits(BTreeMap<EntityRef, BTreeMap<EntityRef, u32>>);
+
+/// A wait that would be for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ask_cycle: the asked entity waits for the asker to settle")]
+pub struct Cycle;
+
+impl Waits {
+    /// `asker` waits for `asked` from now on, until it [leaves](Self::leave).
+    ///
+    /// # Errors
+    /// `asked` waits for `asker` already, or is the same; nothing has changed.
+    pub fn enter(&mut self, asker: &EntityRef, asked: &EntityRef) -> Result<(), Cycle> {
+        if self.leads(asked, asker) {
+            return Err(Cycle);
+        }
+        let waits = self.0.entry(asker.clone()).or_default().entry(asked.clone()).or_default();
+        *waits = waits.saturating_add(1);
+        Ok(())
+    }
+
+    /// One wait of `asker` for `asked` is over.
+    pub fn leave(&mut self, asker: &EntityRef, asked: &EntityRef) {
+        let Some(of_asker) = self.0.get_mut(asker) else { return };
+        if let Some(waits) = of_asker.get_mut(asked) {
+            *waits = waits.saturating_sub(1);
+            if *waits == 0 {
+                of_asker.remove(asked);
+            }
+        }
+        if of_asker.is_empty() {
+            self.0.remove(asker);
+        }
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether waits lead from `from` to `to`; each leads to itself.
+    fn leads(&self, from: &EntityRef, to: &EntityRef) -> bool {
+        let (mut seen, mut open) = (BTreeSet::from([from]), vec![from]);
+        while let Some(at) = open.pop() {
+            if at == to {
+                return true;
+            }
+            let next = self.0.get(at).into_iter().flat_map(BTreeMap::keys);
+            open.extend(next.filter(|entity| seen.insert(entity)));
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entity(id: &str) -> EntityRef {
+        EntityRef::new("Session", id).expect("a valid id")
+    }
+
+    #[test]
+    fn a_cycle_of_any_length_is_refused_and_changes_nothing() {
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(entity);
+        let mut waits = Waits::default();
+        assert_eq!(waits.enter(&a, &a), Err(Cycle));
+        assert!(waits.is_empty());
+        assert_eq!(waits.enter(&a, &b), Ok(()));
+        assert_eq!(waits.enter(&b, &c), Ok(()));
+        assert_eq!(waits.enter(&c, &a), Err(Cycle));
+        assert_eq!(waits.enter(&c, &d), Ok(()));
+        assert_eq!(waits.enter(&a, &d), Ok(()), "two may wait for the same");
+        assert_eq!(waits.enter(&d, &a), Err(Cycle));
+    }
+
+    #[test]
+    fn a_wait_holds_until_the_last_of_its_kind_is_over() {
+        let [a, b] = ["a", "b"].map(entity);
+        let mut waits = Waits::default();
+        assert_eq!((waits.enter(&a, &b), waits.enter(&a, &b)), (Ok(()), Ok(())));
+        waits.leave(&a, &b);
+        assert_eq!(waits.enter(&b, &a), Err(Cycle));
+        waits.leave(&a, &b);
+        assert!(waits.is_empty());
+        waits.leave(&a, &b);
+        assert_eq!(waits.enter(&b, &a), Ok(()));
+    }
+}
