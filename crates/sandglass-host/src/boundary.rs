@@ -14,18 +14,16 @@
 //! An expired deadline ends the run: it is a typed error that unwinds the guest,
 //! which can neither ignore nor catch it.
 
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
-
-use sandglass_model::{Cause, Clock, Monotonic};
+use sandglass_model::{Cause, Monotonic};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, names};
 use wasmtime::{Caller, Error, Result};
 
 use crate::functions::FunctionId;
-use crate::run::Run;
+use crate::race::CallEnded;
 use crate::store::RunStore;
+
+pub(crate) use crate::race::Race;
 
 /// The root cause of the error that unwinds a guest whose run must end.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -53,8 +51,15 @@ pub(crate) fn leave<R>(store: &mut RunStore, _entered: Entered, answer: Result<R
     let answer = answer?;
     let name = store.accounting.current(&store.functions).map(str::to_owned);
     let took = store.accounting.leave(now);
+    let ended = store.run.take_call_ended();
+    if let Some(ended) = ended {
+        store.call_span.error(names::CALL_ENDED, &ended.to_string());
+    }
     if let Some(name) = name {
         store.metrics.host_call(&name, took);
+        if let Some(CallEnded::TimedOut(_)) = ended {
+            store.metrics.host_call_timed_out(&name);
+        }
     }
     store.call_span = Span::disabled();
     Ok(answer)
@@ -78,12 +83,23 @@ pub(crate) fn leave_race<R>(
 /// Wasmtime attaches them to that error.
 pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
     let now = store.now();
+    warn(store, now);
     let Some(cause) = store.run.due(now) else { return Ok(now) };
     if store.accounting.current(&store.functions).is_some() {
         store.call_span.error(names::UNFINISHED, "the run ended inside this call");
     }
     store.stopped_in = Some(store.present_span());
     Err(Error::from(Stopped(cause)))
+}
+
+/// Notes in the trace, once, that the soft deadline has passed.
+fn warn(store: &mut RunStore, now: Monotonic) {
+    if !store.warned && store.run.should_stop(now) {
+        store.warned = true;
+        let left = store.run.deadline().since(store.run.soft_deadline()).as_millis();
+        let left = u64::try_from(left).unwrap_or(u64::MAX);
+        store.span.event(names::SOFT_DEADLINE_PASSED, &[(names::SOFT_BEFORE_MS, left.into())]);
+    }
 }
 
 /// Runs a core module's call of a host function that never waits.
@@ -95,40 +111,6 @@ pub(crate) fn without_waiting<R>(
     let entered = enter(caller.data_mut(), function)?;
     let answer = call(caller);
     leave(caller.data_mut(), entered, answer)
-}
-
-/// Races what a host function waits for with the end of its run.
-pub(crate) struct Race {
-    run: Arc<Run>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Race {
-    pub(crate) fn of(store: &RunStore) -> Self {
-        Self::new(&store.run, &store.clock)
-    }
-
-    pub(crate) fn new(run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Self {
-        Self { run: Arc::clone(run), clock: Arc::clone(clock) }
-    }
-
-    /// What `wait` answers, or nothing where the run must end first; then `wait`
-    /// is dropped. It is asked before the clock is, so a call that is ready costs
-    /// no timer.
-    pub(crate) async fn run<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
-        let mut wait = pin!(wait);
-        std::future::poll_fn(|context| {
-            if let Poll::Ready(answer) = wait.as_mut().poll(context) {
-                return Poll::Ready(Some(answer));
-            }
-            self.run.wait_with(context.waker());
-            match self.run.due(self.clock.now()) {
-                Some(_) => Poll::Ready(None),
-                None => Poll::Pending,
-            }
-        })
-        .await
-    }
 }
 
 /// Links a host function that never waits:

@@ -13,6 +13,7 @@ pub(crate) mod spans;
 pub(crate) mod speaker;
 pub(crate) mod time;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub(crate) struct Grants {
     pub(crate) scratch_bytes: u64,
     /// Most time that one call to the outside may take.
     pub(crate) host_call_timeout: Duration,
+    /// The same for those host functions that have a bound of their own, by name.
+    pub(crate) host_call_timeouts: BTreeMap<String, Duration>,
 }
 
 impl Grants {
@@ -70,6 +73,7 @@ impl Grants {
             response_bytes: 0,
             scratch_bytes: 0,
             host_call_timeout: Duration::ZERO,
+            host_call_timeouts: BTreeMap::new(),
         }
     }
 }
@@ -145,27 +149,29 @@ impl Guest {
         }
     }
 
+    /// Most time that a call to the outside may take.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.grants.host_call_timeout
+    }
+
+    /// The same of the host function called `name`, where its manifest says.
+    pub(crate) fn call_timeout_of(&self, name: &str) -> Option<Duration> {
+        self.grants.host_call_timeouts.get(name).copied()
+    }
+
     /// The secret called `name`, where this integration may have it.
     ///
     /// # Errors
-    /// It may not, or the embedder's provider takes too long; the text says so.
+    /// It may not; the text says so.
     pub(crate) fn secret(&self, name: String) -> Answer<'static, Result<Secret, String>> {
         let grants = Arc::clone(&self.grants);
         Box::pin(async move {
-            let patience = grants.host_call_timeout;
-            #[allow(clippy::disallowed_methods, reason = "the outside answers in real time")]
-            match tokio::time::timeout(patience, grants.secrets.secret(&name)).await {
-                Ok(Some(secret)) => Ok(secret),
-                Ok(None) => Err(format!("there is no secret called `{name}` for this integration")),
-                Err(_) => Err(format!(
-                    "the secret `{name}` did not come within {} ms",
-                    patience.as_millis()
-                )),
-            }
+            let secret = grants.secrets.secret(&name).await;
+            secret.ok_or_else(|| format!("there is no secret called `{name}` for this integration"))
         })
     }
 
-    /// Sends `request`, for at most `left` and the integration's own bound.
+    /// Sends `request`, for at most `left`.
     pub(crate) fn http_call(
         &self,
         request: Request,
@@ -175,7 +181,7 @@ impl Guest {
         let traceparent = self.traceparent.clone();
         Box::pin(async move {
             let limits = http::Limits {
-                timeout: left.min(grants.host_call_timeout),
+                timeout: left,
                 remaining: left,
                 response_bytes: grants.response_bytes,
             };

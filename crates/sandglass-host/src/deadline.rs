@@ -75,6 +75,12 @@ pub(crate) struct StartedDeadline {
 }
 
 impl StartedDeadline {
+    /// When a handler is warned that is to be warned `before` its deadline: at its
+    /// start, at the earliest.
+    pub(crate) fn soft(&self, before: Duration) -> Monotonic {
+        self.start.after(self.at.since(self.start).saturating_sub(before))
+    }
+
     pub(crate) fn budget_ms(&self) -> u64 {
         u64::try_from(self.budget.as_millis()).unwrap_or(u64::MAX)
     }
@@ -117,6 +123,14 @@ mod tests {
         let late = DispatchDeadline::after(Duration::from_secs(1)).within(START);
         let started = late.start(START.after(Duration::from_millis(1)));
         assert_eq!((started.budget_ms(), started.at), (0, START));
+    }
+
+    #[test]
+    fn a_warning_comes_before_the_deadline_and_not_before_the_start() {
+        let started = DispatchDeadline::after(Duration::from_millis(20)).start(START);
+        let soft = started.soft(Duration::from_millis(5));
+        assert_eq!(soft, START.after(Duration::from_millis(15)));
+        assert_eq!(started.soft(Duration::from_secs(1)), START);
     }
 
     #[test]

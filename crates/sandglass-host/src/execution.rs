@@ -140,6 +140,9 @@ impl Execution {
         let started_at = self.shared.clock.wall();
         let deadline = self.dispatch.deadline.start(self.shared.clock.now());
         self.dispatch.run.begin(&deadline);
+        if let Some(before) = self.integration.manifest.soft_deadline {
+            self.dispatch.run.warn_from(deadline.soft(before));
+        }
         let armed = self.shared.ticker.arm(&self.dispatch.run);
         metrics.dispatch_started(entity_type, action, deadline.budget);
 
@@ -153,6 +156,9 @@ impl Execution {
         let called = on_cpu(&self.shared.ticker, call).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         drop((armed, in_flight));
+        if self.dispatch.run.should_stop(off_cpu) {
+            metrics.soft_deadline_passed(entity_type, action);
+        }
 
         let ending = Ending::of(&mut store, called, off_cpu, limits.fuel);
         let data = store.data_mut();
@@ -208,6 +214,8 @@ impl Execution {
             RunStore {
                 run: Arc::clone(&self.dispatch.run),
                 clock: Arc::clone(&self.shared.clock),
+                ticker: Some(Arc::clone(&self.shared.ticker)),
+                warned: false,
                 functions: Arc::clone(&self.sandbox.functions),
                 phase: Phase::Instantiating,
                 host_while_instantiating: None,

@@ -277,6 +277,7 @@ impl Host {
             response_bytes: manifest.limits.response_bytes,
             scratch_bytes: manifest.scratch_bytes,
             host_call_timeout: self.0.shared.settings.host_call_timeout,
+            host_call_timeouts: manifest.host_call_timeouts.clone(),
         }
     }
 

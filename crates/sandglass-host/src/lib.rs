@@ -49,6 +49,7 @@ mod host;
 mod limiter;
 pub mod manifest;
 mod module;
+mod race;
 mod run;
 mod sandbox;
 mod secret;

@@ -8,6 +8,7 @@ use std::task::Waker;
 use sandglass_model::{Cause, DeadlineOwner, FirstCause, Monotonic};
 
 use crate::deadline::StartedDeadline;
+use crate::race::CallEnded;
 
 /// Longest reason that a stop keeps, in bytes: a sentence, as records carry it.
 const REASON_MAX_BYTES: usize = 512;
@@ -20,7 +21,11 @@ pub(crate) struct Run {
     cause: FirstCause,
     /// Nanoseconds of the host's clock; `NEVER` until the budget has begun.
     deadline: AtomicU64,
+    /// From when on the guest is warned; `NEVER` where it isn't.
+    soft_deadline: AtomicU64,
     owner_is_parent: AtomicBool,
+    /// Why the present host call was ended, until it has left.
+    call_ended: Mutex<Option<CallEnded>>,
     waiting: Mutex<Option<Waker>>,
     reason: Mutex<String>,
 }
@@ -30,7 +35,9 @@ impl Run {
         Self {
             cause: FirstCause::new(),
             deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
+            soft_deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             owner_is_parent: AtomicBool::new(false),
+            call_ended: Mutex::new(None),
             waiting: Mutex::new(None),
             reason: Mutex::new(String::new()),
         }
@@ -44,6 +51,31 @@ impl Run {
 
     pub(crate) fn deadline(&self) -> Monotonic {
         Monotonic::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Has the guest warned from `at` on.
+    pub(crate) fn warn_from(&self, at: Monotonic) {
+        self.soft_deadline.store(at.as_nanos(), Ordering::Release);
+    }
+
+    /// From when on the guest is warned; never, unless that was set.
+    pub(crate) fn soft_deadline(&self) -> Monotonic {
+        Monotonic::from_nanos(self.soft_deadline.load(Ordering::Acquire))
+    }
+
+    /// Whether the guest is warned at `now`.
+    pub(crate) fn should_stop(&self, now: Monotonic) -> bool {
+        now >= self.soft_deadline()
+    }
+
+    /// Notes that the present host call is ended, and the run goes on.
+    pub(crate) fn note_call_ended(&self, why: CallEnded) {
+        *self.call_ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    /// Why the present host call was ended, if it was.
+    pub(crate) fn take_call_ended(&self) -> Option<CallEnded> {
+        self.call_ended.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Why the run must end at `now`, if it must. Names the deadline as the cause

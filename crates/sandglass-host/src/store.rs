@@ -15,6 +15,7 @@ use crate::capability::ask::Asker;
 use crate::functions::Functions;
 use crate::limiter::Limiter;
 use crate::run::Run;
+use crate::ticker::Ticker;
 
 /// Most frames of a guest's stack that are kept: the innermost ones tell where
 /// it was, and a recursion repeats itself.
@@ -40,6 +41,11 @@ impl Phase {
 pub(crate) struct RunStore {
     pub(crate) run: Arc<Run>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// What wakes calls that have limits of their own; none in a store in which
+    /// nothing runs.
+    pub(crate) ticker: Option<Arc<Ticker>>,
+    /// Whether the trace says already that the soft deadline has passed.
+    pub(crate) warned: bool,
     pub(crate) functions: Arc<Functions>,
     pub(crate) phase: Phase,
     /// Time in host functions while the guest was instantiated, once it is.
@@ -65,6 +71,8 @@ impl RunStore {
         Self {
             run: Arc::new(Run::new()),
             clock: Arc::new(SystemClock::new()),
+            ticker: None,
+            warned: false,
             functions: Arc::default(),
             phase: Phase::Instantiating,
             host_while_instantiating: None,

@@ -135,7 +135,11 @@ impl Ticker {
 
     /// Watches the deadline of `run`, which must have begun.
     pub(crate) fn arm(self: &Arc<Self>, run: &Arc<Run>) -> Armed {
-        let deadline = run.deadline();
+        self.arm_at(run, run.deadline())
+    }
+
+    /// Wakes what `run` waits in as soon as `deadline` has passed.
+    pub(crate) fn arm_at(self: &Arc<Self>, run: &Arc<Run>, deadline: Monotonic) -> Armed {
         let mut schedule = self.shared.schedule();
         let key = (deadline, schedule.next_id);
         schedule.next_id += 1;

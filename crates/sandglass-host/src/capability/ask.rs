@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use sandglass_model::{Busy, EntityRef, Monotonic, Object, Sequence, TraceContext};
 use sandglass_telemetry::trace::names;
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::Place;
 use crate::manifest::Manifest;
+use crate::race::{CallEnded, Race};
 use crate::secret::{Answer, Redactor};
 use crate::store::RunStore;
 
@@ -100,9 +100,21 @@ pub enum AskError {
     /// It took longer than the asker has.
     #[error("the answer did not come in time")]
     TimedOut,
+    /// It was cut so that the asker can save its work.
+    #[error("{0}")]
+    CutShort(String),
     /// Nobody can be asked at present.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl From<CallEnded> for AskError {
+    fn from(ended: CallEnded) -> Self {
+        match ended {
+            CallEnded::TimedOut(_) => Self::TimedOut,
+            CallEnded::SoftDeadline => Self::CutShort(ended.to_string()),
+        }
+    }
 }
 
 impl AskError {
@@ -118,6 +130,7 @@ impl AskError {
             Self::Refused(_) => "ask_refused",
             Self::Busy(_) => "ask_busy",
             Self::TimedOut => "ask_timed_out",
+            Self::CutShort(_) => "ask_cut_short",
             Self::Unavailable(_) => "ask_unavailable",
         }
     }
@@ -222,31 +235,24 @@ pub(crate) fn begin(
         (names::ACTION, action.into()),
     ]);
     let trace = store.call_span.context().unwrap_or(means.trace);
-    let timeout = means.manifest.host_call_timeouts.get(&*name).copied();
     let place = Arc::clone(&means.place);
     store.accounting.is_about(name);
     let Request { entity: target, action, params, until } = request.redacted(&store.guest.redactor);
+    let race = Race::inside(store);
     let not_after = store.run.deadline();
     let ask = Ask { target, action, params, until, not_after, trace };
-    Ok(Box::pin(without_place(place, timeout, asks, ask)))
+    Ok(Box::pin(without_place(place, race, asks, ask)))
 }
 
 async fn without_place(
     place: Arc<Place>,
-    timeout: Option<Duration>,
+    race: Race,
     asks: Arc<dyn Asks>,
     ask: Ask,
 ) -> Result<Answered, AskError> {
     place.step_aside().map_err(AskError::Busy)?;
-    let ask = asks.ask(ask);
-    let answer = match timeout {
-        Some(timeout) => {
-            #[allow(clippy::disallowed_methods, reason = "the outside answers in real time")]
-            let answer = tokio::time::timeout(timeout, ask).await;
-            answer.unwrap_or(Err(AskError::TimedOut))
-        }
-        None => ask.await,
-    };
+    // The place is taken again also where the ask is cut, so this is raced on its own.
+    let answer = race.call(asks.ask(ask)).await.unwrap_or(Err(AskError::TimedOut));
     place.come_back().await;
     answer
 }

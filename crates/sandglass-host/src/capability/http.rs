@@ -12,6 +12,7 @@ use reqwest::{Method, StatusCode, Url};
 use tokio::sync::OnceCell;
 
 use crate::abi::guest_memory::Unreadable;
+use crate::race::CallEnded;
 use crate::secret::Answer;
 
 /// The header that tells a server how long its client will still wait, in
@@ -81,6 +82,9 @@ pub enum HttpError {
     /// It took too long.
     #[error("no complete response within {} ms", .0.as_millis())]
     TimedOut(Duration),
+    /// It was cut so that the handler can save its work.
+    #[error("{0}")]
+    CutShort(String),
     /// The body is too large.
     #[error("the response is larger than the {0} bytes allowed")]
     TooLarge(u64),
@@ -90,6 +94,15 @@ pub enum HttpError {
     /// It failed on the way.
     #[error("the request failed: {0}")]
     Transport(String),
+}
+
+impl From<CallEnded> for HttpError {
+    fn from(ended: CallEnded) -> Self {
+        match ended {
+            CallEnded::TimedOut(limit) => Self::TimedOut(limit),
+            CallEnded::SoftDeadline => Self::CutShort(ended.to_string()),
+        }
+    }
 }
 
 /// Sends requests. The host has one that is real; tests may have others.

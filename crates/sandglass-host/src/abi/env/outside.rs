@@ -23,7 +23,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 Err(unreadable) => return Ok(Some(failed(caller, unreadable))),
             };
             let wait = caller.data().guest.secret(key);
-            let Some(secret) = race.run(wait).await else { return Ok(None) };
+            let Some(secret) = race.call(wait).await else { return Ok(None) };
             match secret {
                 Ok(secret) => {
                     caller.data_mut().guest.redactor.hide(&secret);
@@ -54,7 +54,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let store = caller.data();
             let left = store.run.deadline().since(store.now());
             let wait = store.guest.http_call(request, left);
-            let Some(answer) = race.run(wait).await else { return Ok(None) };
+            let Some(answer) = race.call(wait).await else { return Ok(None) };
             match answer {
                 Ok(response) => {
                     let answer = response.as_status_line_and_body();

@@ -27,5 +27,18 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             Ok(caller.data().clock.wall().as_millis())
         }
     }
+    instant! { linker, functions, MODULE;
+        fn host_deadline_remaining_ms(caller) -> i64 {
+            let store = caller.data();
+            let left = store.run.deadline().since(store.now()).as_millis();
+            Ok(i64::try_from(left).unwrap_or(i64::MAX))
+        }
+    }
+    instant! { linker, functions, MODULE;
+        fn host_should_stop(caller) -> i32 {
+            let store = caller.data();
+            Ok(i32::from(store.run.should_stop(store.now())))
+        }
+    }
     Ok(())
 }
