@@ -38,3 +38,8 @@ pub use host_handlers::{HostHandlers, Module};
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use runtime::{Accepted, Request, Runtime, Signal};
 pub use timer::SimClock;
+
+/// The snippets of the page on embedding, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+mod embedding {}
