@@ -1,2 +1,37 @@
 //! The HTTP interface of a runtime: entities, dispatches, events and modules, as
-//! JSON, described by the OpenAPI document that it serves.
+//! JSON, described by the OpenAPI document that it serves. It decides nothing: what it
+//! is asked for, the runtime does.
+//!
+//! ```text
+//!  connection ──▶ door ──────────▶ route ──▶ runtime ──▶ journal
+//!  (bounded:      (key, or same     │            │           │
+//!   head, body,    site; closing)   │            ▼           │
+//!   time, places)                   │         handlers       │
+//!                                   └── events ◀── feed ◀────┘ (each reader at its own pace)
+//! ```
+
+mod access;
+mod connection;
+mod daemon;
+mod error;
+mod extract;
+mod feed;
+mod json;
+mod lookup;
+mod module_store;
+mod modules;
+mod openapi;
+mod patience;
+mod reload;
+mod route;
+mod serving;
+mod settings;
+mod view;
+
+pub use access::{InvalidKey, KEY_MAX_BYTES, KEY_MIN_BYTES, Key, Keys, Permission};
+pub use daemon::{Daemon, Parts};
+pub use module_store::StoreError;
+pub use modules::{Declared, Modules};
+pub use reload::ReloadError;
+pub use serving::{Draining, Serving};
+pub use settings::Settings;

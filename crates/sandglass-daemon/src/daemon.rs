@@ -1,0 +1,175 @@
+//! What all requests share: the runtime and what is known beside it, and the bounds
+//! that they have in common.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use sandglass_host::TickerHealth;
+use sandglass_journal::{Health, Journal};
+use sandglass_model::{Clock, EntityRef};
+use sandglass_runtime::{HostHandlers, RunView, Runtime};
+use sandglass_telemetry::prometheus::Exporter;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::access::Keys;
+use crate::error::{Code, Error};
+use crate::feed::Feed;
+use crate::modules::Modules;
+use crate::settings::Settings;
+
+/// Modules that are read and compiled for clients at the same time: each may have its
+/// largest size in memory, and compiling takes a core.
+const PUTS_MAX: usize = 2;
+
+/// What a daemon is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// Its entities.
+    pub runtime: Runtime,
+    /// What runs their handlers: the same that the runtime has.
+    pub handlers: HostHandlers,
+    /// Where they are recorded: the same that the runtime has.
+    pub journal: Arc<dyn Journal>,
+    /// Its metrics.
+    pub exporter: Exporter,
+    /// The clock that the runtime has.
+    pub clock: Arc<dyn Clock>,
+    /// Its modules, as `handlers` were given them.
+    pub modules: Modules,
+}
+
+/// The HTTP interface of a runtime. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Daemon(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    parts: Parts,
+    settings: Settings,
+    keys: RwLock<Arc<Keys>>,
+    feed: Feed,
+    closing: watch::Sender<bool>,
+    waiting: Arc<Semaphore>,
+    subscribers: Arc<Semaphore>,
+    puts: Arc<Semaphore>,
+}
+
+/// Why the daemon doesn't do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unhealthy {
+    Ticker,
+    Journal,
+    Closing,
+}
+
+impl Daemon {
+    /// The interface of these, with these bounds, for these keys. Needs a tokio runtime.
+    #[must_use]
+    pub fn new(parts: Parts, settings: Settings, keys: Keys) -> Self {
+        let places = |most| Arc::new(Semaphore::new(most));
+        Self(Arc::new(Inner {
+            feed: Feed::of(&parts.runtime),
+            keys: RwLock::new(Arc::new(keys)),
+            closing: watch::Sender::new(false),
+            waiting: places(settings.max_waiting),
+            subscribers: places(settings.max_subscribers),
+            puts: places(PUTS_MAX),
+            parts,
+            settings,
+        }))
+    }
+
+    /// Takes these keys for every request from now on.
+    pub fn set_keys(&self, keys: Keys) {
+        *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+    }
+
+    /// The runtime.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.0.parts.runtime
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.0.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn handlers(&self) -> &HostHandlers {
+        &self.0.parts.handlers
+    }
+
+    pub(crate) fn journal(&self) -> &Arc<dyn Journal> {
+        &self.0.parts.journal
+    }
+
+    pub(crate) fn exporter(&self) -> &Exporter {
+        &self.0.parts.exporter
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.parts.clock
+    }
+
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.0.parts.modules
+    }
+
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.0.feed
+    }
+
+    /// A place among those who wait for entities to settle.
+    pub(crate) fn waiting(&self) -> Result<OwnedSemaphorePermit, Error> {
+        place(&self.0.waiting, self.0.settings.max_waiting, "requests wait for entities to settle")
+    }
+
+    /// A place among the readers of events.
+    pub(crate) fn subscriber(&self) -> Result<OwnedSemaphorePermit, Error> {
+        place(&self.0.subscribers, self.0.settings.max_subscribers, "clients read events")
+    }
+
+    /// A place among those who put modules.
+    pub(crate) fn put(&self) -> Result<OwnedSemaphorePermit, Error> {
+        place(&self.0.puts, PUTS_MAX, "modules are being put")
+    }
+
+    /// Takes no more requests.
+    pub(crate) fn close(&self) {
+        self.0.closing.send_replace(true);
+    }
+
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.0.closing.subscribe()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.0.closing.borrow()
+    }
+
+    /// Why it is not healthy; nothing where it is.
+    pub(crate) fn unhealthy(&self) -> Vec<Unhealthy> {
+        let ticker = self.handlers().host().ticker_health() != TickerHealth::Healthy;
+        let journal = self.journal().health() != Health::Working;
+        let closing = self.is_closing();
+        [(ticker, Unhealthy::Ticker), (journal, Unhealthy::Journal), (closing, Unhealthy::Closing)]
+            .into_iter()
+            .filter_map(|(is, reason)| is.then_some(reason))
+            .collect()
+    }
+
+    /// The handlers that are queued or in flight, by dispatch.
+    pub(crate) fn in_flight(&self) -> Vec<(EntityRef, RunView)> {
+        let mut runs = self.runtime().in_flight();
+        runs.sort_by_key(|(_, run)| run.dispatch);
+        runs
+    }
+}
+
+fn place(places: &Arc<Semaphore>, most: usize, doing: &str) -> Result<OwnedSemaphorePermit, Error> {
+    Arc::clone(places).try_acquire_owned().map_err(|_| {
+        Error::new(Code::Busy, format!("{most} {doing} already, and no more may; try again later"))
+    })
+}

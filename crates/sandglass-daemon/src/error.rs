@@ -1,0 +1,206 @@
+//! What a client is told when it doesn't get what it asked for: one shape for every
+//! error, with a code that programs can go by.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sandglass_journal as journal;
+use sandglass_liveness::Refusal;
+use sandglass_model::{Rejection, RejectionKind};
+use sandglass_runtime::ActorError;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// When to come again where nothing says how soon there is room: about as long as a
+/// short handler takes.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Defines the codes, each with its status.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $status:ident,)*) => {
+        /// What is wrong, for programs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub(crate) enum Code { $($(#[$doc])* $name,)* }
+
+        impl Code {
+            pub(crate) const fn status(self) -> StatusCode {
+                match self { $(Self::$name => StatusCode::$status,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    BadPath = BAD_REQUEST,
+    BadQuery = BAD_REQUEST,
+    BadHeader = BAD_REQUEST,
+    /// The body is no JSON.
+    BadJson = BAD_REQUEST,
+    /// The body is JSON of another shape than it should have.
+    BadBody = BAD_REQUEST,
+    Unauthorized = UNAUTHORIZED,
+    Forbidden = FORBIDDEN,
+    CrossSite = FORBIDDEN,
+    UnknownPath = NOT_FOUND,
+    UnknownType = NOT_FOUND,
+    UnknownEntity = NOT_FOUND,
+    UnknownAction = NOT_FOUND,
+    UnknownDispatch = NOT_FOUND,
+    UnknownModule = NOT_FOUND,
+    MethodNotAllowed = METHOD_NOT_ALLOWED,
+    SlowRequest = REQUEST_TIMEOUT,
+    EntityExists = CONFLICT,
+    /// The entity isn't at the expected sequence.
+    Conflict = CONFLICT,
+    /// The entity's state doesn't take it, or a guard refuses.
+    NotTaken = CONFLICT,
+    NotInFlight = CONFLICT,
+    /// The dispatch is in flight, or its entity's state doesn't take how it may end.
+    NotRetried = CONFLICT,
+    /// The journal doesn't go as far as the position asked for.
+    AheadOfJournal = CONFLICT,
+    TooLarge = PAYLOAD_TOO_LARGE,
+    UnsupportedMediaType = UNSUPPORTED_MEDIA_TYPE,
+    BadParams = UNPROCESSABLE_ENTITY,
+    ModuleRefused = UNPROCESSABLE_ENTITY,
+    Busy = TOO_MANY_REQUESTS,
+    JournalUnavailable = SERVICE_UNAVAILABLE,
+    ShuttingDown = SERVICE_UNAVAILABLE,
+    Unavailable = SERVICE_UNAVAILABLE,
+    /// It takes longer than a request may; whether it was done, a later one tells.
+    TimedOut = SERVICE_UNAVAILABLE,
+    Internal = INTERNAL_SERVER_ERROR,
+}
+
+/// An error, as every answer of a status of 400 or above carries it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Error {
+    code: Code,
+    /// What is wrong, on what, and what to do, for people.
+    message: String,
+    /// When the same may succeed, in milliseconds from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+/// The body of an error.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Envelope {
+    error: Error,
+}
+
+impl Error {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        let retry = matches!(code, Code::Busy | Code::JournalUnavailable | Code::Unavailable);
+        let error = Self { code, message: message.into(), retry_after_ms: None };
+        if retry { error.retry_after(RETRY_AFTER) } else { error }
+    }
+
+    fn retry_after(self, time: Duration) -> Self {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self { retry_after_ms: Some(millis), ..self }
+    }
+
+    pub(crate) fn closing() -> Self {
+        Self::new(Code::ShuttingDown, "the daemon is shutting down; ask the next one")
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let status = self.code.status();
+        let retry_after = self.retry_after_ms.map(|millis| millis.div_ceil(1_000).max(1));
+        let code = self.code;
+        let mut response = (status, Json(Envelope { error: self })).into_response();
+        if let Some(seconds) = retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if code == Code::Unauthorized {
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
+
+impl From<ActorError> for Error {
+    fn from(error: ActorError) -> Self {
+        let code = match &error {
+            ActorError::UnknownEntity(_) => Code::UnknownEntity,
+            ActorError::UnknownType { .. } => Code::UnknownType,
+            ActorError::UnknownDispatch { .. } => Code::UnknownDispatch,
+            ActorError::EntityExists(_) => Code::EntityExists,
+            ActorError::Conflict { .. } => Code::Conflict,
+            ActorError::Refused { refusal, .. } => refused(refusal),
+            ActorError::MailboxFull(_) | ActorError::Busy { .. } => Code::Busy,
+            ActorError::JournalUnavailable { .. } | ActorError::Journal(_) => {
+                Code::JournalUnavailable
+            }
+            ActorError::Fenced { .. } | ActorError::NoRandomness => Code::Unavailable,
+            ActorError::Closed => Code::ShuttingDown,
+            // Whoever waits for handlers is told their outcomes, not this.
+            ActorError::HandlerDeadlineExceeded(_) => Code::Internal,
+        };
+        let told = Self::new(code, error.to_string());
+        match error {
+            ActorError::Busy { busy, .. } => {
+                told.retry_after(Duration::from_millis(busy.retry_after_ms))
+            }
+            _ => told,
+        }
+    }
+}
+
+const fn refused(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::UnknownEntity => Code::UnknownEntity,
+        Refusal::EntityExists => Code::EntityExists,
+        Refusal::UnknownAction { .. } => Code::UnknownAction,
+        Refusal::BadParam { .. }
+        | Refusal::BadSignal(_)
+        | Refusal::BadTenant(_)
+        | Refusal::BadRetry(_)
+        | Refusal::BadBudget { .. } => Code::BadParams,
+        Refusal::StillInFlight { .. }
+        | Refusal::NothingToRetry { .. }
+        | Refusal::RetryOfSuccess { .. }
+        | Refusal::UnknownIntegration { .. }
+        | Refusal::EndingsNotTaken { .. } => Code::NotRetried,
+        Refusal::TooLarge { .. } => Code::TooLarge,
+        Refusal::TooManyInFlight { .. } | Refusal::TooManySchedules { .. } => Code::Busy,
+        Refusal::UnknownDispatch { .. } | Refusal::StaleAttempt { .. } => Code::NotInFlight,
+        Refusal::NotTaken { .. }
+        | Refusal::AskTooDeep { .. }
+        | Refusal::AskCycle
+        | Refusal::AskTooLate
+        | Refusal::GuardRefused { .. }
+        | Refusal::StaleTimer
+        | Refusal::NotIdleYet { .. }
+        | Refusal::UnknownSchedule { .. } => Code::NotTaken,
+    }
+}
+
+impl From<journal::Error> for Error {
+    fn from(error: journal::Error) -> Self {
+        let code = match error {
+            journal::Error::Closed => Code::ShuttingDown,
+            _ => Code::JournalUnavailable,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<Rejection> for Error {
+    fn from(rejection: Rejection) -> Self {
+        let code = match rejection.kind {
+            RejectionKind::ModuleTooLarge => Code::TooLarge,
+            RejectionKind::UnknownModule => Code::UnknownModule,
+            RejectionKind::HostUnavailable => Code::Unavailable,
+            _ => Code::ModuleRefused,
+        };
+        Self::new(code, rejection.message)
+    }
+}

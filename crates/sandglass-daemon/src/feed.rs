@@ -1,0 +1,116 @@
+//! The records as they come, for any number of readers: each reads them from the
+//! journal at its own pace, so that a slow one costs no memory and misses nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use sandglass_journal::{Entry, Journal};
+use sandglass_model::Position;
+use sandglass_runtime::{Event, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::patience::within;
+use crate::settings::Settings;
+
+/// Entries that a reader holds: a page is read at once, and ends early with large ones.
+const PAGE_ENTRIES: usize = 64;
+
+/// Wakes readers when something was recorded.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    recorded: watch::Receiver<()>,
+    waking: JoinHandle<()>,
+}
+
+impl Feed {
+    pub(crate) fn of(runtime: &Runtime) -> Self {
+        let (wake, recorded) = watch::channel(());
+        let mut events = runtime.subscribe();
+        let waking = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                // What was missed may have been a record.
+                if matches!(event, Ok(Event::Recorded(_)) | Err(_)) {
+                    wake.send_replace(());
+                }
+            }
+        });
+        Self { recorded, waking }
+    }
+
+    /// All entries after `position`, also those to come; ends when `closing`, or when
+    /// the journal can't be read: whoever comes again goes on where it ended.
+    pub(crate) fn after(
+        &self,
+        position: Position,
+        journal: Arc<dyn Journal>,
+        closing: watch::Receiver<bool>,
+        settings: &Settings,
+    ) -> impl Stream<Item = Entry> + use<> {
+        let reader = Reader {
+            journal,
+            next: Position(position.0.saturating_add(1)),
+            page: VecDeque::new(),
+            recorded: self.recorded.clone(),
+            closing,
+            look_again: settings.keep_alive,
+        };
+        unfold(reader, async |mut reader| Some((reader.entry().await?, reader)))
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.waking.abort();
+    }
+}
+
+struct Reader {
+    journal: Arc<dyn Journal>,
+    next: Position,
+    page: VecDeque<Entry>,
+    recorded: watch::Receiver<()>,
+    closing: watch::Receiver<bool>,
+    look_again: std::time::Duration,
+}
+
+impl Reader {
+    async fn entry(&mut self) -> Option<Entry> {
+        loop {
+            if let Some(entry) = self.page.pop_front() {
+                self.next = Position(entry.position().0.saturating_add(entry.places()));
+                return Some(entry);
+            }
+            if *self.closing.borrow() {
+                return None;
+            }
+            // Before the page is read, so that no record falls between.
+            self.recorded.mark_unchanged();
+            self.page = match self.journal.read(self.next, PAGE_ENTRIES).await {
+                Ok(page) => page.entries.into(),
+                Err(error) => {
+                    tracing::warn!(%error, "events can't be read on");
+                    return None;
+                }
+            };
+            if self.page.is_empty() {
+                self.more().await;
+            }
+        }
+    }
+
+    /// Waits until there may be more, or it is closing.
+    async fn more(&mut self) {
+        let Self { recorded, closing, look_again, .. } = self;
+        let woken = async {
+            tokio::select! {
+                _ = recorded.changed() => {}
+                _ = closing.changed() => {}
+            }
+        };
+        // A record that nobody told of is found all the same.
+        let _ = within(*look_again, woken).await;
+    }
+}

@@ -1,0 +1,110 @@
+//! Finds entities and dispatches for those who may see them.
+
+use std::sync::Arc;
+
+use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Record};
+use sandglass_runtime::{ActorError, Snapshot};
+
+use crate::Daemon;
+use crate::access::Principal;
+use crate::error::{Code, Error};
+use crate::view::{DispatchView, OutcomeView};
+
+/// Entries that are read at once in search of something.
+const SEARCH_PAGE: usize = 256;
+
+/// How many entries a page is to have.
+pub(crate) fn limit(asked: Option<usize>, default: usize, max: usize) -> Result<usize, Error> {
+    let limit = asked.unwrap_or(default);
+    if (1..=max).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Error::new(Code::BadQuery, format!("`limit` is {limit}, and must be 1 to {max}")))
+}
+
+/// The entity, where the principal may see it: one of another tenant doesn't exist for
+/// them.
+pub(crate) async fn entity(
+    daemon: &Daemon,
+    principal: &Principal,
+    entity: &EntityRef,
+) -> Result<Arc<Snapshot>, Error> {
+    let snapshot = daemon.runtime().entity(entity).await?;
+    let hidden = principal.tenant.as_ref().is_some_and(|tenant| *tenant != snapshot.tenant);
+    if hidden { Err(ActorError::UnknownEntity(entity.clone()).into()) } else { Ok(snapshot) }
+}
+
+/// The entity that has or had this dispatch, where the principal may see it.
+pub(crate) async fn owner(
+    daemon: &Daemon,
+    principal: &Principal,
+    dispatch: DispatchId,
+) -> Result<EntityRef, Error> {
+    let found = daemon.runtime().find_dispatch(dispatch).await?;
+    let found = found.ok_or_else(|| unknown(dispatch))?;
+    // What is hidden is as unknown as what never was.
+    entity(daemon, principal, &found).await.map_err(|_| unknown(dispatch))?;
+    Ok(found)
+}
+
+fn unknown(dispatch: DispatchId) -> Error {
+    Error::new(Code::UnknownDispatch, format!("there is no dispatch {dispatch}"))
+}
+
+/// What the records of its entity tell of a dispatch.
+pub(crate) async fn dispatch(
+    daemon: &Daemon,
+    entity: &EntityRef,
+    dispatch: DispatchId,
+) -> Result<DispatchView, Error> {
+    let mut view = None;
+    let mut fold = |record: Record| match record.event {
+        Event::Dispatched(dispatched) if dispatched.dispatch == dispatch => {
+            view = Some(DispatchView::of(entity.clone(), record.at, *dispatched));
+        }
+        Event::Ended(ended) if ended.dispatch == dispatch => {
+            view = view.take().map(|view| view.ended(record.at, *ended));
+        }
+        _ => {}
+    };
+    each(daemon, entity, Position(1), &mut fold).await?;
+    view.ok_or_else(|| unknown(dispatch))
+}
+
+/// How those of `dispatches` ended that have, which were recorded at `from` or later.
+pub(crate) async fn outcomes(
+    daemon: &Daemon,
+    entity: &EntityRef,
+    dispatches: &[DispatchId],
+    from: Position,
+) -> Result<Vec<OutcomeView>, Error> {
+    let mut outcomes = Vec::new();
+    let mut fold = |record: Record| {
+        if let Event::Ended(ended) = record.event
+            && dispatches.contains(&ended.dispatch)
+            && ended.decision != Decision::Rerun
+        {
+            outcomes.push(OutcomeView { dispatch: ended.dispatch, outcome: ended.outcome });
+        }
+    };
+    if !dispatches.is_empty() {
+        each(daemon, entity, from, &mut fold).await?;
+    }
+    Ok(outcomes)
+}
+
+/// Gives each whole record of an entity from `from` on to `fold`.
+async fn each(
+    daemon: &Daemon,
+    entity: &EntityRef,
+    from: Position,
+    fold: &mut (dyn FnMut(Record) + Send),
+) -> Result<(), Error> {
+    let mut next = Some(from);
+    while let Some(from) = next {
+        let page = daemon.runtime().history(entity, from, SEARCH_PAGE).await?;
+        next = page.next;
+        page.entries.into_iter().filter_map(|entry| entry.into_record().ok()).for_each(&mut *fold);
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! The modules that handlers run: those of the folder of specs, and the versions that
+//! clients have put, which take their place until their file is removed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sandglass_host::Manifest;
+use sandglass_model::{ModuleHash, Rejection, RejectionKind, WallTime};
+use sandglass_runtime::{HostHandlers, Module};
+
+use crate::error::{Code, Error};
+use crate::module_store::{Kept, ModuleStore, StoreError};
+use crate::view::{ModuleView, Source};
+
+/// A module of the folder, and its grants. These hold for versions that are put, too.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// The name that integrations give it.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+    /// What it may do.
+    pub manifest: Manifest,
+}
+
+/// The modules by name: those that were declared. Nobody can add a name by putting it.
+#[derive(Debug)]
+pub struct Modules {
+    table: Mutex<BTreeMap<String, Known>>,
+    store: Option<ModuleStore>,
+    /// Held while the table is changed, so that what runs, what is kept and what is
+    /// shown are the same.
+    changing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    bytes: Arc<[u8]>,
+    manifest: Manifest,
+    view: ModuleView,
+}
+
+impl Known {
+    fn of(declared: Declared) -> (String, Self) {
+        let Declared { name, bytes, manifest } = declared;
+        let view = ModuleView {
+            name: name.clone(),
+            hash: ModuleHash::of(&bytes),
+            bytes: bytes.len(),
+            source: Source::Folder,
+            by: None,
+            at: None,
+        };
+        (name, Self { bytes, manifest, view })
+    }
+
+    fn put(self, bytes: Arc<[u8]>, kept: Kept, source: Source) -> Self {
+        let Kept { hash, by, at } = kept;
+        let name = self.view.name;
+        let (by, at) = (Some(by), Some(at));
+        let view = ModuleView { name, hash, bytes: bytes.len(), source, by, at };
+        Self { bytes, view, ..self }
+    }
+
+    fn module(&self) -> Module {
+        Module::new(Arc::clone(&self.bytes), self.manifest.clone())
+    }
+}
+
+/// A module that is being put.
+#[derive(Debug)]
+pub(crate) struct Put {
+    pub(crate) name: String,
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) by: String,
+    pub(crate) at: WallTime,
+}
+
+impl Modules {
+    /// The declared modules, and in place of them what was put before, which is kept in
+    /// `folder`; without one, what is put lives as long as the process.
+    ///
+    /// # Errors
+    /// What was put before can't be read.
+    pub fn open(
+        declared: impl IntoIterator<Item = Declared>,
+        folder: Option<PathBuf>,
+    ) -> Result<Self, StoreError> {
+        let mut table: BTreeMap<String, Known> = declared.into_iter().map(Known::of).collect();
+        let store = folder.map(ModuleStore::new);
+        let kept = store.as_ref().map(ModuleStore::read).transpose()?.unwrap_or_default();
+        for (name, (kept, bytes)) in kept {
+            match table.remove(&name) {
+                Some(known) => {
+                    let known = known.put(bytes.into(), kept, Source::Put);
+                    table.insert(name, known);
+                }
+                None => tracing::warn!(
+                    module = name,
+                    "a version was put of a module that no spec names any more; it stays unused"
+                ),
+            }
+        }
+        Ok(Self { table: Mutex::new(table), store, changing: tokio::sync::Mutex::default() })
+    }
+
+    /// What to give to [`HostHandlers::new`].
+    pub fn to_run(&self) -> Vec<(String, Module)> {
+        self.lock().iter().map(|(name, known)| (name.clone(), known.module())).collect()
+    }
+
+    /// The names of those that were put by a client, and by whom.
+    pub fn were_put(&self) -> Vec<(String, String)> {
+        let put = |known: &Known| Some((known.view.name.clone(), known.view.by.clone()?));
+        self.lock().values().filter_map(put).collect()
+    }
+
+    pub(crate) fn list(&self) -> Vec<ModuleView> {
+        self.lock().values().map(|known| known.view.clone()).collect()
+    }
+
+    /// Whether integrations may name it.
+    pub(crate) fn require(&self, name: &str) -> Result<(), Error> {
+        self.known(name).map(drop)
+    }
+
+    /// Checks the new version, keeps it, and gives it to new dispatches, in this order:
+    /// where one fails, the one before stays.
+    pub(crate) async fn put(&self, handlers: &HostHandlers, put: Put) -> Result<ModuleView, Error> {
+        let _one_at_a_time = self.changing.lock().await;
+        let Put { name, bytes, by, at } = put;
+        let known = self.known(&name)?;
+        let kept = Kept { hash: ModuleHash::of(&bytes), by, at };
+        let source = if self.store.is_some() { Source::Put } else { Source::PutInMemory };
+        let known = known.put(Arc::clone(&bytes), kept.clone(), source);
+        check(handlers, &known).await?;
+        if let Some(store) = self.store.clone() {
+            let name = name.clone();
+            let keeping = tokio::task::spawn_blocking(move || store.keep(&name, kept, &bytes));
+            keeping.await.map_err(|_| broken())?.map_err(|error| unkept(&error))?;
+        }
+        handlers.put(&name, known.module()).await?;
+        let view = known.view.clone();
+        self.lock().insert(name, known);
+        Ok(view)
+    }
+
+    /// Prepares to take these instead of the ones that were declared; what was put stays
+    /// in their place. They are compiled and checked.
+    ///
+    /// # Errors
+    /// One can't be run: its name, and why.
+    pub(crate) async fn prepare<'m>(
+        &'m self,
+        handlers: &HostHandlers,
+        declared: impl IntoIterator<Item = Declared>,
+    ) -> Result<Prepared<'m>, (String, Rejection)> {
+        let held = self.changing.lock().await;
+        let mut table = BTreeMap::new();
+        for (name, mut known) in declared.into_iter().map(Known::of) {
+            let present = self.lock().get(&name).cloned();
+            if let Some(present) = present.filter(|one| one.view.source != Source::Folder) {
+                known = Known { manifest: known.manifest, ..present };
+            }
+            check(handlers, &known).await.map_err(|rejection| (name.clone(), rejection))?;
+            table.insert(name, known);
+        }
+        Ok(Prepared { modules: self, table, _held: held })
+    }
+
+    fn known(&self, name: &str) -> Result<Known, Error> {
+        let table = self.lock();
+        table.get(name).cloned().ok_or_else(|| {
+            let names: Vec<&str> = table.keys().map(String::as_str).take(20).collect();
+            let message = format!(
+                "no spec names a module `{name}` (known are: {}); load one that does first",
+                names.join(", ")
+            );
+            Error::new(Code::UnknownModule, message)
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        // Each change is made whole before anything can panic.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Modules that were checked and can be taken.
+#[derive(Debug)]
+pub(crate) struct Prepared<'m> {
+    modules: &'m Modules,
+    table: BTreeMap<String, Known>,
+    _held: tokio::sync::MutexGuard<'m, ()>,
+}
+
+impl Prepared<'_> {
+    /// Gives them to new dispatches. A module that is no longer declared stays known to
+    /// handlers: entities that obey an older spec may still name it.
+    pub(crate) async fn take(self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
+        let Self { modules, table, _held } = self;
+        let run: Vec<_> =
+            table.iter().map(|(name, known)| (name.clone(), known.module())).collect();
+        handlers.put_all(run).await?;
+        *modules.lock() = table;
+        Ok(())
+    }
+}
+
+/// Compiles a module, which the host keeps for when it is taken.
+async fn check(handlers: &HostHandlers, known: &Known) -> Result<(), Rejection> {
+    let (host, bytes, manifest) =
+        (handlers.host().clone(), Arc::clone(&known.bytes), known.manifest.clone());
+    let loaded = tokio::task::spawn_blocking(move || host.load(&bytes, manifest).map(drop)).await;
+    loaded.unwrap_or_else(|_| {
+        let message = "compiling the module failed in the compiler itself".to_owned();
+        Err(Rejection { kind: RejectionKind::InvalidModule, message })
+    })
+}
+
+fn unkept(error: &StoreError) -> Error {
+    tracing::error!(%error, "a module that was put can't be kept");
+    Error::new(Code::Unavailable, "the module can't be kept on the disk; the log says why")
+}
+
+fn broken() -> Error {
+    Error::new(Code::Internal, "keeping the module failed")
+}

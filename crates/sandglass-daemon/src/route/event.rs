@@ -1,0 +1,98 @@
+//! Events: every record as it comes, to be read on from where a reader left off.
+
+use std::convert::Infallible;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::{Stream, StreamExt as _};
+use sandglass_journal::Entry;
+use sandglass_model::Position;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::Daemon;
+use crate::access::Permission;
+use crate::error::{Code, Envelope, Error};
+use crate::extract::{Asked, By};
+use crate::view::EntryView;
+
+/// The header by which a client that comes again says where it left off.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// Where to begin.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct From {
+    /// From behind this position of the journal on, 0 for everything; from now on, unless
+    /// it is said. `Last-Event-ID` goes before it.
+    after: Option<u64>,
+}
+
+/// Every record, as it comes
+///
+/// Server-sent events: `id` is the position in the journal, `event` the record's type (or
+/// `damaged`), `data` the record. Whoever comes again with `Last-Event-ID` goes on behind
+/// it, and none is left out, however slowly they are read. The stream ends when the
+/// daemon does.
+#[utoipa::path(get, path = "/v1/events", tag = "events",
+    params(From, ("Last-Event-ID" = Option<u64>, Header, description = "Where a client left off")),
+    responses(
+        (status = 200, content_type = "text/event-stream", body = String, description = "The stream"),
+        (status = "4XX", body = Envelope, description = "Not understood, or there are too many readers"),
+        (status = "5XX", body = Envelope, description = "The journal can't be read now"),
+    ))]
+pub(crate) async fn follow(
+    State(daemon): State<Daemon>,
+    By(principal): By,
+    Asked(from): Asked<From>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+    principal.require(Permission::Read)?;
+    principal.require_all_tenants()?;
+    let place = daemon.subscriber()?;
+    let last = daemon.journal().last().await?;
+    let after = match left_off(&headers)?.or(from.after.map(Position)) {
+        Some(after) if after > last => {
+            let message = format!(
+                "the journal ends at {last}, before {after}: it is another one; begin again \
+                 without a position"
+            );
+            return Err(Error::new(Code::AheadOfJournal, message));
+        }
+        after => after.unwrap_or(last),
+    };
+    let journal = daemon.journal().clone();
+    let settings = daemon.settings();
+    let entries = daemon.feed().after(after, journal, daemon.closing(), settings);
+    let events = entries.map(move |entry| {
+        // Kept as long as the stream.
+        let _ = &place;
+        Ok(event(entry))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(settings.keep_alive)))
+}
+
+fn left_off(headers: &HeaderMap) -> Result<Option<Position>, Error> {
+    let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
+    // A client that has seen no event yet sends nothing in it.
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let position = value.to_str().ok().and_then(|text| text.parse().ok());
+    position.map(|position| Some(Position(position))).ok_or_else(|| {
+        Error::new(Code::BadHeader, "`Last-Event-ID` must be the position of an event")
+    })
+}
+
+fn event(entry: Entry) -> Event {
+    // Who comes again goes on behind all that is missing.
+    let last = entry.position().0.saturating_add(entry.places()).saturating_sub(1);
+    let kind = match &entry {
+        Entry::Record(record) => record.event.kind(),
+        _ => "damaged",
+    };
+    let data = serde_json::to_string(&EntryView(entry)).expect("plain data with text for keys");
+    Event::default().id(last.to_string()).event(kind).data(data)
+}

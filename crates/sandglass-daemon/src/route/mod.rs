@@ -1,0 +1,113 @@
+//! Every route, the door before them, and the document that describes them.
+
+#![allow(unused_qualifications, reason = "the macros that describe routes write them out")]
+
+mod dispatch;
+mod entity;
+mod event;
+mod module;
+mod status;
+
+use std::any::Any;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, middleware};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::Daemon;
+use crate::error::{Code, Error};
+use crate::openapi;
+use crate::patience::within;
+
+/// What needs no key: whether it lives, and what it offers, which tells nothing of
+/// anybody's entities.
+const OPEN: [&str; 2] = ["/healthz", openapi::PATH];
+
+impl Daemon {
+    /// The whole interface, to be served by [`Daemon::serve`] or inside another server.
+    pub fn router(&self) -> Router {
+        let quick = OpenApiRouter::with_openapi(openapi::description())
+            .routes(routes!(entity::create, entity::look))
+            .routes(routes!(entity::history))
+            .routes(routes!(dispatch::list))
+            .routes(routes!(dispatch::look))
+            .routes(routes!(dispatch::cancel))
+            .routes(routes!(dispatch::retry))
+            .routes(routes!(module::list))
+            .routes(routes!(status::metrics))
+            .routes(routes!(status::health))
+            .routes(routes!(openapi::served))
+            .layer(from_fn_with_state(self.clone(), bounded));
+        // These bound their time themselves.
+        let patient = OpenApiRouter::new()
+            .routes(routes!(entity::act))
+            .routes(routes!(event::follow))
+            .routes(routes!(module::put));
+        let (router, document) = quick.merge(patient).split_for_parts();
+        let document = openapi::finished(document);
+        router
+            .fallback(unknown_path)
+            .method_not_allowed_fallback(unknown_method)
+            .layer(axum::Extension(document))
+            .layer(from_fn_with_state(self.clone(), door))
+            .layer(middleware::map_response(guarded))
+            .layer(CatchPanicLayer::custom(panicked))
+            .with_state(self.clone())
+    }
+}
+
+/// Lets in whoever may come in, while the daemon takes requests.
+async fn door(State(daemon): State<Daemon>, mut request: Request, next: Next) -> Response {
+    if !OPEN.contains(&request.uri().path()) {
+        match daemon.keys().admit(request.uri(), request.headers()) {
+            Ok(principal) => drop(request.extensions_mut().insert(principal)),
+            Err(error) => return error.into_response(),
+        }
+        if daemon.is_closing() {
+            return Error::closing().into_response();
+        }
+    }
+    next.run(request).await
+}
+
+/// Ends what takes longer than a request may. A disk that hangs must not hold every
+/// connection.
+async fn bounded(State(daemon): State<Daemon>, request: Request, next: Next) -> Response {
+    let time = daemon.settings().request_timeout;
+    within(time, next.run(request)).await.unwrap_or_else(|_| too_long().into_response())
+}
+
+fn too_long() -> Error {
+    let message = "it takes longer than a request may; look whether it was done";
+    Error::new(Code::TimedOut, message)
+}
+
+async fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn unknown_path(uri: Uri) -> Error {
+    let path: String = uri.path().chars().take(200).collect();
+    let message = format!("there is no `{path}`; {} tells what there is", openapi::PATH);
+    Error::new(Code::UnknownPath, message)
+}
+
+async fn unknown_method(method: Method) -> Error {
+    let method: String = method.as_str().chars().take(40).collect();
+    let message = format!("the path doesn't take {method}; `Allow` names what it takes");
+    Error::new(Code::MethodNotAllowed, message)
+}
+
+fn panicked(_: Box<dyn Any + Send>) -> Response {
+    // The panic hook has told where.
+    tracing::error!("a request failed in the daemon itself");
+    Error::new(Code::Internal, "the daemon failed; its log says where").into_response()
+}

@@ -1,0 +1,62 @@
+//! Whether the daemon does its work, and what it measures.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::Daemon;
+use crate::access::Permission;
+use crate::daemon::Unhealthy;
+use crate::error::{Envelope, Error};
+use crate::extract::By;
+use crate::view::{HealthView, ReasonCode, ReasonView};
+
+/// The text format of Prometheus.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The metrics, in the text format of Prometheus
+#[utoipa::path(get, path = "/metrics", tag = "status",
+    responses(
+        (status = 200, content_type = "text/plain", body = String, description = "All of them"),
+        (status = "4XX", body = Envelope, description = "Not for you"),
+        (status = "5XX", body = Envelope, description = "Not to be had now"),
+    ))]
+pub(crate) async fn metrics(
+    State(daemon): State<Daemon>,
+    By(principal): By,
+) -> Result<Response, Error> {
+    principal.require(Permission::Read)?;
+    principal.require_all_tenants()?;
+    let text = daemon.exporter().render();
+    Ok(([(header::CONTENT_TYPE, PROMETHEUS)], text).into_response())
+}
+
+/// Whether the daemon does its work; needs no key
+#[utoipa::path(get, path = "/healthz", tag = "status", security(()),
+    responses(
+        (status = 200, body = HealthView, description = "It does"),
+        (status = 503, body = HealthView, description = "It doesn't, and why"),
+    ))]
+pub(crate) async fn health(State(daemon): State<Daemon>) -> (StatusCode, Json<HealthView>) {
+    let reasons: Vec<ReasonView> = daemon.unhealthy().into_iter().map(reason).collect();
+    let healthy = reasons.is_empty();
+    let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(HealthView { healthy, reasons }))
+}
+
+/// Tells no path and no name: it is for everybody. The log says more.
+const fn reason(unhealthy: Unhealthy) -> ReasonView {
+    let (code, message) = match unhealthy {
+        Unhealthy::Ticker => (
+            ReasonCode::Ticker,
+            "deadlines can't be kept, so no handler is started; restart the daemon",
+        ),
+        Unhealthy::Journal => (
+            ReasonCode::Journal,
+            "the journal takes no appends, so nothing is taken; look at its disk",
+        ),
+        Unhealthy::Closing => (ReasonCode::ShuttingDown, "the daemon is shutting down"),
+    };
+    ReasonView { code, message }
+}

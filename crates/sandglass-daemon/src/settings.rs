@@ -1,0 +1,52 @@
+//! The bounds of the HTTP interface, each with the reason for its size.
+
+use std::time::Duration;
+
+/// How much the HTTP interface takes. [`Settings::default`] fits one machine whose
+/// callers are a few services and some people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Connections that are open at once; at least 1. More wait to be accepted.
+    pub max_connections: usize,
+    /// Requests that wait at once for an entity to settle. Fewer than connections, so
+    /// that whoever wants to cancel what they wait for gets through.
+    pub max_waiting: usize,
+    /// Readers of events at once: each may hold a page of the journal.
+    pub max_subscribers: usize,
+    /// Largest JSON body, in bytes: room for the largest parameters of an action.
+    pub max_body_bytes: usize,
+    /// Largest module, in bytes: room for a component that brings its interpreter.
+    pub max_module_bytes: usize,
+    /// How long a client may take for its request head, and be idle between two.
+    pub head_timeout: Duration,
+    /// How long it may take for a JSON body, or for the next piece of a module.
+    pub body_timeout: Duration,
+    /// How long a client may take no byte of its answer.
+    pub write_timeout: Duration,
+    /// How long anything may take that waits for no handler: far longer than a disk.
+    pub request_timeout: Duration,
+    /// The longest wait for an entity to settle; who asks for a longer one waits as
+    /// long as this.
+    pub max_wait: Duration,
+    /// How often a reader of events hears something when nothing happens, so that
+    /// whatever stands between doesn't take the connection for dead.
+    pub keep_alive: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_connections: 256,
+            max_waiting: 128,
+            max_subscribers: 32,
+            max_body_bytes: 2 << 20,
+            max_module_bytes: 32 << 20,
+            head_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(30),
+            max_wait: Duration::from_secs(600),
+            keep_alive: Duration::from_secs(15),
+        }
+    }
+}

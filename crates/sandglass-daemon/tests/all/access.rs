@@ -1,0 +1,110 @@
+//! Who is let in, and to what.
+
+use sandglass_daemon::{Key, Keys, Permission};
+
+use crate::world::{Answer, Make, World};
+
+const ANN: &str = "anns-key-opens-everything";
+const BOB: &str = "bobs-key-is-for-looking";
+const EVE: &str = "eves-key-is-for-one-tenant";
+
+fn keyed() -> World {
+    let keys: Keys = [
+        Key::new("ann", ANN).expect("a key"),
+        Key::new("bob", BOB).expect("a key").may([Permission::Read]),
+        Key::new("eve", EVE).expect("a key").tenant("acme"),
+    ]
+    .into_iter()
+    .collect();
+    World::of(Make { keys, ..Make::default() })
+}
+
+impl World {
+    #[track_caller]
+    fn with(&self, key: &str, method: &str, target: &str) -> Answer {
+        let bearer = format!("Bearer {key}");
+        self.ask(method, target, &[("authorization", &bearer), ("host", "elsewhere.example")], b"")
+    }
+}
+
+#[test]
+fn without_a_key_only_life_and_the_document_are_shown() {
+    let world = keyed();
+    world.get("/healthz").is(200);
+    world.get("/openapi.json").is(200);
+    for target in
+        ["/metrics", "/v1/modules", "/v1/events", "/v1/dispatches?in_flight=true", "/unknown"]
+    {
+        let refused = world.get(target);
+        assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
+        refused.refuses(401, "unauthorized");
+        world.with("no-such-key-anywhere", "GET", target).refuses(401, "unauthorized");
+    }
+    world.with(ANN, "GET", "/metrics").is(200);
+    world.with(ANN, "GET", "/unknown").refuses(404, "unknown_path");
+}
+
+#[test]
+fn a_key_does_what_it_may_and_no_more() {
+    let world = keyed();
+    world.with(ANN, "POST", "/v1/entities/Session/1").is(201);
+    world.with(BOB, "GET", "/v1/entities/Session/1").is(200);
+    world.with(BOB, "POST", "/v1/entities/Session/2").refuses(403, "forbidden");
+    world.with(BOB, "POST", "/v1/entities/Session/1/actions/Touch").refuses(403, "forbidden");
+    let unknown = format!("/v1/dispatches/{}/cancel", "0".repeat(32));
+    world.with(BOB, "POST", &unknown).refuses(403, "forbidden");
+    world.with(ANN, "POST", &unknown).refuses(404, "unknown_dispatch");
+}
+
+#[test]
+fn a_key_of_one_tenant_sees_that_one_alone() {
+    let world = keyed();
+    world.with(ANN, "POST", "/v1/entities/Session/anns").is(201);
+    let wait = world.with(ANN, "POST", "/v1/entities/Session/anns/actions/Wait").is(200).json();
+    let dispatch = wait["dispatches"][0].as_str().expect("a dispatch");
+    let born = world.with(EVE, "POST", "/v1/entities/Session/eves").is(201).json();
+    assert_eq!(born["tenant"], "acme");
+    world.with(EVE, "GET", "/v1/entities/Session/eves/history").is(200);
+    for (method, target) in [
+        ("GET", "/v1/entities/Session/anns"),
+        ("GET", "/v1/entities/Session/anns/history"),
+        ("POST", "/v1/entities/Session/anns/actions/Touch"),
+    ] {
+        world.with(EVE, method, target).refuses(404, "unknown_entity");
+    }
+    for target in
+        [format!("/v1/dispatches/{dispatch}"), format!("/v1/dispatches/{dispatch}/cancel")]
+    {
+        let method = if target.ends_with("cancel") { "POST" } else { "GET" };
+        world.with(EVE, method, &target).refuses(404, "unknown_dispatch");
+    }
+    for target in ["/v1/events", "/v1/dispatches?in_flight=true", "/metrics"] {
+        world.with(EVE, "GET", target).refuses(403, "forbidden");
+    }
+    let bearer = format!("Bearer {EVE}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let other = world.ask("POST", "/v1/entities/Session/x", &headers, br#"{"tenant": "other"}"#);
+    other.refuses(403, "forbidden");
+}
+
+#[test]
+fn keys_can_be_changed_while_it_runs() {
+    let world = keyed();
+    world.daemon.set_keys(
+        [Key::new("new", "a-new-key-for-somebody").expect("a key")].into_iter().collect(),
+    );
+    world.with(ANN, "GET", "/metrics").refuses(401, "unauthorized");
+    world.with("a-new-key-for-somebody", "GET", "/metrics").is(200);
+}
+
+#[test]
+fn without_keys_no_other_site_gets_through_a_browser() {
+    let world = World::new();
+    let asked =
+        |headers: &[(&str, &str)]| world.ask("POST", "/v1/entities/Session/1", headers, b"");
+    asked(&[("host", "rebound.example")]).refuses(403, "cross_site");
+    asked(&[("origin", "http://evil.example")]).refuses(403, "cross_site");
+    asked(&[("origin", "null")]).refuses(403, "cross_site");
+    asked(&[("sec-fetch-site", "cross-site")]).refuses(403, "cross_site");
+    asked(&[("host", "127.0.0.1:7341"), ("origin", "http://127.0.0.1:7341")]).is(201);
+}

@@ -1,0 +1,131 @@
+//! Clients that are slow, silent, half gone, or too many.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use sandglass_daemon::Settings;
+
+use crate::operations::waiting;
+use crate::world::{Answer, Make, World, connect, exchange, request};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+#[test]
+fn a_client_that_never_says_its_whole_head_or_body_is_let_go() {
+    let settings = Settings { head_timeout: SHORT, body_timeout: SHORT, ..Settings::default() };
+    let world = World::of(Make { settings, ..Make::default() });
+    let mut silent = connect(world.address);
+    silent.write_all(b"GET /healthz HTTP/1.1\r\nhost: loc").expect("it listens");
+    let mut rest = Vec::new();
+    // It ends: with a word, without one, or by a reset.
+    let _ = silent.read_to_end(&mut rest);
+    let head = b"POST /v1/entities/Session/1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+                 content-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let mut slow = connect(world.address);
+    slow.write_all(head).expect("it listens");
+    Answer::read(&mut slow).expect("an answer").refuses(408, "slow_request");
+}
+
+#[test]
+fn a_body_that_breaks_off_or_grows_without_end_is_refused() {
+    let world = World::new();
+    let head = |length: &str| {
+        format!(
+            "POST /v1/entities/Session/1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             content-type: application/json\r\n{length}\r\n\r\n"
+        )
+    };
+    let mut broken = connect(world.address);
+    broken.write_all(head("content-length: 100").as_bytes()).expect("it listens");
+    broken.write_all(b"{").expect("it listens");
+    broken.shutdown(Shutdown::Write).expect("it is connected");
+    Answer::read(&mut broken).expect("an answer").refuses(400, "bad_json");
+    // Nothing was said of its size.
+    let mut endless = head("transfer-encoding: chunked").into_bytes();
+    let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
+    (0..40).for_each(|_| endless.extend_from_slice(&chunk));
+    exchange(world.address, &endless).refuses(413, "too_large");
+    world.get("/v1/entities/Session/1").refuses(404, "unknown_entity");
+}
+
+#[test]
+fn one_who_has_said_all_and_listens_gets_the_answer() {
+    let world = World::new();
+    let mut half = connect(world.address);
+    half.write_all(&request("POST", "/v1/entities/Session/1", &[], b"")).expect("it listens");
+    half.shutdown(Shutdown::Write).expect("it is connected");
+    Answer::read(&mut half).expect("an answer").is(201);
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_nothing() {
+    let world = World::new();
+    world.post("/v1/entities/Session/1", "").is(201);
+    let target = "/v1/entities/Session/1/actions/Wait?wait=settled";
+    let mut gone = connect(world.address);
+    gone.write_all(&request("POST", target, &[], b"")).expect("it listens");
+    while world.get("/v1/dispatches?in_flight=true").json()["dispatches"] == serde_json::json!([]) {
+    }
+    drop(gone);
+    let listed = world.get("/v1/dispatches?in_flight=true").is(200).json();
+    assert_eq!(listed["dispatches"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn those_who_wait_are_bounded_and_leave_room_for_the_others() {
+    let settings = Settings { max_waiting: 1, ..Settings::default() };
+    let world = World::of(Make { settings, ..Make::default() });
+    world.post("/v1/entities/Session/1", "").is(201);
+    world.post("/v1/entities/Session/2", "").is(201);
+    let waits = |id: u8| format!("/v1/entities/Session/{id}/actions/Wait?wait=settled");
+    let mut first = connect(world.address);
+    first.write_all(&request("POST", &waits(1), &[], b"")).expect("it listens");
+    let dispatch = loop {
+        let listed = world.get("/v1/dispatches?in_flight=true").json();
+        if let Some(dispatch) = listed["dispatches"][0]["dispatch"].as_str() {
+            break dispatch.to_owned();
+        }
+    };
+    world.post(&waits(2), "").refuses(429, "busy");
+    // Refused before it was taken.
+    assert_eq!(world.get("/v1/entities/Session/2").is(200).json()["state"], "Idle");
+    world.post(&format!("/v1/dispatches/{dispatch}/cancel"), "").is(202);
+    let settled = Answer::read(&mut first).expect("an answer").is(200).json();
+    assert_eq!(settled["waited"]["outcomes"][0]["outcome"]["outcome"], "cancelled");
+}
+
+#[test]
+fn connections_are_bounded_and_more_of_them_wait() {
+    let settings = Settings { max_connections: 1, head_timeout: SHORT, ..Settings::default() };
+    let world = World::of(Make { settings, ..Make::default() });
+    // It says nothing and holds the one place, until it is let go.
+    let idle = connect(world.address);
+    world.get("/healthz").is(200);
+    drop(idle);
+}
+
+#[test]
+fn a_shutdown_answers_those_who_wait_and_records_what_it_stopped() {
+    let mut world = World::new();
+    let dispatch = waiting(&world, "1");
+    world.post("/v1/entities/Session/2", "").is(201);
+    let mut waits = connect(world.address);
+    let target = "/v1/entities/Session/2/actions/Wait?wait=settled";
+    waits.write_all(&request("POST", target, &[], b"")).expect("it listens");
+    while world.get("/v1/dispatches?in_flight=true").json()["dispatches"][1].is_null() {}
+    let journal = world.journal.clone();
+    world.shutdown(Duration::from_secs(2));
+    let answer = Answer::read(&mut waits).expect("an answer");
+    assert!([200, 503].contains(&answer.status), "{answer:?}");
+    assert!(std::net::TcpStream::connect(world.address).is_err(), "it still listens");
+    let page = world.block_on(async {
+        use sandglass_journal::Journal as _;
+        journal.read(sandglass_model::Position(1), 100).await
+    });
+    // A journal in memory that is closed can't be read; what it held is in its records.
+    if let Ok(page) = page {
+        let text = format!("{page:?}");
+        assert!(text.contains(&dispatch) || text.contains("Shutdown"), "{text}");
+    }
+}

@@ -1,0 +1,119 @@
+//! The stream of events: whole, in order, and read on from where a reader left off.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use sandglass_daemon::Settings;
+use serde_json::Value;
+
+use crate::world::{Make, World, connect, request};
+
+/// Reads events; the chunks of the answer end with line breaks of their own, which are
+/// passed over like any line that is none of an event's.
+struct Reader(BufReader<TcpStream>);
+
+impl Reader {
+    fn of(world: &World, headers: &[(&str, &str)], query: &str) -> Self {
+        let mut stream = connect(world.address);
+        let target = format!("/v1/events{query}");
+        stream.write_all(&request("GET", &target, headers, b"")).expect("it listens");
+        let mut reader = Self(BufReader::new(stream));
+        let status = reader.line().expect("a status");
+        assert!(status.contains(" 200 "), "{status}");
+        reader
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = self.0.read_line(&mut line).expect("something comes within a minute");
+        (read > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// The position, type and record of the next event; none at the end.
+    fn event(&mut self) -> Option<(u64, String, Value)> {
+        let (mut id, mut kind) = (None, String::new());
+        loop {
+            let line = self.line()?;
+            if let Some(value) = line.strip_prefix("id: ") {
+                id = value.parse().ok();
+            } else if let Some(value) = line.strip_prefix("event: ") {
+                value.clone_into(&mut kind);
+            } else if let Some(value) = line.strip_prefix("data: ") {
+                let data = serde_json::from_str(value).expect("JSON");
+                return Some((id.expect("each has one"), kind, data));
+            }
+        }
+    }
+}
+
+fn touch(world: &World, times: usize) {
+    for _ in 0..times {
+        world.post("/v1/entities/Session/1/actions/Touch", "").is(200);
+    }
+}
+
+#[test]
+fn each_record_comes_once_in_order_and_whoever_comes_again_goes_on() {
+    let world = World::new();
+    let mut live = Reader::of(&world, &[], "");
+    world.post("/v1/entities/Session/1", "").is(201);
+    touch(&world, 5);
+    // From now on: without the spec, which was there before.
+    let seen: Vec<_> = (0..6).map(|_| live.event().expect("it goes on")).collect();
+    let kinds: Vec<&str> = seen.iter().map(|(_, kind, _)| kind.as_str()).collect();
+    assert_eq!(
+        kinds,
+        ["created", "transition", "transition", "transition", "transition", "transition"]
+    );
+    assert!(seen.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0));
+    assert!(seen.iter().all(|(id, kind, record)| record["position"] == *id && record["event"]["type"] == *kind));
+    let middle = seen[2].0.to_string();
+    let mut again = Reader::of(&world, &[("last-event-id", &middle)], "?after=0");
+    assert_eq!(again.event().as_ref(), Some(&seen[3]));
+    let mut all = Reader::of(&world, &[], "?after=0");
+    assert_eq!(
+        all.event().map(|(id, kind, _)| (id, kind)),
+        Some((1, "spec_registered".to_owned()))
+    );
+    assert_eq!(all.event().as_ref(), Some(&seen[0]));
+}
+
+#[test]
+fn a_reader_that_takes_nothing_for_a_while_misses_nothing() {
+    let world = World::new();
+    world.post("/v1/entities/Session/1", "").is(201);
+    let mut slow = Reader::of(&world, &[], "?after=0");
+    // More than any buffer between them holds.
+    let large = "x".repeat(900 << 10);
+    for _ in 0..30 {
+        let params = format!(r#"{{"params": {{"text": "{large}"}}}}"#);
+        world.post("/v1/entities/Session/1/actions/Touch", &params).is(200);
+    }
+    let ids: Vec<u64> = (0..32).map(|_| slow.event().expect("it goes on").0).collect();
+    assert_eq!(ids, (1..=32).collect::<Vec<u64>>());
+}
+
+#[test]
+fn readers_are_bounded_kept_alive_and_sent_home_at_the_end() {
+    let settings = Settings {
+        max_subscribers: 2,
+        keep_alive: Duration::from_millis(20),
+        ..Settings::default()
+    };
+    let mut world = World::of(Make { settings, ..Make::default() });
+    let mut first = Reader::of(&world, &[], "");
+    let second = Reader::of(&world, &[], "");
+    let refused = world.get("/v1/events");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    refused.refuses(429, "busy");
+    let alive = (0..100).find_map(|_| first.line().filter(|line| line.starts_with(':')));
+    assert!(alive.is_some(), "nothing tells that it lives");
+    drop(second);
+    // The place is free once the daemon has noticed, which the keep-alive sees to.
+    let again = (0..1_000)
+        .find(|_| world.ask("GET", "/v1/events", &[("last-event-id", "99")], b"").status == 409);
+    assert!(again.is_some(), "the place stays taken");
+    world.shutdown(Duration::from_secs(30));
+    assert_eq!(first.event(), None);
+}

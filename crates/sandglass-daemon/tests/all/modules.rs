@@ -1,0 +1,50 @@
+//! New versions of modules: taken by what starts next, kept over a restart.
+
+use serde_json::json;
+
+use crate::operations::{until_ended, waiting};
+use crate::world::{Answer, FINISHES, Make, WAITS, World};
+
+const WASM: (&str, &str) = ("content-type", "application/wasm");
+
+fn put(world: &World, text: &str) -> Answer {
+    world.ask("PUT", "/v1/modules/waits", &[WASM], text.as_bytes())
+}
+
+#[test]
+fn new_dispatches_take_a_new_version_and_those_in_flight_finish_on_theirs() {
+    let world = World::new();
+    let old = waiting(&world, "old");
+    let hash = put(&world, FINISHES).is(200).json()["hash"].clone();
+    world.post("/v1/entities/Session/new", "").is(201);
+    let new = "/v1/entities/Session/new/actions/Wait?wait=settled&timeout=60s";
+    let taken = world.post(new, "").is(200).json();
+    assert_eq!(taken["waited"]["entity"]["state"], "Done");
+    let at = |dispatch: &str| format!("/v1/dispatches/{dispatch}");
+    let new = taken["dispatches"][0].as_str().expect("a dispatch");
+    assert_eq!(world.get(&at(new)).is(200).json()["module_hash"], hash);
+    let flying = world.get(&at(&old)).is(200).json();
+    assert_eq!(flying["status"], "in_flight");
+    assert_ne!(flying["module_hash"], hash);
+    world.post(&format!("{}/cancel", at(&old)), "").is(202);
+    assert_eq!(until_ended(&world, &at(&old))["ended"]["outcome"]["outcome"], "cancelled");
+    // What can't be run replaces nothing.
+    put(&world, "(module)").refuses(422, "module_refused");
+    let listed = world.get("/v1/modules").is(200).json();
+    assert_eq!(listed["modules"][1]["hash"], hash);
+}
+
+#[test]
+fn a_version_that_was_put_is_there_again_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let make = || Make { modules: Some(folder.path().join("modules")), ..Make::default() };
+    let first = put(&World::of(make()), FINISHES).is(200).json();
+    assert_eq!(first["source"], "put");
+    let world = World::of(make());
+    assert_eq!(world.get("/v1/modules").is(200).json()["modules"][1], first);
+    world.post("/v1/entities/Session/1", "").is(201);
+    let target = "/v1/entities/Session/1/actions/Wait?wait=settled&timeout=60s";
+    let taken = world.post(target, "").is(200).json();
+    assert_eq!(taken["waited"]["entity"]["state"], json!("Done"));
+    assert_eq!(put(&world, WAITS).is(200).json()["by"], "local");
+}

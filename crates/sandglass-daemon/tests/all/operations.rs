@@ -1,0 +1,162 @@
+//! Every operation of the served document, and that none is left out.
+
+use serde_json::{Value, json};
+
+use crate::world::{FINISHES, World};
+
+/// An entity whose handler waits: its name and the dispatch.
+pub(crate) fn waiting(world: &World, id: &str) -> String {
+    world.post(&format!("/v1/entities/Session/{id}"), "").is(201);
+    let taken = world.post(&format!("/v1/entities/Session/{id}/actions/Wait"), "{}").is(200).json();
+    assert_eq!(taken["state"], "Executing");
+    taken["dispatches"][0].as_str().expect("a dispatch").to_owned()
+}
+
+#[test]
+fn every_operation_of_the_document_does_what_it_says() {
+    let world = World::new();
+    creates_and_looks(&world);
+    acts_and_waits(&world);
+    pages_a_history(&world);
+    finds_cancels_and_retries(&world);
+    lists_and_puts_modules(&world);
+    tells_its_state(&world);
+    // The stream is followed where events are tested; here it answers at all.
+    let ahead = world.ask("GET", "/v1/events", &[("last-event-id", "999999")], b"");
+    ahead.refuses(409, "ahead_of_journal");
+    world.get("/openapi.json").is(200);
+    assert_eq!(world.not_driven(), Vec::<String>::new());
+}
+
+fn creates_and_looks(world: &World) {
+    let born = world.post("/v1/entities/Session/1", r#"{"tenant": "acme"}"#).is(201).json();
+    assert_eq!((&born["state"], &born["tenant"]), (&json!("Idle"), &json!("acme")));
+    assert_eq!(world.get("/v1/entities/Session/1").is(200).json(), born);
+    world.post("/v1/entities/Session/1", "").refuses(409, "entity_exists");
+    // Whatever a name may hold can be said.
+    let odd = world.post("/v1/entities/Session/a%2Fb%20%C3%A9%3F", "").is(201).json();
+    assert_eq!(odd["id"], "a/b é?");
+    world.get("/v1/entities/Session/a%2Fb%20%C3%A9%3F").is(200);
+    world.get("/v1/entities/Session/2").refuses(404, "unknown_entity");
+    world.post("/v1/entities/Door/1", "").refuses(404, "unknown_type");
+}
+
+fn acts_and_waits(world: &World) {
+    let at = "/v1/entities/Session/1/actions";
+    let touched = world.post(&format!("{at}/Touch"), r#"{"expected_sequence": 0}"#).is(200).json();
+    assert_eq!((&touched["sequence"], &touched["dispatches"]), (&json!(1), &json!([])));
+    assert_eq!(touched.get("waited"), None);
+    world.post(&format!("{at}/Touch"), r#"{"expected_sequence": 0}"#).refuses(409, "conflict");
+    world.post(&format!("{at}/Finish"), "").refuses(409, "not_taken");
+    let unknown = world.post(&format!("{at}/Tuoch"), "").refuses(404, "unknown_action");
+    assert!(unknown["message"].as_str().expect("text").contains("`Touch`"), "{unknown}");
+    let params = json!({"params": {"text": "é\u{0}", "deep": [[{"a": null}]]}}).to_string();
+    let settled = format!("{at}/Begin?wait=settled&timeout=60s");
+    let done = world.post(&settled, &params).is(200).json();
+    let waited = &done["waited"];
+    assert_eq!((&waited["settled"], &waited["entity"]["state"]), (&json!(true), &json!("Done")));
+    assert_eq!(waited["outcomes"][0]["dispatch"], done["dispatches"][0]);
+    let outcome = &waited["outcomes"][0]["outcome"];
+    assert_eq!(outcome["outcome"], "completed");
+    assert_eq!(outcome["params"]["trigger_params"]["text"], "é\u{0}");
+    assert_eq!(outcome["params"]["tenant"], "acme");
+    // Over before it has settled: it was taken all the same, and goes on.
+    world.post("/v1/entities/Session/slow", "").is(201);
+    let slow = "/v1/entities/Session/slow/actions/Wait?wait=settled&timeout=10ms";
+    let over = world.post(slow, "").is(202).json();
+    assert_eq!(
+        (&over["waited"]["settled"], &over["waited"]["outcomes"]),
+        (&json!(false), &json!([]))
+    );
+    assert_eq!(over["waited"]["entity"]["in_flight"][0]["dispatch"], over["dispatches"][0]);
+}
+
+fn pages_a_history(world: &World) {
+    let at = "/v1/entities/Session/1/history";
+    let whole = world.get(at).is(200).json();
+    let kinds: Vec<&Value> = entries(&whole).iter().map(|one| &one["event"]["type"]).collect();
+    assert_eq!(kinds, ["created", "transition", "transition", "dispatched", "ended", "transition"]);
+    assert_eq!(whole["next"], Value::Null);
+    let (mut paged, mut target) = (Vec::new(), format!("{at}?limit=4"));
+    loop {
+        let page = world.get(&target).is(200).json();
+        paged.extend(entries(&page).iter().cloned());
+        let Some(next) = page["next"].as_u64() else { break };
+        target = format!("{at}?limit=4&after={next}");
+    }
+    assert_eq!(&paged, entries(&whole));
+}
+
+fn entries(page: &Value) -> &Vec<Value> {
+    page["entries"].as_array().expect("entries")
+}
+
+fn finds_cancels_and_retries(world: &World) {
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    world.post("/v1/entities/Session/3", "").is(201);
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let target = "/v1/entities/Session/3/actions/Wait";
+    let taken = world.ask("POST", target, &[("traceparent", &parent)], b"").is(200).json();
+    let dispatch = taken["dispatches"][0].as_str().expect("a dispatch");
+    let listed = world.get("/v1/dispatches?in_flight=true").is(200).json();
+    let runs = listed["dispatches"].as_array().expect("a list");
+    let mine = runs.iter().find(|run| run["dispatch"] == dispatch).expect("it is in flight");
+    assert_eq!((&mine["entity"], &mine["integration"]), (&json!("Session/3"), &json!("slow")));
+    let first = world.get("/v1/dispatches?in_flight=true&limit=1").is(200).json();
+    let next = first["next"].as_str().expect("there are two");
+    let second = world.get(&format!("/v1/dispatches?in_flight=true&limit=1&after={next}"));
+    assert_ne!(second.is(200).json()["dispatches"], first["dispatches"]);
+
+    let at = format!("/v1/dispatches/{dispatch}");
+    let flying = world.get(&at).is(200).json();
+    assert_eq!((&flying["status"], &flying["attempt"]), (&json!("in_flight"), &json!(1)));
+    assert!(flying["trace"].as_str().expect("text").contains(trace), "{flying}");
+    world.post(&format!("{at}/cancel"), r#"{"reason": "enough"}"#).is(202);
+    let ended = until_ended(world, &at);
+    assert_eq!(ended["ended"]["outcome"]["outcome"], "cancelled");
+    let reason = ended["ended"]["outcome"]["reason"].as_str().expect("text");
+    assert!(reason.contains("enough") && reason.contains("local"), "{reason}");
+    world.post(&format!("{at}/cancel"), "").refuses(409, "not_in_flight");
+    let unknown = format!("/v1/dispatches/{}", "0".repeat(32));
+    world.get(&unknown).refuses(404, "unknown_dispatch");
+    world.post(&format!("{unknown}/cancel"), "").refuses(404, "unknown_dispatch");
+    world.post(&format!("{unknown}/retry"), "").refuses(404, "unknown_dispatch");
+}
+
+/// A dispatch once it has ended.
+pub(crate) fn until_ended(world: &World, at: &str) -> Value {
+    loop {
+        let dispatch = world.get(at).is(200).json();
+        if dispatch["status"] == "ended" {
+            return dispatch;
+        }
+    }
+}
+
+fn lists_and_puts_modules(world: &World) {
+    let list = world.get("/v1/modules").is(200).json();
+    let names: Vec<&Value> =
+        list["modules"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["finishes", "waits"]);
+    let wasm = [("content-type", "application/wasm")];
+    let put = world.ask("PUT", "/v1/modules/waits", &wasm, FINISHES.as_bytes()).is(200).json();
+    assert_eq!((&put["source"], &put["by"]), (&json!("put_in_memory"), &json!("local")));
+}
+
+fn tells_its_state(world: &World) {
+    let metrics = world.get("/metrics").is(200);
+    let text = String::from_utf8(metrics.body).expect("text");
+    assert!(text.contains("temper_wasm_epoch_ticker_healthy 1"), "{text}");
+    assert_eq!(world.get("/healthz").is(200).json(), json!({"healthy": true, "reasons": []}));
+    world.journal.set_failing(Some("disk full at /secret/place".to_owned()));
+    let refused = world.post("/v1/entities/Session/never", "");
+    let retry = refused.header("retry-after").map(str::to_owned);
+    refused.refuses(503, "journal_unavailable");
+    assert_eq!(retry.as_deref(), Some("1"));
+    let health = world.get("/healthz").is(503).json();
+    assert_eq!(health["reasons"][0]["code"], "journal");
+    assert!(!health.to_string().contains("secret"), "{health}");
+    world.journal.set_failing(None);
+    world.post("/v1/entities/Session/4", "").is(201);
+    world.get("/healthz").is(200);
+}

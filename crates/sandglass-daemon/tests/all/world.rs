@@ -1,0 +1,286 @@
+//! A daemon with two kinds of entities, on a port of its own, and a client that checks
+//! each answer against the document that the daemon serves.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_daemon::{Daemon, Declared, Keys, Modules, Parts, Serving, Settings};
+use sandglass_host::{Host, Manifest};
+use sandglass_journal::{Journal, MemoryJournal};
+use sandglass_liveness::Spec;
+use sandglass_model::SystemClock;
+use sandglass_runtime::{HostHandlers, Runtime};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry, Tracer};
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use crate::schema::Document;
+
+/// Finishes at once, with its context as its result.
+pub(crate) const FINISHES: &str = include_str!("../../../../guest-fixtures/wat/echo.wat");
+/// Waits for ever in a WASI poll.
+pub(crate) const WAITS: &str =
+    include_str!("../../../../guest-fixtures/wat/sleeps_in_wasi_poll.wat");
+
+/// `Begin` runs a tool that finishes at once, and `Wait` one that never does; `Add` takes
+/// a parameter.
+pub(crate) const SESSION: &str = r#"
+[automaton]
+name = "Session"
+states = ["Idle", "Executing", "Done", "Failed"]
+initial = "Idle"
+terminal = ["Done"]
+allow_indefinite_states = ["Idle", "Executing", "Failed"]
+
+[[state]]
+name = "sum"
+type = "counter"
+
+[[action]]
+name = "Begin"
+from = ["Idle"]
+to = "Executing"
+effect = ["trigger quick"]
+
+[[action]]
+name = "Wait"
+from = ["Idle", "Failed"]
+to = "Executing"
+effect = ["trigger slow"]
+
+[[action]]
+name = "Touch"
+from = ["Idle", "Executing", "Failed"]
+effect = ["increment sum"]
+
+[[action]]
+name = "Finish"
+from = ["Executing", "Failed"]
+to = "Done"
+
+[[action]]
+name = "Fail"
+from = ["Executing", "Failed"]
+to = "Failed"
+
+[[integration]]
+name = "quick"
+trigger = "quick"
+module = "finishes"
+deadline = "60s"
+on_success = "Finish"
+on_failure = "Fail"
+on_timeout = "Fail"
+
+[[integration]]
+name = "slow"
+trigger = "slow"
+module = "waits"
+deadline = "3600s"
+on_success = "Finish"
+on_failure = "Fail"
+on_timeout = "Fail"
+"#;
+
+pub(crate) struct World {
+    threads: tokio::runtime::Runtime,
+    serving: Option<Serving>,
+    pub(crate) journal: Arc<MemoryJournal>,
+    pub(crate) daemon: Daemon,
+    pub(crate) address: SocketAddr,
+    document: Document,
+    driven: RefCell<BTreeSet<String>>,
+}
+
+/// What a daemon of a test is made with.
+#[derive(Default)]
+pub(crate) struct Make {
+    pub(crate) settings: Settings,
+    pub(crate) keys: Keys,
+    /// Where modules that are put are kept.
+    pub(crate) modules: Option<PathBuf>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads an answer whose connection closes behind it.
+    pub(crate) fn read(stream: &mut TcpStream) -> Option<Self> {
+        let mut bytes = Vec::new();
+        // A connection that is reset has still said what came before.
+        let _ = stream.read_to_end(&mut bytes);
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let head = String::from_utf8(bytes[..end].to_vec()).expect("text");
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        Some(Self { status: status.expect("a status"), head, body: bytes[end + 4..].to_vec() })
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let line = |line: &'_ str| line.split_once(": ").map(|(key, _)| key.to_lowercase());
+        let found = self.head.lines().find(|one| line(one).as_deref() == Some(name))?;
+        found.split_once(": ").map(|(_, value)| value)
+    }
+
+    #[track_caller]
+    pub(crate) fn is(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}", self.text());
+        self
+    }
+
+    /// An error of this status and code.
+    #[track_caller]
+    pub(crate) fn refuses(self, status: u16, code: &str) -> Value {
+        let error = self.is(status).json()["error"].clone();
+        assert_eq!(error["code"], code, "{error}");
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{error}");
+        error
+    }
+
+    fn text(&self) -> String {
+        format!("{}\n\n{}", self.head, String::from_utf8_lossy(&self.body))
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::of(Make::default())
+    }
+
+    pub(crate) fn of(make: Make) -> Self {
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("threads");
+        let journal = Arc::new(MemoryJournal::new());
+        let (daemon, serving) = threads.block_on(served(make, Arc::clone(&journal)));
+        let address = serving.local_addr();
+        let fetched = exchange(address, &request("GET", "/openapi.json", &[], b"")).is(200);
+        let document = Document::of(fetched.json());
+        let driven = RefCell::default();
+        Self { threads, serving: Some(serving), journal, daemon, address, document, driven }
+    }
+
+    /// Asks, and checks that the answer is one that the document describes.
+    #[track_caller]
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
+        let answer = exchange(self.address, &request(method, target, headers, body));
+        let operation = self.document.check(method, target, &answer);
+        self.driven.borrow_mut().extend(operation);
+        answer
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, target: &str) -> Answer {
+        self.ask("GET", target, &[], b"")
+    }
+
+    #[track_caller]
+    pub(crate) fn post(&self, target: &str, body: &str) -> Answer {
+        self.ask("POST", target, &[("content-type", "application/json")], body.as_bytes())
+    }
+
+    /// The operations of the document that nobody has asked for.
+    pub(crate) fn not_driven(&self) -> Vec<String> {
+        let driven = self.driven.borrow();
+        self.document.operations().into_iter().filter(|one| !driven.contains(one)).collect()
+    }
+
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.threads.block_on(work)
+    }
+
+    pub(crate) fn shutdown(&mut self, grace: Duration) {
+        let serving = self.serving.take().expect("it was not shut down before");
+        self.threads.block_on(serving.shutdown(grace, |_| {}));
+    }
+}
+
+async fn served(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::default() };
+    let clock = Arc::new(SystemClock::new());
+    let settings = sandglass_host::Settings { max_runs: 8, ..Default::default() };
+    let host =
+        Host::builder().settings(settings).telemetry(telemetry.clone()).build().expect("a host");
+    let declared = [("finishes", FINISHES), ("waits", WAITS)].map(|(name, text)| Declared {
+        name: name.to_owned(),
+        bytes: text.as_bytes().into(),
+        manifest: Manifest::named(name),
+    });
+    let modules = Modules::open(declared, make.modules).expect("a folder that can be read");
+    let handlers = HostHandlers::new(host, clock.clone(), modules.to_run());
+    let runtime = Runtime::builder(journal.clone())
+        .handlers(Arc::new(handlers.clone()))
+        .clock(clock.clone())
+        .telemetry(telemetry)
+        .specs([Spec::parse(SESSION).spec.expect("sound")])
+        .build()
+        .await
+        .expect("an empty journal");
+    let journal: Arc<dyn Journal> = journal;
+    let parts = Parts { runtime, handlers, journal, exporter, clock, modules };
+    let daemon = Daemon::new(parts, make.settings, make.keys);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let serving = daemon.serve(listener).expect("it has an address");
+    (daemon, serving)
+}
+
+/// A request, after which the connection closes.
+pub(crate) fn request(
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Vec<u8> {
+    let mut head = format!("{method} {target} HTTP/1.1\r\nconnection: close\r\n");
+    if headers.iter().all(|(name, _)| *name != "host") {
+        head.push_str("host: localhost\r\n");
+    }
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if !body.is_empty() {
+        head.push_str(&format!("content-length: {}\r\n", body.len()));
+    }
+    head.push_str("\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// Sends bytes, and gives the answer.
+#[track_caller]
+pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Answer {
+    let mut stream = connect(address);
+    // A server that has heard enough answers and closes before all is sent.
+    let _ = stream.write_all(bytes);
+    Answer::read(&mut stream).expect("an answer")
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    // Long enough for any machine: a test that would hang fails instead.
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    stream
+}
