@@ -202,6 +202,7 @@ impl Folder {
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("it is in the folder")).expect("made");
         fs::write(&path, content).expect("written");
         path
     }

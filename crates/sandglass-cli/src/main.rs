@@ -5,12 +5,13 @@ mod command;
 mod diagnosis;
 mod duration;
 mod exit;
+mod integrations;
 mod interrupts;
 mod narrate;
 mod play;
 mod run;
 mod scenario;
-
+mod secrets;
 mod terminal;
 
 use std::process::ExitCode;

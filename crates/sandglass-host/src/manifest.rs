@@ -28,7 +28,9 @@ use crate::secret::{FixedSecrets, Secrets};
 pub use abi::Abi;
 pub use ask_target::{AskTarget, InvalidAskTarget};
 pub use file::{ENTRIES_MAX, File, Parsed, SOURCE_MAX_BYTES};
-pub use folder::{Error, FILE_NAME, Found, MANIFESTS_MAX, Manifests, is_manifest, module_beside};
+pub use folder::{
+    Error, FILE_NAME, Found, MANIFESTS_MAX, Manifests, beside, is_manifest, module_beside,
+};
 
 /// The grants of one integration. The default one may use
 /// [`GuestLimits::default`] and reach nothing.
@@ -117,10 +119,23 @@ impl Manifest {
         Self { destinations: hosts.into_iter().collect(), ..self }
     }
 
+    /// Adds hosts to those that it may reach.
+    #[must_use]
+    pub fn allow_more_hosts(self, hosts: impl IntoIterator<Item = Destination>) -> Self {
+        let destinations = self.destinations.and(hosts);
+        Self { destinations, ..self }
+    }
+
     /// Sets where its secrets come from.
     #[must_use]
     pub fn secrets(self, secrets: Arc<dyn Secrets>) -> Self {
         Self { secrets, ..self }
+    }
+
+    /// What it may use.
+    #[must_use]
+    pub fn granted_limits(&self) -> &GuestLimits {
+        &self.limits
     }
 
     /// Where its secrets come from: they answer those alone that it may have.

@@ -24,8 +24,8 @@ pub const SPECS_MAX: usize = 1_000;
 /// What a folder declares.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    /// Its specs, by the names of their files.
-    pub specs: Vec<Spec>,
+    /// Its specs and their files, by the names of these.
+    pub specs: Vec<(PathBuf, Spec)>,
     /// The modules that the specs name.
     pub sources: BTreeMap<String, ModuleSource>,
     /// What is legal and hardly meant.
@@ -135,7 +135,7 @@ impl Folder {
                 if !wrong_manifests {
                     diagnostics.extend(find_modules(folder, &manifests, &spec, &mut sources));
                 }
-                specs.push(spec);
+                specs.push((path.clone(), spec));
             }
             findings.extend(Finding::all_of(path, &source, diagnostics));
         }
@@ -213,7 +213,7 @@ fn find_modules(
 fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
     let near = manifests.iter().map(|found| found.file().name());
     let hint = if near.clone().next().is_some() {
-        format!("; among the manifests, {}", did_you_mean(name, near))
+        format!(" ({})", did_you_mean(name, near))
     } else {
         String::new()
     };

@@ -1,27 +1,34 @@
-//! `sandglass check`: everything that is wrong or doubtful in spec files, at once.
+//! `sandglass check`: everything that is wrong or doubtful in spec files, manifests
+//! and folders of both, at once.
 
 use std::path::{Path, PathBuf};
 
-use sandglass_liveness::spec::SOURCE_MAX_BYTES;
-use sandglass_liveness::{Parsed, Spec};
-use sandglass_source::{Severity, printable};
+use sandglass_host::file;
+use sandglass_host::manifest::is_manifest;
+use sandglass_liveness::{Parsed, Spec, spec::SOURCE_MAX_BYTES};
+use sandglass_source::{Finding, Severity, printable};
 
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
+use crate::integrations::Integrations;
 use crate::terminal::{Output, Tone, complain};
-use sandglass_host::file;
 
-/// Checks spec files: all errors at once, each with its line and column, and
-/// warnings for what is legal but hardly meant
+/// Checks spec files, manifests, and folders of both: all errors at once, each with
+/// its line and column, and warnings for what is legal but hardly meant
+///
+/// A manifest is checked together with its module, which must be there, be what the
+/// manifest says, compile, and import nothing that it isn't granted. In a folder,
+/// every module that a spec names must be there, too.
 ///
 /// Exit code: 0 usable (warnings are allowed), 1 errors, 2 a file can't be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass check session.ioa.toml\n  \
+    sandglass check integrations/tools/integration.toml\n  sandglass check specs/\n  \
     sandglass check specs/*.ioa.toml --json | jq '.[] | select(.severity == \"error\")'")]
 pub(crate) struct Arguments {
-    /// Spec files (*.ioa.toml)
-    #[arg(required = true, value_name = "SPEC")]
-    specs: Vec<PathBuf>,
+    /// Spec files (*.ioa.toml), manifests (integration.toml, *.integration.toml), folders
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
     /// Print one JSON array of {file, severity, line, column, message, help}
     #[arg(long)]
     json: bool,
@@ -29,32 +36,31 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut output = Output::new();
+    let mut integrations = Integrations::default();
     let mut all = Vec::new();
     let mut exit = Exit::Ok;
-    for path in &arguments.specs {
-        // One byte more than allowed shows that it is too large for a spec.
-        let bytes = match file::start(path, SOURCE_MAX_BYTES as u64 + 1) {
-            Ok(bytes) => bytes,
+    for path in &arguments.paths {
+        let findings = match check(path, &mut integrations) {
+            Ok(findings) => findings,
             Err(error) => {
                 // The other files are checked all the same.
-                complain(&error.into());
+                complain(&error);
                 exit = Exit::Unusable;
                 continue;
             }
         };
-        let Parsed { diagnostics, .. } = Spec::parse_bytes(&bytes);
-        let [errors, warnings] = [Severity::Error, Severity::Warning]
-            .map(|severity| diagnostics.iter().filter(|one| one.severity == severity).count());
+        let [errors, warnings] = [Severity::Error, Severity::Warning].map(|severity| {
+            findings.iter().filter(|one| one.diagnostic.severity == severity).count()
+        });
         if errors > 0 && exit == Exit::Ok {
             exit = Exit::Failed;
         }
         if arguments.json {
-            all.extend(diagnostics.iter().map(|one| as_json(path, one)));
+            all.extend(findings.iter().map(|one| as_json(&one.path, &one.diagnostic)));
             continue;
         }
-        let source = String::from_utf8_lossy(&bytes);
-        for one in &diagnostics {
-            output.line(rendered(path, &source, one, output.color()))?;
+        for Finding { path, source, diagnostic } in &findings {
+            output.line(rendered(path, source, diagnostic, output.color()))?;
         }
         output.line(verdict(path, errors, warnings, &output))?;
     }
@@ -62,6 +68,23 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         output.line(serde_json::to_string_pretty(&all)?)?;
     }
     Ok(exit)
+}
+
+fn check(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Finding>> {
+    if path.is_dir() {
+        integrations.check_folder(path)
+    } else if is_manifest(path) {
+        integrations.check_manifest(path)
+    } else {
+        check_spec(path)
+    }
+}
+
+fn check_spec(path: &Path) -> anyhow::Result<Vec<Finding>> {
+    // One byte more than allowed shows that it is too large for a spec.
+    let bytes = file::start(path, SOURCE_MAX_BYTES as u64 + 1)?;
+    let Parsed { diagnostics, .. } = Spec::parse_bytes(&bytes);
+    Ok(Finding::all_of(path, &String::from_utf8_lossy(&bytes), diagnostics).collect())
 }
 
 fn verdict(path: &Path, errors: usize, warnings: usize, output: &Output) -> String {

@@ -12,7 +12,7 @@ use crate::play::{WORKER_COMMAND, worker};
 /// What the binary is asked to do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
     Check(check::Arguments),
     Log(log::Arguments),
     Replay(replay::Arguments),

@@ -20,12 +20,17 @@ use crate::run;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass run tool.wasm\n  \
     sandglass run tool.wat --input '{\"city\":\"Oslo\"}' --deadline 5s\n  \
+    sandglass run tool.wasm --manifest tools/integration.toml\n  \
     sandglass run tool.wasm --allow-host api.example.com --secret API_KEY=MY_API_KEY\n  \
     sandglass run tool.wasm --input @params.json --journal runs.db --report json | jq .outcome")]
 pub(crate) struct Arguments {
-    /// The guest: a core module, binary (.wasm) or text (.wat)
+    /// The guest: a core module or a component, binary (.wasm) or text (.wat)
     #[arg(value_name = "GUEST")]
     pub(crate) guest: PathBuf,
+    /// Its manifest [default: the integration.toml beside it that names it, if there is
+    /// one]. What it grants holds; other flags add to it, or take its place
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: Option<PathBuf>,
     /// The action that triggers the handler
     #[arg(long, default_value = "Run", value_name = "A", value_parser = action)]
     pub(crate) action: String,
@@ -38,7 +43,8 @@ pub(crate) struct Arguments {
     /// An entry of the integration's configuration, whatever its name
     #[arg(long, value_name = "K=V", value_parser = pair)]
     pub(crate) config: Vec<(String, String)>,
-    /// A secret, and the environment variable that holds its value
+    /// A secret, and the environment variable that holds its value [default, for those
+    /// that the manifest grants: SANDGLASS_SECRET_ and the secret's name]
     #[arg(long, value_name = "K=ENV", value_parser = pair)]
     pub(crate) secret: Vec<(String, String)>,
     /// A host that the guest may reach, with all its ports or with one: H or H:PORT
@@ -47,15 +53,16 @@ pub(crate) struct Arguments {
     /// How long it may run
     #[arg(long, default_value = "120s", value_name = "TIME", value_parser = deadline)]
     pub(crate) deadline: Duration,
-    /// How much memory it may have
-    #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = memory)]
-    pub(crate) memory: u64,
-    /// How much fuel it may spend [default: not counted]
+    /// How much memory it may have [default: what its manifest says, or 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<u64>,
+    /// How much fuel it may spend [default: what its manifest says, or not counted]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) fuel: Option<u64>,
-    /// How large its result, and each response that it receives, may be
-    #[arg(long, default_value = "1MiB", value_name = "SIZE", value_parser = size::parse)]
-    pub(crate) max_response: u64,
+    /// How large its result, and each response that it receives, may be [default: what
+    /// its manifest says, or 1MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) max_response: Option<u64>,
     /// Record the run in this journal, which is made if there is none; other entities
     /// in it stay as they are
     #[arg(long, value_name = "FILE")]

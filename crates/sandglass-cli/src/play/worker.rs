@@ -1,19 +1,20 @@
 //! The worker: the runtime and the host of one scenario, in a process of their own
 //! that does what it is told on standard input. It ends when that closes.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use sandglass_host::{Destination, FixedSecrets, Host, Manifest, Secret, Settings};
+use anyhow::{Context, anyhow};
+use sandglass_host::manifest::Found;
+use sandglass_host::{Host, Manifest, Settings};
 use sandglass_journal::{
     Batch, ByEntity, Error, Health, Journal, Opened, Page, Pending, Place, Positions, SqliteJournal,
 };
 use sandglass_liveness::Spec;
-use sandglass_model::{Clock, DispatchId, EntityRef, GuestLimits, Position, SystemClock};
+use sandglass_model::{Clock, DispatchId, EntityRef, Position, SystemClock};
 use sandglass_runtime::{ActorError, HostHandlers, Module as Guest, Runtime, Signal};
+use sandglass_source::Finding;
 use sandglass_telemetry::otlp::{self, Otlp};
 use sandglass_telemetry::prometheus::{Exporter, Serving};
 use sandglass_telemetry::{Prefix, Telemetry};
@@ -34,9 +35,6 @@ const GRACE: Duration = Duration::from_secs(5);
 const EXPORT_MAX: Duration = Duration::from_secs(2);
 /// How often observations of metrics are taken in while nobody scrapes them.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
-/// Largest module file that is read, in bytes: above every limit that a host has.
-const MODULE_FILE_MAX_BYTES: u64 = 64 << 20;
-
 /// Runs a worker until it is told to stop, or until its standard input closes.
 pub(crate) fn execute() -> anyhow::Result<Exit> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -92,13 +90,15 @@ impl Worker {
             None => None,
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let guests = start.modules.iter().map(guest).collect::<anyhow::Result<Vec<_>>>()?;
         let host = Host::builder()
-            .settings(settings(&start.modules))
+            .settings(settings(&guests))
             .clock(Arc::clone(&clock))
             .telemetry(telemetry.clone())
             .build()
             .context("can't start the host")?;
-        let modules = start.modules.iter().map(guest).collect::<anyhow::Result<Vec<_>>>()?;
+        let modules =
+            guests.into_iter().map(|(name, manifest, bytes)| (name, Guest::new(bytes, manifest)));
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules);
         handlers.compile().await;
         let opened = tokio::task::spawn_blocking(move || {
@@ -199,42 +199,29 @@ fn specs(files: &[crate::scenario::SpecFile]) -> anyhow::Result<Vec<Spec>> {
 }
 
 /// The host's usual bounds, and room for the module that is granted the most memory.
-fn settings(modules: &[Module]) -> Settings {
+fn settings(modules: &[(String, Manifest, Vec<u8>)]) -> Settings {
     let defaults = Settings::default();
-    let most = modules.iter().filter_map(|module| module.memory_bytes).max();
-    let max_memory_bytes = defaults.max_memory_bytes.max(most.unwrap_or(0));
+    let granted = modules.iter().map(|(_, manifest, _)| manifest.granted_limits().memory_bytes);
+    let max_memory_bytes = granted.fold(defaults.max_memory_bytes, u64::max);
     Settings { max_memory_bytes, ..defaults }
 }
 
-/// A module's bytes and its grants.
-fn guest(module: &Module) -> anyhow::Result<(String, Guest)> {
-    let bytes = file::read(&module.path, MODULE_FILE_MAX_BYTES)
-        .with_context(|| format!("module `{}`", module.name))?;
-    let defaults = GuestLimits::default();
-    let limits = GuestLimits {
-        memory_bytes: module.memory_bytes.unwrap_or(defaults.memory_bytes),
-        response_bytes: module.response_bytes.unwrap_or(defaults.response_bytes),
-        fuel: module.fuel.or(defaults.fuel),
-        ..defaults
+/// A module's name, its grants and its bytes.
+fn guest(module: &Module) -> anyhow::Result<(String, Manifest, Vec<u8>)> {
+    let wrong = |finding: &Finding| anyhow!("module `{}`: {}", module.name, finding.diagnostic);
+    let (manifest, bytes) = if module.is_manifest {
+        let found = Found::read(&module.path)?;
+        let manifest = module.manifest(&found);
+        let manifest =
+            manifest.map_err(|wrongs| wrongs.first().map_or_else(|| anyhow!(""), wrong))?;
+        (manifest, found.module().map_err(|finding| wrong(&finding))?)
+    } else {
+        let manifest =
+            module.bare_manifest().map_err(|why| anyhow!("module `{}`: {why}", module.name))?;
+        let bytes = file::read(&module.path, manifest.module_max_bytes());
+        (manifest, bytes.with_context(|| format!("module `{}`", module.name))?)
     };
-    let hosts = module
-        .allow_hosts
-        .iter()
-        .map(|host| host.parse::<Destination>().with_context(|| format!("`{host}` is no host")))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    let manifest = Manifest::named(module.name.clone())
-        .limits(limits)
-        .allow_hosts(hosts)
-        .secrets(Arc::new(secrets(&module.secrets)?));
-    Ok((module.name.clone(), Guest::new(bytes, manifest)))
-}
-
-fn secrets(variables: &BTreeMap<String, String>) -> anyhow::Result<FixedSecrets> {
-    let secret = |(key, variable): (&String, &String)| match std::env::var(variable) {
-        Ok(value) => Ok((key.clone(), Secret::new(value))),
-        Err(_) => bail!("the environment has no `{variable}`, the secret `{key}` of a module"),
-    };
-    variables.iter().map(secret).collect()
+    Ok((module.name.clone(), manifest, bytes))
 }
 
 /// A journal that tells how far it has come.

@@ -3,6 +3,7 @@
 
 pub(crate) mod automaton;
 mod capture;
+mod grants;
 mod own_journal;
 mod report;
 
@@ -10,12 +11,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::{FixedSecrets, Host, Manifest, Secret, Settings};
+use sandglass_host::{Host, Manifest, Settings};
 use sandglass_journal::{Journal, MemoryJournal, Page, SqliteJournal};
 use sandglass_liveness::Spec;
 use sandglass_model::{
-    Clock, EntityRef, Event, GuestLimits, Incarnation, Object, Outcome, Position, Rejection,
-    RejectionKind, RunReport, SpecDigest, SystemClock,
+    Clock, EntityRef, Event, Incarnation, Object, Outcome, Position, Rejection, RejectionKind,
+    RunReport, SpecDigest, SystemClock,
 };
 use sandglass_runtime::{HostHandlers, Module, Runtime};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
@@ -107,9 +108,12 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, R
     let params = params(arguments.input.as_deref())?;
     let entity = entity(arguments)?;
     let source = automaton::source(entity.entity_type(), arguments);
-    let module = Module::new(guest(&arguments.guest)?, manifest(arguments)?);
+    let manifest = grants::of(arguments)?;
+    let settings = settings(&manifest);
+    let bytes = guest(&arguments.guest, manifest.module_max_bytes())?;
+    let module = Module::new(bytes, manifest);
     let host = Host::builder()
-        .settings(settings(arguments))
+        .settings(settings)
         .clock(Arc::clone(&clock))
         .telemetry(telemetry.clone())
         .build()
@@ -198,8 +202,8 @@ fn params(input: Option<&str>) -> Result<Object, Rejection> {
         .map_err(|error| invalid(format!("--input: it must be a JSON object: {error}")))
 }
 
-fn guest(path: &Path) -> Result<Vec<u8>, Rejection> {
-    file::read(path, GuestLimits::default().module_bytes).map_err(|error| {
+fn guest(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Rejection> {
+    file::read(path, max_bytes).map_err(|error| {
         let kind = match error {
             file::Error::TooLarge { .. } => RejectionKind::ModuleTooLarge,
             _ => RejectionKind::UnknownModule,
@@ -226,32 +230,12 @@ fn spec(source: &str) -> Result<Spec, Rejection> {
     })
 }
 
-fn manifest(arguments: &Arguments) -> Result<Manifest, Rejection> {
-    let limits = GuestLimits {
-        memory_bytes: arguments.memory,
-        fuel: arguments.fuel,
-        response_bytes: arguments.max_response,
-        ..GuestLimits::default()
-    };
-    let secrets = arguments.secret.iter().map(|(name, variable)| {
-        let value = std::env::var(variable).map_err(|_| {
-            invalid(format!("--secret {name}: the environment has no `{variable}` in UTF-8"))
-        })?;
-        Ok((name.clone(), Secret::new(value)))
-    });
-    let secrets: FixedSecrets =
-        secrets.collect::<Result<Vec<_>, Rejection>>()?.into_iter().collect();
-    Ok(Manifest::named(automaton::integration(&arguments.guest))
-        .limits(limits)
-        .allow_hosts(arguments.allow_host.iter().cloned())
-        .secrets(Arc::new(secrets)))
-}
-
-fn settings(arguments: &Arguments) -> Settings {
+/// One run, and as much memory as it is granted.
+fn settings(manifest: &Manifest) -> Settings {
     let defaults = Settings::default();
     Settings {
         max_runs: MAX_RUNS,
-        max_memory_bytes: defaults.max_memory_bytes.max(arguments.memory),
+        max_memory_bytes: defaults.max_memory_bytes.max(manifest.granted_limits().memory_bytes),
         ..defaults
     }
 }

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use sandglass_host::file::read_text;
+use sandglass_host::manifest::{self, FILE_NAME, Found, Manifests, module_beside};
 use sandglass_liveness::Spec;
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
-
-use sandglass_host::file::read_text;
 
 use super::section::{self, Written};
 use super::{Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};
@@ -58,11 +58,12 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     let written = section::read(&source, &beside, &mut out);
     let mut findings: Vec<Finding> = Finding::all_of(path, &source, out.finish()).collect();
     let Written { title, specs, mut modules, servers, steps } = written;
+    let folder = if beside == Path::new("") { Path::new(".") } else { &beside };
+    let manifests = gathered(Manifests::find(folder), &mut findings)?.unwrap_or_default();
+    let found_manifests = findings.is_empty();
     let spec_paths = match specs {
         Some(names) => names.iter().map(|name| beside.join(name)).collect(),
-        None => files_in(if beside == Path::new("") { Path::new(".") } else { &beside }, |name| {
-            name.ends_with(".ioa.toml")
-        })?,
+        None => files_in(folder, |name| name.ends_with(".ioa.toml"))?,
     };
     if spec_paths.is_empty() {
         bail!("there is no *.ioa.toml beside `{}`, and it names no `specs`", path.display());
@@ -71,8 +72,18 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     for path in spec_paths {
         let source = read_text(&path, SOURCE_MAX_BYTES as u64)?;
         let file = SpecFile { path, source };
-        check_spec(&file, &beside, &servers, &mut modules, &mut findings);
+        let spec = check_spec(&file, &servers, &mut findings);
+        // Where a manifest is wrong, it may be the one that has the module.
+        if let Some(spec) = spec.filter(|_| found_manifests) {
+            find_modules(&file, &spec, folder, &manifests, &mut modules, &mut findings);
+        }
         files.push(file);
+    }
+    for module in modules.iter().filter(|module| module.is_manifest && module.path.is_file()) {
+        if let Some(found) = gathered(Found::read(&module.path), &mut findings)? {
+            findings.extend(found.module().err().map(|finding| *finding));
+            findings.extend(module.manifest(&found).err().into_iter().flatten());
+        }
     }
     if !findings.is_empty() {
         return Ok(Err(findings));
@@ -82,51 +93,74 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     Ok(Ok(Scenario { path, title, specs: files, modules, servers, steps }))
 }
 
-/// Checks a spec, and adds the modules that it names and that stand beside the
-/// scenario.
-fn check_spec(
-    file: &SpecFile,
-    beside: &Path,
-    servers: &[Server],
-    modules: &mut Vec<Module>,
+/// What was read of manifests; none where they are wrong, which is a finding.
+fn gathered<T>(
+    read: Result<T, manifest::Error>,
     findings: &mut Vec<Finding>,
-) {
-    let mut out = Diagnostics::new(&file.source);
+) -> anyhow::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(manifest::Error::Wrong(wrong)) => {
+            findings.extend(wrong);
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The spec, where it is right, and knows no other servers than these.
+fn check_spec(file: &SpecFile, servers: &[Server], findings: &mut Vec<Finding>) -> Option<Spec> {
     let parsed = Spec::parse(&file.source);
     let errors = parsed.diagnostics.into_iter().filter(|one| one.severity == Severity::Error);
     findings.extend(Finding::all_of(&file.path, &file.source, errors));
     let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     let known = |name: &str| names.contains(&name).then(String::new);
     if let Err(name) = with_servers(&file.source, known) {
+        let mut out = Diagnostics::new(&file.source);
         let message = format!("there is no server `{name}` in the scenario");
         let at = file.source.find(&format!("${{server.{name}}}")).unwrap_or(0);
         let help = did_you_mean(&name, names.iter().copied());
         out.error_with_help(&(at..at + name.len()), message, help);
+        findings.extend(Finding::all_of(&file.path, &file.source, out.finish()));
     }
-    let integrations = parsed.spec.iter().flat_map(|spec| spec.integrations.values());
+    parsed.spec
+}
+
+/// Adds the modules that a spec names and that the scenario doesn't declare: by
+/// their manifests, or the files of their names.
+fn find_modules(
+    file: &SpecFile,
+    spec: &Spec,
+    folder: &Path,
+    manifests: &Manifests,
+    modules: &mut Vec<Module>,
+    findings: &mut Vec<Finding>,
+) {
+    let mut out = Diagnostics::new(&file.source);
     let mut declared: BTreeSet<String> = modules.iter().map(|module| module.name.clone()).collect();
-    for integration in integrations {
+    for integration in spec.integrations.values() {
         let name = integration.module.as_str();
         if !declared.insert(name.to_owned()) {
             continue;
         }
-        match module_beside(beside, name) {
+        let (path, is_manifest) = match manifests.named(name) {
+            Some(found) => (Some(found.path().to_owned()), true),
+            None => (module_beside(folder, name), false),
+        };
+        match path {
             Some(path) => {
-                modules.push(Module { name: name.to_owned(), path, ..Module::default() });
+                let name = name.to_owned();
+                modules.push(Module { name, path, is_manifest, ..Module::default() });
             }
             None => {
                 let message = format!("there is no module `{name}`");
                 let help = format!(
-                    "put `{name}.wasm` or `{name}.wat` beside the scenario, or declare a [[module]] in it"
+                    "put `{name}.wasm`, `{name}.wat` or its {FILE_NAME} beside the scenario, or \
+                     declare a [[module]] in it"
                 );
                 out.error_with_help(integration.module.span(), message, help);
             }
         }
     }
     findings.extend(Finding::all_of(&file.path, &file.source, out.finish()));
-}
-
-fn module_beside(beside: &Path, name: &str) -> Option<PathBuf> {
-    let names = [format!("{name}.wasm"), format!("{name}.wat"), name.to_owned()];
-    names.iter().map(|name| beside.join(name)).find(|path| path.is_file())
 }

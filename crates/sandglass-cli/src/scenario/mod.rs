@@ -3,6 +3,7 @@
 
 mod expectation;
 mod files;
+mod grants;
 mod section;
 mod step;
 mod value;
@@ -47,7 +48,9 @@ pub(crate) struct SpecFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Module {
     pub(crate) name: String,
+    /// Its file; or, where `is_manifest`, the manifest that is about it.
     pub(crate) path: PathBuf,
+    pub(crate) is_manifest: bool,
     pub(crate) allow_hosts: Vec<String>,
     /// Secrets by the key that the guest asks for; each names an environment
     /// variable.

@@ -79,13 +79,19 @@ fn once_each(tables: &[Table<'_, '_>], what: &str, out: &mut Diagnostics<'_>) {
 }
 
 fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Option<Module> {
-    table.only(&["name", "path", "allow_hosts", "secrets", "memory", "fuel", "max_response"], out);
-    let (name, path) =
-        (value::required_text(table, "name", out), value::required_text(table, "path", out));
-    let path = beside.join(path?);
-    if !path.is_file() {
-        let message = format!("there is no file `{}`", path.display());
+    const KEYS: [&str; 8] =
+        ["name", "path", "manifest", "allow_hosts", "secrets", "memory", "fuel", "max_response"];
+    table.only(&KEYS, out);
+    let name = value::required_text(table, "name", out);
+    let is_manifest = table.has("manifest");
+    if is_manifest && table.has("path") {
+        let message = "a module has a `path` or a `manifest`, which names it: not both";
         out.error(&table.span_of("path"), message);
+    }
+    let key = if is_manifest { "manifest" } else { "path" };
+    let path = beside.join(value::required_text(table, key, out)?);
+    if !path.is_file() {
+        out.error(&table.span_of(key), format!("there is no file `{}`", path.display()));
     }
     let allow_hosts = table.texts("allow_hosts", out);
     for host in &allow_hosts {
@@ -97,6 +103,7 @@ fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Op
     Some(Module {
         name: name?,
         path,
+        is_manifest,
         allow_hosts,
         secrets: value::text_table(table, "secrets", out),
         memory_bytes: table.size("memory", out),

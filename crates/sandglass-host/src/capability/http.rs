@@ -162,6 +162,12 @@ impl FromIterator<Destination> for Destinations {
 }
 
 impl Destinations {
+    /// These and `others`.
+    pub(crate) fn and(mut self, others: impl IntoIterator<Item = Destination>) -> Self {
+        self.0.extend(others);
+        self
+    }
+
     fn check(&self, url: &Url) -> Result<(), HttpError> {
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default();

@@ -60,6 +60,7 @@ pub struct File {
     pub abi_span: Range<usize>,
     /// As above.
     pub sha256_span: Option<Range<usize>>,
+    soft_deadline_span: Range<usize>,
     pub(crate) granted: Manifest,
 }
 
@@ -91,6 +92,12 @@ impl File {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How long before its deadline a handler is warned, and where the file says so.
+    #[must_use]
+    pub fn soft_deadline(&self) -> Option<(Duration, &Range<usize>)> {
+        self.granted.soft_deadline.map(|before| (before, &self.soft_deadline_span))
     }
 
     /// Largest file that its module may be, in bytes.
@@ -143,6 +150,7 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
         timed_functions,
         abi_span: top.span_of("abi"),
         sha256_span: sha256.map(|_| top.span_of("sha256")),
+        soft_deadline_span: top.span_of("soft_deadline"),
         granted,
     })
 }

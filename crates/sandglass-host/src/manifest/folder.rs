@@ -84,6 +84,33 @@ pub fn module_beside(folder: &Path, name: &str) -> Option<PathBuf> {
     names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
+/// The manifest that stands beside a module's file and is about it, if there is one.
+///
+/// # Errors
+/// A manifest beside it can't be read or is wrong, and may be about it; or two are.
+pub fn beside(module: &Path) -> Result<Option<Found>, Error> {
+    let folder = match module.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let Some(name) = module.file_name().filter(|_| folder.is_dir()) else { return Ok(None) };
+    let module = folder.join(name);
+    let mut beside: Option<Found> = None;
+    for path in paths(folder)?.into_iter().filter(|path| path.parent() == Some(folder)) {
+        let found = Found::read(&path)?;
+        if found.module_path() != module {
+            continue;
+        }
+        if let Some(other) = &beside {
+            let message = format!("`{}` is about this module, too", other.path.display());
+            let help = "name the one that is meant";
+            return Err(Error::Wrong(vec![found.error(found.file.module.span(), message, help)]));
+        }
+        beside = Some(found);
+    }
+    Ok(beside)
+}
+
 impl Found {
     /// Reads the manifest at `path`. Warnings are left out.
     ///

@@ -1,0 +1,143 @@
+//! Checks integrations as a host would take them: the manifest, the module that it
+//! is about, and the specs that name it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use sandglass_host::manifest::{self, Found};
+use sandglass_host::{FixedSecrets, Host, Integration, Manifest, Settings, file};
+use sandglass_liveness::Spec;
+use sandglass_model::Rejection;
+use sandglass_runtime::{Folder, FolderError, ModuleSource};
+use sandglass_source::{Diagnostics, Finding, did_you_mean};
+
+/// Checks modules in a host, which is made for the first of them.
+#[derive(Debug, Default)]
+pub(crate) struct Integrations {
+    host: Option<Host>,
+}
+
+impl Integrations {
+    /// What is wrong or doubtful in a manifest, and with its module.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub(crate) fn check_manifest(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
+        match Found::read(path) {
+            Ok(found) => self.check_module(&found),
+            Err(manifest::Error::Wrong(findings)) => Ok(findings),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What is wrong or doubtful in a folder of specs and integrations.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub(crate) fn check_folder(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
+        let folder = match Folder::read(path) {
+            Ok(folder) => folder,
+            Err(FolderError::Wrong(findings)) => return Ok(findings),
+            Err(error) => return Err(error.into()),
+        };
+        let mut findings = folder.warnings;
+        for (name, source) in &folder.sources {
+            match source {
+                ModuleSource::Manifest(found) => {
+                    findings.extend(self.check_module(found)?);
+                    findings.extend(warned_at_once(found, &folder.specs));
+                }
+                ModuleSource::File(file) => {
+                    let manifest = Manifest::named(name.as_str());
+                    let bytes = file::read(file, manifest.module_max_bytes())?;
+                    if let Err(rejection) = self.load(&bytes, manifest)? {
+                        findings.extend(rejected_file(name, &folder.specs, &rejection));
+                    }
+                }
+            }
+        }
+        Ok(findings)
+    }
+
+    fn check_module(&mut self, found: &Found) -> anyhow::Result<Vec<Finding>> {
+        let bytes = match found.module() {
+            Ok(bytes) => bytes,
+            Err(finding) => return Ok(vec![*finding]),
+        };
+        // Whether its secrets have values is a question to where it will run.
+        let manifest = found.file().manifest(Arc::new(FixedSecrets::default()));
+        Ok(match self.load(&bytes, manifest)? {
+            Ok(integration) => timed_for_nothing(found, &integration),
+            Err(rejection) => vec![found.rejected(&rejection)],
+        })
+    }
+
+    fn load(
+        &mut self,
+        bytes: &[u8],
+        manifest: Manifest,
+    ) -> anyhow::Result<Result<Integration, Rejection>> {
+        let host = match &self.host {
+            Some(host) => host,
+            None => self.host.insert(host()?),
+        };
+        Ok(host.load(bytes, manifest))
+    }
+}
+
+/// A host that compiles and runs nothing, whose bounds no manifest exceeds.
+fn host() -> anyhow::Result<Host> {
+    let settings = Settings {
+        max_runs: 1,
+        guest_threads: 1,
+        max_memory_bytes: u64::from(u32::MAX) + 1,
+        ..Settings::default()
+    };
+    Host::builder().settings(settings).build().context("can't start a host to check modules in")
+}
+
+/// Timeouts of functions that the module can't wait in.
+fn timed_for_nothing(found: &Found, integration: &Integration) -> Vec<Finding> {
+    let waits_in = integration.waits_in();
+    let timed = found.file().timed_functions.iter();
+    timed
+        .filter(|name| !waits_in.iter().any(|waits| *waits == name.as_str()))
+        .map(|name| {
+            let message = format!("the module imports no `{name}` that it could wait in");
+            let help = did_you_mean(name, waits_in.iter().map(String::as_str));
+            found.warning(name.span(), message, &help)
+        })
+        .collect()
+}
+
+/// Integrations whose budget is over before their handler would be warned of that.
+fn warned_at_once(found: &Found, specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
+    let Some((before, span)) = found.file().soft_deadline() else { return Vec::new() };
+    let before_ms = before.as_millis();
+    let integrations = specs.iter().flat_map(|(_, spec)| spec.integrations.values());
+    integrations
+        .filter(|integration| integration.module.as_str() == found.file().name())
+        .filter(|integration| u128::from(integration.budget_ms) <= before_ms)
+        .map(|integration| {
+            let message = format!(
+                "the handlers of `{}` are warned at once: their whole budget is {} ms",
+                integration.name, integration.budget_ms
+            );
+            found.warning(span, message, "warn them this long before their deadline")
+        })
+        .collect()
+}
+
+/// A module without a manifest that a host rejects, where a spec names it.
+fn rejected_file(name: &str, specs: &[(PathBuf, Spec)], rejection: &Rejection) -> Option<Finding> {
+    let naming = specs.iter().find_map(|(path, spec)| {
+        let integration = spec.integrations.values().find(|one| one.module.as_str() == name)?;
+        Some((path, spec, integration.module.span()))
+    });
+    let (path, spec, span) = naming?;
+    let mut out = Diagnostics::new(&spec.source);
+    let help = format!("without an {} it is granted nothing", manifest::FILE_NAME);
+    out.error_with_help(span, rejection.message.clone(), help);
+    Finding::all_of(path, &spec.source, out.finish()).next()
+}

@@ -1,0 +1,75 @@
+//! What the module of a scenario is granted: by its manifest, where it has one, and
+//! by what the scenario adds to that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sandglass_host::manifest::Found;
+use sandglass_host::{Destination, FixedSecrets, Manifest, Secret};
+use sandglass_model::GuestLimits;
+use sandglass_source::Finding;
+
+use super::Module;
+use crate::secrets;
+
+impl Module {
+    /// The grants of the manifest that it has, and what the scenario adds.
+    ///
+    /// # Errors
+    /// A secret that the manifest grants has no value.
+    pub(crate) fn manifest(&self, found: &Found) -> Result<Manifest, Vec<Finding>> {
+        let own = self.secret_values();
+        let value = |name: &str| match self.secrets.get(name) {
+            Some(variable) => own.get(name).cloned().ok_or_else(|| set(variable)),
+            None => secrets::value(name),
+        };
+        // Asked for once more below, where it is known that each has a value.
+        found.manifest(&value)?;
+        let named = found.file().secrets.iter();
+        let granted = named.filter_map(|name| Some((name.to_string(), value(name).ok()?)));
+        let all: BTreeMap<String, Secret> = own.clone().into_iter().chain(granted).collect();
+        let base = found.file().manifest(Arc::new(FixedSecrets::default()));
+        Ok(self.added_to(base, all))
+    }
+
+    /// The grants of a module without a manifest.
+    ///
+    /// # Errors
+    /// A secret has no value: what to do about it.
+    pub(crate) fn bare_manifest(&self) -> Result<Manifest, String> {
+        let own = self.secret_values();
+        match self.secrets.iter().find(|(name, _)| !own.contains_key(*name)) {
+            Some((name, variable)) => {
+                Err(format!("the secret `{name}` has no value: {}", set(variable)))
+            }
+            None => Ok(self.added_to(Manifest::named(self.name.clone()), own)),
+        }
+    }
+
+    fn added_to(&self, base: Manifest, secrets: BTreeMap<String, Secret>) -> Manifest {
+        let said = *base.granted_limits();
+        let limits = GuestLimits {
+            memory_bytes: self.memory_bytes.unwrap_or(said.memory_bytes),
+            response_bytes: self.response_bytes.unwrap_or(said.response_bytes),
+            fuel: self.fuel.or(said.fuel),
+            ..said
+        };
+        // The file was checked when it was read.
+        let hosts = self.allow_hosts.iter().filter_map(|host| host.parse::<Destination>().ok());
+        base.limits(limits)
+            .allow_more_hosts(hosts)
+            .secrets(Arc::new(secrets.into_iter().collect::<FixedSecrets>()))
+    }
+
+    /// The secrets that the scenario itself names, as far as they have a value.
+    fn secret_values(&self) -> BTreeMap<String, Secret> {
+        let value = |(name, variable): (&String, &String)| {
+            Some((name.clone(), Secret::from_environment(variable)?))
+        };
+        self.secrets.iter().filter_map(value).collect()
+    }
+}
+
+fn set(variable: &str) -> String {
+    format!("set the environment variable `{variable}`")
+}
