@@ -3,6 +3,7 @@
 
 mod answer;
 pub(crate) mod core_module;
+pub(crate) mod embedder;
 pub(crate) mod env;
 pub(crate) mod guest_memory;
 mod stdio;

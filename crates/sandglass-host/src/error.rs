@@ -39,6 +39,14 @@ pub enum BuildError {
         /// What Wasmtime says.
         why: String,
     },
+    /// A host function of the embedder's own can't be registered.
+    #[error("the host function `{name}` can't be registered: {why}")]
+    Function {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The operating system gave no thread.
     #[error("the host's threads could not be started")]
     Threads(#[source] std::io::Error),

@@ -28,7 +28,6 @@ use crate::accounting::Accounting;
 use crate::admission::{Place, Turn};
 use crate::boundary;
 use crate::capability::Guest;
-use crate::capability::ask::Asker;
 use crate::capability::log::GuestLog;
 use crate::capability::speaker::Speaker;
 use crate::deadline::StartedDeadline;
@@ -38,6 +37,7 @@ use crate::error::rejection;
 use crate::host::Shared;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
+use crate::origin::Origin;
 use crate::sandbox::{Metering, Sandbox};
 use crate::secret::Redactor;
 use crate::store::{Phase, RunStore};
@@ -48,7 +48,7 @@ pub(crate) struct Execution {
     pub(crate) shared: Arc<Shared>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) integration: Integration,
-    pub(crate) dispatch: Dispatch,
+    pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) id: DispatchId,
     pub(crate) trace: TraceContext,
     pub(crate) span: Arc<Span>,
@@ -223,7 +223,7 @@ impl Execution {
                 limiter: Limiter::new(&manifest.limits),
                 stopped_in: None,
                 guest: Guest::new(context, log, speaker, grants, signals, span),
-                asker: self.asker(),
+                origin: Some(Arc::new(self.origin())),
                 wasi,
                 memory: None,
                 span: Arc::clone(&self.span),
@@ -243,10 +243,14 @@ impl Execution {
         store
     }
 
-    fn asker(&self) -> Asker {
-        let whom = self.dispatch.asks.clone();
-        let manifest = Arc::clone(&self.integration.manifest);
-        Asker::new(whom, manifest, Arc::clone(&self.place), self.trace)
+    fn origin(&self) -> Origin {
+        Origin {
+            dispatch: Arc::clone(&self.dispatch),
+            manifest: Arc::clone(&self.integration.manifest),
+            id: self.id,
+            trace: self.trace,
+            place: Arc::clone(&self.place),
+        }
     }
 
     /// Completes a report with what is known only when the guest is off the CPU.

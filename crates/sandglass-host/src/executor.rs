@@ -6,15 +6,22 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
+/// Threads for what the host itself does that holds one: reading certificates,
+/// once.
+const OWN_BLOCKING_THREADS: usize = 4;
+
 /// A task executor of the host's own. Dropping it ends its threads without
 /// waiting for them.
 #[derive(Debug)]
 pub(crate) struct Executor(Option<Runtime>);
 
 impl Executor {
-    pub(crate) fn start(threads: usize) -> io::Result<Self> {
+    /// Starts `threads` threads for guests, and lets up to `blocking` more begin for
+    /// what holds a thread.
+    pub(crate) fn start(threads: usize, blocking: u32) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
+            .max_blocking_threads((blocking as usize).saturating_add(OWN_BLOCKING_THREADS))
             .thread_name("sandglass-guest")
             // After each slice of a guest, look for new guests and for I/O: a
             // spinner must not delay either by more than its slice.

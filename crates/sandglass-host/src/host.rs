@@ -21,6 +21,7 @@ use crate::dispatch::Dispatch;
 use crate::error::{BuildError, Error, rejection};
 use crate::execution::Execution;
 use crate::executor::Executor;
+use crate::host_function::{BlockingCalls, HostFunction, Registry};
 use crate::manifest::{Integration, Manifest};
 use crate::module::{self, ModuleCache};
 use crate::run::Run;
@@ -39,6 +40,8 @@ struct Inner {
     /// Made when the first integration with a fuel limit is loaded.
     fuel: Mutex<Option<Arc<Sandbox>>>,
     modules: ModuleCache,
+    /// The embedder's own host functions.
+    registry: Registry,
     /// What sends the requests of every integration.
     http: Arc<dyn HttpClient>,
     executor: Executor,
@@ -72,6 +75,7 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     telemetry: Telemetry,
     http: Arc<dyn HttpClient>,
+    functions: Vec<HostFunction>,
 }
 
 impl Builder {
@@ -99,25 +103,37 @@ impl Builder {
         Self { http, ..self }
     }
 
+    /// Registers a host function of the embedder's own.
+    #[must_use]
+    pub fn function(mut self, function: HostFunction) -> Self {
+        self.functions.push(function);
+        self
+    }
+
     /// Starts the host's threads and sets up its sandbox.
     ///
     /// # Errors
-    /// The operating system gives too little address space or no threads.
+    /// The operating system gives too little address space or no threads, or a host
+    /// function can't be registered.
     pub fn build(self) -> Result<Host, BuildError> {
-        let Self { settings, clock, telemetry, http } = self;
-        let sandbox = Sandbox::new(&settings, Metering::Unmetered).map_err(|error| {
+        let Self { settings, clock, telemetry, http, functions } = self;
+        let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
+        let registry = Registry::new(functions, blocking)?;
+        let sandbox = Sandbox::new(&settings, Metering::Unmetered, &registry).map_err(|error| {
             BuildError::Sandbox { max_runs: settings.slots(), why: format!("{error:#}") }
         })?;
         let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone())
             .map_err(BuildError::Threads)?;
         ticker.drive(sandbox.epoch());
-        let executor = Executor::start(settings.guest_threads).map_err(BuildError::Threads)?;
+        let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls)
+            .map_err(BuildError::Threads)?;
         telemetry.metrics.ticker_health(metrics::Health::Healthy);
         let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
         Ok(Host(Arc::new(Inner {
             unmetered: Arc::new(sandbox),
             fuel: Mutex::default(),
             modules: ModuleCache::new(settings.max_cached_modules),
+            registry,
             http,
             executor,
             admission: Arc::new(admission),
@@ -139,6 +155,7 @@ impl Host {
             clock: Arc::new(SystemClock::new()),
             telemetry: Telemetry::disabled(),
             http: Arc::new(NetworkClient::default()),
+            functions: Vec::new(),
         }
     }
 
@@ -170,6 +187,7 @@ impl Host {
                 self.0.modules.keep(compiled)
             }
         };
+        module::check_functions(&compiled, &manifest)?;
         module::check_limits(&compiled, &manifest.limits, self.0.shared.settings.max_memory_bytes)?;
         let grants = Arc::new(self.grants(&manifest));
         Ok(Integration { compiled, manifest: Arc::new(manifest), grants })
@@ -224,7 +242,7 @@ impl Host {
             // to it decides nothing.
             turn: place.line_up(),
             place: Arc::new(place),
-            dispatch,
+            dispatch: Arc::new(dispatch),
         };
         let (answer, report) = oneshot::channel();
         self.0.executor.spawn(async move {
@@ -338,12 +356,14 @@ impl Inner {
     }
 
     fn fuel_sandbox(&self) -> Result<Arc<Sandbox>, Rejection> {
-        let sandbox = Sandbox::new(&self.shared.settings, Metering::Fuel).map_err(|error| {
-            rejection(
-                RejectionKind::HostUnavailable,
-                format!("the sandbox that counts fuel could not be set up: {error:#}"),
-            )
-        })?;
+        let sandbox = Sandbox::new(&self.shared.settings, Metering::Fuel, &self.registry).map_err(
+            |error| {
+                rejection(
+                    RejectionKind::HostUnavailable,
+                    format!("the sandbox that counts fuel could not be set up: {error:#}"),
+                )
+            },
+        )?;
         self.shared.ticker.drive(sandbox.epoch());
         Ok(Arc::new(sandbox))
     }

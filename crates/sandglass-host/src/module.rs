@@ -12,6 +12,8 @@ use wasmtime::{ExternType, FuncType, InstancePre, Module, ModuleExport, ValType}
 use crate::abi;
 use crate::abi::core_module::PAGE_BYTES;
 use crate::error::rejection;
+use crate::host_function::HostFunction;
+use crate::manifest::Manifest;
 use crate::sandbox::{Metering, Sandbox};
 use crate::store::{RunStore, printable};
 
@@ -46,6 +48,8 @@ pub(crate) struct Compiled {
     pub(crate) initial_table_elements: u64,
     /// Names of the host functions that it can wait in.
     pub(crate) waits_in: Vec<String>,
+    /// The embedder's own functions that it imports, as manifests name them.
+    pub(crate) embedders: Vec<String>,
     /// What compiling it took.
     pub(crate) compile_time: Duration,
     announced: Mutex<BTreeSet<(String, String)>>,
@@ -105,6 +109,7 @@ pub(crate) fn compile(
         initial_memory_bytes: initial_memory_bytes(&module),
         initial_table_elements: module.resources_required().max_initial_table_size.unwrap_or(0),
         waits_in: waits_in(sandbox, &module),
+        embedders: embedders(sandbox, &module),
         compile_time: clock.now().since(began),
         announced: Mutex::default(),
         pre,
@@ -323,6 +328,29 @@ fn waits_in(sandbox: &Sandbox, module: &Module) -> Vec<String> {
         .filter_map(|import| sandbox.functions.waiting(import.module(), import.name()))
         .map(str::to_owned)
         .collect()
+}
+
+/// The embedder's own functions that `module` imports.
+fn embedders(sandbox: &Sandbox, module: &Module) -> Vec<String> {
+    let imported = |import: &wasmtime::ImportType<'_>| {
+        let functions = sandbox.embedders.iter().map(|linked| &linked.function);
+        let found = |function: &&Arc<HostFunction>| {
+            function.interface() == import.module() && function.field() == import.name()
+        };
+        functions.into_iter().find(found).map(|function| function.full_name())
+    };
+    module.imports().filter_map(|import| imported(&import)).collect()
+}
+
+/// Checks that `manifest` grants what `compiled` imports of the embedder's own.
+pub(crate) fn check_functions(compiled: &Compiled, manifest: &Manifest) -> Result<(), Rejection> {
+    match compiled.embedders.iter().find(|name| !manifest.functions.contains(*name)) {
+        Some(name) => Err(rejection(
+            RejectionKind::MissingGrant,
+            format!("module imports `{name}`, which its manifest doesn't grant; name it there"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Compiled modules, by the hash of their bytes. The one that was used longest

@@ -12,6 +12,7 @@ use wasmtime::{
 
 use crate::abi;
 use crate::functions::Functions;
+use crate::host_function::{Linked, Registry};
 use crate::settings::Settings;
 use crate::store::{MAX_FRAMES, RunStore};
 use crate::ticker::Epoch;
@@ -49,17 +50,24 @@ pub(crate) struct Sandbox {
     pub(crate) functions: Arc<Functions>,
     /// What can be imported, by module and name, with its type.
     pub(crate) imports: BTreeMap<(String, String), ExternType>,
+    /// The embedder's own functions.
+    pub(crate) embedders: Vec<Arc<Linked>>,
 }
 
 impl Sandbox {
-    pub(crate) fn new(settings: &Settings, metering: Metering) -> Result<Self> {
+    pub(crate) fn new(
+        settings: &Settings,
+        metering: Metering,
+        registry: &Registry,
+    ) -> Result<Self> {
         let engine = Engine::new(&config(settings, metering))?;
         let mut linker = Linker::new(&engine);
         let mut functions = Functions::default();
         abi::env::link(&mut linker, &mut functions)?;
         abi::wasi_preview1::link(&mut linker, &mut functions)?;
+        let embedders = abi::embedder::link(&mut linker, &mut functions, registry)?;
         let imports = known_imports(&engine, &linker);
-        Ok(Self { engine, linker, functions: Arc::new(functions), imports })
+        Ok(Self { engine, linker, functions: Arc::new(functions), imports, embedders })
     }
 
     pub(crate) fn epoch(&self) -> Box<dyn Epoch> {

@@ -24,6 +24,9 @@ pub struct Settings {
     pub max_asking: u32,
     /// Threads that run guests; at least 1. As many as cores, by default.
     pub guest_threads: usize,
+    /// Calls of blocking host functions at the same time, those included that go on
+    /// after their run has ended. Each holds a thread; more calls are refused.
+    pub max_blocking_calls: u32,
     /// Most linear memory that any integration may be granted, in bytes. It also
     /// bounds how long one bulk instruction can delay a kill.
     pub max_memory_bytes: u64,
@@ -42,6 +45,7 @@ impl Default for Settings {
             max_queued_per_tenant: 5000,
             max_asking: 200,
             guest_threads: std::thread::available_parallelism().map_or(1, usize::from),
+            max_blocking_calls: 64,
             max_memory_bytes: 256 << 20,
             max_cached_modules: 256,
             host_call_timeout: Duration::from_secs(300),

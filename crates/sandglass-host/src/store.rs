@@ -11,9 +11,9 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 
 use crate::accounting::Accounting;
 use crate::capability::Guest;
-use crate::capability::ask::Asker;
 use crate::functions::Functions;
 use crate::limiter::Limiter;
+use crate::origin::Origin;
 use crate::run::Run;
 use crate::ticker::Ticker;
 
@@ -55,7 +55,8 @@ pub(crate) struct RunStore {
     /// What was running when the run was found to have to end.
     pub(crate) stopped_in: Option<String>,
     pub(crate) guest: Guest,
-    pub(crate) asker: Asker,
+    /// Whose run it is; nobody's, in a store in which nothing runs.
+    pub(crate) origin: Option<Arc<Origin>>,
     pub(crate) wasi: Option<WasiP1Ctx>,
     /// The guest's memory, once somebody has asked for it.
     pub(crate) memory: Option<Memory>,
@@ -80,7 +81,7 @@ impl RunStore {
             limiter: Limiter::new(&GuestLimits::default()),
             stopped_in: None,
             guest: Guest::idle(),
-            asker: Asker::default(),
+            origin: None,
             wasi: None,
             memory: None,
             span: Arc::new(Span::disabled()),

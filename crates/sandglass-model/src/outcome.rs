@@ -290,6 +290,8 @@ named_kinds! {
         ModuleTooLarge = "module_too_large",
         /// It imports what the host doesn't have.
         MissingImport = "missing_import",
+        /// It imports what it was not granted.
+        MissingGrant = "missing_grant",
         /// It doesn't export what the host calls.
         MissingExport = "missing_export",
         /// An import or export has another type than the contract says.

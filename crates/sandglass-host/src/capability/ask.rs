@@ -12,7 +12,7 @@ use sandglass_telemetry::trace::names;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Place;
-use crate::manifest::Manifest;
+use crate::origin::Origin;
 use crate::race::{CallEnded, Race};
 use crate::secret::{Answer, Redactor};
 use crate::store::RunStore;
@@ -173,46 +173,22 @@ impl Answered {
     }
 }
 
-/// What one run needs to ask; the default one can't.
-#[derive(Default)]
-pub(crate) struct Asker(Option<Means>);
-
-struct Means {
-    asks: Option<Arc<dyn Asks>>,
-    manifest: Arc<Manifest>,
-    place: Arc<Place>,
-    trace: TraceContext,
+/// Who takes an ask of `action`, where the integration may ask for it.
+fn allowed(origin: &Origin, entity_type: &str, action: &str) -> Result<Arc<dyn Asks>, AskError> {
+    if !origin.manifest.ask_targets.iter().any(|target| target.allows(entity_type, action)) {
+        return Err(AskError::NotAllowed(format!("`{entity_type}.{action}`")));
+    }
+    let asks = origin.dispatch.asks.as_ref().ok_or_else(nobody)?;
+    if !asks.knows(entity_type, action) {
+        return Err(AskError::UnknownTarget(format!(
+            "there is no action `{action}` of entities of type `{entity_type}`"
+        )));
+    }
+    Ok(Arc::clone(asks))
 }
 
-impl Asker {
-    pub(crate) fn new(
-        asks: Option<Arc<dyn Asks>>,
-        manifest: Arc<Manifest>,
-        place: Arc<Place>,
-        trace: TraceContext,
-    ) -> Self {
-        Self(Some(Means { asks, manifest, place, trace }))
-    }
-
-    /// Who takes an ask of `action`, where this integration may ask for it.
-    fn allowed(
-        &self,
-        entity_type: &str,
-        action: &str,
-    ) -> Result<(&Means, Arc<dyn Asks>), AskError> {
-        let nobody = || AskError::Unavailable("nobody takes asks of this handler".to_owned());
-        let means = self.0.as_ref().ok_or_else(nobody)?;
-        if !means.manifest.ask_targets.iter().any(|target| target.allows(entity_type, action)) {
-            return Err(AskError::NotAllowed(format!("`{entity_type}.{action}`")));
-        }
-        let asks = means.asks.as_ref().ok_or_else(nobody)?;
-        if !asks.knows(entity_type, action) {
-            return Err(AskError::UnknownTarget(format!(
-                "there is no action `{action}` of entities of type `{entity_type}`"
-            )));
-        }
-        Ok((means, Arc::clone(asks)))
-    }
+fn nobody() -> AskError {
+    AskError::Unavailable("nobody takes asks of this handler".to_owned())
 }
 
 /// Begins the ask that the present host call is: checks whether it is allowed,
@@ -226,7 +202,8 @@ pub(crate) fn begin(
     request: Request,
 ) -> Result<Answer<'static, Result<Answered, AskError>>, AskError> {
     let (entity_type, action) = (request.entity.entity_type(), &*request.action);
-    let (means, asks) = store.asker.allowed(entity_type, action)?;
+    let origin = store.origin.clone().ok_or_else(nobody)?;
+    let asks = allowed(&origin, entity_type, action)?;
     // Both names are known ones by now, so there are few.
     let name: Arc<str> = format!("ask:{entity_type}.{action}").into();
     store.call_span.set(&[
@@ -234,8 +211,8 @@ pub(crate) fn begin(
         (names::ENTITY_ID, request.entity.id().into()),
         (names::ACTION, action.into()),
     ]);
-    let trace = store.call_span.context().unwrap_or(means.trace);
-    let place = Arc::clone(&means.place);
+    let trace = store.call_span.context().unwrap_or(origin.trace);
+    let place = Arc::clone(&origin.place);
     store.accounting.is_about(name);
     let Request { entity: target, action, params, until } = request.redacted(&store.guest.redactor);
     let race = Race::inside(store);

@@ -3,6 +3,7 @@
 mod admitting;
 mod asking;
 mod dispatching;
+mod embedder;
 mod fixtures;
 mod http;
 mod manifest;

@@ -1,0 +1,148 @@
+//! The embedder's own functions as core modules import them: module and name are
+//! the interface's and the function's.
+//!
+//! Texts and bytes are (pointer, length) pairs, `bool` is an `i32`. A function that
+//! answers something takes a buffer last, fills it and answers the count; numbers
+//! are in little-endian. -1: it failed, and `host_last_error` says why. -2: the
+//! buffer is too small.
+
+use std::sync::Arc;
+
+use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType};
+
+use super::guest_memory::{FAILED, WhenTooSmall, bytes, fill, text};
+use crate::boundary;
+use crate::functions::Functions;
+use crate::host_function::{HostFunction, Linked, Registry, Type, Value};
+use crate::race::Race;
+use crate::store::RunStore;
+
+/// Longest text that is passed, in bytes: copying it can't be interrupted.
+const TEXT_BYTES: u32 = 16 << 20;
+
+/// Links all functions of `registry`; answers them with their ids.
+pub(crate) fn link(
+    linker: &mut Linker<RunStore>,
+    functions: &mut Functions,
+    registry: &Registry,
+) -> Result<Vec<Arc<Linked>>> {
+    let mut all = Vec::new();
+    for function in registry.functions() {
+        let id = functions.add_embedders(function);
+        let linked = registry.link(function, id);
+        all.push(Arc::clone(&linked));
+        let ty = func_type(linker.engine(), function);
+        linker.func_new_async(
+            function.interface(),
+            function.field(),
+            ty,
+            move |mut caller, args, results| {
+                let linked = Arc::clone(&linked);
+                Box::new(async move {
+                    results[0] = Val::I32(call(&mut caller, &linked, args).await?);
+                    Ok(())
+                })
+            },
+        )?;
+    }
+    Ok(all)
+}
+
+async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) -> Result<i32> {
+    let entered = boundary::enter(caller.data_mut(), linked.id)?;
+    let race = Race::of(caller.data());
+    let answer = called(caller, &race, linked, args).await;
+    boundary::leave_race(caller.data_mut(), entered, answer)
+}
+
+async fn called(
+    caller: &mut Caller<'_, RunStore>,
+    race: &Race,
+    linked: &Linked,
+    args: &[Val],
+) -> Result<Option<i32>> {
+    let returned = linked.function.returned;
+    let mut args = args.iter();
+    let values = match read(caller, &linked.function.params, &mut args)? {
+        Ok(values) => values,
+        Err(why) => return failed(caller, why),
+    };
+    let wait = linked.call(caller.data(), values);
+    let Some(answer) = race.call(wait).await else { return Ok(None) };
+    match answer {
+        Ok(_) if returned == Type::None => Ok(Some(0)),
+        Ok(value) => {
+            let buffer = (i32_of(args.next()), i32_of(args.next()));
+            fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse).map(Some)
+        }
+        Err(why) => failed(caller, why),
+    }
+}
+
+fn failed(caller: &mut Caller<'_, RunStore>, why: String) -> Result<Option<i32>> {
+    caller.data_mut().guest.fail(why);
+    Ok(Some(FAILED))
+}
+
+/// The values of these types, or why one can't be read.
+fn read<'a>(
+    caller: &mut Caller<'_, RunStore>,
+    types: &[Type],
+    args: &mut impl Iterator<Item = &'a Val>,
+) -> Result<Result<Vec<Value>, String>> {
+    let mut values = Vec::with_capacity(types.len());
+    for ty in types {
+        values.push(match ty {
+            Type::None => Value::None,
+            Type::Bool => Value::Bool(i32_of(args.next()) != 0),
+            Type::S32 => Value::S32(i32_of(args.next())),
+            Type::U32 => Value::U32(i32_of(args.next()).cast_unsigned()),
+            Type::S64 => Value::S64(i64_of(args.next())),
+            Type::U64 => Value::U64(i64_of(args.next()).cast_unsigned()),
+            Type::F32 => Value::F32(args.next().and_then(Val::f32).unwrap_or_default()),
+            Type::F64 => Value::F64(args.next().and_then(Val::f64).unwrap_or_default()),
+            Type::Text => {
+                let at = (i32_of(args.next()), i32_of(args.next()));
+                match text(caller, "an argument", at, TEXT_BYTES)? {
+                    Ok(text) => Value::Text(text),
+                    Err(unreadable) => return Ok(Err(unreadable.to_string())),
+                }
+            }
+            Type::Bytes => {
+                let at = (i32_of(args.next()), i32_of(args.next()));
+                match bytes(caller, "an argument", at)? {
+                    Ok(bytes) => Value::Bytes(bytes),
+                    Err(unreadable) => return Ok(Err(unreadable.to_string())),
+                }
+            }
+        });
+    }
+    Ok(Ok(values))
+}
+
+// Wasmtime has checked the arguments against the function's type.
+fn i32_of(value: Option<&Val>) -> i32 {
+    value.and_then(Val::i32).unwrap_or_default()
+}
+
+fn i64_of(value: Option<&Val>) -> i64 {
+    value.and_then(Val::i64).unwrap_or_default()
+}
+
+fn func_type(engine: &Engine, function: &HostFunction) -> FuncType {
+    let mut params = Vec::new();
+    for ty in &function.params {
+        match ty {
+            Type::None => {}
+            Type::Bool | Type::S32 | Type::U32 => params.push(ValType::I32),
+            Type::S64 | Type::U64 => params.push(ValType::I64),
+            Type::F32 => params.push(ValType::F32),
+            Type::F64 => params.push(ValType::F64),
+            Type::Text | Type::Bytes => params.extend([ValType::I32, ValType::I32]),
+        }
+    }
+    if function.returned != Type::None {
+        params.extend([ValType::I32, ValType::I32]);
+    }
+    FuncType::new(engine, params, [ValType::I32])
+}

@@ -1,0 +1,416 @@
+//! Host functions of the embedder's own: what is registered, what may be called
+//! what, and how a call of one is carried out whichever ABI it comes through.
+//!
+//! ```text
+//! builder.function(..) --> Registry --> linked for core modules and components
+//! guest --> boundary --> wait: argument types, class, timeout, panics --> the function
+//! ```
+
+mod blocking;
+mod call;
+mod typed;
+mod value;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use wasmtime::component::LinkerInstance;
+
+use crate::error::BuildError;
+use crate::functions::{Class, FunctionId};
+use crate::secret::Answer;
+use crate::store::RunStore;
+
+pub(crate) use blocking::BlockingCalls;
+pub use call::{HostCall, HostError};
+pub use typed::Json;
+use typed::{Arguments, AsyncFunction, Link, Returned, SyncFunction};
+pub(crate) use value::{Type, Value, Wire};
+
+/// Functions that one host takes: more than any embedder has, and few enough for
+/// reports to list.
+const MAX_FUNCTIONS: usize = 1000;
+
+/// Longest name of an interface or a function, in bytes: as long as a name in a
+/// metric label is sensible.
+const NAME_MAX_BYTES: usize = 128;
+
+/// One host function of the embedder's own, under the name by which guests import
+/// it. Registered with [`Builder::function`](crate::Builder::function), granted to
+/// an integration by [`Manifest::functions`](crate::Manifest::functions).
+///
+/// The interface is written as in WIT, `namespace:package/interface`, with or
+/// without `@version`; the function in lower case with hyphens. A core module
+/// imports the function from the module of the interface's name; a component
+/// imports `name: func(..) -> result<.., string>` of the interface. Reports, dying
+/// spans and manifests call it `interface.name`, without a version.
+///
+/// Its first parameter is a [`HostCall`]; up to four follow, each a `String`,
+/// `Vec<u8>`, `bool`, `i32`, `u32`, `i64`, `u64`, `f32`, `f64` or [`Json`]. It
+/// answers `Result<R, HostError>`, where `R` is one of these or `()`. An error, a
+/// panic and a breach of its time are errors that the guest reads.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandglass_host::{
+///     Context, Dispatch, Host, HostCall, HostError, HostFunction, Json, Manifest, Settings,
+/// };
+///
+/// #[derive(serde::Serialize)]
+/// struct Contact {
+///     name: String,
+/// }
+///
+/// async fn find(call: HostCall, email: String) -> Result<Json<Contact>, HostError> {
+///     let name = format!("{email} as {} knows it", call.tenant());
+///     Ok(Json(Contact { name }))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let host = Host::builder()
+///     .settings(Settings { max_runs: 8, ..Settings::default() })
+///     .function(HostFunction::asynchronous("acme:crm/contacts", "find", find))
+///     .build()?;
+/// let guest = host.load(
+///     br#"(module
+///         (import "acme:crm/contacts" "find"
+///             (func $find (param $email i32) (param i32) (param $out i32) (param i32) (result i32)))
+///         (memory (export "memory") 1)
+///         (func (export "run") (param i32 i32) (result i32)
+///             (drop (call $find (i32.const 8) (i32.const 0) (i32.const 64) (i32.const 256)))
+///             i32.const 0))"#,
+///     Manifest::named("crm").functions(["acme:crm/contacts.find".to_owned()]),
+/// )?;
+/// let dispatch = Dispatch::new("Session/1".parse()?, "Begin", Context::default());
+/// let report = host.run(&guest, dispatch).await?;
+/// assert_eq!(report.host_calls.by_function[0].name, "acme:crm/contacts.find");
+/// # Ok(())
+/// # }
+/// ```
+pub struct HostFunction {
+    interface: String,
+    field: String,
+    body: Body,
+    pub(crate) params: Vec<Type>,
+    pub(crate) returned: Type,
+    link: Link,
+}
+
+type Outcome = Result<Value, HostError>;
+type Sync = Arc<dyn Fn(HostCall, Vec<Value>) -> Outcome + Send + std::marker::Sync>;
+type Async =
+    Arc<dyn Fn(HostCall, Vec<Value>) -> Answer<'static, Outcome> + Send + std::marker::Sync>;
+
+enum Body {
+    Instant(Sync),
+    Async(Async),
+    Blocking(Duration, Sync),
+}
+
+impl HostFunction {
+    /// A function that waits for nothing. It runs on the guest's thread, where a
+    /// deadline can't end it: it must not take longer than a look into memory.
+    pub fn instant<F: SyncFunction<Args>, Args: Arguments>(
+        interface: &str,
+        name: &str,
+        function: F,
+    ) -> Self {
+        let body = Body::Instant(Arc::new(move |call, values| function.call(call, values)));
+        Self::new::<Args, F::Returned>(interface, name, body)
+    }
+
+    /// A function that may wait. Its future is dropped where it waits when the run
+    /// ends, or when it has taken as long as a host call may.
+    pub fn asynchronous<F: AsyncFunction<Args>, Args: Arguments>(
+        interface: &str,
+        name: &str,
+        function: F,
+    ) -> Self {
+        let body = Body::Async(Arc::new(move |call, values| function.call(call, values)));
+        Self::new::<Args, F::Returned>(interface, name, body)
+    }
+
+    /// A function that holds a thread for at most `bound`. It runs on a thread of
+    /// its own, and can't be ended: where its run ends first, or its bound has
+    /// passed, it goes on unheard and is counted as lingering. There are at most
+    /// [`Settings::max_blocking_calls`](crate::Settings) at once, those that linger
+    /// included; more are refused.
+    pub fn blocking<F: SyncFunction<Args>, Args: Arguments>(
+        interface: &str,
+        name: &str,
+        bound: Duration,
+        function: F,
+    ) -> Self {
+        let body = Body::Blocking(bound, Arc::new(move |call, values| function.call(call, values)));
+        Self::new::<Args, F::Returned>(interface, name, body)
+    }
+
+    fn new<Args: Arguments, R: Returned>(interface: &str, name: &str, body: Body) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            field: name.to_owned(),
+            body,
+            params: Args::types(),
+            returned: R::Wire::TYPE,
+            link: Args::link::<R>(),
+        }
+    }
+
+    /// The module that core modules import it from, and the instance that
+    /// components do.
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    pub(crate) fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// `interface.name`, without a version.
+    pub(crate) fn full_name(&self) -> String {
+        let interface = self.interface.split('@').next().unwrap_or_default();
+        format!("{interface}.{}", self.field)
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        match self.body {
+            Body::Instant(_) => Class::Instant,
+            Body::Async(_) => Class::Async,
+            Body::Blocking(..) => Class::Blocking,
+        }
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let (interface, version) = match self.interface.split_once('@') {
+            Some((interface, version)) => (interface, Some(version)),
+            None => (&*self.interface, None),
+        };
+        let namespace = interface.split(':').next().unwrap_or_default();
+        if namespace == "env" || namespace == "sandglass" || namespace.starts_with("wasi") {
+            return Err(
+                "`env`, `wasi` and `sandglass` are the host's own; choose another namespace",
+            );
+        }
+        if self.interface.len() > NAME_MAX_BYTES || self.field.len() > NAME_MAX_BYTES {
+            return Err("a name has at most 128 bytes");
+        }
+        let parts = interface.split_once(':').and_then(|(namespace, rest)| {
+            rest.split_once('/').map(|(package, interface)| [namespace, package, interface])
+        });
+        if !parts.is_some_and(|parts| parts.into_iter().all(is_kebab)) {
+            return Err("an interface is written `namespace:package/interface`, in lower case");
+        }
+        if version.is_some_and(|version| !is_version(version)) {
+            return Err("a version is written `1.2.3`");
+        }
+        if !is_kebab(&self.field) {
+            return Err("a function's name is written in lower case, with hyphens");
+        }
+        if matches!(self.body, Body::Blocking(bound, _) if bound.is_zero()) {
+            return Err("a blocking function needs a bound on its time that is above zero");
+        }
+        Ok(())
+    }
+}
+
+fn is_kebab(name: &str) -> bool {
+    name.split('-').all(|word| {
+        word.starts_with(|first: char| first.is_ascii_lowercase())
+            && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    })
+}
+
+fn is_version(version: &str) -> bool {
+    let numbers: Vec<&str> = version.split('.').collect();
+    numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok())
+}
+
+impl fmt::Debug for HostFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostFunction")
+            .field("name", &self.full_name())
+            .field("class", &self.class())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The embedder's functions of one host, with names that are valid and differ.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    functions: Vec<Arc<HostFunction>>,
+    blocking: Arc<BlockingCalls>,
+}
+
+impl Registry {
+    pub(crate) fn new(
+        functions: Vec<HostFunction>,
+        blocking: BlockingCalls,
+    ) -> Result<Self, BuildError> {
+        let refused = |function: &HostFunction, why: &str| BuildError::Function {
+            name: function.full_name().escape_debug().to_string(),
+            why: why.to_owned(),
+        };
+        let mut names = BTreeSet::new();
+        for function in &functions {
+            function.check().map_err(|why| refused(function, why))?;
+            if !names.insert(function.full_name()) {
+                return Err(refused(function, "it is registered already"));
+            }
+            if names.len() > MAX_FUNCTIONS {
+                return Err(refused(function, "a host takes at most 1000 functions"));
+            }
+        }
+        let functions = functions.into_iter().map(Arc::new).collect();
+        Ok(Self { functions, blocking: Arc::new(blocking) })
+    }
+
+    pub(crate) fn functions(&self) -> &[Arc<HostFunction>] {
+        &self.functions
+    }
+
+    /// `function` as the guests of one engine call it.
+    pub(crate) fn link(&self, function: &Arc<HostFunction>, id: FunctionId) -> Arc<Linked> {
+        let function = Arc::clone(function);
+        Arc::new(Linked { function, id, blocking: Arc::clone(&self.blocking) })
+    }
+}
+
+/// A function with its id in the table of one engine.
+pub(crate) struct Linked {
+    pub(crate) function: Arc<HostFunction>,
+    pub(crate) id: FunctionId,
+    blocking: Arc<BlockingCalls>,
+}
+
+impl Linked {
+    /// Links it into the instance that components import it from.
+    #[allow(dead_code, reason = "the linker of components comes to it")]
+    pub(crate) fn link_component(
+        self: &Arc<Self>,
+        linker: &mut LinkerInstance<'_, RunStore>,
+    ) -> wasmtime::Result<()> {
+        (self.function.link.0)(linker, Arc::clone(self))
+    }
+
+    /// Carries out a call, which is to be raced with the end of the run.
+    pub(crate) fn call(
+        &self,
+        store: &RunStore,
+        values: Vec<Value>,
+    ) -> Answer<'static, Result<Value, String>> {
+        let name = store.functions.name(self.id).to_owned();
+        let Some(call) = HostCall::of(store) else {
+            return Box::pin(async { Err("nobody makes this call".to_owned()) });
+        };
+        match &self.function.body {
+            Body::Instant(function) => {
+                let ended = catch_unwind(AssertUnwindSafe(|| function(call, values)));
+                let answer = ended.map_or_else(|_| Err(panicked(&name)), heard);
+                Box::pin(std::future::ready(answer))
+            }
+            Body::Async(function) => {
+                let function = Arc::clone(function);
+                let ended = caught(Box::pin(async move { function(call, values).await }));
+                Box::pin(async move { ended.await.map_or_else(|| Err(panicked(&name)), heard) })
+            }
+            Body::Blocking(bound, function) => {
+                let function = Arc::clone(function);
+                let blocking = Arc::clone(&self.blocking);
+                let bound = *bound;
+                Box::pin(async move {
+                    let running = blocking.run(move || function(call, values));
+                    let running = running.map_err(|most| {
+                        format!("`{name}` was not called: {most} blocking calls are under way")
+                    })?;
+                    #[allow(
+                        clippy::disallowed_methods,
+                        reason = "the outside answers in real time"
+                    )]
+                    match tokio::time::timeout(bound, running).await {
+                        Ok(Some(answer)) => heard(answer),
+                        Ok(None) => Err(panicked(&name)),
+                        Err(_) => Err(format!(
+                            "`{name}` took longer than the {} ms that it may",
+                            bound.as_millis()
+                        )),
+                    }
+                })
+            }
+        }
+    }
+}
+
+fn heard(answer: Outcome) -> Result<Value, String> {
+    answer.map_err(HostError::into_text)
+}
+
+/// The panic itself was printed, or logged, by the embedder's hook.
+fn panicked(name: &str) -> String {
+    tracing::error!(function = name, "a host function of the embedder's panicked");
+    format!("`{name}` failed inside the host")
+}
+
+/// What `future` answers; nothing where it panics.
+async fn caught<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
+    std::future::poll_fn(|context| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Some),
+            Err(_) => Poll::Ready(None),
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(interface: &str, name: &str) -> HostFunction {
+        HostFunction::instant(interface, name, |_: HostCall| Ok(()))
+    }
+
+    fn refusal(functions: Vec<HostFunction>) -> String {
+        let blocking = BlockingCalls::new(1, sandglass_telemetry::Metrics::disabled());
+        Registry::new(functions, blocking).expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn names_that_are_taken_or_not_names_are_refused() {
+        let cases = [
+            ("env", "find", "host's own"),
+            ("wasi:http/outgoing", "find", "host's own"),
+            ("wasi_snapshot_preview1", "find", "host's own"),
+            ("sandglass:integration/http", "find", "host's own"),
+            ("acme", "find", "namespace:package/interface"),
+            ("acme:crm", "find", "namespace:package/interface"),
+            ("Acme:crm/contacts", "find", "namespace:package/interface"),
+            ("acme:crm/contacts@new", "find", "1.2.3"),
+            ("acme:crm/contacts", "find_contact", "with hyphens"),
+            ("acme:crm/contacts", "", "with hyphens"),
+            ("acme:crm/contacts", "a\u{1b}", "with hyphens"),
+        ];
+        for (interface, name, why) in cases {
+            let refusal = refusal(vec![named(interface, name)]);
+            assert!(refusal.contains(why), "{refusal}");
+            assert!(!refusal.contains('\u{1b}'));
+        }
+        let twice = refusal(vec![
+            named("acme:crm/contacts@1.0.0", "find"),
+            named("acme:crm/contacts", "find"),
+        ]);
+        assert!(twice.contains("registered already"), "{twice}");
+    }
+
+    #[test]
+    fn a_blocking_function_without_a_bound_is_refused() {
+        let endless =
+            HostFunction::blocking("acme:crm/c", "f", Duration::ZERO, |_: HostCall| Ok(()));
+        assert!(refusal(vec![endless]).contains("above zero"));
+    }
+}

@@ -1,0 +1,105 @@
+//! What an embedder's function learns about the call, and how it says that it
+//! failed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_model::{Clock, DispatchId, EntityRef, TraceContext};
+
+use crate::origin::Origin;
+use crate::run::Run;
+use crate::store::RunStore;
+
+/// One call of a host function: who makes it, and how long there is. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct HostCall {
+    origin: Arc<Origin>,
+    run: Arc<Run>,
+    clock: Arc<dyn Clock>,
+    trace: TraceContext,
+}
+
+impl HostCall {
+    pub(crate) fn of(store: &RunStore) -> Option<Self> {
+        let origin = Arc::clone(store.origin.as_ref()?);
+        Some(Self {
+            trace: store.call_span.context().unwrap_or(origin.trace),
+            origin,
+            run: Arc::clone(&store.run),
+            clock: Arc::clone(&store.clock),
+        })
+    }
+
+    /// The entity whose handler calls.
+    #[must_use]
+    pub fn entity(&self) -> &EntityRef {
+        &self.origin.dispatch.entity
+    }
+
+    /// The tenant that it works for.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        &self.origin.dispatch.context.tenant
+    }
+
+    /// The dispatch: the same for each attempt, so it serves as idempotency key.
+    #[must_use]
+    pub fn dispatch(&self) -> DispatchId {
+        self.origin.id
+    }
+
+    /// Which attempt of the dispatch it is, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.origin.dispatch.attempt
+    }
+
+    /// The span of this call, for what the function calls in its turn; of the run,
+    /// where nobody sees spans.
+    #[must_use]
+    pub fn trace(&self) -> TraceContext {
+        self.trace
+    }
+
+    /// What is left of the run's deadline; nothing once the run has ended.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.run.cause().is_some() {
+            return Duration::ZERO;
+        }
+        self.run.deadline().since(self.clock.now())
+    }
+}
+
+impl fmt::Debug for HostCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostCall")
+            .field("entity", self.entity())
+            .field("dispatch", &self.dispatch())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an embedder's function failed. The guest reads the text and goes on. Any
+/// error becomes one by `?`, with its own text.
+#[derive(Debug)]
+pub struct HostError(String);
+
+impl HostError {
+    /// A failure with this text.
+    pub fn new(why: impl fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+impl<E: std::error::Error> From<E> for HostError {
+    fn from(error: E) -> Self {
+        Self::new(error)
+    }
+}

@@ -1,0 +1,119 @@
+//! The values that pass between guests and embedders' functions, and their types
+//! in both ABIs.
+
+use wasmtime::component::{ComponentType, Lift, Lower};
+
+/// The type of a value. A core module has texts and bytes as (pointer, length),
+/// and answers in a buffer, numbers in little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// Nothing at all.
+    None,
+    /// `bool`; an `i32` other than 0.
+    Bool,
+    /// `s32`.
+    S32,
+    /// `u32`.
+    U32,
+    /// `s64`.
+    S64,
+    /// `u64`.
+    U64,
+    /// `f32`.
+    F32,
+    /// `f64`.
+    F64,
+    /// `string`.
+    Text,
+    /// `list<u8>`.
+    Bytes,
+}
+
+/// A value of a [`Type`].
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "as the types are")]
+pub enum Value {
+    None,
+    Bool(bool),
+    S32(i32),
+    U32(u32),
+    S64(i64),
+    U64(u64),
+    F32(f32),
+    F64(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl Value {
+    /// The bytes that a core module finds in its buffer.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Bool(value) => vec![u8::from(value)],
+            Self::S32(value) => value.to_le_bytes().to_vec(),
+            Self::U32(value) => value.to_le_bytes().to_vec(),
+            Self::S64(value) => value.to_le_bytes().to_vec(),
+            Self::U64(value) => value.to_le_bytes().to_vec(),
+            Self::F32(value) => value.to_le_bytes().to_vec(),
+            Self::F64(value) => value.to_le_bytes().to_vec(),
+            Self::Text(value) => value.into_bytes(),
+            Self::Bytes(value) => value,
+        }
+    }
+}
+
+/// A Rust type that is a value's as it is.
+pub trait Wire: ComponentType + Lift + Lower + Send + Sync + 'static {
+    /// The type of its values.
+    const TYPE: Type;
+
+    /// This as a value.
+    fn into_value(self) -> Value;
+
+    /// A value as this, where it is of this type.
+    fn from_value(value: Value) -> Option<Self>;
+}
+
+macro_rules! wires {
+    ($($rust:ty, $variant:ident;)*) => {$(
+        impl Wire for $rust {
+            const TYPE: Type = Type::$variant;
+
+            fn into_value(self) -> Value {
+                Value::$variant(self)
+            }
+
+            fn from_value(value: Value) -> Option<Self> {
+                match value {
+                    Value::$variant(value) => Some(value),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+wires! {
+    bool, Bool;
+    i32, S32;
+    u32, U32;
+    i64, S64;
+    u64, U64;
+    f32, F32;
+    f64, F64;
+    String, Text;
+    Vec<u8>, Bytes;
+}
+
+impl Wire for () {
+    const TYPE: Type = Type::None;
+
+    fn into_value(self) -> Value {
+        Value::None
+    }
+
+    fn from_value(value: Value) -> Option<Self> {
+        (value == Value::None).then_some(())
+    }
+}

@@ -1,0 +1,343 @@
+//! Host functions of the embedder's own, as a core module's handler meets them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sandglass_host::{
+    BuildError, Context, Dispatch, DispatchDeadline, Host, HostCall, HostError, HostFunction,
+    Integration, Json, Manifest, Outcome, Settings, Signal, Signals,
+};
+use sandglass_model::{DispatchId, RejectionKind, RunReport, TraceContext};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry, Tracer};
+use serde::{Deserialize, Serialize};
+
+const INTERFACE: &str = "acme:crm/contacts";
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A guest that calls `name` with a text, and tells what it heard as its status.
+fn calling(name: &str, text: &str) -> String {
+    let (data, length) = (text.replace('"', "\\\""), text.len());
+    format!(
+        r#"(module
+        (import "{INTERFACE}" "{name}" (func $call (param i32 i32 i32 i32) (result i32)))
+        (import "env" "host_last_error" (func $error (param i32 i32) (result i32)))
+        (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
+        (import "env" "host_set_result" (func $set (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 8) "{{\"success\":true}}")
+        (data (i32.const 64) "{data}")
+        (func (export "run") (param i32 i32) (result i32) (local $n i32)
+            (local.set $n (call $call
+                (i32.const 64) (i32.const {length}) (i32.const 4096) (i32.const 1024)))
+            (if (i32.lt_s (local.get $n) (i32.const 0))
+                (then (local.set $n (call $error (i32.const 4096) (i32.const 1024)))))
+            (drop (call $status (i32.const 4096) (local.get $n)))
+            (call $set (i32.const 8) (i32.const 16))
+            i32.const 0))"#
+    )
+}
+
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<Signal>>);
+
+impl Signals for Told {
+    fn signal(&self, signal: Signal) {
+        self.0.lock().expect("no panic").push(signal);
+    }
+}
+
+fn with(functions: impl IntoIterator<Item = HostFunction>) -> Result<Host, BuildError> {
+    with_blocking(functions, 4).map(|(host, _)| host)
+}
+
+fn with_blocking(
+    functions: impl IntoIterator<Item = HostFunction>,
+    max_blocking_calls: u32,
+) -> Result<(Host, Exporter), BuildError> {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::disabled() };
+    let settings = Settings { max_runs: 8, max_blocking_calls, ..Settings::default() };
+    let mut builder = Host::builder().settings(settings).telemetry(telemetry);
+    for function in functions {
+        builder = builder.function(function);
+    }
+    Ok((builder.build()?, exporter))
+}
+
+fn load(host: &Host, guest: &str, granted: &str) -> Integration {
+    host.load(guest.as_bytes(), granting(granted)).expect("a guest")
+}
+
+fn granting(name: &str) -> Manifest {
+    Manifest::named("crm").functions([format!("{INTERFACE}.{name}")])
+}
+
+fn dispatch(budget: Duration) -> Dispatch {
+    let context = Context { tenant: "acme".to_owned(), ..Context::default() };
+    Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+        .deadline(DispatchDeadline::after(budget))
+}
+
+/// What a guest hears that calls `name` with `text`.
+async fn heard(host: &Host, name: &str, text: &str) -> String {
+    let told = Arc::new(Told::default());
+    let dispatch = dispatch(LONG).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let outcome = host.dispatch(&load(host, &calling(name, text), name), dispatch).await;
+    assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{outcome:?}");
+    let told = told.0.lock().expect("no panic");
+    let [Signal::Status(status)] = told.as_slice() else { panic!("{told:?}") };
+    status.clone()
+}
+
+async fn killed(host: &Host, name: &str) -> RunReport {
+    let integration = load(host, &calling(name, "x"), name);
+    let report = host.run(&integration, dispatch(Duration::from_millis(100))).await;
+    let report = report.expect("it ran");
+    assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
+    report
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct Contact {
+    name: String,
+    age: u8,
+}
+
+async fn older(_: HostCall, contact: Json<Contact>) -> Result<Json<Contact>, HostError> {
+    let Json(contact) = contact;
+    let age = contact.age.checked_add(1).ok_or_else(|| HostError::new("nobody is that old"))?;
+    Ok(Json(Contact { age, ..contact }))
+}
+
+#[tokio::test]
+async fn a_value_goes_in_and_another_comes_out_and_errors_are_read() {
+    let host = with([HostFunction::asynchronous(INTERFACE, "older", older)]).expect("a host");
+    let answer = heard(&host, "older", r#"{"name":"Ada","age":36}"#).await;
+    assert_eq!(answer, r#"{"name":"Ada","age":37}"#);
+    assert_eq!(heard(&host, "older", r#"{"name":"A","age":255}"#).await, "nobody is that old");
+    let unread = heard(&host, "older", "{}").await;
+    assert!(unread.starts_with("argument 1 can't be read: missing field `name`"), "{unread}");
+}
+
+#[tokio::test]
+async fn a_function_learns_who_calls_and_how_long_there_is() {
+    let about = |call: HostCall, _: String| -> Result<String, HostError> {
+        assert!(call.remaining() > Duration::ZERO && call.remaining() <= LONG);
+        Ok(format!("{} {} {} {}", call.entity(), call.tenant(), call.attempt(), call.dispatch()))
+    };
+    let host = with([HostFunction::instant(INTERFACE, "about", about)]).expect("a host");
+    let told = Arc::new(Told::default());
+    let id = DispatchId::from_bytes([7; 16]);
+    let dispatch = dispatch(LONG)
+        .attempt(3)
+        .identity(id, TraceContext::root([1; 24]))
+        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let integration = load(&host, &calling("about", ""), "about");
+    host.dispatch(&integration, dispatch).await.expect("it ran");
+    let expected = Signal::Status(format!("Session/1 acme 3 {id}"));
+    assert_eq!(*told.0.lock().expect("no panic"), [expected]);
+}
+
+/// Calls `all` with one argument of each of four types, and then `rest`; traps
+/// unless each answers as it should.
+const ALL_TYPES: &str = r#"(module
+    (import "acme:crm/contacts" "mixed"
+        (func $mixed (param i32 i64 f64 i32 i32 i32 i32) (result i32)))
+    (import "acme:crm/contacts" "plain"
+        (func $plain (param i32 i64 f32 i32) (result i32)))
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 8) "{\"success\":true}")
+    (data (i32.const 64) "\01\02\03")
+    (func (export "run") (param i32 i32) (result i32)
+        (if (i32.ne (i32.const 8) (call $mixed (i32.const -5) (i64.const -6) (f64.const 0.5)
+                (i32.const 64) (i32.const 3) (i32.const 128) (i32.const 8)))
+            (then unreachable))
+        (if (i64.ne (i64.load (i32.const 128)) (i64.const -8)) (then unreachable))
+        (if (i32.ne (i32.const -2) (call $mixed (i32.const -5) (i64.const -6) (f64.const 0.5)
+                (i32.const 64) (i32.const 3) (i32.const 128) (i32.const 7)))
+            (then unreachable))
+        (if (call $plain (i32.const -1) (i64.const -1) (f32.const 1.5) (i32.const 2))
+            (then unreachable))
+        (call $set (i32.const 8) (i32.const 16))
+        i32.const 0))"#;
+
+#[tokio::test]
+async fn values_of_every_type_pass_as_the_abi_says() {
+    let mixed = |_: HostCall, one: i32, two: i64, half: f64, bytes: Vec<u8>| {
+        assert_eq!((half, bytes), (0.5, vec![1, 2, 3]));
+        Ok(i64::from(one) + two + 3)
+    };
+    let plain = |_: HostCall, one: u32, two: u64, half: f32, yes: bool| {
+        assert_eq!((one, two, half, yes), (u32::MAX, u64::MAX, 1.5, true));
+        Ok(())
+    };
+    let host = with([
+        HostFunction::instant(INTERFACE, "mixed", mixed),
+        HostFunction::blocking(INTERFACE, "plain", LONG, plain),
+    ])
+    .expect("a host");
+    let granted = ["mixed", "plain"].map(|name| format!("{INTERFACE}.{name}"));
+    let manifest = Manifest::named("types").functions(granted);
+    let guest = host.load(ALL_TYPES.as_bytes(), manifest).expect("a guest");
+    let outcome = host.dispatch(&guest, dispatch(LONG)).await.expect("it ran");
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn an_async_function_is_dropped_where_it_waits_at_the_deadline() {
+    struct Dropped(Arc<Mutex<bool>>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            *self.0.lock().expect("no panic") = true;
+        }
+    }
+    let dropped = Arc::new(Mutex::new(false));
+    let shared = Arc::clone(&dropped);
+    let hangs = move |_: HostCall, _: String| {
+        let held = Dropped(Arc::clone(&shared));
+        async move {
+            let _held = held;
+            std::future::pending::<Result<String, HostError>>().await
+        }
+    };
+    let host = with([HostFunction::asynchronous(INTERFACE, "hangs", hangs)]).expect("a host");
+    let report = killed(&host, "hangs").await;
+    assert_eq!(report.dying_span.as_deref(), Some("acme:crm/contacts.hangs"));
+    assert!(*dropped.lock().expect("no panic"));
+}
+
+#[tokio::test]
+async fn a_blocking_function_that_outlives_its_run_lingers_and_is_counted() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let hangs = move |_: HostCall, _: String| -> Result<(), HostError> {
+        // It ends when the test lets it.
+        let _ = released.lock().expect("no panic").recv();
+        Ok(())
+    };
+    let reads = |_: HostCall, _: String| -> Result<String, HostError> { Ok("read".to_owned()) };
+    let functions = [
+        HostFunction::blocking(INTERFACE, "hangs", LONG, hangs),
+        HostFunction::blocking(INTERFACE, "reads", LONG, reads),
+    ];
+    let (host, exporter) = with_blocking(functions, 1).expect("a host");
+    let gauge = |lingering: u32| {
+        exporter.render().contains(&format!("temper_host_calls_lingering {lingering}\n"))
+    };
+    let hangs = calling("hangs", "x").replace("(param i32 i32 i32 i32)", "(param i32 i32)");
+    let hangs = hangs
+        .replace("(i32.const 4096) (i32.const 1024)))\n            (if", "))\n            (if");
+    let integration = load(&host, &hangs, "hangs");
+    let report = host.run(&integration, dispatch(Duration::from_millis(100))).await;
+    let report = report.expect("the run ends, though its call doesn't");
+    assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
+    assert_eq!(report.dying_span.as_deref(), Some("acme:crm/contacts.hangs"));
+    assert!(gauge(1), "{}", exporter.render());
+
+    // The only thread is held, so one more call is refused, and its guest goes on.
+    let refused = heard(&host, "reads", "x").await;
+    assert_eq!(refused, "`acme:crm/contacts.reads` was not called: 1 blocking calls are under way");
+    // A guest that spins is killed as ever beside it.
+    let spins = r#"(module (memory (export "memory") 1)
+        (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
+    let spins = host.load(spins.as_bytes(), Manifest::default()).expect("a guest");
+    let spun = host.dispatch(&spins, dispatch(Duration::from_millis(50))).await;
+    assert!(matches!(spun, Ok(Outcome::TimedOut(_))), "{spun:?}");
+
+    release.send(()).expect("it listens");
+    while !gauge(0) {
+        tokio::task::yield_now().await;
+    }
+    while heard(&host, "reads", "x").await != "read" {}
+}
+
+#[tokio::test]
+async fn a_call_that_takes_longer_than_it_may_is_an_error_and_the_guest_goes_on() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let hangs = move |_: HostCall, _: String| -> Result<String, HostError> {
+        let _ = released.lock().expect("no panic").recv();
+        Ok(String::new())
+    };
+    let waits = |_: HostCall, _: String| std::future::pending::<Result<String, HostError>>();
+    let bound = Duration::from_millis(30);
+    let host = with([
+        HostFunction::blocking(INTERFACE, "hangs", bound, hangs),
+        HostFunction::asynchronous(INTERFACE, "waits", waits),
+    ])
+    .expect("a host");
+    let slow = heard(&host, "hangs", "x").await;
+    assert_eq!(slow, "`acme:crm/contacts.hangs` took longer than the 30 ms that it may");
+    drop(release);
+
+    let told = Arc::new(Told::default());
+    let manifest = granting("waits")
+        .host_call_timeouts([("acme:crm/contacts.waits".to_owned(), Duration::from_millis(20))]);
+    let guest = host.load(calling("waits", "x").as_bytes(), manifest).expect("a guest");
+    let dispatch = dispatch(LONG).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    let expected = "the call took longer than the 20 ms that it may";
+    assert_eq!(*told.0.lock().expect("no panic"), [Signal::Status(expected.to_owned())]);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_function_of_any_class_is_an_error_and_the_host_goes_on() {
+    fn panics(_: HostCall, _: String) -> Result<String, HostError> {
+        panic!("out of cheese")
+    }
+    async fn panics_later(call: HostCall, text: String) -> Result<String, HostError> {
+        tokio::task::yield_now().await;
+        panics(call, text)
+    }
+    let host = with([
+        HostFunction::instant(INTERFACE, "instant", panics),
+        HostFunction::asynchronous(INTERFACE, "waiting", panics_later),
+        HostFunction::blocking(INTERFACE, "blocking", LONG, panics),
+    ])
+    .expect("a host");
+    for name in ["instant", "waiting", "blocking", "instant"] {
+        let heard = heard(&host, name, "x").await;
+        assert_eq!(heard, format!("`acme:crm/contacts.{name}` failed inside the host"));
+    }
+}
+
+#[tokio::test]
+async fn what_a_manifest_does_not_grant_is_rejected_when_it_is_loaded() {
+    let host = with([HostFunction::asynchronous(INTERFACE, "older", older)]).expect("a host");
+    let guest = calling("older", "x");
+    let load = |guest: &str, manifest| host.load(guest.as_bytes(), manifest);
+    let of_another_type = r#"(module
+        (import "acme:crm/contacts" "older" (func (param i64 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (func (export "run") (param i32 i32) (result i32) i32.const 0))"#;
+    let cases = [
+        (guest.clone(), Manifest::default(), RejectionKind::MissingGrant),
+        (guest.clone(), granting("younger"), RejectionKind::MissingGrant),
+        (of_another_type.to_owned(), granting("older"), RejectionKind::WrongSignature),
+        (calling("oldr", "x"), granting("older"), RejectionKind::MissingImport),
+    ];
+    for (guest, manifest, kind) in cases {
+        let rejection = load(&guest, manifest).expect_err("it may not");
+        assert_eq!(rejection.kind, kind, "{rejection}");
+        assert!(rejection.message.contains("acme:crm/contacts.old"), "{rejection}");
+    }
+    load(&guest, granting("older")).expect("the same module with its grant");
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_when_the_host_is_built() {
+    let twice = with([
+        HostFunction::asynchronous(INTERFACE, "older", older),
+        HostFunction::asynchronous(INTERFACE, "older", older),
+    ]);
+    let refusal = twice.expect_err("it is registered already").to_string();
+    assert_eq!(
+        refusal,
+        "the host function `acme:crm/contacts.older` can't be registered: it is registered already"
+    );
+}
