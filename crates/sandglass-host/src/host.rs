@@ -267,6 +267,12 @@ impl Host {
         self.0.admission.reserve(of).map(Reservation)
     }
 
+    /// The clock that deadlines are measured by.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.0.shared.clock
+    }
+
     /// Where this host's metrics and spans go.
     #[must_use]
     pub fn telemetry(&self) -> &Telemetry {

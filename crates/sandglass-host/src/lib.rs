@@ -60,7 +60,7 @@ mod store;
 mod ticker;
 
 pub use admission::{Reservation, ReserveFor};
-pub use capability::ask::{Answered, Ask, AskError, AskUntil, Asks};
+pub use capability::ask::{Answered, Ask, AskError, Asks};
 pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
     Request, Response,

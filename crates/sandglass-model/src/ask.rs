@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::id::{DispatchId, EntityRef};
 
 /// When an ask is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskUntil {
     /// When the action has been taken.
+    #[default]
     Transition,
     /// When no handler of the asked entity is in flight any more.
     Settled,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use sandglass_journal::{self as journal, Batch, Expected, Journal, PAGE_MAX_ENTRIES, Place};
@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::actor::{Actor, Restored, Shared, Timers, View, recorded, seat};
+use crate::asking::Circles;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
 use crate::publish::SUBSCRIPTION_MAX;
@@ -150,6 +151,8 @@ impl Builder {
             telemetry: self.telemetry,
             events,
             journal_works: AtomicBool::new(true),
+            circles: Circles::default(),
+            runtime: watch::Sender::new(None),
             specs: watch::Sender::new(Arc::new(Specs { types, known })),
             table: Table::new(self.rest),
             waking: Arc::new(Semaphore::new(WAKING_MAX)),
@@ -164,6 +167,7 @@ impl Builder {
         let recovery = Recovery { runtime: &runtime, fold, current: None, waiting: Vec::new() };
         recovery.run(behind_specs).await?;
         let (inner, weak) = (&runtime.0, Arc::downgrade(&runtime.0));
+        inner.shared.runtime.send_replace(Some(Weak::clone(&weak)));
         let closing = inner.closing.subscribe();
         inner.spawn(watch_alarms(Arc::clone(&inner.shared), weak, closing));
         Ok(runtime)

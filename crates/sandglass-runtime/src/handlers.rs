@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_model::{
-    Busy, Cause, DeadlineReport, DispatchId, Dispatched, EntityRef, HostCalls, ModuleHash, Outcome,
-    Rejection, RunReport, TimeSplit, TraceContext,
+    Busy, Cause, DeadlineReport, DispatchId, Dispatched, EntityRef, HostCalls, ModuleHash,
+    Monotonic, Outcome, Rejection, RunReport, TimeSplit, TraceContext,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
+
+use crate::asking::Asking;
 
 /// The run of one handler, until it has ended and nothing of it is left.
 pub type RunFuture = Pin<Box<dyn Future<Output = RunReport> + Send>>;
@@ -57,6 +59,14 @@ pub struct HandlerRun {
     pub schedule_to_start: Duration,
     /// The room that was kept for it.
     pub reserved: Reserved,
+    /// Its own budget: at least that of `dispatched`, which is what its asker had left
+    /// where that was less.
+    pub budget: Duration,
+    /// The deadline of the handler that asked for it, if one did, on the runtime's
+    /// clock: its own is never later.
+    pub not_after: Option<Monotonic>,
+    /// Takes what it asks of other entities, on the runtime's clock.
+    pub asks: Asking,
     /// The span of the transition that asked for it.
     pub parent: Option<TraceContext>,
     /// Says when the run has to end.

@@ -6,17 +6,21 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, Error, Host, Integration, Manifest, Signal,
+    Answer, Answered, Ask, AskError, Asks, Context, Dispatch, DispatchDeadline, Error, Host,
+    Integration, Manifest, ReserveFor, Signal,
 };
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Clock, ModuleHash, Outcome, Rejection, RejectionKind,
-    RunReport, TimeSplit,
+    Busy, Cancellation, CancelledBy, Cause, Clock, Dispatched, ModuleHash, Monotonic, Outcome,
+    Rejection, RejectionKind, RunReport, TimeSplit,
 };
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::DispatchEnded;
 use serde_json::json;
 
-use crate::handlers::{HandlerRun, Handlers, RunFuture, Signals, StopRequest, lost, unreported};
+use crate::asking::Asking;
+use crate::handlers::{
+    HandlerRun, Handlers, Reserved, RunFuture, Signals, StopRequest, lost, unreported,
+};
 use crate::made_once::MadeOnce;
 use crate::timer;
 
@@ -64,8 +68,7 @@ struct Loadable {
 }
 
 impl HostHandlers {
-    /// Runs the modules of these names in `host`; `clock` measures how long
-    /// compiling takes.
+    /// Runs the modules of these names in `host`; `clock` is the runtime's.
     #[must_use]
     pub fn new(
         host: Host,
@@ -140,10 +143,18 @@ impl Handlers for HostHandlers {
             };
             let compile = clock.now().since(began);
             match loaded {
-                Ok(integration) => dispatch(&host, &integration, &run, compile).await,
+                Ok(integration) => dispatch((&host, &clock), &integration, &run, compile).await,
                 Err(never) => never_ran(&host, &run, never, compile),
             }
         })
+    }
+
+    fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
+        // One that is unknown is rejected where it would start.
+        let versions = self.modules.read().get(&dispatched.module).cloned();
+        let Some(Versions { present, .. }) = versions else { return Ok(Reserved::default()) };
+        let of = ReserveFor::new(&present.module.manifest, tenant);
+        self.host.reserve(of).map(Reserved::of)
     }
 
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
@@ -240,7 +251,7 @@ fn too_late(run: &HandlerRun) -> NeverRan {
 }
 
 async fn dispatch(
-    host: &Host,
+    (host, clock): (&Host, &Arc<dyn Clock>),
     integration: &Integration,
     run: &HandlerRun,
     compile: Duration,
@@ -253,7 +264,11 @@ async fn dispatch(
         config: dispatched.config.clone(),
         ..Context::default()
     };
-    let deadline = DispatchDeadline::after(Duration::from_millis(dispatched.budget_ms));
+    let clocks = Clocks { host: host.clone(), runtime: Arc::clone(clock) };
+    let mut deadline = DispatchDeadline::after(run.budget);
+    if let Some(not_after) = run.not_after {
+        deadline = deadline.within(clocks.on_the_host(not_after));
+    }
     let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), context)
         .deadline(deadline)
         // What compiling has left of it.
@@ -266,7 +281,11 @@ async fn dispatch(
             entity_type: run.entity.entity_type().to_owned(),
             metrics: host.telemetry().metrics.clone(),
         }))
+        .asks(Arc::new(HostAsks { asks: run.asks.clone(), clocks }))
         .compiled_in(compile);
+    if let Some(reservation) = run.reserved.take() {
+        dispatch = dispatch.reserved(reservation);
+    }
     if let Some(parent) = run.parent {
         dispatch = dispatch.parent(parent);
     }
@@ -307,6 +326,41 @@ fn never_ran(host: &Host, run: &HandlerRun, never: NeverRan, compile: Duration) 
     let compile = u64::try_from(compile.as_micros()).unwrap_or(u64::MAX);
     let time_split_us = TimeSplit { compile, ..TimeSplit::default() };
     RunReport { time_split_us, ..unreported(&run.dispatched, outcome, cause) }
+}
+
+/// The host's clock and the runtime's, whose points mean nothing to each other.
+#[derive(Clone, Debug)]
+struct Clocks {
+    host: Host,
+    runtime: Arc<dyn Clock>,
+}
+
+impl Clocks {
+    fn on_the_host(&self, at: Monotonic) -> Monotonic {
+        self.host.clock().now().after(at.since(self.runtime.now()))
+    }
+
+    fn on_the_runtime(&self, at: Monotonic) -> Monotonic {
+        self.runtime.now().after(at.since(self.host.clock().now()))
+    }
+}
+
+/// Passes on what a guest asks.
+#[derive(Debug)]
+struct HostAsks {
+    asks: Asking,
+    clocks: Clocks,
+}
+
+impl Asks for HostAsks {
+    fn knows(&self, entity_type: &str, action: &str) -> bool {
+        self.asks.knows(entity_type, action)
+    }
+
+    fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>> {
+        let not_after = self.clocks.on_the_runtime(ask.not_after);
+        self.asks.ask(Ask { not_after, ..ask })
+    }
 }
 
 /// Passes on what a guest tells; what the entity can't keep up with is dropped

@@ -14,6 +14,7 @@
 //! ```
 
 mod actor;
+mod asking;
 mod builder;
 mod error;
 mod folder;
@@ -28,6 +29,7 @@ mod timer;
 mod waking;
 
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
+pub use asking::Asking;
 pub use builder::{AWAKE_MAX, BuildError, Builder, LINGER};
 pub use error::{ActorError, ErrorClass};
 pub use folder::{Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX};
@@ -36,7 +38,7 @@ pub use handlers::{
 };
 pub use host_handlers::{HostHandlers, Module};
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
-pub use runtime::{Accepted, Request, Runtime, Signal};
+pub use runtime::{Accepted, Request, Retry, Runtime, Signal};
 pub use timer::SimClock;
 
 /// The snippets of the page on embedding, compiled and run.

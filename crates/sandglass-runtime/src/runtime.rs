@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_journal::{Journal, PAGE_MAX_ENTRIES, Page};
-use sandglass_liveness::{Input, Spec};
+use sandglass_liveness::{self as liveness, Input, Spec};
 use sandglass_model::{
-    Cause, Decision, DispatchId, EntityRef, Event as RecordedEvent, Incarnation, Object, Outcome,
-    Position, Sequence, TraceContext,
+    Cause, Decision, DispatchId, Dispatched, EntityRef, Event as RecordedEvent, Incarnation,
+    Object, Outcome, Position, Retried, Sequence, TraceContext,
 };
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
@@ -87,7 +87,20 @@ pub struct Signal {
     pub payload: Value,
 }
 
-/// An action that was taken: it is durable.
+/// One more attempt that is asked for of a handler that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// For how long it may run, in whole milliseconds; none for as long as the last
+    /// attempt.
+    pub budget: Option<Duration>,
+    /// Who asks for it: at most [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES).
+    pub by: String,
+    /// Why, for people: at most
+    /// [`REASON_MAX_BYTES`](sandglass_liveness::decide::REASON_MAX_BYTES).
+    pub reason: String,
+}
+
+/// An action that was taken, or a retry: it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// The entity's sequence after it.
@@ -249,6 +262,45 @@ impl Runtime {
         };
         // None of an entity that sleeps is in flight.
         Ok(stops.map_or(0, |stops| stops.request(dispatch, Cause::Cancel, reason)))
+    }
+
+    /// Runs a handler of the entity once more that has ended and not completed: the same
+    /// dispatch id, which is the guest's idempotency key, parameters and configuration,
+    /// and the attempt after the last, in the entity's state as it is now.
+    ///
+    /// # Errors
+    /// It was not started, and nothing has changed: the entity has no such dispatch, it is
+    /// in flight or has completed, or the present state doesn't take all of its endings.
+    pub async fn retry(
+        &self,
+        entity: &EntityRef,
+        dispatch: DispatchId,
+        retry: Retry,
+    ) -> Result<Accepted, ActorError> {
+        let Retry { budget, by, reason } = retry;
+        let millis = |budget: Duration| u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
+        let retried = Retried { by, reason, budget_ms: budget.map(millis) };
+        let dispatched = Box::new(self.dispatched(entity, dispatch).await?);
+        let retry = Box::new(liveness::Retry { dispatched, retried });
+        self.ask(entity, |reply| Message::Retry { retry, reply }).await
+    }
+
+    /// How the entity's dispatch was first asked for.
+    async fn dispatched(
+        &self,
+        entity: &EntityRef,
+        dispatch: DispatchId,
+    ) -> Result<Dispatched, ActorError> {
+        let journal = &self.0.shared.journal;
+        let found = journal.find_dispatch(dispatch).await.map_err(ActorError::journal)?;
+        let unknown = || ActorError::UnknownDispatch { entity: entity.clone(), dispatch };
+        let (_, at) = found.filter(|(of, _)| of == entity).ok_or_else(unknown)?;
+        let page = journal.read(at, 1).await.map_err(ActorError::journal)?;
+        let record = page.entries.into_iter().next().ok_or_else(unknown)?;
+        match record.into_record().map_err(ActorError::journal)?.event {
+            RecordedEvent::Dispatched(dispatched) => Ok(*dispatched),
+            _ => Err(unknown()),
+        }
     }
 
     /// The entity as it is now.
@@ -415,29 +467,27 @@ impl Runtime {
         let ended =
             |snapshot: &Snapshot| snapshot.in_flight.iter().all(|run| run.dispatch != dispatch);
         self.wait_until(entity, ended).await?;
-        let mut next = Some(from);
+        let (mut next, mut last) = (Some(from), None);
         while let Some(from) = next {
             let page = self.0.shared.journal.read_entity(entity.clone(), from, SEARCH_PAGE).await;
             let page = page.map_err(ActorError::journal)?;
             next = page.next;
             for entry in page.entries {
                 let record = entry.into_record().map_err(ActorError::journal)?;
-                if let Some(outcome) = outcome_of(record.event, dispatch) {
-                    return match outcome {
-                        Outcome::TimedOut(exceeded) => {
-                            Err(ActorError::HandlerDeadlineExceeded(exceeded))
-                        }
-                        other => Ok(other),
-                    };
-                }
+                // One that was retried has ended more than once.
+                last = outcome_of(record.event, dispatch).or(last);
             }
         }
-        Err(ActorError::UnknownDispatch { entity: entity.clone(), dispatch })
+        match last {
+            Some(Outcome::TimedOut(exceeded)) => Err(ActorError::HandlerDeadlineExceeded(exceeded)),
+            Some(other) => Ok(other),
+            None => Err(ActorError::UnknownDispatch { entity: entity.clone(), dispatch }),
+        }
     }
 }
 
 /// What an entity shows once `holds` for it.
-async fn seen(
+pub(crate) async fn seen(
     mut view: watch::Receiver<View>,
     mut holds: impl FnMut(&Snapshot) -> bool,
 ) -> Result<Arc<Snapshot>, ActorError> {

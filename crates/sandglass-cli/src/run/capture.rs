@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sandglass_model::{ModuleHash, RunReport};
-use sandglass_runtime::{HandlerRun, Handlers, HostHandlers, RunFuture};
+use sandglass_model::{Busy, Dispatched, ModuleHash, RunReport};
+use sandglass_runtime::{HandlerRun, Handlers, HostHandlers, Reserved, RunFuture};
 
 pub(super) struct Capture {
     handlers: HostHandlers,
@@ -32,6 +32,10 @@ impl Handlers for Capture {
             drop(kept);
             report
         })
+    }
+
+    fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
+        self.handlers.reserve(dispatched, tenant)
     }
 
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {

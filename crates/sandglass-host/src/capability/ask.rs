@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sandglass_model::{Busy, EntityRef, Monotonic, Object, Sequence, TraceContext};
+use sandglass_model::{AskUntil, Busy, EntityRef, Monotonic, Object, Sequence, TraceContext};
 use sandglass_telemetry::trace::names;
 use serde::{Deserialize, Serialize};
 
@@ -47,17 +47,6 @@ pub struct Ask {
     pub not_after: Monotonic,
     /// The span of the ask, in the asker's trace.
     pub trace: TraceContext,
-}
-
-/// When an ask is answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AskUntil {
-    /// When the action has been taken.
-    #[default]
-    Transition,
-    /// When no handler of the asked entity is in flight any more.
-    Settled,
 }
 
 /// What an ask came to.

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_host::{
-    Answer, Answered, Ask, AskError, AskUntil, Asks, Context, Dispatch, DispatchDeadline, Host,
-    Integration, Manifest, Outcome, Settings, Signal, Signals,
+    Answer, Answered, Ask, AskError, Asks, Context, Dispatch, DispatchDeadline, Host, Integration,
+    Manifest, Outcome, Settings, Signal, Signals,
 };
-use sandglass_model::{Busy, BusyScope, Cause, Object, Sequence};
+use sandglass_model::{AskUntil, Busy, BusyScope, Cause, Object, Sequence};
 use serde_json::json;
 use tokio::sync::Notify;
 

@@ -1,7 +1,6 @@
 //! Decide, append, apply, act: in this order, and the last only when the records
 //! are durable.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_journal::{self as journal, Batch, Expected};
@@ -16,6 +15,7 @@ use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 use super::rooms::Rooms;
 use super::runs::Starting;
 use super::{Actor, Standing, recorded};
+use crate::asking::Lent;
 use crate::error::ActorError;
 
 /// A decision that is durable.
@@ -37,11 +37,20 @@ impl Actor {
 
     /// Tells the entity something: all that follows from it, or nothing.
     pub(super) async fn tell(&mut self, input: &Input) -> Result<Committed, ActorError> {
+        self.tell_lent(input, Lent::default()).await
+    }
+
+    /// The same; what it starts lives on what is lent.
+    pub(super) async fn tell_lent(
+        &mut self,
+        input: &Input,
+        lent: Lent,
+    ) -> Result<Committed, ActorError> {
         let at = self.shared.clock.wall();
         let events = decide(&self.spec, Some(&self.entity), input, at).map_err(|refusal| {
             ActorError::Refused { entity: self.entity.entity.clone(), refusal }
         })?;
-        let rooms = Rooms::reserve(&*self.shared.handlers, &events, &self.entity.tenant);
+        let rooms = Rooms::reserve(&*self.shared.handlers, &events, &self.entity.tenant, lent);
         if let (Input::Action { .. } | Input::Retry(_), Some(busy)) = (input, rooms.missing()) {
             return Err(ActorError::Busy { entity: self.entity.entity.clone(), busy });
         }
@@ -103,9 +112,9 @@ impl Actor {
                 Command::Start(_) if self.is_closing => {}
                 Command::Start(dispatched) => match rooms.take(dispatched.dispatch) {
                     Ok(reserved) => {
-                        let handlers = Arc::clone(&self.shared.handlers);
-                        let starting = Starting { dispatched: *dispatched, reserved, parent };
-                        self.runs.start(handlers, &self.spec, &self.entity, starting);
+                        let (dispatched, lent) = (*dispatched, rooms.lent.clone());
+                        let starting = Starting { dispatched, reserved, lent, parent };
+                        self.runs.start(&self.shared, &self.spec, &self.entity, starting);
                     }
                     Err(busy) => self.reject(*dispatched, busy),
                 },

@@ -7,27 +7,30 @@ mod runs;
 mod seat;
 mod timers;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
+use sandglass_host::{Answered, AskError};
 use sandglass_journal::{self as journal, Batch, Expected, Journal};
-use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
+use sandglass_liveness::{Entity, Input, Refusal, Retry, Spec, decide};
 use sandglass_model::{
-    Clock, EntityRef, Event as RecordedEvent, Monotonic, Position, Record, Sequence, TraceContext,
-    WallTime,
+    Asked, Clock, EntityRef, Event as RecordedEvent, Monotonic, Position, Record, Sequence,
+    TraceContext, WallTime,
 };
 use sandglass_telemetry::metrics::{Health, Held, Level};
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
 
+use crate::asking::{Circles, Heard, remaining_ms, to_asker};
 use crate::error::ActorError;
 use crate::handlers::Handlers;
 use crate::publish::{Event, Snapshot};
-use crate::runtime::{Accepted, Request, Signal};
+use crate::runtime::{Accepted, Inner, Request, Signal};
 use crate::specs::Specs;
 use crate::table::{Sleep, Table};
 use crate::timer;
+use committing::Committed;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
 pub(crate) use seat::{Handle, Seat, Shown, View, seat};
@@ -49,6 +52,9 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) journal_works: AtomicBool,
+    pub(crate) circles: Circles,
+    /// Whom asks go through; none until all entities are back.
+    pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
     pub(crate) specs: watch::Sender<Arc<Specs>>,
     pub(crate) table: Table,
     /// Room for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
@@ -95,6 +101,8 @@ impl Shared {
 /// What an entity is asked.
 pub(crate) enum Message {
     Act { request: Request, reply: oneshot::Sender<Result<Accepted, ActorError>> },
+    Ask { heard: Box<Heard>, reply: oneshot::Sender<Result<Answered, AskError>> },
+    Retry { retry: Box<Retry>, reply: oneshot::Sender<Result<Accepted, ActorError>> },
     Signal { signal: Signal, reply: oneshot::Sender<Result<(), ActorError>> },
 }
 
@@ -309,10 +317,8 @@ impl Actor {
 
     async fn answer(&mut self, message: Message) {
         if let Err(error) = self.ready_to_write().await {
-            if let (ActorError::JournalUnavailable { .. }, Message::Act { .. }) = (&error, &message)
-            {
-                let reason = sandglass_telemetry::metrics::Refusal::JournalUnavailable;
-                self.shared.telemetry.metrics.dispatch_refused(reason);
+            if !matches!(message, Message::Signal { .. }) {
+                self.count_refused(&error);
             }
             refuse(message, error);
             return;
@@ -321,6 +327,16 @@ impl Actor {
             Message::Act { request, reply } => {
                 let answer = self.act(request).await;
                 let _ = reply.send(answer);
+            }
+            // Nobody waits for it any more.
+            Message::Ask { reply, .. } if reply.is_closed() => {}
+            Message::Ask { heard, reply } => {
+                let answer = self.asked(*heard).await;
+                let _ = reply.send(answer);
+            }
+            Message::Retry { retry, reply } => {
+                let committed = self.tell(&Input::Retry(retry)).await;
+                let _ = reply.send(self.accepted(committed));
             }
             Message::Signal { signal, reply } => {
                 let answer = self.signal(signal).await;
@@ -372,16 +388,33 @@ impl Actor {
             None => self.root(&action)?,
         };
         let committed = self.tell(&Input::Action { action, params, trace, asked: None }).await;
-        let committed = match committed {
-            Ok(committed) => committed,
-            Err(error) => {
-                if let ActorError::JournalUnavailable { .. } = error {
-                    let reason = sandglass_telemetry::metrics::Refusal::JournalUnavailable;
-                    self.shared.telemetry.metrics.dispatch_refused(reason);
-                }
-                return Err(error);
-            }
-        };
+        self.accepted(committed)
+    }
+
+    /// Takes what a handler asks for.
+    async fn asked(&mut self, heard: Heard) -> Result<Answered, AskError> {
+        let Heard { action, params, trace, asked, tenant, lent } = heard;
+        if *tenant != *self.entity.tenant {
+            let target = &self.entity.entity;
+            // As if there were none: a tenant learns nothing of another.
+            return Err(to_asker(ActorError::UnknownEntity(target.clone())));
+        }
+        let now = self.shared.clock.now();
+        let remaining_ms = lent.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
+        let asked = Some(Asked { remaining_ms, ..asked });
+        let input = Input::Action { action, params, trace, asked };
+        let committed = self.tell_lent(&input, lent).await;
+        let accepted = self.accepted(committed).map_err(to_asker)?;
+        Ok(Answered {
+            sequence: accepted.sequence,
+            state: accepted.state,
+            fields: self.entity.variables.clone(),
+        })
+    }
+
+    /// What whoever asked is told.
+    fn accepted(&self, committed: Result<Committed, ActorError>) -> Result<Accepted, ActorError> {
+        let committed = committed.inspect_err(|error| self.count_refused(error))?;
         let dispatches = committed.events.iter().filter_map(|event| match event {
             RecordedEvent::Dispatched(dispatched) => Some(dispatched.dispatch),
             _ => None,
@@ -392,6 +425,13 @@ impl Actor {
             dispatches: dispatches.collect(),
             position: committed.first,
         })
+    }
+
+    fn count_refused(&self, error: &ActorError) {
+        if let ActorError::JournalUnavailable { .. } = error {
+            let reason = sandglass_telemetry::metrics::Refusal::JournalUnavailable;
+            self.shared.telemetry.metrics.dispatch_refused(reason);
+        }
     }
 
     async fn signal(&mut self, signal: Signal) -> Result<(), ActorError> {
@@ -446,8 +486,11 @@ impl Actor {
 
 fn refuse(message: Message, error: ActorError) {
     match message {
-        Message::Act { reply, .. } => {
+        Message::Act { reply, .. } | Message::Retry { reply, .. } => {
             let _ = reply.send(Err(error));
+        }
+        Message::Ask { reply, .. } => {
+            let _ = reply.send(Err(to_asker(error)));
         }
         Message::Signal { reply, .. } => {
             let _ = reply.send(Err(error));

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use sandglass_journal as journal;
 use sandglass_liveness::{HandlerEnd, Input, decide};
-use sandglass_model::{Cancellation, DispatchId, Failure, FailureKind, Monotonic, Outcome};
+use sandglass_model::{Cancellation, Cause, DispatchId, Failure, FailureKind, Monotonic, Outcome};
 
 use super::rooms::Rooms;
 use super::runs::Ended;
 use super::{Actor, Standing};
+use crate::asking::Lent;
 use crate::error::ActorError;
 use crate::handlers::HandlerSignal;
 use crate::publish::Event;
@@ -118,7 +119,11 @@ impl Actor {
     pub(super) async fn record_ends(&mut self) {
         while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
             let Some(Waiting { end, form }) = self.recording.ends.front().cloned() else { return };
-            match self.tell(&Input::HandlerEnded(Box::new(end.clone()))).await {
+            // What follows a run that came to its own end is done for the same asker.
+            let waiting = self.runs.waiting(end.dispatch);
+            let waiting = waiting.filter(|asker| end.cause == Cause::Returned && asker.goes_on());
+            let lent = Lent { waiting, not_after: None };
+            match self.tell_lent(&Input::HandlerEnded(Box::new(end.clone())), lent).await {
                 Ok(_) => {}
                 Err(ActorError::JournalUnavailable { .. }) => return,
                 Err(ActorError::Refused { refusal, .. }) => {
@@ -136,6 +141,7 @@ impl Actor {
             }
             self.recording.ends.pop_front();
             self.recording.told.remove(&end.dispatch);
+            self.runs.forget(end.dispatch);
         }
     }
 

@@ -11,12 +11,16 @@ use std::time::Duration;
 
 use sandglass_liveness::decide::IN_FLIGHT_MAX;
 use sandglass_liveness::{Entity, Spec};
-use sandglass_model::{Cause, DispatchId, Dispatched, Rejection, RunReport, TraceContext};
+use sandglass_model::{
+    Cause, Clock, DeadlineOwner, DispatchId, Dispatched, Rejection, RunReport, TraceContext,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::Shared;
+use crate::asking::{Asking, Lent, Waiting};
 use crate::handlers::{
-    HandlerRun, HandlerSignal, Handlers, Reserved, RunFuture, Signals, Stop, lost, not_run,
+    HandlerRun, HandlerSignal, Reserved, RunFuture, Signals, Stop, lost, not_run,
 };
 
 /// Signals of one entity's handlers that may wait: a burst of each that may be in
@@ -50,6 +54,7 @@ impl Stops {
 pub(super) struct Starting {
     pub(super) dispatched: Dispatched,
     pub(super) reserved: Reserved,
+    pub(super) lent: Lent,
     /// The span of the transition that asked for it.
     pub(super) parent: Option<TraceContext>,
 }
@@ -65,6 +70,8 @@ pub(super) struct Ended {
 pub(super) struct Runs {
     tasks: JoinSet<Ended>,
     stops: Stops,
+    /// The askers that wait for them, until their ends are recorded.
+    waiting: BTreeMap<DispatchId, Waiting>,
     signals: mpsc::Receiver<HandlerSignal>,
     teller: mpsc::Sender<HandlerSignal>,
 }
@@ -72,7 +79,7 @@ pub(super) struct Runs {
 impl Runs {
     pub(super) fn new(stops: Stops) -> Self {
         let (teller, signals) = mpsc::channel(SIGNAL_QUEUE_MAX);
-        Self { tasks: JoinSet::new(), stops, signals, teller }
+        Self { tasks: JoinSet::new(), stops, waiting: BTreeMap::new(), signals, teller }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -82,30 +89,40 @@ impl Runs {
     /// Starts the handler that was asked for.
     pub(super) fn start(
         &mut self,
-        handlers: Arc<dyn Handlers>,
+        shared: &Arc<Shared>,
         spec: &Spec,
         entity: &Entity,
         starting: Starting,
     ) {
-        let Starting { dispatched, reserved, parent } = starting;
+        let Starting { dispatched, reserved, lent, parent } = starting;
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
+        // What the asker lends is told by its deadline, which goes on meanwhile.
+        let own_ms = match (dispatched.owner, integration) {
+            (DeadlineOwner::Parent, Some(integration)) => integration.budget_ms,
+            _ => dispatched.budget_ms,
+        };
         let stop = Stop::default();
+        self.waiting.extend(lent.waiting.clone().map(|waiting| (dispatched.dispatch, waiting)));
         self.stops.lock().insert(dispatched.dispatch, stop.clone());
         let run = HandlerRun {
             entity: entity.entity.clone(),
             tenant: entity.tenant.clone(),
             schedule_to_start: Duration::from_millis(queue_ms),
             reserved,
+            budget: Duration::from_millis(own_ms),
+            not_after: lent.not_after,
+            asks: Asking::new(shared, &entity.entity, &entity.tenant, &dispatched),
             parent,
-            stop,
+            stop: stop.clone(),
             signals: Signals::new(dispatched.dispatch, self.teller.clone()),
             dispatched: dispatched.clone(),
         };
+        let (handlers, clock) = (Arc::clone(&shared.handlers), Arc::clone(&shared.clock));
         self.tasks.spawn(async move {
             let started = catch_unwind(AssertUnwindSafe(|| handlers.start(run)));
             let report = match started {
-                Ok(running) => Guarded(running).await,
+                Ok(running) => unless_abandoned(Guarded(running), lent, &*clock, &stop).await,
                 Err(_) => None,
             };
             let mut report = report.unwrap_or_else(|| panicked(&dispatched));
@@ -118,6 +135,16 @@ impl Runs {
     pub(super) fn reject(&mut self, dispatched: &Dispatched, rejection: Rejection) {
         let ended = Ended { attempt: dispatched.attempt, report: not_run(dispatched, rejection) };
         self.tasks.spawn(std::future::ready(ended));
+    }
+
+    /// The asker that waits for the handler of `dispatch`, if one does.
+    pub(super) fn waiting(&self, dispatch: DispatchId) -> Option<Waiting> {
+        self.waiting.get(&dispatch).cloned()
+    }
+
+    /// The end of `dispatch` is recorded.
+    pub(super) fn forget(&mut self, dispatch: DispatchId) {
+        self.waiting.remove(&dispatch);
     }
 
     /// What may be waited for at the same time: ends and signals.
@@ -159,6 +186,26 @@ impl Ends<'_> {
             }
         }
     }
+}
+
+/// What comes of `run`, which is asked to end when its asker goes without an answer.
+/// At the asker's own deadline the handler's has come, too, and is what ends it.
+async fn unless_abandoned(
+    mut run: Guarded,
+    lent: Lent,
+    clock: &dyn Clock,
+    stop: &Stop,
+) -> Option<RunReport> {
+    let Lent { not_after, waiting: Some(asker) } = lent else { return run.await };
+    tokio::select! {
+        biased;
+        report = &mut run => return report,
+        () = asker.abandoned() => {}
+    }
+    if not_after.is_none_or(|at| clock.now() < at) {
+        stop.request(Cause::CallerGone, "");
+    }
+    run.await
 }
 
 /// A run whose panic is its end and not the entity's.

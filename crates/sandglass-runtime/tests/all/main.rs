@@ -1,6 +1,7 @@
 //! What the crate promises to its users, in virtual time and with scripted
 //! handlers: days pass in milliseconds.
 
+mod asks;
 mod disk;
 mod endings;
 mod folder;
@@ -10,6 +11,7 @@ mod reads;
 mod real;
 mod requests;
 mod restarts;
+mod retries;
 mod rooms;
 mod signals;
 mod sleep;

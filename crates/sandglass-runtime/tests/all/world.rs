@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sandglass_host::{Answered, Ask, AskError, Asks as _};
 use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
-    Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock, Completion, DeadlineOwner,
+    AskUntil, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock, Completion, DeadlineOwner,
     DeadlineReport, Dispatched, EntityRef, Event, Failure, FailureKind, HandlerDeadlineExceeded,
-    HostCalls, Object, Outcome, Position, Record, RunReport, TimeSplit, WallTime,
+    HostCalls, Monotonic, Object, Outcome, Position, Record, RunReport, TimeSplit, WallTime,
 };
 use sandglass_runtime::{
     ActorError, HandlerRun, Handlers, Reserved, RunFuture, Runtime, SimClock, Snapshot, StopRequest,
@@ -124,6 +125,8 @@ pub(crate) enum Act {
     TellAndHang(usize),
     /// Panics.
     Panic,
+    /// Asks that entity for that action, and then does the next.
+    Ask(EntityRef, &'static str, AskUntil, Box<Act>),
     /// Takes so many seconds to end once it is asked to.
     Linger(u64),
 }
@@ -135,6 +138,8 @@ pub(crate) struct Script {
     pub(crate) started: Mutex<Vec<HandlerRun>>,
     pub(crate) running: Arc<AtomicUsize>,
     pub(crate) refused_signals: AtomicUsize,
+    /// What asks came to.
+    pub(crate) answers: Mutex<Vec<Result<Answered, AskError>>>,
     /// How many runs there is room for.
     pub(crate) places: Arc<AtomicUsize>,
     /// Whether there is none, whatever is given back.
@@ -206,21 +211,33 @@ impl Script {
     /// Runs one handler inside its budget, as a host would.
     async fn run(&self, run: HandlerRun, act: Act) -> RunReport {
         let begun = self.clock.now();
-        let budget = Duration::from_millis(run.dispatched.budget_ms);
+        let own = begun.after(run.budget);
+        let (ends_at, owner) = match run.not_after {
+            Some(parent) if parent < own => (parent, DeadlineOwner::Parent),
+            _ => (own, DeadlineOwner::Handler),
+        };
+        let budget = ends_at.since(begun);
+        let at_deadline = match owner {
+            DeadlineOwner::Handler => Cause::Deadline,
+            DeadlineOwner::Parent => Cause::ParentDeadline,
+        };
+        let budget_ms = u64::try_from(budget.as_millis()).expect("short");
         let linger = if let Act::Linger(seconds) = act { seconds } else { 0 };
         let (outcome, cause) = tokio::select! {
             biased;
-            outcome = self.perform(&run, act) => (outcome, Cause::Returned),
+            outcome = self.perform(&run, ends_at, act) => (outcome, Cause::Returned),
             request = run.stop.wait() => {
                 tokio::time::sleep(Duration::from_secs(linger)).await;
                 (cancelled(&request), request.cause)
             }
-            () = tokio::time::sleep(budget) => (Outcome::Interrupted, Cause::Deadline),
+            () = tokio::time::sleep(budget) => (Outcome::Interrupted, at_deadline),
         };
         let elapsed = self.clock.now().since(begun);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).expect("short");
         let (outcome, elapsed_ms) = match cause {
-            Cause::Deadline => (exceeded(&run, elapsed_ms + 1), elapsed_ms + 1),
+            Cause::Deadline | Cause::ParentDeadline => {
+                (exceeded(&run, owner, budget_ms, elapsed_ms + 1), elapsed_ms + 1)
+            }
             _ => (outcome, elapsed_ms),
         };
         RunReport {
@@ -230,12 +247,7 @@ impl Script {
             outcome,
             cause,
             started_at: Some(self.clock.wall()),
-            deadline: DeadlineReport {
-                budget_ms: run.dispatched.budget_ms,
-                elapsed_ms,
-                overrun_us: 0,
-                owner: DeadlineOwner::Handler,
-            },
+            deadline: DeadlineReport { budget_ms, elapsed_ms, overrun_us: 0, owner },
             dying_span: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
@@ -244,7 +256,7 @@ impl Script {
         }
     }
 
-    async fn perform(&self, run: &HandlerRun, act: Act) -> Outcome {
+    async fn perform(&self, run: &HandlerRun, not_after: Monotonic, act: Act) -> Outcome {
         match act {
             Act::Answer(seconds, outcome) => {
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -252,6 +264,16 @@ impl Script {
             }
             Act::Hang | Act::Linger(_) => std::future::pending().await,
             Act::Panic => panic!("the script says so"),
+            Act::Ask(target, action, until, then) => {
+                let (action, params) = (action.to_owned(), Object::new());
+                let asked = self.answers.lock().expect("no panic").len();
+                let nth = 1_000 + u32::try_from(asked).expect("few");
+                let trace = run.dispatched.trace.of_dispatch(run.dispatched.dispatch, nth);
+                let ask = Ask { target, action, params, until, not_after, trace };
+                let answer = run.asks.ask(ask).await;
+                self.answers.lock().expect("no panic").push(answer);
+                Box::pin(self.perform(run, not_after, *then)).await
+            }
             Act::Tell(many) => {
                 self.tell(run, many).await;
                 completed()
@@ -279,17 +301,17 @@ fn cancelled(request: &StopRequest) -> Outcome {
     Outcome::Cancelled(Cancellation { by, reason, dying_span: None })
 }
 
-fn exceeded(run: &HandlerRun, elapsed_ms: u64) -> Outcome {
+fn exceeded(run: &HandlerRun, owner: DeadlineOwner, budget_ms: u64, elapsed_ms: u64) -> Outcome {
     Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
         integration: run.dispatched.integration.clone(),
         entity_type: run.entity.entity_type().to_owned(),
         entity_id: run.entity.id().to_owned(),
         action: run.dispatched.action.clone(),
         attempt: run.dispatched.attempt,
-        budget_ms: run.dispatched.budget_ms,
+        budget_ms,
         elapsed_ms,
         overrun_us: 1_000,
-        owner: DeadlineOwner::Handler,
+        owner,
         dying_span: "host_http_call".to_owned(),
         backtrace: Vec::new(),
         host_calls: 1,
@@ -297,6 +319,9 @@ fn exceeded(run: &HandlerRun, elapsed_ms: u64) -> Outcome {
         trace_id: run.dispatched.trace.trace_id,
     }))
 }
+
+/// Stands between the specs of several types.
+const NEXT_TYPE: &str = "\n# the next type\n";
 
 /// A runtime, its journal and its script.
 pub(crate) struct World {
@@ -321,6 +346,11 @@ impl World {
         Self::with(SESSION, acts).await
     }
 
+    /// With entities of several types, and one session.
+    pub(crate) async fn of_types(sources: &[&str], acts: &[Act]) -> Self {
+        Self::with(&sources.join(NEXT_TYPE), acts).await
+    }
+
     pub(crate) async fn with(source: &str, acts: &[Act]) -> Self {
         Self::reporting(source, acts, Telemetry::disabled()).await
     }
@@ -333,6 +363,7 @@ impl World {
             started: Mutex::new(Vec::new()),
             running: Arc::new(AtomicUsize::new(0)),
             refused_signals: AtomicUsize::new(0),
+            answers: Mutex::new(Vec::new()),
             places: Arc::new(AtomicUsize::new(1_000)),
             is_full: AtomicBool::new(false),
         });
@@ -422,13 +453,15 @@ async fn build(
     clock: SimClock,
     telemetry: Telemetry,
 ) -> Runtime {
-    let parsed = Spec::parse(source);
-    let spec = parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics));
+    let specs = source.split(NEXT_TYPE).map(|source| {
+        let parsed = Spec::parse(source);
+        parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics))
+    });
     let journal: Arc<dyn Journal> = Arc::clone(journal) as _;
     // They sleep whenever they can, so that each test is one of sleep and waking, too.
     let builder = Runtime::builder(journal).clock(Arc::new(clock)).linger(Duration::ZERO);
     let builder = builder.telemetry(telemetry);
-    let builder = builder.handlers(Arc::new(Scripted(Arc::clone(script)))).specs([spec]);
+    let builder = builder.handlers(Arc::new(Scripted(Arc::clone(script)))).specs(specs);
     builder.build().await.expect("a sound journal")
 }
 

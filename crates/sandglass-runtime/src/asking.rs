@@ -1,0 +1,263 @@
+//! Asks between the entities of one runtime: carried from the handler that asks to
+//! the mailbox of the entity that is asked, and the answer back.
+//!
+//! Whether an ask may be, and what it lends the handlers that it starts, is decided by
+//! `sandglass-liveness`. An asked entity does what it is asked in its own turn, so one
+//! that waits for an answer of another can be asked itself: its handler waits beside
+//! its mailbox, and no mailbox waits.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use sandglass_host::{Answer, Answered, Ask, AskError, Asks};
+use sandglass_liveness::{Refusal, Waits};
+use sandglass_model::{AskUntil, Asked, Dispatched, EntityRef, Monotonic, Object, TraceContext};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{oneshot, watch};
+
+use crate::actor::{Handle, Message, Shared};
+use crate::error::ActorError;
+use crate::runtime::seen;
+
+/// Takes the asks of one handler, on the runtime's clock. It lends what it asks for no
+/// more than the handler has left.
+#[derive(Clone)]
+pub struct Asking {
+    shared: Weak<Shared>,
+    by: EntityRef,
+    tenant: Arc<str>,
+    /// What the handler is known by; its asks differ in what is left of its time.
+    asked: Asked,
+    trace: TraceContext,
+}
+
+/// An ask, as the asked entity finds it in its mailbox.
+pub(crate) struct Heard {
+    pub(crate) action: String,
+    pub(crate) params: Object,
+    pub(crate) trace: TraceContext,
+    pub(crate) asked: Asked,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) lent: Lent,
+}
+
+/// What an asker lends the handlers that its ask starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lent {
+    /// Its own deadline.
+    pub(crate) not_after: Option<Monotonic>,
+    /// That it waits until they have ended; none where it doesn't.
+    pub(crate) waiting: Option<Waiting>,
+}
+
+/// That an asker waits for an entity to settle, as the handlers see it that run on its
+/// behalf.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting(watch::Receiver<bool>);
+
+impl Waiting {
+    /// Whether it waits still.
+    pub(crate) fn goes_on(&self) -> bool {
+        !*self.0.borrow() && self.0.has_changed().is_ok()
+    }
+
+    /// Waits until the asker has gone without its answer; for ever where it has got it.
+    pub(crate) async fn abandoned(mut self) {
+        if self.0.wait_for(|is_answered| *is_answered).await.is_ok() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Asking {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        by: &EntityRef,
+        tenant: &str,
+        dispatched: &Dispatched,
+    ) -> Self {
+        let asked = Asked {
+            by: by.clone(),
+            dispatch: dispatched.dispatch,
+            attempt: dispatched.attempt,
+            until: AskUntil::default(),
+            remaining_ms: 0,
+            depth: dispatched.depth.saturating_add(1),
+        };
+        let shared = Arc::downgrade(shared);
+        Self { shared, by: by.clone(), tenant: tenant.into(), asked, trace: dispatched.trace }
+    }
+
+    async fn carry(self, ask: Ask) -> Result<Answered, AskError> {
+        let shared = self.shared.upgrade().ok_or_else(gone)?;
+        let Ask { target, action, params, until, not_after, trace } = ask;
+        let _circle = match until {
+            AskUntil::Settled => Some(Circle::enter(&shared, &self.by, &target)?),
+            AskUntil::Transition => None,
+        };
+        let (answered, waiting) = watch::channel(false);
+        let waiting = (until == AskUntil::Settled).then_some(Waiting(waiting));
+        let (reply, answer) = oneshot::channel();
+        let heard = Box::new(Heard {
+            action,
+            params,
+            trace: self.within(trace),
+            asked: Asked { until, ..self.asked },
+            tenant: self.tenant,
+            lent: Lent { not_after: Some(not_after), waiting },
+        });
+        // A handler that a restart runs again may ask before all entities are back.
+        let mut runtime = shared.runtime.subscribe();
+        let runtime = runtime.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
+        let runtime = runtime.and_then(|runtime| runtime.upgrade()).ok_or_else(gone)?;
+        let put = |handle: &Handle| {
+            let put = handle.mailbox.try_send(Message::Ask { heard, reply });
+            (put, handle.watch())
+        };
+        let (put, view) = runtime.reach(&target, put).map_err(to_asker)?;
+        // Not held while waiting, so that this wait keeps no runtime alive.
+        drop(runtime);
+        put.map_err(|error| match error {
+            TrySendError::Full(_) => to_asker(ActorError::MailboxFull(target)),
+            TrySendError::Closed(_) => gone(),
+        })?;
+        let taken = answer.await.map_err(|_| gone())??;
+        if until == AskUntil::Transition {
+            return Ok(taken);
+        }
+        let settled = seen(view, |now| now.sequence >= taken.sequence && now.in_flight.is_empty());
+        let settled = settled.await.map_err(to_asker)?;
+        answered.send_replace(true);
+        Ok(Answered {
+            sequence: settled.sequence,
+            state: settled.state.clone(),
+            fields: settled.variables.clone(),
+        })
+    }
+
+    /// The span of an ask, where it is in the trace of the handler that asks.
+    fn within(&self, span: TraceContext) -> TraceContext {
+        if span.trace_id == self.trace.trace_id { span } else { self.trace }
+    }
+}
+
+impl Asks for Asking {
+    fn knows(&self, entity_type: &str, action: &str) -> bool {
+        let Some(shared) = self.shared.upgrade() else { return false };
+        let specs = shared.specs();
+        specs.types.get(entity_type).is_some_and(|spec| spec.actions.contains_key(action))
+    }
+
+    fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>> {
+        Box::pin(self.clone().carry(ask))
+    }
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Asking").field(&self.asked).finish()
+    }
+}
+
+/// Who waits for whom in a runtime: at most one wait for each handler in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Circles(Mutex<Waits>);
+
+impl Circles {
+    fn with<T>(&self, change: impl FnOnce(&mut Waits) -> T) -> T {
+        // Each change is made whole before anything can panic.
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One wait for an entity to settle, over when this is dropped.
+struct Circle {
+    shared: Arc<Shared>,
+    by: EntityRef,
+    target: EntityRef,
+}
+
+impl Circle {
+    fn enter(shared: &Arc<Shared>, by: &EntityRef, target: &EntityRef) -> Result<Self, AskError> {
+        shared.circles.with(|waits| waits.enter(by, target)).map_err(|_| AskError::Cycle)?;
+        Ok(Self { shared: Arc::clone(shared), by: by.clone(), target: target.clone() })
+    }
+}
+
+impl Drop for Circle {
+    fn drop(&mut self) {
+        self.shared.circles.with(|waits| waits.leave(&self.by, &self.target));
+    }
+}
+
+/// What is left until `not_after`, in milliseconds, rounded up.
+pub(crate) fn remaining_ms(not_after: Monotonic, now: Monotonic) -> u64 {
+    let left: Duration = not_after.since(now);
+    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn gone() -> AskError {
+    to_asker(ActorError::Closed)
+}
+
+/// Why an entity didn't do what it was asked, as the handler that asks reads it.
+pub(crate) fn to_asker(error: ActorError) -> AskError {
+    let text = error.to_string();
+    match error {
+        ActorError::UnknownEntity(_) | ActorError::UnknownType { .. } => {
+            AskError::UnknownTarget(text)
+        }
+        ActorError::Busy { busy, .. } => AskError::Busy(busy),
+        ActorError::Refused { refusal, .. } => match refusal {
+            Refusal::UnknownAction { .. } => AskError::UnknownTarget(text),
+            Refusal::AskCycle => AskError::Cycle,
+            Refusal::AskTooDeep { max } => AskError::TooDeep(max),
+            Refusal::AskTooLate => AskError::TimedOut,
+            _ => AskError::Refused(text),
+        },
+        ActorError::EntityExists(_)
+        | ActorError::Conflict { .. }
+        | ActorError::HandlerDeadlineExceeded(_)
+        | ActorError::UnknownDispatch { .. } => AskError::Refused(text),
+        ActorError::Fenced { .. }
+        | ActorError::MailboxFull(_)
+        | ActorError::JournalUnavailable { .. }
+        | ActorError::Journal(_)
+        | ActorError::NoRandomness
+        | ActorError::Closed => AskError::Unavailable(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_rounded_up_and_never_below_nothing() {
+        let at = |nanos| Monotonic::from_nanos(nanos);
+        for (not_after, now, left) in [(1, 0, 1), (1_000_000, 0, 1), (1_000_001, 0, 2), (5, 9, 0)] {
+            assert_eq!(remaining_ms(at(not_after), at(now)), left, "{not_after} - {now}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_an_asker_that_goes_without_its_answer_abandons() {
+        let (answered, waiting) = watch::channel(false);
+        let waiting = Waiting(waiting);
+        assert!(waiting.goes_on());
+        drop(answered);
+        assert!(!waiting.goes_on());
+        waiting.abandoned().await;
+        let (answered, waiting) = watch::channel(false);
+        let waiting = Waiting(waiting);
+        answered.send_replace(true);
+        drop(answered);
+        assert!(!waiting.goes_on());
+        tokio::select! {
+            biased;
+            () = waiting.abandoned() => panic!("it has its answer"),
+            () = std::future::ready(()) => {}
+        }
+    }
+}
