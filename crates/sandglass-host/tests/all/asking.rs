@@ -7,7 +7,10 @@ use sandglass_host::{
     Answer, Answered, Ask, AskError, Asks, Context, Dispatch, DispatchDeadline, Host, Integration,
     Manifest, Outcome, Settings, Signal, Signals,
 };
-use sandglass_model::{AskUntil, Busy, BusyScope, Cause, Object, Sequence};
+use sandglass_model::{
+    AskUntil, Busy, BusyScope, Cause, Clock, DispatchId, Object, Sequence, SystemClock,
+    TraceContext,
+};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -155,6 +158,25 @@ async fn an_ask_reaches_who_is_asked_and_its_answer_the_guest() {
     assert_eq!((ask.target.to_string(), &*ask.action), ("Payment/7".to_owned(), "Charge"));
     assert_eq!(ask.params, Object::from([("cents".to_owned(), json!(5))]));
     assert_eq!(ask.until, AskUntil::Transition);
+}
+
+#[tokio::test]
+async fn an_ask_is_in_the_trace_of_who_asks_and_knows_how_long_there_is() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let settings = Settings { max_runs: 2, max_asking: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).clock(Arc::clone(&clock)).build();
+    let host = host.expect("a host");
+    let payments = Payments::that(Then::Answers);
+    let span = TraceContext::root([9; 24]);
+    let before = clock.now();
+    let dispatch = dispatch(LONG)
+        .identity(DispatchId::from_bytes([1; 16]), span)
+        .asks(Arc::clone(&payments) as Arc<dyn Asks>);
+    host.dispatch(&load(&host, CHARGE), dispatch).await.expect("it ran");
+    let asked = payments.asked.lock().expect("no panic");
+    let [ask] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(ask.trace.trace_id, span.trace_id);
+    assert!(ask.not_after > before && ask.not_after <= clock.now().after(LONG));
 }
 
 #[tokio::test]
