@@ -36,6 +36,11 @@ fn builder(journal: &Arc<impl Journal + 'static>) -> Builder {
     Runtime::builder(journal).clock(Arc::new(SimClock::starting_at(wall))).specs([spec])
 }
 
+/// Lets so many lingers pass.
+async fn linger(many: u64, of: u64) {
+    pass_ms(u64::try_from(LINGER.as_millis()).expect("short") * many / of).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_entity_sleeps_when_it_has_had_nothing_to_do_for_a_while() {
     let (exporter, telemetry) = measured();
@@ -43,11 +48,11 @@ async fn an_entity_sleeps_when_it_has_had_nothing_to_do_for_a_while() {
     let runtime = builder(&journal).telemetry(telemetry).build().await.expect("empty");
     runtime.create(one()).await.expect("new");
     for _ in 0..3 {
-        tokio::time::sleep(LINGER * 3 / 4).await;
+        linger(3, 4).await;
         assert_eq!(awake(&exporter), 1, "each of them keeps it awake");
         runtime.send(&one(), "Touch", Object::new()).await.expect("taken");
     }
-    tokio::time::sleep(LINGER * 2).await;
+    linger(2, 1).await;
     assert_eq!(awake(&exporter), 0);
     assert_eq!(runtime.cancel(&one(), None, ""), Ok(0), "which wakes nobody");
     assert_eq!(runtime.history(&one(), Position(0), 10).await.expect("there").entries.len(), 4);
@@ -133,7 +138,7 @@ async fn above_the_bound_none_lingers() {
     }
     pass_ms(10).await;
     assert_eq!(awake(&exporter), 10);
-    tokio::time::sleep(LINGER).await;
+    linger(1, 1).await;
     assert_eq!(awake(&exporter), 0);
 }
 
