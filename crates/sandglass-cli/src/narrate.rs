@@ -46,6 +46,10 @@ impl Narrator {
                 let why = self.why(cause, params).map(|why| format!("  ({why})"));
                 (action.clone(), path + &why.unwrap_or_default(), Tone::Strong)
             }
+            Event::SpecChanged { from, to, .. } => {
+                let (from, to) = (from.to_string(), to.to_string());
+                ("spec changed".into(), format!("{} -> {}", &from[..12], &to[..12]), Tone::Quiet)
+            }
             Event::Dispatched(dispatched) => Self::dispatched(dispatched),
             Event::Ended(ended) => self.ended(ended),
             Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {

@@ -179,6 +179,7 @@ const fn refused(refusal: &Refusal) -> Code {
         | Refusal::GuardRefused { .. }
         | Refusal::StaleTimer
         | Refusal::NotIdleYet { .. }
+        | Refusal::SpecUnfit { .. }
         | Refusal::UnknownSchedule { .. } => Code::NotTaken,
     }
 }

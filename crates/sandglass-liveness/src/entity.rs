@@ -150,6 +150,12 @@ impl Entity {
             Event::ScheduleDue { schedule, .. } => {
                 self.schedules.remove(schedule);
             }
+            Event::SpecChanged { to, variables, .. } => {
+                self.spec = *to;
+                variables.clone_into(&mut self.variables);
+                // Its state may have had another timer, or none.
+                self.restart_idle(at);
+            }
             Event::Signal { resets_idle: true, .. } => self.restart_idle(at),
             Event::Signal { .. } => {}
         }

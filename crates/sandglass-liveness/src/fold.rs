@@ -87,6 +87,9 @@ impl Fold {
             return Err(Unfit::UnknownEntity(name.clone()));
         };
         let spec = self.specs.get(&entity.spec).ok_or(Unfit::UnknownSpec(entity.spec))?;
+        if let Event::SpecChanged { to, .. } = &record.event {
+            self.specs.get(to).ok_or(Unfit::UnknownSpec(*to))?;
+        }
         entity.apply(spec, &record.event, record.at);
         Ok(())
     }

@@ -20,7 +20,7 @@ pub mod replay;
 pub mod spec;
 pub mod waits;
 
-pub use decide::{Command, HandlerEnd, Input, Refusal, Retry, commands, decide};
+pub use decide::{Command, HandlerEnd, Input, Refusal, Retry, commands, decide, go_over};
 pub use entity::{Entity, IdleTimer, InFlight, Past, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};

@@ -11,7 +11,7 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
-use crate::decide::{HandlerEnd, Input, Retry, decide};
+use crate::decide::{HandlerEnd, Input, Refusal, Retry, decide, go_over};
 use crate::fold::Fold;
 use claims::{Contradiction, false_ask, false_end};
 
@@ -158,13 +158,22 @@ impl Replay {
         };
         // Without a spec or an entity the fold reports the record as unfit.
         let Some(spec) = spec.cloned() else { return };
+        if let (Event::SpecChanged { to, .. }, Some(entity)) = (&record.event, entity) {
+            let decided = self.fold.spec(*to).map(|to| go_over(&spec, entity, to));
+            return decided.into_iter().for_each(|decided| self.decided(record, decided));
+        }
         let generation =
             entity.and_then(|entity| entity.idle_timer(&spec)).map_or(0, |timer| timer.generation);
         let Some(input) = input_of(&record.event, generation) else {
             self.diverges(record, "record", record.event.kind(), "the start of a decision");
             return;
         };
-        match decide(&spec, entity, &input, record.at) {
+        let decided = decide(&spec, entity, &input, record.at);
+        self.decided(record, decided);
+    }
+
+    fn decided(&mut self, record: &Record, decided: Result<Vec<Event>, Refusal>) {
+        match decided {
             Ok(events) => {
                 self.pending = events.into();
                 self.pending_of.clone_from(&record.entity);
@@ -290,9 +299,10 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             dispatch: *dispatch,
             payload: payload.clone(),
         },
-        Event::SpecRegistered { .. } | Event::Transition { .. } | Event::Scheduled { .. } => {
-            return None;
-        }
+        Event::SpecRegistered { .. }
+        | Event::SpecChanged { .. }
+        | Event::Transition { .. }
+        | Event::Scheduled { .. } => return None,
     })
 }
 

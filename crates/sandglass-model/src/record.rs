@@ -89,6 +89,16 @@ pub enum Event {
         /// The trace that it belongs to.
         trace: TraceContext,
     },
+    /// The entity went over to another version of its spec, which is in the journal by
+    /// then.
+    SpecChanged {
+        /// The version that it obeyed.
+        from: SpecDigest,
+        /// The one that it obeys from now on.
+        to: SpecDigest,
+        /// Its variables afterwards.
+        variables: Object,
+    },
     /// A handler was asked for. Durable before its guest starts.
     Dispatched(Box<Dispatched>),
     /// A handler ended, and what that means was decided.
@@ -287,6 +297,7 @@ impl Event {
             Self::SpecRegistered { .. } => "spec_registered",
             Self::Created { .. } => "created",
             Self::Transition { .. } => "transition",
+            Self::SpecChanged { .. } => "spec_changed",
             Self::Dispatched(_) => "dispatched",
             Self::Ended(_) => "ended",
             Self::StateIdle { .. } => "state_idle",

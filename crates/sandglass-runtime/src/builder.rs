@@ -1,22 +1,21 @@
 //! Builds a runtime: reads its journal entity by entity, ends what was in flight when the
 //! last one ended, and arms the timers, before it takes anything.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use sandglass_journal::{self as journal, Batch, Expected, Journal, PAGE_MAX_ENTRIES, Place};
+use sandglass_journal::{self as journal, Journal, PAGE_MAX_ENTRIES, Place};
 use sandglass_liveness::fold::Unfit;
-use sandglass_liveness::{Fold, Spec};
-use sandglass_model::{
-    Clock, EntityRef, Event, Position, Rejection, RejectionKind, Sequence, SystemClock,
-};
+use sandglass_liveness::{Fold, Spec, go_over};
+use sandglass_model::{Clock, EntityRef, Position, Rejection, RejectionKind, SystemClock};
 use sandglass_telemetry::Telemetry;
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::actor::{Actor, Restored, Shared, Timers, View, recorded, seat};
+use crate::actor::{Actor, Restored, Shared, Timers, View, seat};
 use crate::asking::Circles;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
@@ -103,8 +102,8 @@ impl Builder {
         Self { telemetry, ..self }
     }
 
-    /// With these specs for new entities. An existing entity keeps the spec that it
-    /// was created with.
+    /// With these specs for new entities. Existing ones go over to them as in
+    /// [`Runtime::reload`]; those of other types go on with the specs that they have.
     #[must_use]
     pub fn specs(mut self, specs: impl IntoIterator<Item = Spec>) -> Self {
         self.specs.extend(specs.into_iter().map(Arc::new));
@@ -130,8 +129,8 @@ impl Builder {
         self
     }
 
-    /// Reads the journal, and recovers those of its entities that had handlers in flight.
-    /// The others sleep. Needs a tokio runtime.
+    /// Reads the journal, and recovers those of its entities that had handlers in flight
+    /// or are to go over to another version of their spec. The others sleep. Needs a tokio runtime.
     ///
     /// # Errors
     /// The journal can't be read, holds what doesn't fit, or takes no appends.
@@ -139,10 +138,9 @@ impl Builder {
         let types = specs::by_type(self.specs).map_err(BuildError::DoubledType)?;
         let mut fold = Fold::new();
         let behind_specs = read_specs(&*self.journal, &mut fold).await?;
-        let mut known = fold.specs().clone();
-        let new: Vec<_> = types.values().filter(|spec| !known.contains_key(&spec.digest)).collect();
-        let new: Vec<Arc<Spec>> = new.into_iter().cloned().collect();
-        known.extend(new.iter().map(|spec| (spec.digest, Arc::clone(spec))));
+        let recorded = Specs { types: BTreeMap::new(), known: fold.specs().clone() };
+        let (specs, _) = recorded.reloaded(types);
+        let new = specs.new_since(&recorded);
         let (events, _) = broadcast::channel(SUBSCRIPTION_MAX);
         let shared = Arc::new(Shared {
             clock: self.clock,
@@ -153,17 +151,17 @@ impl Builder {
             journal_works: AtomicBool::new(true),
             circles: Circles::default(),
             runtime: watch::Sender::new(None),
-            specs: watch::Sender::new(Arc::new(Specs { types, known })),
+            specs: watch::Sender::new(Arc::new(specs)),
             table: Table::new(self.rest),
             waking: Arc::new(Semaphore::new(WAKING_MAX)),
         });
-        for spec in new {
-            register(&shared, &spec).await?;
+        for spec in &new {
+            specs::register(&shared, std::slice::from_ref(spec)).await?;
         }
         let (closing, _) = watch::channel(false);
         let tasks = Mutex::new(JoinSet::new());
-        let shutdown = tokio::sync::Mutex::default();
-        let runtime = Runtime(Arc::new(Inner { shared, tasks, closing, shutdown }));
+        let (reloading, shutdown) = Default::default();
+        let runtime = Runtime(Arc::new(Inner { shared, tasks, closing, reloading, shutdown }));
         let recovery = Recovery { runtime: &runtime, fold, current: None, waiting: Vec::new() };
         recovery.run(behind_specs).await?;
         let (inner, weak) = (&runtime.0, Arc::downgrade(&runtime.0));
@@ -194,19 +192,6 @@ async fn read_specs(journal: &dyn Journal, fold: &mut Fold) -> Result<Option<Pla
             return Ok(after);
         }
     }
-}
-
-async fn register(shared: &Shared, spec: &Spec) -> Result<(), BuildError> {
-    let event = Event::SpecRegistered {
-        digest: spec.digest,
-        automaton: spec.name.to_string(),
-        source: spec.source.clone(),
-    };
-    let (at, records) = (shared.clock.wall(), vec![(Sequence(0), event.clone())]);
-    let batch = Batch { entity: None, expected: Expected::Any, at, records };
-    let position = shared.append(batch).await?;
-    shared.publish(recorded(position, at, None, Sequence(0), event));
-    Ok(())
 }
 
 type Recovered = oneshot::Receiver<Result<(), ActorError>>;
@@ -246,17 +231,20 @@ impl Recovery<'_> {
     }
 
     /// Lets the entity that was read sleep, or starts its task where something of it was
-    /// in flight.
+    /// in flight, or where it goes over to another version of its spec.
     async fn finish_current(&mut self) -> Result<(), BuildError> {
         let Some((name, last)) = self.current.take() else { return Ok(()) };
         // The fold holds no entity without its spec.
         let Some(entity) = self.fold.take(&name) else { return Ok(()) };
         let Some(spec) = self.fold.spec(entity.spec).cloned() else { return Ok(()) };
         let shared = &self.runtime.0.shared;
-        if entity.is_settled() {
+        let newest = shared.specs().newest(&entity);
+        let goes_over = newest.is_some_and(|newest| go_over(&spec, &entity, &newest).is_ok());
+        if entity.is_settled() && !goes_over {
             let mut timers = Timers::default();
             timers.follow(&entity, &spec, &*shared.clock);
-            shared.table.lock().lay(&name, Sleep::new(last, timers));
+            let spec = Some(spec).filter(|spec| !spec.is_terminal(&entity.state));
+            shared.table.lock().lay(&name, Sleep::new(spec, last, timers));
             return Ok(());
         }
         let recovered = start(self.runtime, &name, Restored { spec, entity, last });

@@ -39,6 +39,7 @@ pub use handlers::{
 pub use host_handlers::{HostHandlers, Module};
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use runtime::{Accepted, Request, Retry, Runtime, Signal};
+pub use specs::{ReloadError, Reloaded};
 pub use timer::SimClock;
 
 /// The snippets of the page on embedding, compiled and run.

@@ -75,6 +75,9 @@ pub struct Snapshot {
     pub in_flight: Vec<RunView>,
     /// How many actions are scheduled for later.
     pub schedules: usize,
+    /// Why it has not gone over to the version of its spec that new entities of its type
+    /// obey, where that doesn't fit it.
+    pub held_back: Option<String>,
 }
 
 /// A handler in flight.
@@ -111,6 +114,7 @@ impl Snapshot {
             sequence: entity.sequence,
             in_flight: entity.in_flight().into_iter().map(view).collect(),
             schedules: entity.schedules().len(),
+            held_back: None,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::actor::{Actor, Handle, Message, Shared, View, seat};
 use crate::builder::Builder;
 use crate::error::ActorError;
 use crate::publish::{RunView, Snapshot, Subscription};
+use crate::specs::{self, ReloadError, Reloaded, Specs};
 use crate::table::Entities;
 use crate::{timer, waking};
 
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     /// Aborted when this is dropped.
     pub(crate) tasks: Mutex<JoinSet<()>>,
     pub(crate) closing: watch::Sender<bool>,
+    /// Held while specs are replaced.
+    pub(crate) reloading: tokio::sync::Mutex<()>,
     /// Held while shutting down.
     pub(crate) shutdown: tokio::sync::Mutex<()>,
 }
@@ -380,6 +383,43 @@ impl Runtime {
         self.0.shared.specs().types.get(entity_type).cloned()
     }
 
+    /// Puts `specs` in the place of all that there are: all of them, or none.
+    ///
+    /// New entities obey them. An existing one goes over to the new version of its spec
+    /// when it rests: when no handler of its is in flight, which may be at once, and which
+    /// is a record of its own. Its state's timer then begins anew. It stays with the version
+    /// that it obeys, and [`Snapshot::held_back`] says why, where its state, a variable or
+    /// an action that it has scheduled isn't in the new one. Entities that have ended, and
+    /// those whose type has no spec any more, stay as they are.
+    ///
+    /// This answers when the specs are durable; the entities that sleep are woken one after
+    /// the other from then on, and go on in the next start where this one ends before.
+    ///
+    /// # Errors
+    /// Nothing was changed. Most specs that are new at once are
+    /// [`sandglass_journal::BATCH_MAX_RECORDS`].
+    pub async fn reload(
+        &self,
+        specs: impl IntoIterator<Item = Spec>,
+    ) -> Result<Reloaded, ReloadError> {
+        let types = specs::by_type(specs.into_iter().map(Arc::new).collect());
+        let types = types.map_err(ReloadError::DoubledType)?;
+        let (inner, shared) = (&self.0, &self.0.shared);
+        let _one_at_a_time = inner.reloading.lock().await;
+        let before = shared.specs();
+        let (specs, told) = before.reloaded(types);
+        let registered = specs::register(shared, &specs.new_since(&before)).await;
+        registered.map_err(|error| ReloadError::NotRecorded(ActorError::journal(error)))?;
+        let specs = Arc::new(specs);
+        shared.specs.send_replace(Arc::clone(&specs));
+        let _nobody_comes = shared.table.lock();
+        if !*inner.closing.borrow() {
+            let (weak, closing) = (Arc::downgrade(inner), inner.closing.subscribe());
+            inner.spawn(waking::wake_outdated(Arc::clone(shared), weak, specs, closing));
+        }
+        Ok(told)
+    }
+
     /// Waits until no handler of the entity is queued or in flight.
     ///
     /// # Errors
@@ -541,6 +581,20 @@ impl Inner {
         if let Some(entity) = entities.due(self.shared.clock.now()) {
             self.wake(&mut entities, &entity, Some(room));
         }
+    }
+
+    /// Wakes the first entity behind `after` that obeys another spec than its type has in
+    /// `specs`; answers which.
+    pub(crate) fn wake_outdated(
+        &self,
+        after: Option<&EntityRef>,
+        specs: &Specs,
+        room: OwnedSemaphorePermit,
+    ) -> Option<EntityRef> {
+        let mut entities = self.shared.table.lock();
+        let entity = entities.outdated(after, specs)?;
+        self.wake(&mut entities, &entity, Some(room));
+        Some(entity)
     }
 
     /// Starts the task of an entity that sleeps, unless the runtime is shutting down.

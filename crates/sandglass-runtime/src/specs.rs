@@ -1,11 +1,15 @@
 //! The specs that a runtime knows: for each type the one that new entities obey, and
-//! every version that a record names.
+//! every version that a record names; and how others take their place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sandglass_liveness::Spec;
-use sandglass_model::SpecDigest;
+use sandglass_journal::{self as journal, Batch, Expected};
+use sandglass_liveness::{Entity, Spec};
+use sandglass_model::{Event, Position, Sequence, SpecDigest};
+
+use crate::actor::{Shared, recorded};
+use crate::error::ActorError;
 
 /// The specs at one moment.
 #[derive(Debug, Default)]
@@ -15,6 +19,82 @@ pub(crate) struct Specs {
     /// All that the journal has: as many as were ever given, because an entity's past is
     /// read by the specs that it obeyed then.
     pub(crate) known: BTreeMap<SpecDigest, Arc<Spec>>,
+}
+
+/// What became of the specs, by their types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Of which there was none.
+    pub added: Vec<String>,
+    /// Of which there was another version.
+    pub changed: Vec<String>,
+    /// Of which there is none any more: their entities go on, and none is created.
+    pub removed: Vec<String>,
+    /// Of which there was the same.
+    pub unchanged: Vec<String>,
+}
+
+/// Why no spec took another's place.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ReloadError {
+    /// Two specs are of the same type.
+    #[error("two specs are of the type `{0}`; give one of them")]
+    DoubledType(String),
+    /// They can't be recorded.
+    #[error("the specs can't be recorded: {0}")]
+    NotRecorded(ActorError),
+}
+
+impl Specs {
+    /// These with `types` in the place of its own, and what becomes of each.
+    pub(crate) fn reloaded(&self, types: BTreeMap<String, Arc<Spec>>) -> (Self, Reloaded) {
+        let mut told = Reloaded::default();
+        for (name, spec) in &types {
+            let list = match self.types.get(name) {
+                None => &mut told.added,
+                Some(before) if before.digest == spec.digest => &mut told.unchanged,
+                Some(_) => &mut told.changed,
+            };
+            list.push(name.clone());
+        }
+        let removed = self.types.keys().filter(|name| !types.contains_key(*name));
+        told.removed.extend(removed.cloned());
+        let mut known = self.known.clone();
+        known.extend(types.values().map(|spec| (spec.digest, Arc::clone(spec))));
+        (Self { types, known }, told)
+    }
+
+    /// Those that `before` doesn't know.
+    pub(crate) fn new_since(&self, before: &Self) -> Vec<Arc<Spec>> {
+        let new = self.known.iter().filter(|(digest, _)| !before.known.contains_key(*digest));
+        new.map(|(_, spec)| Arc::clone(spec)).collect()
+    }
+
+    /// The version that entities of this type are to obey, where `entity` obeys another.
+    pub(crate) fn newest(&self, entity: &Entity) -> Option<Arc<Spec>> {
+        let newest = self.types.get(entity.entity.entity_type())?;
+        (newest.digest != entity.spec).then(|| Arc::clone(newest))
+    }
+}
+
+/// Records that `specs` came into use: all of them, or none.
+pub(crate) async fn register(shared: &Shared, specs: &[Arc<Spec>]) -> Result<(), journal::Error> {
+    if specs.is_empty() {
+        return Ok(());
+    }
+    let registered = specs.iter().map(|spec| Event::SpecRegistered {
+        digest: spec.digest,
+        automaton: spec.name.to_string(),
+        source: spec.source.clone(),
+    });
+    let records: Vec<_> = registered.map(|event| (Sequence(0), event)).collect();
+    let at = shared.clock.wall();
+    let batch = Batch { entity: None, expected: Expected::Any, at, records: records.clone() };
+    let first = shared.append(batch).await?;
+    for ((sequence, event), place) in records.into_iter().zip(first.0..) {
+        shared.publish(recorded(Position(place), at, None, sequence, event));
+    }
+    Ok(())
 }
 
 /// One spec of each type.

@@ -8,13 +8,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sandglass_liveness::Spec;
 use sandglass_model::{EntityRef, Monotonic, Position};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-use crate::actor::{Handle, Message, Shown, Timers};
+use crate::actor::{Handle, Timers};
+use crate::specs::Specs;
 
 /// How entities come to rest.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +54,8 @@ enum Slot {
 /// What is kept of an entity that sleeps.
 #[derive(Debug)]
 pub(crate) struct Sleep {
+    /// The spec that it obeys; none where it has ended, and stays with that.
+    spec: Option<Arc<Spec>>,
     /// Its last record: another one behind it was written by somebody else.
     pub(crate) last: Position,
     /// Its timers go on while it sleeps.
@@ -62,8 +66,8 @@ pub(crate) struct Sleep {
 
 impl Sleep {
     /// Until one of `timers` rings, or somebody asks.
-    pub(crate) fn new(last: Position, timers: Timers) -> Self {
-        Self { last, alarm: timers.next(), timers }
+    pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
+        Self { spec, last, alarm: timers.next(), timers }
     }
 
     /// The same, and at least until `at`.
@@ -88,16 +92,16 @@ impl Table {
         if self.lock().awake > self.rest.awake_max { Duration::ZERO } else { self.rest.linger }
     }
 
-    /// Lets an entity that is awake fall asleep; gives its timers back where somebody
-    /// has asked it, or watches it.
+    /// Lets an entity that is awake fall asleep; gives its timers back where it is asked
+    /// for something, which can't change meanwhile.
     pub(crate) fn fall_asleep(
         &self,
         entity: &EntityRef,
-        (mailbox, shown): (&mpsc::Receiver<Message>, &Shown),
+        is_asked: impl FnOnce() -> bool,
         sleep: Sleep,
     ) -> Result<(), Timers> {
         let mut entities = self.lock();
-        if !mailbox.is_empty() || shown.is_watched() {
+        if is_asked() {
             return Err(sleep.timers);
         }
         entities.lay(entity, sleep);
@@ -191,6 +195,21 @@ impl Entities {
         if let Some(Slot::Awake(_)) = self.slots.insert(entity.clone(), Slot::Asleep(sleep)) {
             self.awake -= 1;
         }
+    }
+
+    /// The first sleeper behind `after` whose type has another spec in `specs` than the one
+    /// that it obeys.
+    pub(crate) fn outdated(&self, after: Option<&EntityRef>, specs: &Specs) -> Option<EntityRef> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut slots = self.slots.range((from, Bound::Unbounded));
+        let outdated = slots.find(|(name, slot)| match slot {
+            Slot::Awake(_) => false,
+            Slot::Asleep(sleep) => {
+                let newest = specs.types.get(name.entity_type()).zip(sleep.spec.as_ref());
+                newest.is_some_and(|(newest, spec)| newest.digest != spec.digest)
+            }
+        });
+        outdated.map(|(name, _)| name.clone())
     }
 
     /// When the first sleeper is to be woken.

@@ -12,10 +12,11 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use crate::actor::{Actor, Restored, Seat, Shared};
 use crate::error::ActorError;
 use crate::runtime::Inner;
+use crate::specs::Specs;
 use crate::table::Sleep;
 use crate::timer;
 
-/// Most entities that timers wake at once, until each has done what woke it: enough to
+/// Most entities that timers and new specs wake at once, until each has done what woke it: enough to
 /// fill the journal's groups, and few enough that a hundred thousand timers that ring
 /// together don't bring them all into memory.
 pub(crate) const WAKING_MAX: usize = 256;
@@ -70,6 +71,31 @@ async fn read(shared: &Shared, name: &EntityRef) -> Result<Restored, ActorError>
 fn damaged(position: Position, what: String) -> ActorError {
     let place = format!("position {position}");
     ActorError::Journal(journal::Error::Damaged { place, what })
+}
+
+/// Wakes the sleepers that obey another spec than `specs` has for their type, so that
+/// they go over to it: until all have, or others took their place.
+pub(crate) async fn wake_outdated(
+    shared: Arc<Shared>,
+    runtime: Weak<Inner>,
+    specs: Arc<Specs>,
+    mut closing: watch::Receiver<bool>,
+) {
+    let mut after: Option<EntityRef> = None;
+    loop {
+        let room = tokio::select! {
+            _ = closing.changed() => return,
+            room = Arc::clone(&shared.waking).acquire_owned() => room,
+        };
+        let (Ok(room), Some(runtime)) = (room, runtime.upgrade()) else { return };
+        if !Arc::ptr_eq(&specs, &shared.specs()) {
+            return;
+        }
+        after = runtime.wake_outdated(after.as_ref(), &specs, room);
+        if after.is_none() {
+            return;
+        }
+    }
 }
 
 /// Wakes sleepers when their timers ring, until the runtime shuts down or is gone.

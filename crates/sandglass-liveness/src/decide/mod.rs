@@ -3,6 +3,7 @@
 
 mod commands;
 mod ending;
+mod going_over;
 mod refusal;
 mod retry;
 mod take;
@@ -19,6 +20,7 @@ use crate::entity::{Entity, InFlight};
 use crate::spec::Spec;
 
 pub use commands::{Command, commands};
+pub use going_over::go_over;
 pub use refusal::Refusal;
 pub use retry::Retry;
 use take::Taking;

@@ -157,6 +157,12 @@ pub enum Refusal {
         /// How long that is allowed, in milliseconds.
         after_ms: u64,
     },
+    /// The entity can't go over to another version of its spec.
+    #[error("the new version of its spec doesn't fit: {what}")]
+    SpecUnfit {
+        /// Why.
+        what: String,
+    },
     /// No action is scheduled under this number.
     #[error("no action is scheduled under number {number}")]
     UnknownSchedule {

@@ -8,3 +8,4 @@ mod replays;
 mod retries;
 mod session;
 mod specs;
+mod versions;

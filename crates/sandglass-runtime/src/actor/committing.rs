@@ -25,13 +25,15 @@ pub(super) struct Committed {
 }
 
 impl Actor {
-    /// Ends what was in flight when the host ended, and starts what follows.
+    /// Ends what was in flight when the host ended, starts what follows, and goes over to
+    /// the version of its spec that its type has now.
     pub(crate) async fn recover(&mut self) -> Result<(), ActorError> {
         let lost: Vec<HandlerEnd> =
             self.entity.in_flight().into_iter().map(HandlerEnd::interrupted).collect();
         for end in lost {
             self.tell(&Input::HandlerEnded(Box::new(end))).await?;
         }
+        self.follow_spec().await;
         Ok(())
     }
 

@@ -6,6 +6,7 @@ mod rooms;
 mod runs;
 mod seat;
 mod timers;
+mod versions;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,7 +16,7 @@ use sandglass_journal::{self as journal, Batch, Expected, Journal};
 use sandglass_liveness::{Entity, Input, Refusal, Retry, Spec, decide};
 use sandglass_model::{
     Asked, Clock, EntityRef, Event as RecordedEvent, Monotonic, Position, Record, Sequence,
-    TraceContext, WallTime,
+    SpecDigest, TraceContext, WallTime,
 };
 use sandglass_telemetry::metrics::{Health, Held, Level};
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
@@ -33,7 +34,8 @@ use crate::timer;
 use committing::Committed;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
-pub(crate) use seat::{Handle, Seat, Shown, View, seat};
+use seat::Shown;
+pub(crate) use seat::{Handle, Seat, View, seat};
 use timers::Due;
 pub(crate) use timers::Timers;
 
@@ -134,6 +136,9 @@ pub(crate) struct Actor {
     mailbox: mpsc::Receiver<Message>,
     shown: Shown,
     closing: watch::Receiver<bool>,
+    specs: watch::Receiver<Arc<Specs>>,
+    /// The version of its spec that it was last found not to fit.
+    held_back_from: Option<SpecDigest>,
     runs: Runs,
     timers: Timers,
     /// When it last had something to do.
@@ -161,6 +166,8 @@ impl Actor {
             mailbox: seat.mailbox,
             shown: seat.shown,
             closing: seat.closing,
+            specs: shared.specs.subscribe(),
+            held_back_from: None,
             shared,
             spec,
             entity,
@@ -223,6 +230,7 @@ impl Actor {
             if self.is_closing && self.is_done() {
                 return;
             }
+            self.follow_spec().await;
             self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
@@ -240,6 +248,7 @@ impl Actor {
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
                 () = timer::until(&*clock, wake) => self.woken().await,
                 _ = self.closing.changed(), if !self.is_closing => self.close(),
+                Ok(()) = self.specs.changed() => continue,
                 message = self.mailbox.recv(), if !self.is_closing => match message {
                     Some(message) => self.answer(message).await,
                     None => self.close(),
@@ -270,9 +279,14 @@ impl Actor {
 
     /// Falls asleep, unless somebody has just asked.
     fn fell_asleep(&mut self) -> bool {
-        let sleep = Sleep::new(self.last, std::mem::take(&mut self.timers));
-        let seat = (&self.mailbox, &self.shown);
-        let answer = self.shared.table.fall_asleep(&self.entity.entity, seat, sleep);
+        let timers = std::mem::take(&mut self.timers);
+        let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
+        let sleep = Sleep::new(spec, self.last, timers);
+        let is_asked = || {
+            let outdated = self.specs.has_changed().unwrap_or(false);
+            !self.mailbox.is_empty() || self.shown.is_watched() || outdated
+        };
+        let answer = self.shared.table.fall_asleep(&self.entity.entity, is_asked, sleep);
         match answer {
             Ok(()) => true,
             Err(timers) => {
@@ -480,7 +494,8 @@ impl Actor {
     }
 
     fn show(&self) {
-        self.shown.show(Snapshot::of(&self.entity));
+        let held_back = self.held_back().map(|refusal| refusal.to_string());
+        self.shown.show(Snapshot { held_back, ..Snapshot::of(&self.entity) });
     }
 }
 

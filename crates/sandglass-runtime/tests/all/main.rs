@@ -16,4 +16,5 @@ mod rooms;
 mod signals;
 mod sleep;
 mod telemetry;
+mod versions;
 mod world;

@@ -1,9 +1,8 @@
 //! A restart loses nothing: no entity, no timer, no handler's end.
 
-use sandglass_journal::Journal;
 use sandglass_model::{Event, Outcome};
 
-use crate::world::{Act, SESSION, World, completed, counts, one, pass, two};
+use crate::world::{Act, SESSION, World, completed, counts, one, pass};
 
 #[tokio::test(start_paused = true)]
 async fn what_was_in_flight_ends_as_interrupted() {
@@ -87,25 +86,5 @@ async fn many_restarts_lose_nothing_and_double_nothing() {
     }
     let specs = world.kinds().await.iter().filter(|kind| **kind == "spec_registered").count();
     assert_eq!(specs, 1, "a spec is registered once");
-    world.replays().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_entity_keeps_the_spec_that_it_was_created_with() {
-    let world = World::of(&[]).await;
-    let changed = SESSION.replace("after_seconds = 300", "after_seconds = 30");
-    let spec = sandglass_liveness::Spec::parse(&changed).spec.expect("sound");
-    let journal: std::sync::Arc<dyn Journal> = std::sync::Arc::clone(&world.journal) as _;
-    let World { runtime, clock, .. } = &world;
-    drop(runtime.clone());
-    let newer = sandglass_runtime::Runtime::builder(journal)
-        .clock(std::sync::Arc::new(*clock))
-        .specs([spec])
-        .build()
-        .await
-        .expect("a sound journal");
-    newer.create(two()).await.expect("new");
-    let old = newer.entity(&one()).await.expect("there").spec;
-    assert_ne!(newer.entity(&two()).await.expect("there").spec, old);
     world.replays().await;
 }

@@ -1,0 +1,59 @@
+//! Whether an entity goes over to another version of its spec: only at rest, and only
+//! where all that it is has a place in that version.
+
+use sandglass_model::{Event, Object};
+use serde_json::Value;
+
+use super::Refusal;
+use crate::entity::Entity;
+use crate::spec::{Spec, VariableKind};
+
+/// Decides what follows where an entity obeys `from`, and entities of its type are to obey
+/// `to` from now on. Variables that are new in it begin with their initial values; the state's timer
+/// begins anew.
+///
+/// # Errors
+/// The entity stays with the version that it obeys, and nothing changes.
+pub fn go_over(from: &Spec, entity: &Entity, to: &Spec) -> Result<Vec<Event>, Refusal> {
+    let unfit = |what: String| Refusal::SpecUnfit { what };
+    if to.name != *entity.entity.entity_type() || to.digest == entity.spec {
+        return Err(unfit("it is no other version of the entity's spec".to_owned()));
+    }
+    if from.is_terminal(&entity.state) {
+        return Err(unfit(format!("the entity has ended in `{}`", entity.state)));
+    }
+    if !entity.is_settled() {
+        return Err(unfit("a handler of the entity is in flight".to_owned()));
+    }
+    if !to.states.iter().any(|state| *state == *entity.state) {
+        return Err(unfit(format!("it has no state `{}`", entity.state)));
+    }
+    let scheduled = entity.schedules().find(|one| !to.actions.contains_key(&one.action));
+    if let Some(schedule) = scheduled {
+        return Err(unfit(format!("it has no action `{}`, which is scheduled", schedule.action)));
+    }
+    let variables = variables(entity, to).map_err(unfit)?;
+    Ok(vec![Event::SpecChanged { from: entity.spec, to: to.digest, variables }])
+}
+
+fn variables(entity: &Entity, to: &Spec) -> Result<Object, String> {
+    let mut variables = to.initial_variables();
+    for (name, value) in &entity.variables {
+        let Some(variable) = to.variables.get(name) else {
+            return Err(format!("it has no variable `{name}`"));
+        };
+        if !holds(variable.kind, value) {
+            return Err(format!("its variable `{name}` is of another type"));
+        }
+        variables.insert(name.clone(), value.clone());
+    }
+    Ok(variables)
+}
+
+fn holds(kind: VariableKind, value: &Value) -> bool {
+    match kind {
+        VariableKind::String => value.is_string(),
+        VariableKind::Counter => value.is_u64(),
+        VariableKind::Bool => value.is_boolean(),
+    }
+}

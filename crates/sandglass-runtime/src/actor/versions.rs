@@ -1,0 +1,53 @@
+//! The version of its spec that an entity obeys: it goes over to a newer one at rest.
+
+use std::sync::Arc;
+
+use sandglass_liveness::{Refusal, Spec, go_over};
+
+use super::Actor;
+use super::rooms::Rooms;
+
+impl Actor {
+    /// Goes over to the version that its type has now, where the entity is at rest and
+    /// that version fits it. Where the journal takes no appends, it is tried again when
+    /// they are.
+    pub(super) async fn follow_spec(&mut self) {
+        let Some(newest) = self.newest_spec().filter(|_| self.can_rest()) else { return };
+        match go_over(&self.spec, &self.entity, &newest) {
+            Ok(events) => {
+                let at = self.shared.clock.wall();
+                match self.commit(events, Rooms::default(), at).await {
+                    Ok(_) => self.spec = newest,
+                    Err(error) => {
+                        let entity = &self.entity.entity;
+                        tracing::warn!(%entity, %error, "the change of its spec isn't recorded");
+                    }
+                }
+            }
+            Err(refusal) if self.held_back_from != Some(newest.digest) => {
+                let (entity, digest) = (&self.entity.entity, newest.digest);
+                tracing::warn!(%entity, to = %digest, %refusal, "it stays with its spec");
+                self.held_back_from = Some(digest);
+                self.show();
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Why it doesn't go over to the version that its type has now, though it is at rest.
+    pub(super) fn held_back(&self) -> Option<Refusal> {
+        let newest = self.newest_spec().filter(|_| self.entity.is_settled())?;
+        go_over(&self.spec, &self.entity, &newest).err()
+    }
+
+    /// The version that its type has now, where that is another one and the entity hasn't
+    /// ended.
+    fn newest_spec(&self) -> Option<Arc<Spec>> {
+        self.specs.borrow().newest(&self.entity).filter(|_| !self.has_ended())
+    }
+
+    /// Whether it is in a state that takes no action.
+    pub(super) fn has_ended(&self) -> bool {
+        self.spec.is_terminal(&self.entity.state)
+    }
+}
