@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use sandglass_source::Diagnostics;
 
 use super::check::entered;
-use super::{Spec, StateTimeout};
+use super::{Effect, Spec, StateTimeout};
 
 /// Warns of what is legal in `spec` and doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     obsolete_resets(spec, out);
     refusable_endings(spec, out);
+    endless_schedules(spec, out);
     unreachable_states(spec, out);
     idle_integrations(spec, out);
     timed_and_indefinite(spec, out);
@@ -79,6 +80,45 @@ fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
             }
         }
     }
+}
+
+/// Actions that send one another again at once, for ever, where nothing may refuse
+/// them: each round is a record.
+fn endless_schedules(spec: &Spec, out: &mut Diagnostics<'_>) {
+    for action in spec.actions.values() {
+        let starts = action.from.iter().map(|from| (action.name.as_str(), from.as_str()));
+        if starts.into_iter().any(|start| comes_back_at_once(spec, start)) {
+            let message = format!("`{}` is sent again at once, for ever", action.name);
+            let help = "give the `schedule` a delay, or one of the actions on the way a guard";
+            out.warning(action.name.span(), message, help);
+        }
+    }
+}
+
+/// Whether the action of `start`, taken in its state, is sent in that state again
+/// without a delay.
+fn comes_back_at_once(spec: &Spec, start: (&str, &str)) -> bool {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
+    while let Some((name, state)) = open.pop() {
+        let Some(action) = spec.actions.get(name).filter(|action| !action.may_be_refused()) else {
+            continue;
+        };
+        let state = action.leads_to(state);
+        for effect in &action.effects {
+            let Effect::Schedule { action: next, delay_ms: 0 } = effect else { continue };
+            let taken = spec.actions.get(next.as_str());
+            let Some(taken) = taken.filter(|taken| taken.is_taken_from(state)) else { continue };
+            let Some(state) = taken.from.iter().find(|from| *from == state) else { continue };
+            let next = (taken.name.as_str(), state.as_str());
+            if next == start {
+                return true;
+            }
+            if seen.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    false
 }
 
 fn unreachable_states(spec: &Spec, out: &mut Diagnostics<'_>) {

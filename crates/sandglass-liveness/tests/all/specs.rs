@@ -462,6 +462,11 @@ fn what_is_legal_and_doubtful_is_warned_of() {
             "no action leads to state `Limbo`",
         ),
         ("trigger run_tools\", \"", "", "integration `run_tools` is never started"),
+        (
+            "action = \"ProcessToolCalls\", delay_seconds = 60",
+            "action = \"Later\", delay_seconds = 0",
+            "`Later` is sent again at once, for ever",
+        ),
     ] {
         let source =
             SESSION.replacen(old, new, 1).replace("[\"Idle\"]\n\n", "[\"Idle\", \"Limbo\"]\n\n");

@@ -471,7 +471,7 @@ impl Actor {
         if self.ready_to_write().await.is_err() || self.is_closing {
             return;
         }
-        while let Some(due) = self.timers.due(&*self.shared.clock) {
+        if let Some(due) = self.timers.due(&*self.shared.clock) {
             let input = match due {
                 Due::Idle { generation, idle_ms } => Input::StateIdle { generation, idle_ms },
                 Due::Schedule(schedule) => Input::ScheduleDue { schedule },
@@ -489,7 +489,18 @@ impl Actor {
                     self.timers.drop_due(&input);
                 }
             }
-            self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
+        }
+        self.give_way().await;
+    }
+
+    /// Lets whoever waits have a turn after a timer had one: an action that schedules
+    /// itself at once must shut out neither other actions nor other entities.
+    async fn give_way(&mut self) {
+        tokio::task::yield_now().await;
+        if self.closing.has_changed().unwrap_or(true) {
+            self.close();
+        } else if let Ok(message) = self.mailbox.try_recv() {
+            self.answer(message).await;
         }
     }
 

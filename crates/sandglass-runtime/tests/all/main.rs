@@ -1,6 +1,7 @@
 //! What the crate promises to its users, in virtual time and with scripted
 //! handlers: days pass in milliseconds.
 
+mod asking_guests;
 mod asks;
 mod disk;
 mod endings;

@@ -3,7 +3,7 @@
 use sandglass_model::{Object, Sequence};
 use sandglass_runtime::{ActorError, ErrorClass, MAILBOX_MAX, Request};
 
-use crate::world::{Act, World, completed, one, two};
+use crate::world::{Act, SESSION, World, completed, one, two};
 
 #[tokio::test(start_paused = true)]
 async fn an_accepted_action_is_durable_and_names_its_dispatches() {
@@ -109,5 +109,19 @@ async fn a_thousand_entities_live_side_by_side() {
     assert!(first.is_sorted());
     assert_eq!(world.runtime.entities(first.last(), 1_000), [one()]);
     assert_eq!(world.runtime.entities(None, usize::MAX), first, "a page is bounded");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_that_schedules_itself_at_once_shuts_nobody_out() {
+    let again = "[[action]]\nname = \"Loop\"\nfrom = [\"Idle\"]\neffect = \"schedule Loop 0\"\n";
+    let world = World::with(&(SESSION.to_owned() + again), &[]).await;
+    world.send("Loop").await.expect("taken");
+    for _ in 0..3 {
+        world.send("Touch").await.expect("it has its turn");
+    }
+    world.runtime.create(two()).await.expect("others live on");
+    world.send("Wait").await.expect("it leaves the state that loops");
+    assert_eq!(world.until("Abandoned").await, 300);
     world.replays().await;
 }

@@ -1,0 +1,197 @@
+//! Guests that ask other entities, on the real host: the whole tree in one trace, and
+//! one deadline for all of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_host::{Host, Manifest};
+use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
+use sandglass_liveness::{Replay, Spec};
+use sandglass_model::{
+    Cause, DeadlineOwner, Ended, EntityRef, Event, Object, Position, SystemClock,
+};
+use sandglass_runtime::{HostHandlers, Module, Request, Runtime};
+use sandglass_telemetry::{Telemetry, Tracer};
+
+/// A guest that asks once, and fails where that fails.
+fn asks(target: &str, until: &str) -> String {
+    let ask = format!(r#"{{"entity":"{target}","action":"Begin","until":"{until}"}}"#);
+    let (length, data) = (ask.len(), ask.replace('"', "\\\""));
+    format!(
+        r#"(module
+        (import "env" "host_ask" (func $ask (param i32 i32 i32 i32) (result i32)))
+        (import "env" "host_set_result" (func $set (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 8) "{{\"success\":true}}")
+        (data (i32.const 64) "{data}")
+        (func (export "run") (param i32 i32) (result i32)
+            (if (i32.lt_s
+                    (call $ask
+                        (i32.const 64) (i32.const {length}) (i32.const 4096) (i32.const 4096))
+                    (i32.const 0))
+                (then unreachable))
+            (call $set (i32.const 8) (i32.const 16))
+            i32.const 0))"#
+    )
+}
+
+const ANSWERS: &str = r#"(module
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 8) "{\"success\":true}")
+    (func (export "run") (param i32 i32) (result i32)
+        (call $set (i32.const 8) (i32.const 16))
+        i32.const 0))"#;
+
+const SPINS: &str = r#"(module
+    (memory (export "memory") 1)
+    (func (export "run") (param i32 i32) (result i32) (loop $ever br $ever) i32.const 0))"#;
+
+/// A type of entity whose one handler is the module of the same name.
+fn spec(name: &str, deadline: &str) -> Spec {
+    let endings = [
+        ("Finish", "Done"),
+        ("Fail", "Failed"),
+        ("HandlerTimedOut", "TimedOut"),
+        ("Stop", "Stopped"),
+    ];
+    let endings = endings.map(|(action, to)| {
+        format!("[[action]]\nname = \"{action}\"\nfrom = [\"Busy\"]\nto = \"{to}\"\n")
+    });
+    let source = format!(
+        r#"[automaton]
+name = "{name}"
+states = ["Idle", "Busy", "Done", "Failed", "TimedOut", "Stopped"]
+initial = "Idle"
+terminal = ["Done", "Failed", "TimedOut", "Stopped"]
+allow_indefinite_states = ["Idle", "Busy"]
+[[action]]
+name = "Begin"
+from = ["Idle"]
+to = "Busy"
+effect = "trigger {name}"
+[[integration]]
+name = "{name}"
+module = "{name}"
+deadline = "{deadline}"
+on_success = "Finish"
+on_failure = "Fail"
+on_cancelled = "Stop"
+{}"#,
+        endings.concat()
+    );
+    let parsed = Spec::parse(&source);
+    parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics))
+}
+
+fn entity(name: &str) -> EntityRef {
+    EntityRef::new(name, "1").expect("a valid name")
+}
+
+/// A runtime with one entity of each type, whose module and deadline are given.
+async fn world(
+    types: &[(&str, &str, String)],
+    telemetry: Telemetry,
+) -> (Runtime, Arc<MemoryJournal>) {
+    let host = Host::builder().telemetry(telemetry.clone()).build().expect("a host");
+    let modules = types.iter().map(|(name, _, text)| {
+        let targets = ["A", "B", "C"].map(|name| format!("{name}.*").parse().expect("a target"));
+        let manifest = Manifest::named(*name).ask_targets(targets);
+        ((*name).to_owned(), Module::new(text.as_bytes(), manifest))
+    });
+    // Not the host's: their points mean nothing to each other.
+    let clock = Arc::new(SystemClock::new());
+    let handlers = HostHandlers::new(host, Arc::clone(&clock) as _, modules);
+    handlers.compile().await;
+    let journal = Arc::new(MemoryJournal::new());
+    let runtime = Runtime::builder(Arc::clone(&journal) as _)
+        .clock(clock)
+        .telemetry(telemetry)
+        .handlers(Arc::new(handlers))
+        .specs(types.iter().map(|(name, deadline, _)| spec(name, deadline)));
+    let runtime = runtime.build().await.expect("an empty journal");
+    for (name, ..) in types {
+        runtime.create(entity(name)).await.expect("new");
+    }
+    (runtime, journal)
+}
+
+async fn ends(journal: &MemoryJournal) -> Vec<(EntityRef, Ended)> {
+    let page = journal.read(Position(0), PAGE_MAX_ENTRIES).await.expect("readable");
+    let records = page.into_records().expect("whole");
+    let mut replay = Replay::new();
+    records.iter().for_each(|record| replay.feed(record));
+    let summary = replay.finish();
+    assert_eq!(summary.divergence_count, 0, "{:#?}", summary.divergences);
+    let end = |record: sandglass_model::Record| match (record.entity, record.event) {
+        (Some(entity), Event::Ended(ended)) => Some((entity, *ended)),
+        _ => None,
+    };
+    records.into_iter().filter_map(end).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_of_asks_is_one_trace_of_dispatch_ask_transition_dispatch() {
+    let (tracer, captured) = Tracer::capturing();
+    let types = [
+        ("A", "100s", asks("B/1", "settled")),
+        ("B", "100s", asks("C/1", "settled")),
+        ("C", "100s", ANSWERS.to_owned()),
+    ];
+    let telemetry = Telemetry { tracer, ..Telemetry::disabled() };
+    let (runtime, journal) = world(&types, telemetry).await;
+    let request = Request::new("Begin");
+    let settled = runtime.send_and_settle(&entity("A"), request).await.expect("taken");
+    assert_eq!(settled.state, "Done");
+    for name in ["B", "C"] {
+        assert_eq!(runtime.entity(&entity(name)).await.expect("there").state, "Done");
+    }
+    assert_eq!(ends(&journal).await.len(), 3);
+    runtime.shutdown(Duration::from_secs(60)).await;
+    let spans = captured.spans();
+    let of_type = |span: &sandglass_telemetry::trace::CapturedSpan| {
+        span.attributes.get("sandglass.entity.type").cloned().unwrap_or_default()
+    };
+    let is_last = |span: &&_| of_type(span) == "C" && span.name == "sandglass.dispatch";
+    let mut at = spans.iter().find(is_last).unwrap_or_else(|| panic!("{spans:#?}"));
+    let (trace, mut path) = (at.trace_id, vec![(at.name.clone(), of_type(at))]);
+    while let Some(above) = at.parent.and_then(|id| spans.iter().find(|span| span.span_id == id)) {
+        assert_eq!(above.trace_id, trace);
+        path.push((above.name.clone(), of_type(above)));
+        at = above;
+    }
+    let path: Vec<(&str, &str)> = path.iter().map(|(name, of)| (&**name, &**of)).collect();
+    let expected = [
+        ("sandglass.dispatch", "C"),
+        ("sandglass.transition", "C"),
+        ("sandglass.host_call", "C"),
+        ("sandglass.dispatch", "B"),
+        ("sandglass.transition", "B"),
+        ("sandglass.host_call", "B"),
+        ("sandglass.dispatch", "A"),
+        ("sandglass.transition", "A"),
+        ("sandglass.request", "A"),
+    ];
+    assert_eq!(path, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_asked_guest_that_spins_is_killed_at_its_askers_deadline() {
+    let types = [("A", "500ms", asks("B/1", "settled")), ("B", "100s", SPINS.to_owned())];
+    let (runtime, journal) = world(&types, Telemetry::disabled()).await;
+    runtime.send(&entity("A"), "Begin", Object::new()).await.expect("taken");
+    for name in ["A", "B"] {
+        let settled = runtime.settled(&entity(name)).await.expect("it lives");
+        assert_eq!(settled.state, "TimedOut", "{name}");
+    }
+    for (of, end) in ends(&journal).await {
+        let (cause, owner, span) = match of.entity_type() {
+            "A" => (Cause::Deadline, DeadlineOwner::Handler, "ask:B.Begin"),
+            _ => (Cause::ParentDeadline, DeadlineOwner::Parent, "guest"),
+        };
+        assert_eq!((end.cause, end.deadline.owner), (cause, owner), "{of}");
+        assert_eq!(end.dying_span.as_deref(), Some(span), "{of}");
+        assert!(end.deadline.budget_ms <= 500, "{of}");
+    }
+    runtime.shutdown(Duration::from_secs(60)).await;
+}
