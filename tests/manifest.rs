@@ -2,7 +2,7 @@
 
 mod binary;
 
-use binary::{Folder, fixture, sandglass, with_variable};
+use binary::{Folder, fixture, repository, sandglass, with_variable};
 
 /// Asks for its secret, calls a host, and answers whether each was given.
 const ASKS: &str = r#"(module
@@ -99,6 +99,17 @@ fn a_manifest_is_checked_with_its_module() {
         .exits(0)
         .says("integration.toml:7:1")
         .says("did you mean `host_http_call`?");
+}
+
+#[test]
+fn passes_the_example_of_the_documentation() {
+    let page = std::fs::read_to_string(repository("docs/manifest.md")).expect("there");
+    let example = page.split_once("\n```toml\n").and_then(|(_, rest)| rest.split_once("\n```\n"));
+    let (example, _) = example.expect("the page has an example");
+    let folder = Folder::new();
+    let manifest = folder.write("integration.toml", example);
+    folder.write("run_tools.wasm", std::fs::read(fixture("built/run_tools.wasm")).expect("there"));
+    sandglass(&[&"check", &manifest]).exits(0).says("integration.toml: ok\n");
 }
 
 #[test]
