@@ -1,11 +1,15 @@
 //! What a guest can ask of the host, each capability written once and knowing
 //! nothing of any ABI: context, result, log, spans, metrics, progress and status,
-//! time, secrets, scratch, HTTP.
+//! time, secrets, scratch, HTTP, streams and a cache.
 
 pub(crate) mod ask;
+pub(crate) mod cache;
+pub(crate) mod fields;
 pub(crate) mod http;
+pub(crate) mod http_batch;
 pub(crate) mod log;
 pub(crate) mod meter;
+pub(crate) mod named_streams;
 pub(crate) mod result;
 pub(crate) mod scratch;
 pub(crate) mod signal;
@@ -17,14 +21,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{DispatchId, TraceContext};
+use sandglass_model::{DispatchId, ModuleHash, TraceContext};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
+use cache::{Cache, CacheView, Scope};
 use http::{Destinations, HttpClient, HttpError, NetworkClient, Request, Response};
 use log::GuestLog;
 use meter::Meter;
+use named_streams::Streams;
 use result::ResultSlot;
 use scratch::Scratch;
 use signal::{Signal, Signals};
@@ -38,11 +44,15 @@ const LAST_ERROR_MAX_BYTES: u32 = 1024;
 /// The capabilities of one run.
 pub(crate) struct Guest {
     context: Arc<[u8]>,
+    /// The entity's fields, once somebody has asked for one.
+    fields: Option<serde_json::Map<String, Value>>,
     last_error: String,
     log: GuestLog,
     spans: Spans,
     meter: Meter,
     scratch: Scratch,
+    streams: Streams,
+    pub(crate) cache: CacheView,
     pub(crate) result: ResultSlot,
     pub(crate) redactor: Redactor,
     grants: Arc<Grants>,
@@ -58,6 +68,9 @@ pub(crate) struct Grants {
     pub(crate) http: Arc<dyn HttpClient>,
     pub(crate) response_bytes: u64,
     pub(crate) scratch_bytes: u64,
+    /// All streams of one run together: what it may have in its memory, it may
+    /// have there, too.
+    pub(crate) stream_bytes: u64,
     /// Most time that one call to the outside may take.
     pub(crate) host_call_timeout: Duration,
     /// The same for those host functions that have a bound of their own, by name.
@@ -72,6 +85,7 @@ impl Grants {
             http: Arc::new(NetworkClient::default()),
             response_bytes: 0,
             scratch_bytes: 0,
+            stream_bytes: 0,
             host_call_timeout: Duration::ZERO,
             host_call_timeouts: BTreeMap::new(),
         }
@@ -86,14 +100,18 @@ impl Guest {
         grants: Arc<Grants>,
         signals: Option<Arc<dyn Signals>>,
         (span, trace): (Arc<Span>, TraceContext),
+        (streams, cache): (Streams, CacheView),
     ) -> Self {
         Self {
             context,
+            fields: None,
             last_error: String::new(),
             log,
             spans: Spans::new(speaker.clone(), span, trace.span_id),
             meter: Meter::new(speaker.clone()),
             scratch: Scratch::new(grants.scratch_bytes),
+            streams,
+            cache,
             result: ResultSlot::new(grants.response_bytes),
             redactor: speaker.redactor,
             grants,
@@ -113,7 +131,13 @@ impl Guest {
         };
         let log = GuestLog::new(speaker.clone(), nobody, trace);
         let span = (Arc::new(Span::disabled()), trace);
-        Self::new(Arc::new([]), log, speaker, Arc::new(Grants::none()), None, span)
+        let scope = Scope {
+            tenant: String::new(),
+            integration: String::new(),
+            module: ModuleHash::of(&[]),
+        };
+        let kept = (Streams::new(), Arc::new(Cache::new(0)).view(scope));
+        Self::new(Arc::new([]), log, speaker, Arc::new(Grants::none()), None, span, kept)
     }
 
     pub(crate) fn context(&self) -> Arc<[u8]> {
@@ -171,20 +195,31 @@ impl Guest {
         })
     }
 
+    /// Largest body of a response that the guest is given.
+    pub(crate) fn response_bytes(&self) -> u64 {
+        self.grants.response_bytes
+    }
+
     /// Sends `request`, for at most `left`.
     pub(crate) fn http_call(
         &self,
         request: Request,
         left: Duration,
     ) -> Answer<'static, Result<Response, HttpError>> {
+        self.http_call_within(request, left, self.grants.response_bytes)
+    }
+
+    /// The same, with a body of at most `response_bytes`.
+    pub(crate) fn http_call_within(
+        &self,
+        request: Request,
+        left: Duration,
+        response_bytes: u64,
+    ) -> Answer<'static, Result<Response, HttpError>> {
         let grants = Arc::clone(&self.grants);
         let traceparent = self.traceparent.clone();
         Box::pin(async move {
-            let limits = http::Limits {
-                timeout: left,
-                remaining: left,
-                response_bytes: grants.response_bytes,
-            };
+            let limits = http::Limits { timeout: left, remaining: left, response_bytes };
             grants.http.send(request, &grants.destinations, limits, &traceparent).await
         })
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::admission::Reservation;
 use crate::capability::ask::Asks;
+use crate::capability::named_streams::Streams;
 use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
 use crate::manifest::Integration;
@@ -58,6 +59,7 @@ pub struct Dispatch {
     pub(crate) identity: Option<(DispatchId, TraceContext)>,
     pub(crate) parent: Option<TraceContext>,
     pub(crate) signals: Option<Arc<dyn Signals>>,
+    pub(crate) streams: Streams,
     pub(crate) compile: Duration,
     pub(crate) integration: Option<String>,
     pub(crate) reservation: Option<Reservation>,
@@ -81,6 +83,7 @@ impl Dispatch {
             identity: None,
             parent: None,
             signals: None,
+            streams: Streams::new(),
             compile: Duration::ZERO,
             integration: None,
             reservation: None,
@@ -125,6 +128,13 @@ impl Dispatch {
     #[must_use]
     pub fn signals(self, signals: Arc<dyn Signals>) -> Self {
         Self { signals: Some(signals), ..self }
+    }
+
+    /// Gives the handler `streams`; whoever keeps a clone takes from it what the
+    /// handler left there.
+    #[must_use]
+    pub fn streams(self, streams: Streams) -> Self {
+        Self { streams, ..self }
     }
 
     /// Sets how long its module was compiled, or waited for, on its behalf.

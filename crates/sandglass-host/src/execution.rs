@@ -28,6 +28,7 @@ use crate::accounting::Accounting;
 use crate::admission::{Place, Turn};
 use crate::boundary;
 use crate::capability::Guest;
+use crate::capability::cache::Scope;
 use crate::capability::log::GuestLog;
 use crate::capability::speaker::Speaker;
 use crate::deadline::StartedDeadline;
@@ -206,6 +207,12 @@ impl Execution {
         };
         let log = GuestLog::new(speaker.clone(), self.id, self.trace);
         let span = (Arc::clone(&self.span), self.trace);
+        let cache = self.shared.cache.view(Scope {
+            tenant: self.dispatch.context.tenant.clone(),
+            integration: self.integration_name().to_owned(),
+            module: compiled.hash,
+        });
+        let kept = (self.dispatch.streams.clone(), cache);
         let grants = Arc::clone(&self.integration.grants);
         let wasi = compiled.imports_wasi.then(|| wasi_preview1::context(&log));
         let signals = self.dispatch.signals.clone();
@@ -222,7 +229,7 @@ impl Execution {
                 accounting: Accounting::default(),
                 limiter: Limiter::new(&manifest.limits),
                 stopped_in: None,
-                guest: Guest::new(context, log, speaker, grants, signals, span),
+                guest: Guest::new(context, log, speaker, grants, signals, span, kept),
                 origin: Some(Arc::new(self.origin())),
                 wasi,
                 memory: None,

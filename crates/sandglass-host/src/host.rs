@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::admission::{Admission, Place, Reservation, ReserveFor};
 use crate::capability::Grants;
+use crate::capability::cache::Cache;
 use crate::capability::http::{HttpClient, NetworkClient};
 use crate::dispatch::Dispatch;
 use crate::error::{BuildError, Error, rejection};
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) telemetry: Telemetry,
     pub(crate) ticker: Arc<Ticker>,
+    pub(crate) cache: Arc<Cache>,
 }
 
 /// The runs that are queued or in flight, to be stopped at shutdown.
@@ -140,7 +142,13 @@ impl Builder {
             live: Arc::default(),
             closed: AtomicBool::new(false),
             ticker_failed: AtomicBool::new(false),
-            shared: Arc::new(Shared { settings, clock, telemetry, ticker }),
+            shared: Arc::new(Shared {
+                cache: Arc::new(Cache::new(settings.cache_bytes)),
+                settings,
+                clock,
+                telemetry,
+                ticker,
+            }),
         })))
     }
 }
@@ -300,6 +308,7 @@ impl Host {
             http: Arc::clone(&self.0.http),
             response_bytes: manifest.limits.response_bytes,
             scratch_bytes: manifest.scratch_bytes,
+            stream_bytes: manifest.limits.memory_bytes,
             host_call_timeout: self.0.shared.settings.host_call_timeout,
             host_call_timeouts: manifest.host_call_timeouts.clone(),
         }

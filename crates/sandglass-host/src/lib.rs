@@ -65,6 +65,7 @@ pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
     Request, Response,
 };
+pub use capability::named_streams::Streams;
 pub use capability::signal::{Signal, Signals};
 pub use deadline::DispatchDeadline;
 pub use dispatch::{Context, Dispatch};

@@ -34,6 +34,10 @@ pub struct Settings {
     pub max_cached_modules: usize,
     /// Most time that one host call to the outside may take.
     pub host_call_timeout: Duration,
+    /// What guests may keep in the host's memory from run to run, in bytes, all
+    /// together; one integration has at most a quarter of it for one tenant. It is
+    /// a cache: what is in it may go at any time.
+    pub cache_bytes: u64,
 }
 
 impl Default for Settings {
@@ -49,6 +53,7 @@ impl Default for Settings {
             max_memory_bytes: 256 << 20,
             max_cached_modules: 256,
             host_call_timeout: Duration::from_secs(300),
+            cache_bytes: 64 << 20,
         }
     }
 }

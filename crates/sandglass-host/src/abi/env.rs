@@ -7,6 +7,7 @@ mod ask;
 mod context;
 mod outside;
 mod scratch;
+mod streams;
 mod telemetry;
 mod telling;
 mod time;
@@ -40,6 +41,7 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     time::link(linker, functions)?;
     scratch::link(linker, functions)?;
     outside::link(linker, functions)?;
+    streams::link(linker, functions)?;
     ask::link(linker, functions)
 }
 

@@ -1,20 +1,33 @@
-//! What a guest is given and gives back: its context, its result, and why the last
+//! What a guest is given and gives back: its context and the fields
+//! of its entity, its result, and why the last
 //! function failed.
 
 use wasmtime::{Linker, Result};
 
-use crate::abi::guest_memory::{WhenTooSmall, fill, memory, slice};
+use crate::abi::guest_memory::{WhenTooSmall, fill, memory, slice, text};
 use crate::boundary::instant;
 use crate::functions::Functions;
 use crate::store::RunStore;
 
-use super::MODULE;
+use super::{MODULE, NAME_BYTES, failed};
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_get_context(caller, ptr: i32, len: i32) -> i32 {
             let context = caller.data().guest.context();
             fill(caller, (ptr, len), &context, WhenTooSmall::SayTheSize)
+        }
+    }
+    instant! { linker, functions, MODULE;
+        fn host_read_field(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) -> i32 {
+            let name = match text(caller, "the field's name", (name_ptr, name_len), NAME_BYTES)? {
+                Ok(name) => name,
+                Err(unreadable) => return Ok(failed(caller, unreadable)),
+            };
+            match caller.data_mut().guest.field_bytes(&name) {
+                Some(value) => fill(caller, (ptr, len), &value, WhenTooSmall::SayTheSize),
+                None => Ok(failed(caller, format!("the entity has no field `{name}`"))),
+            }
         }
     }
     instant! { linker, functions, MODULE;

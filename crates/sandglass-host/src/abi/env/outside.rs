@@ -1,19 +1,46 @@
-//! What a guest waits for: secrets, and HTTP.
+//! What a guest waits for: secrets, and HTTP, one request or several.
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, text};
 use crate::boundary::waiting;
-use crate::capability::http::Request;
+use crate::capability::http::{HttpError, Request, Response};
+use crate::capability::http_batch::REQUESTS_MAX;
 use crate::functions::Functions;
+use crate::race::CallEnded;
 use crate::store::RunStore;
 
-use super::{MODULE, NAME_BYTES, failed};
+use super::{MODULE, NAME_BYTES, failed, json};
+
+/// One request of a batch.
+#[derive(Deserialize)]
+struct BatchRequest {
+    method: String,
+    url: String,
+    /// An array of pairs.
+    headers: Option<Value>,
+    body: Option<String>,
+}
+
+/// One answer of a batch. A request that failed has the status 0, which no server
+/// answers, and says why.
+#[derive(Serialize)]
+struct BatchResponse {
+    status: u16,
+    body: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
 
 /// What is read of a URL, in bytes; servers refuse ones of a fraction of this.
-const URL_BYTES: u32 = 64 * 1024;
+pub(super) const URL_BYTES: u32 = 64 * 1024;
+/// What is read of a batch of requests with their bodies, as JSON, in bytes: parsing
+/// can't be interrupted either, and takes a few milliseconds for this.
+const BATCH_BYTES: u32 = 1024 * 1024;
 /// What is read of all headers of a request, as JSON, in bytes; likewise.
-const HEADERS_BYTES: u32 = 256 * 1024;
+pub(super) const HEADERS_BYTES: u32 = 256 * 1024;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
@@ -64,5 +91,66 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             }
         }
     }
+    waiting! { linker, functions, MODULE;
+        fn host_http_call_batch(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) -> i32 {
+            let requests = match len {
+                0 => Ok(Vec::new()),
+                _ => json::<Vec<BatchRequest>>(caller, "the batch", (ptr, len), BATCH_BYTES)?,
+            };
+            let requests = match requests {
+                Ok(requests) if requests.len() > REQUESTS_MAX => {
+                    let why = format!(
+                        "the batch has {} requests, and {REQUESTS_MAX} are allowed",
+                        requests.len()
+                    );
+                    return Ok(Some(failed(caller, why)));
+                }
+                Ok(requests) => requests.into_iter().map(BatchRequest::read).collect(),
+                Err(why) => return Ok(Some(failed(caller, why))),
+            };
+            let store = caller.data();
+            let left = store.run.deadline().since(store.now());
+            let batch = store.guest.http_call_batch(requests, left);
+            let wait = async { Ok::<_, CallEnded>(batch.await) };
+            let Some(answers) = race.call(wait).await else { return Ok(None) };
+            let answers: Vec<BatchResponse> = match answers {
+                Ok(answers) => answers.into_iter().map(BatchResponse::of).collect(),
+                Err(ended) => return Ok(Some(failed(caller, ended))),
+            };
+            let redactor = &caller.data().guest.redactor;
+            let answers: Vec<_> = answers
+                .into_iter()
+                .map(|answer| BatchResponse {
+                    error: answer.error.map(|error| redactor.text(error)),
+                    ..answer
+                })
+                .collect();
+            match serde_json::to_vec(&answers) {
+                Ok(json) => fill(caller, (out_ptr, out_len), &json, WhenTooSmall::Refuse).map(Some),
+                Err(error) => Ok(Some(failed(caller, error))),
+            }
+        }
+    }
     Ok(())
+}
+
+impl BatchRequest {
+    fn read(self) -> Result<Request, String> {
+        let headers = self.headers.map(|headers| headers.to_string()).unwrap_or_default();
+        let body = self.body.unwrap_or_default().into_bytes();
+        Request::read(Ok(self.method), Ok(self.url), Ok(headers), Ok(body))
+    }
+}
+
+impl BatchResponse {
+    fn of(answer: Result<Response, HttpError>) -> Self {
+        match answer {
+            Ok(response) => Self {
+                status: response.status,
+                body: String::from_utf8_lossy(&response.body).into_owned(),
+                error: None,
+            },
+            Err(error) => Self { status: 0, body: String::new(), error: Some(error.to_string()) },
+        }
+    }
 }

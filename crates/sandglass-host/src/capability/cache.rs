@@ -1,0 +1,226 @@
+//! Bytes that one integration keeps from run to run, for one tenant: a cache of the
+//! host's, bounded, out of which anything may disappear at any time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use sandglass_model::ModuleHash;
+
+/// Values in all: with their keys, some megabytes beside the bytes themselves.
+const ENTRIES_MAX: usize = 10_000;
+
+/// What part of the whole one scope may take, so that no tenant empties the cache
+/// of all others.
+const SHARE: u64 = 4;
+
+/// What a value takes besides its bytes and key, in bytes.
+const OVERHEAD_BYTES: u64 = 128;
+
+/// Whose values they are. Nobody reads those of another tenant, integration or
+/// module.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Scope {
+    pub(crate) tenant: String,
+    pub(crate) integration: String,
+    pub(crate) module: ModuleHash,
+}
+
+/// A value that the cache doesn't take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cache takes at most {0} bytes of one integration")]
+pub(crate) struct TooLargeToCache(u64);
+
+/// The cache of one host.
+pub(crate) struct Cache {
+    max_bytes: u64,
+    held: Mutex<Held>,
+}
+
+type Key = (Arc<Scope>, String);
+
+#[derive(Default)]
+struct Held {
+    values: BTreeMap<Key, (Bytes, u64)>,
+    /// Keys by when they were last used.
+    by_use: BTreeMap<u64, Key>,
+    bytes_of: BTreeMap<Arc<Scope>, u64>,
+    bytes: u64,
+    uses: u64,
+}
+
+/// What one run sees of a cache.
+#[derive(Clone)]
+pub(crate) struct CacheView {
+    cache: Arc<Cache>,
+    scope: Arc<Scope>,
+}
+
+impl Cache {
+    pub(crate) fn new(max_bytes: u64) -> Self {
+        Self { max_bytes, held: Mutex::default() }
+    }
+
+    /// What a run of `scope` sees.
+    pub(crate) fn view(self: &Arc<Self>, scope: Scope) -> CacheView {
+        CacheView { cache: Arc::clone(self), scope: Arc::new(scope) }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("max_bytes", &self.max_bytes).finish_non_exhaustive()
+    }
+}
+
+impl CacheView {
+    /// Whether there is something under `key`.
+    pub(crate) fn contains(&self, key: &str) -> bool {
+        self.cache.held().values.contains_key(&self.key(key))
+    }
+
+    /// What is under `key`, if it is still there.
+    pub(crate) fn find(&self, key: &str) -> Option<Bytes> {
+        let key = self.key(key);
+        let mut held = self.cache.held();
+        let (bytes, used) = held.values.get(&key)?;
+        let (bytes, used) = (bytes.clone(), *used);
+        held.by_use.remove(&used);
+        held.insert(key, bytes.clone());
+        Some(bytes)
+    }
+
+    /// Keeps `bytes` under `key`, in the place of what was there, and drops what has
+    /// not been used for longest where there is no room.
+    ///
+    /// # Errors
+    /// They are more than one scope may have.
+    pub(crate) fn keep(&self, key: &str, bytes: Bytes) -> Result<(), TooLargeToCache> {
+        let key = self.key(key);
+        let cost = cost(&key, &bytes);
+        let share = self.cache.max_bytes / SHARE;
+        if cost > share {
+            return Err(TooLargeToCache(share));
+        }
+        let mut held = self.cache.held();
+        held.remove(&key);
+        while held.bytes_of.get(&self.scope).copied().unwrap_or(0) + cost > share {
+            held.remove_oldest(|(scope, _)| *scope == self.scope);
+        }
+        while held.bytes + cost > self.cache.max_bytes || held.values.len() >= ENTRIES_MAX {
+            held.remove_oldest(|_| true);
+        }
+        held.bytes += cost;
+        *held.bytes_of.entry(Arc::clone(&self.scope)).or_default() += cost;
+        held.insert(key, bytes);
+        Ok(())
+    }
+
+    fn key(&self, key: &str) -> Key {
+        (Arc::clone(&self.scope), key.to_owned())
+    }
+}
+
+fn cost((scope, key): &Key, bytes: &Bytes) -> u64 {
+    let names = scope.tenant.len() + scope.integration.len() + key.len();
+    (names + bytes.len()) as u64 + OVERHEAD_BYTES
+}
+
+impl Held {
+    /// Puts a value in as the one used last.
+    fn insert(&mut self, key: Key, bytes: Bytes) {
+        self.uses += 1;
+        self.by_use.insert(self.uses, key.clone());
+        self.values.insert(key, (bytes, self.uses));
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some((bytes, used)) = self.values.remove(key) else { return };
+        self.by_use.remove(&used);
+        let cost = cost(key, &bytes);
+        self.bytes -= cost;
+        if let Some(of_scope) = self.bytes_of.get_mut(&key.0) {
+            *of_scope -= cost;
+            if *of_scope == 0 {
+                self.bytes_of.remove(&key.0);
+            }
+        }
+    }
+
+    fn remove_oldest(&mut self, of: impl Fn(&Key) -> bool) {
+        let oldest = self.by_use.values().find(|key| of(key)).cloned();
+        if let Some(key) = oldest {
+            self.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(tenant: &str, integration: &str, module: &[u8]) -> Scope {
+        let module = ModuleHash::of(module);
+        Scope { tenant: tenant.to_owned(), integration: integration.to_owned(), module }
+    }
+
+    #[test]
+    fn nobody_sees_what_another_tenant_or_integration_or_module_keeps() {
+        let cache = Arc::new(Cache::new(1 << 20));
+        let own = cache.view(scope("a", "x", b"1"));
+        own.keep("k", Bytes::from_static(b"mine")).expect("small");
+        for other in [scope("b", "x", b"1"), scope("a", "y", b"1"), scope("a", "x", b"2")] {
+            let other = cache.view(other);
+            assert!(!other.contains("k"));
+            assert_eq!(other.find("k"), None);
+            other.keep("k", Bytes::from_static(b"theirs")).expect("small");
+        }
+        assert_eq!(cache.view(scope("a", "x", b"1")).find("k").as_deref(), Some(&b"mine"[..]));
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let cache = Arc::new(Cache::new(4 * 2000));
+        let view = cache.view(scope("a", "x", b"1"));
+        for key in ["1", "2"] {
+            view.keep(key, Bytes::from(vec![0; 800])).expect("it fits a share");
+        }
+        assert!(view.find("1").is_some(), "now 2 is the older");
+        view.keep("3", Bytes::from(vec![0; 800])).expect("it fits a share");
+        assert_eq!(["1", "2", "3"].map(|key| view.contains(key)), [true, false, true]);
+        assert_eq!(view.keep("4", Bytes::from(vec![0; 2000])), Err(TooLargeToCache(2000)));
+    }
+
+    #[test]
+    fn one_scope_takes_no_more_than_its_share() {
+        let cache = Arc::new(Cache::new(4 * 2000));
+        let calm = cache.view(scope("calm", "x", b"1"));
+        calm.keep("k", Bytes::from(vec![0; 800])).expect("it fits a share");
+        let flood = cache.view(scope("flood", "x", b"1"));
+        for nth in 0..1000 {
+            flood.keep(&nth.to_string(), Bytes::from(vec![0; 100])).expect("small");
+        }
+        assert!(calm.contains("k"));
+        assert!(cache.held().bytes <= 2 * 2000);
+        assert_eq!(cache.held().values.len(), cache.held().by_use.len());
+    }
+
+    #[test]
+    fn the_books_agree_when_values_are_replaced_and_scopes_vanish() {
+        let cache = Arc::new(Cache::new(4 * 1000));
+        for nth in 0..100 {
+            let view = cache.view(scope(&nth.to_string(), "x", b"1"));
+            view.keep("k", Bytes::from(vec![0; 300])).expect("it fits a share");
+            view.keep("k", Bytes::from(vec![0; 500])).expect("it fits a share");
+        }
+        let held = cache.held();
+        let bytes: u64 = held.values.iter().map(|(key, (bytes, _))| cost(key, bytes)).sum();
+        assert_eq!((held.bytes, held.bytes_of.values().sum::<u64>()), (bytes, bytes));
+        assert_eq!(held.bytes_of.len(), held.values.len());
+    }
+}
