@@ -206,8 +206,9 @@ mod tests {
             flood.keep(&nth.to_string(), Bytes::from(vec![0; 100])).expect("small");
         }
         assert!(calm.contains("k"));
-        assert!(cache.held().bytes <= 2 * 2000);
-        assert_eq!(cache.held().values.len(), cache.held().by_use.len());
+        let held = cache.held();
+        assert!(held.bytes <= 2 * 2000);
+        assert_eq!(held.values.len(), held.by_use.len());
     }
 
     #[test]

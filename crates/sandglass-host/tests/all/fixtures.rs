@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, FixedSecrets, Host, Manifest, Secret, Settings,
+    Context, Dispatch, DispatchDeadline, FixedSecrets, Host, Manifest, Secret, Settings, Streams,
 };
 use sandglass_model::{GuestLimits, RunReport};
 use serde::Deserialize;
@@ -31,7 +31,16 @@ struct Fixture {
     #[serde(default)]
     config: BTreeMap<String, String>,
     #[serde(default)]
+    fields: BTreeMap<String, Value>,
+    #[serde(default)]
     secrets: BTreeMap<String, String>,
+    #[serde(default)]
+    streams: BTreeMap<String, String>,
+    #[serde(default)]
+    scratch_bytes: u64,
+    soft_deadline_ms: Option<u64>,
+    #[serde(default)]
+    host_call_timeouts_ms: BTreeMap<String, u64>,
     server: Option<ServerEntry>,
     budget_ms: Option<u64>,
     memory_bytes: Option<u64>,
@@ -120,10 +129,20 @@ async fn run(fixture: Fixture) -> Value {
         ..defaults
     };
     let allowed = server.as_ref().map(|server| server.address.to_string().parse().expect("a host"));
+    let timeouts = fixture
+        .host_call_timeouts_ms
+        .into_iter()
+        .map(|(function, most)| (function, Duration::from_millis(most)));
     let manifest = Manifest::named(&*fixture.name)
         .limits(limits)
         .secrets(Arc::new(secrets))
+        .scratch_bytes(fixture.scratch_bytes)
+        .host_call_timeouts(timeouts)
         .allow_hosts(allowed);
+    let manifest = match fixture.soft_deadline_ms {
+        Some(before) => manifest.soft_deadline(Duration::from_millis(before)),
+        None => manifest,
+    };
     let bytes = std::fs::read(folder().join(&fixture.file)).expect("the guest");
     let integration = match HOST.load(&bytes, manifest) {
         Ok(integration) => integration,
@@ -141,12 +160,24 @@ async fn run(fixture: Fixture) -> Value {
             .iter()
             .map(|(name, value)| (name.clone(), filled(value, &fill)))
             .collect(),
+        entity_state: json!({
+            "fields": fixture
+                .fields
+                .iter()
+                .map(|(name, value)| (name.clone(), filled(value, &fill)))
+                .collect::<BTreeMap<_, _>>(),
+        }),
         config: fixture.config.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
         ..Context::default()
     };
     let budget = Duration::from_millis(fixture.budget_ms.unwrap_or(DEFAULT_BUDGET_MS));
+    let streams = Streams::new();
+    for (name, bytes) in fixture.streams {
+        streams.put(name, bytes);
+    }
     let dispatch = Dispatch::new("Fixture/1".parse().expect("valid"), "Begin", context)
-        .deadline(DispatchDeadline::after(budget));
+        .deadline(DispatchDeadline::after(budget))
+        .streams(streams);
     let report: RunReport = HOST.run(&integration, dispatch).await.expect("the host did its work");
     serde_json::to_value(&report).expect("plain data")
 }
@@ -154,6 +185,10 @@ async fn run(fixture: Fixture) -> Value {
 fn filled(value: &Value, fill: &impl Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(fill(text)),
+        Value::Array(items) => items.iter().map(|item| filled(item, fill)).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, item)| (name.clone(), filled(item, fill))).collect()
+        }
         other => other.clone(),
     }
 }

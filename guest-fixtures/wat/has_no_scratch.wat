@@ -1,0 +1,21 @@
+;; Uses a scratch that its manifest doesn't grant.
+;; Each function answers -1.
+(module
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (import "env" "host_scratch_get" (func $scratch_get (param i32 i32 i32 i32) (result i32)))
+  (import "env" "host_scratch_set" (func $scratch_set (param i32 i32 i32 i32) (result i32)))
+  (import "env" "host_scratch_delete" (func $scratch_delete (param i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 16) "a")
+  (data (i32.const 32) "v")
+  (data (i32.const 48) "{\"action\":\"Finish\",\"success\":true,\"params\":{}}")
+  (func $require (param $holds i32)
+    (if (i32.eqz (local.get $holds)) (then (unreachable))))
+  (func $refused (param $answer i32)
+    (call $require (i32.eq (local.get $answer) (i32.const -1))))
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (call $refused (call $scratch_set (i32.const 16) (i32.const 1) (i32.const 32) (i32.const 1)))
+    (call $refused (call $scratch_get (i32.const 16) (i32.const 1) (i32.const 8192) (i32.const 8)))
+    (call $refused (call $scratch_delete (i32.const 16) (i32.const 1)))
+    (call $set_result (i32.const 48) (i32.const 46))
+    (i32.const 0)))

@@ -1,0 +1,28 @@
+;; Reads fields of its entity: a text, a number, null, one that is not there; with small buffers and bad pointers.
+;; A text comes without quotes, and the size needed where the buffer is too small.
+(module
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (import "env" "host_read_field" (func $read_field (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 16) "city")
+  (data (i32.const 32) "count")
+  (data (i32.const 48) "status")
+  (data (i32.const 64) "{\"action\":\"Finish\",\"success\":true,\"params\":{}}")
+  (func $require (param $holds i32)
+    (if (i32.eqz (local.get $holds)) (then (unreachable))))
+  (func $refused (param $answer i32)
+    (call $require (i32.eq (local.get $answer) (i32.const -1))))
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (call $require (i32.eq (i32.const 4) (call $read_field (i32.const 16) (i32.const 4) (i32.const 8192) (i32.const 0))))
+    (call $require (i32.eq (i32.const 4) (call $read_field (i32.const 16) (i32.const 4) (i32.const 8192) (i32.const 3))))
+    (call $require (i32.eqz (i32.load (i32.const 8192))))
+    (call $require (i32.eq (i32.const 4) (call $read_field (i32.const 16) (i32.const 4) (i32.const 8192) (i32.const 4))))
+    ;; "Oslo"
+    (call $require (i32.eq (i32.const 0x6f6c734f) (i32.load (i32.const 8192))))
+    (call $require (i32.eq (i32.const 2) (call $read_field (i32.const 32) (i32.const 5) (i32.const 8192) (i32.const 8))))
+    (call $refused (call $read_field (i32.const 48) (i32.const 6) (i32.const 8192) (i32.const 8)))
+    (call $refused (call $read_field (i32.const -1) (i32.const 4) (i32.const 8192) (i32.const 8)))
+    (call $refused (call $read_field (i32.const 16) (i32.const 4) (i32.const -2) (i32.const 4)))
+    (call $refused (call $read_field (i32.const 0) (i32.const 5000) (i32.const 8192) (i32.const 8)))
+    (call $set_result (i32.const 64) (i32.const 46))
+    (i32.const 0)))

@@ -1,0 +1,20 @@
+;; Calls a server that never answers, into a stream.
+;; It is killed in that call.
+(module
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (import "env" "host_read_field" (func $read_field (param i32 i32 i32 i32) (result i32)))
+  (import "env" "host_http_call_stream" (func $http_call_stream (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 16) "url")
+  (data (i32.const 32) "GET")
+  (data (i32.const 48) "body")
+  (data (i32.const 64) "{\"action\":\"Finish\",\"success\":true,\"params\":{}}")
+  (func $require (param $holds i32)
+    (if (i32.eqz (local.get $holds)) (then (unreachable))))
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (local $url i32)
+    (local.set $url (call $read_field (i32.const 16) (i32.const 3) (i32.const 8192) (i32.const 1000)))
+    (call $require (i32.gt_s (local.get $url) (i32.const 0)))
+    (drop (call $http_call_stream (i32.const 32) (i32.const 3) (i32.const 8192) (local.get $url) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 48) (i32.const 4)))
+    (call $set_result (i32.const 64) (i32.const 46))
+    (i32.const 0)))
