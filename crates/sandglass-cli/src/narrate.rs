@@ -254,6 +254,35 @@ mod tests {
     }
 
     #[test]
+    fn an_asked_transition_and_a_retry_are_told_with_who_asked() {
+        let cause = json!({
+            "cause": "asked", "by": "Order/7", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d",
+            "attempt": 1, "until": "settled", "remaining_ms": 5, "depth": 2,
+        });
+        let told = Narrator::default().tell(&record(Event::Transition {
+            action: "Charge".to_owned(),
+            params: Object::new(),
+            from: "Open".to_owned(),
+            to: "Charging".to_owned(),
+            variables: Object::new(),
+            cause: serde_json::from_value(cause).expect("as the journal has it"),
+            trace: TraceContext::root([1; 24]),
+        }));
+        assert!(told.detail.contains("of Order/7, 2 deep"), "{}", told.detail);
+        let again = json!({
+            "type": "dispatched", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d",
+            "integration": "charge", "module": "charge", "action": "Charge", "params": {},
+            "state": "Charging", "variables": {}, "config": {}, "attempt": 2, "budget_ms": 2000,
+            "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "retried": {"by": "ops\u{1b}", "reason": "the bank is back"},
+        });
+        let again = record(serde_json::from_value(again).expect("as the journal has it"));
+        let told = Narrator::default().tell(&again);
+        let expected = "charge starts (budget 2.0 s, attempt 2) for ops\\u{1b}: the bank is back";
+        assert_eq!(told.detail, expected);
+    }
+
+    #[test]
     fn a_timer_whose_action_a_guard_refuses_is_not_told_as_a_wrong_state() {
         let told = Narrator::default().tell(&record(Event::StateIdle {
             state: "On".to_owned(),

@@ -1,11 +1,11 @@
 //! What the crate promises to its users, in virtual time and with scripted
 //! handlers: days pass in milliseconds.
 
-mod asking_guests;
 mod asks;
 mod disk;
 mod endings;
 mod folder;
+mod guests;
 mod incident;
 mod modules;
 mod reads;

@@ -1,6 +1,8 @@
 //! Entities that have nothing to do sleep: nothing is lost or reordered by that, and
 //! their timers ring as if they were awake.
 
+#![allow(clippy::disallowed_methods, reason = "the tests wait in virtual time")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Guests that ask other entities, on the real host: the whole tree in one trace, and
-//! one deadline for all of it.
+//! Guests on the real host: asks in one trace and under one deadline, and a handler
+//! that is cancelled before it has its place.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::{Host, Manifest};
+use sandglass_host::{Host, Manifest, Settings};
 use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
@@ -88,12 +88,15 @@ fn entity(name: &str) -> EntityRef {
     EntityRef::new(name, "1").expect("a valid name")
 }
 
-/// A runtime with one entity of each type, whose module and deadline are given.
+/// A runtime with one entity of each type, whose module and deadline are given. One
+/// handler runs at a time, besides those that wait for an answer.
 async fn world(
     types: &[(&str, &str, String)],
     telemetry: Telemetry,
 ) -> (Runtime, Arc<MemoryJournal>) {
-    let host = Host::builder().telemetry(telemetry.clone()).build().expect("a host");
+    let settings = Settings { max_runs: 1, max_asking: 4, ..Settings::default() };
+    let host = Host::builder().settings(settings).telemetry(telemetry.clone());
+    let host = host.build().expect("a host");
     let modules = types.iter().map(|(name, _, text)| {
         let targets = ["A", "B", "C"].map(|name| format!("{name}.*").parse().expect("a target"));
         let manifest = Manifest::named(*name).ask_targets(targets);
@@ -193,5 +196,24 @@ async fn an_asked_guest_that_spins_is_killed_at_its_askers_deadline() {
         assert_eq!(end.dying_span.as_deref(), Some(span), "{of}");
         assert!(end.deadline.budget_ms <= 500, "{of}");
     }
+    runtime.shutdown(Duration::from_secs(60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_is_cancelled_while_it_waits_for_its_place_never_starts() {
+    let types = [("A", "100s", SPINS.to_owned()), ("B", "100s", SPINS.to_owned())];
+    let (runtime, journal) = world(&types, Telemetry::disabled()).await;
+    for name in ["A", "B"] {
+        runtime.send(&entity(name), "Begin", Object::new()).await.expect("taken");
+    }
+    for name in ["B", "A"] {
+        assert_eq!(runtime.cancel(&entity(name), None, "enough"), Ok(1));
+        let settled = runtime.settled(&entity(name)).await.expect("it lives");
+        assert_eq!(settled.state, "Stopped", "{name}");
+    }
+    let ends = ends(&journal).await;
+    let [(first, queued), (second, _)] = &ends[..] else { panic!("{ends:?}") };
+    assert_eq!((first.entity_type(), second.entity_type()), ("B", "A"));
+    assert_eq!((queued.cause, queued.started_at), (Cause::Cancel, None));
     runtime.shutdown(Duration::from_secs(60)).await;
 }
