@@ -319,8 +319,11 @@ mod tests {
     use serde_json::json;
 
     fn spans() -> (Spans, Captured) {
+        spans_of(TraceContext::root([9; 24]))
+    }
+
+    fn spans_of(context: TraceContext) -> (Spans, Captured) {
         let (tracer, captured) = Tracer::capturing();
-        let context = TraceContext::root([9; 24]);
         let dispatch = tracer.start(&SpanStart {
             name: names::DISPATCH,
             kind: Kind::Internal,
@@ -373,6 +376,15 @@ mod tests {
         }
         spans.end(span, Vec::new(), SpanEnd::Done).expect("open");
         assert!(spans.end(span, Vec::new(), SpanEnd::Done).is_err(), "it has ended");
+    }
+
+    #[test]
+    fn the_handle_of_one_run_is_refused_in_another() {
+        let (mut one, _captured) = spans_of(TraceContext::root([1; 24]));
+        let (mut other, _captured) = spans_of(TraceContext::root([2; 24]));
+        let span = start(&mut one, "a");
+        start(&mut other, "a");
+        assert_eq!(other.end(span, Vec::new(), SpanEnd::Done), Err(NoSuchSpan(span)));
     }
 
     #[test]

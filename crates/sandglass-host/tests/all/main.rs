@@ -8,3 +8,4 @@ mod fixtures;
 mod http;
 mod manifest;
 mod server;
+mod telling;
