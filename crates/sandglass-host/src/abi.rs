@@ -1,10 +1,63 @@
-//! How guests see the host: one module for each set of imports, and the reading
-//! and writing of guest memory.
+//! How guests see the host: one module for each set of imports, the calls of their
+//! handlers, and the reading and writing of guest memory.
 
 mod answer;
+pub(crate) mod component;
 pub(crate) mod core_module;
 pub(crate) mod embedder;
 pub(crate) mod env;
 pub(crate) mod guest_memory;
-mod stdio;
-pub(crate) mod wasi_preview1;
+pub(crate) mod wasi;
+pub(crate) mod world;
+
+use sandglass_model::{Cause, Monotonic, Outcome};
+use wasmtime::Store;
+
+use crate::boundary::{self, Stopped};
+use crate::module::Code;
+use crate::store::RunStore;
+
+/// How a call came back.
+pub(crate) enum Called {
+    /// The handler returned.
+    Returned(Outcome),
+    /// The handler was never called: there was no place for its context.
+    NotCalled(Outcome),
+}
+
+/// Moments of a call, for the split of its time.
+#[derive(Debug, Default)]
+pub(crate) struct Moments {
+    /// When the guest was ready to be called.
+    pub(crate) instantiated: Option<Monotonic>,
+    /// When its export returned; none where it never did.
+    pub(crate) returned: Option<Monotonic>,
+}
+
+/// Instantiates `code` in `store` and calls its handler.
+///
+/// # Errors
+/// The guest trapped, or its run had to end ([`Stopped`]).
+pub(crate) async fn call(
+    code: &Code,
+    store: &mut Store<RunStore>,
+    max_answer_bytes: u64,
+    moments: &mut Moments,
+) -> wasmtime::Result<Called> {
+    match code {
+        Code::Module(module) => core_module::call(module, store, max_answer_bytes, moments).await,
+        Code::Component(component) => {
+            component::call(component, store, max_answer_bytes, moments).await
+        }
+    }
+}
+
+/// Reads the clock as a handler's export returns: a success past the deadline is
+/// none, and one before it stays one however long the rest takes.
+fn returned_in_time(store: &mut Store<RunStore>) -> wasmtime::Result<Monotonic> {
+    let now = boundary::check(store.data_mut())?;
+    match store.data().run.name(Cause::Returned) {
+        Cause::Returned => Ok(now),
+        cause => Err(Stopped(cause).into()),
+    }
+}

@@ -45,10 +45,18 @@ pub(crate) fn enter(store: &mut RunStore, function: FunctionId) -> Result<Entere
 }
 
 /// Lets a call out again with its answer, unless the run must end.
-pub(crate) fn leave<R>(store: &mut RunStore, _entered: Entered, answer: Result<R>) -> Result<R> {
-    let now = check(store)?;
-    // A call that ends the run by a trap stays the present one: it died in there.
-    let answer = answer?;
+pub(crate) fn leave<R, E: CallError>(
+    store: &mut RunStore,
+    _entered: Entered,
+    answer: Result<R, E>,
+) -> Result<R, E> {
+    let now = check(store).map_err(E::ending)?;
+    if let Err(error) = &answer
+        && error.ends_the_run()
+    {
+        // Such a call stays the present one: the run died in there.
+        return answer;
+    }
     let name = store.accounting.current(&store.functions).map(str::to_owned);
     let took = store.accounting.leave(now);
     let ended = store.run.take_call_ended();
@@ -62,20 +70,56 @@ pub(crate) fn leave<R>(store: &mut RunStore, _entered: Entered, answer: Result<R
         }
     }
     store.call_span = Span::disabled();
-    Ok(answer)
+    answer
 }
 
 /// Lets a call out whose wait may have been cut.
-pub(crate) fn leave_race<R>(
+pub(crate) fn leave_race<R, E: CallError>(
     store: &mut RunStore,
     entered: Entered,
-    answer: Result<Option<R>>,
-) -> Result<R> {
+    answer: Result<Option<R>, E>,
+) -> Result<R, E> {
     let answer = answer.and_then(|answer| {
         // A race is lost only where the run must end, and then leaving says so.
-        answer.ok_or_else(|| Error::from(Stopped(Cause::Deadline)))
+        answer.ok_or_else(|| E::ending(Error::from(Stopped(Cause::Deadline))))
     });
     leave(store, entered, answer)
+}
+
+/// The error of a host function: one that ends the run, or, in some ABIs, one that
+/// the guest gets and goes on with.
+pub(crate) trait CallError {
+    /// The error that ends the run with `error`.
+    fn ending(error: Error) -> Self;
+
+    fn ends_the_run(&self) -> bool;
+}
+
+impl CallError for Error {
+    fn ending(error: Error) -> Self {
+        error
+    }
+
+    fn ends_the_run(&self) -> bool {
+        true
+    }
+}
+
+/// What a host function answers that may wait: nothing where its wait was cut.
+pub(crate) trait Raced {
+    type Answer;
+    type Error;
+
+    fn ending(error: Error) -> Self::Error;
+}
+
+impl<R, E: CallError> Raced for Result<R, E> {
+    type Answer = Result<Option<R>, E>;
+    type Error = E;
+
+    fn ending(error: Error) -> E {
+        E::ending(error)
+    }
 }
 
 /// Reads the clock, and ends the run where it must end: notes what is running, and
@@ -102,8 +146,19 @@ fn warn(store: &mut RunStore, now: Monotonic) {
     }
 }
 
+/// Runs a component's call of a host function that never waits.
+pub(crate) fn call<R, E: CallError>(
+    store: &mut RunStore,
+    function: FunctionId,
+    call: impl FnOnce(&mut RunStore) -> Result<R, E>,
+) -> Result<R, E> {
+    let entered = enter(store, function).map_err(E::ending)?;
+    let answer = call(store);
+    leave(store, entered, answer)
+}
+
 /// Runs a core module's call of a host function that never waits.
-pub(crate) fn without_waiting<R>(
+pub(crate) fn call_from_module<R>(
     caller: &mut Caller<'_, RunStore>,
     function: FunctionId,
     call: impl FnOnce(&mut Caller<'_, RunStore>) -> Result<R>,
@@ -125,7 +180,7 @@ macro_rules! instant {
             stringify!($name),
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore> $(, $arg: $ty)*|
                 -> wasmtime::Result<$ret> {
-                $crate::boundary::without_waiting(&mut caller, function, |$caller| $body)
+                $crate::boundary::call_from_module(&mut caller, function, |$caller| $body)
             },
         )?;
     }};
@@ -144,7 +199,7 @@ macro_rules! waiting {
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore>, ($($arg,)*): ($($ty,)*)| {
                 Box::new(async move {
                     let entered = $crate::boundary::enter(caller.data_mut(), function)?;
-                    let $race = $crate::boundary::Race::of(caller.data());
+                    let $race = $crate::race::Race::of(caller.data());
                     let answer: wasmtime::Result<Option<$ret>> = {
                         let $caller = &mut caller;
                         async $body.await
@@ -156,4 +211,81 @@ macro_rules! waiting {
     }};
 }
 
-pub(crate) use {instant, waiting};
+/// The class of a component's host function, by the word that begins its line:
+/// `instant` ones never wait; `polled` ones are asynchronous and don't wait all
+/// the same; `waiting` ones do.
+macro_rules! class {
+    (instant) => {
+        $crate::functions::Class::Instant
+    };
+    (polled) => {
+        $crate::functions::Class::Instant
+    };
+    (waiting) => {
+        $crate::functions::Class::Async
+    };
+}
+
+/// One function of a component's import: a method of the generated trait, which
+/// the store's data implements. A body that may wait does so through `race`, and
+/// answers `Ok(None)` where the race was lost.
+macro_rules! import {
+    (instant $function:expr;
+     fn $name:ident($store:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {
+        fn $name(&mut self $(, $arg: $ty)*) -> $ret {
+            const FUNCTION: $crate::functions::FunctionId = $function;
+            $crate::boundary::call(self, FUNCTION, |$store| $body)
+        }
+    };
+    ($class:ident $function:expr;
+     fn $name:ident($store:ident, $race:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {
+        async fn $name(&mut self $(, $arg: $ty)*) -> $ret {
+            const FUNCTION: $crate::functions::FunctionId = $function;
+            let entered = $crate::boundary::enter(self, FUNCTION)
+                .map_err(<$ret as $crate::race::Raced>::ending)?;
+            let $race = $crate::race::Race::of(self);
+            let answer: <$ret as $crate::race::Raced>::Answer = {
+                let $store = &mut *self;
+                async move $body.await
+            };
+            $crate::boundary::leave_race(self, entered, answer)
+        }
+    };
+}
+
+/// Has the store's data implement what components import, one line for each
+/// function, by its WIT name, and lists them all in a table:
+/// `imports! { TABLE from FIRST; "package/interface" in module { Trait { class "name" fn .. } } }`.
+/// What generated code links is complete by its type; the names are checked by a
+/// test.
+macro_rules! imports {
+    ($table:ident from $first:expr;
+     $($interface:literal in $($module:ident)::+ {
+        $($trait:ident {
+            $($class:ident $wit:literal
+              fn $name:ident($($arg:ident $(: $ty:ty)?),*) -> $ret:ty $body:block)*
+            $(=> fn $convert:ident($error:ident: $from:ty) -> $to:ty $converted:block)*
+        })*
+     })*) => {
+        pub(crate) const $table: &[$crate::functions::Import] = &[
+            $($($($crate::functions::Import {
+                interface: $interface,
+                function: $wit,
+                class: $crate::boundary::class!($class),
+            },)*)*)*
+        ];
+        $(const _: () = {
+            #[allow(unused_imports, reason = "an interface without types of its own")]
+            use $($module)::+::*;
+            $(impl $trait for $crate::store::RunStore {
+                $($crate::boundary::import! { $class
+                    $crate::functions::FunctionId::of($first, $table, $interface, $wit);
+                    fn $name($($arg $(: $ty)?),*) -> $ret $body
+                })*
+                $(fn $convert(&mut self, $error: $from) -> $to $converted)*
+            })*
+        };)*
+    };
+}
+
+pub(crate) use {class, import, imports, instant, waiting};

@@ -10,27 +10,31 @@ pub(crate) mod http_batch;
 pub(crate) mod log;
 pub(crate) mod meter;
 pub(crate) mod named_streams;
+pub(crate) mod outside;
 pub(crate) mod result;
 pub(crate) mod scratch;
 pub(crate) mod signal;
 pub(crate) mod spans;
 pub(crate) mod speaker;
+pub(crate) mod streams;
 pub(crate) mod time;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{DispatchId, ModuleHash, TraceContext};
+use sandglass_model::{Clock, DispatchId, ModuleHash, TraceContext};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
+use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
 use http::{Destinations, HttpClient, HttpError, NetworkClient, Request, Response};
 use log::GuestLog;
 use meter::Meter;
 use named_streams::Streams;
+use outside::Outside;
 use result::ResultSlot;
 use scratch::Scratch;
 use signal::{Signal, Signals};
@@ -222,5 +226,15 @@ impl Guest {
             let limits = http::Limits { timeout: left, remaining: left, response_bytes };
             grants.http.send(request, &grants.destinations, limits, &traceparent).await
         })
+    }
+
+    /// The way to the outside of `run`, which is this guest's.
+    pub(crate) fn outside(&self, run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Outside {
+        Outside {
+            grants: Arc::clone(&self.grants),
+            traceparent: self.traceparent.as_str().into(),
+            run: Arc::clone(run),
+            clock: Arc::clone(clock),
+        }
     }
 }

@@ -7,7 +7,7 @@ use sandglass_model::{
 use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use crate::abi::core_module::Called;
+use crate::abi::Called;
 use crate::boundary::Stopped;
 use crate::error::rejection;
 use crate::run::Run;

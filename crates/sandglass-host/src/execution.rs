@@ -22,8 +22,8 @@ use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, Level, Refusal};
 use wasmtime::{Store, UpdateDeadline};
 
-use crate::abi::core_module::{self, Moments};
-use crate::abi::wasi_preview1;
+use crate::abi::wasi::Wasi;
+use crate::abi::{self, Moments};
 use crate::accounting::Accounting;
 use crate::admission::{Place, Turn};
 use crate::boundary;
@@ -38,6 +38,7 @@ use crate::error::rejection;
 use crate::host::Shared;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
+use crate::module::Code;
 use crate::origin::Origin;
 use crate::sandbox::{Metering, Sandbox};
 use crate::secret::Redactor;
@@ -152,8 +153,8 @@ impl Execution {
         let live_store = metrics.hold(Level::LiveStores);
         let in_flight = metrics.hold(Level::InFlight);
         let mut moments = Moments::default();
-        let compiled = &self.integration.compiled;
-        let call = core_module::call(compiled, &mut store, limits.response_bytes, &mut moments);
+        let code = &self.integration.compiled.code;
+        let call = abi::call(code, &mut store, limits.response_bytes, &mut moments);
         let called = on_cpu(&self.shared.ticker, call).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         drop((armed, in_flight));
@@ -214,8 +215,12 @@ impl Execution {
         });
         let kept = (self.dispatch.streams.clone(), cache);
         let grants = Arc::clone(&self.integration.grants);
-        let wasi = compiled.imports_wasi.then(|| wasi_preview1::context(&log));
         let signals = self.dispatch.signals.clone();
+        let guest = Guest::new(context, log.clone(), speaker, grants, signals, span, kept);
+        let wasi = match &compiled.code {
+            Code::Module(module) if !module.imports_wasi => None,
+            _ => Some(Wasi::new(&log, guest.outside(&self.dispatch.run, &self.shared.clock))),
+        };
         let mut store = Store::new(
             &self.sandbox.engine,
             RunStore {
@@ -223,13 +228,13 @@ impl Execution {
                 clock: Arc::clone(&self.shared.clock),
                 ticker: Some(Arc::clone(&self.shared.ticker)),
                 warned: false,
-                functions: Arc::clone(&self.sandbox.functions),
+                functions: self.sandbox.functions(&compiled.code),
                 phase: Phase::Instantiating,
                 host_while_instantiating: None,
                 accounting: Accounting::default(),
                 limiter: Limiter::new(&manifest.limits),
                 stopped_in: None,
-                guest: Guest::new(context, log, speaker, grants, signals, span, kept),
+                guest,
                 origin: Some(Arc::new(self.origin())),
                 wasi,
                 memory: None,

@@ -21,6 +21,53 @@ pub(crate) enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FunctionId(u16);
 
+/// A function that components can import.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Import {
+    /// Package and interface, without a version.
+    pub(crate) interface: &'static str,
+    /// Its name in the interface, as components spell it.
+    pub(crate) function: &'static str,
+    pub(crate) class: Class,
+}
+
+impl FunctionId {
+    /// The id of a function of `imports`, where those are added to a table that
+    /// holds `first` already. Found while this crate is compiled, which fails
+    /// where it is missing.
+    pub(crate) const fn of(
+        first: usize,
+        imports: &[Import],
+        interface: &str,
+        function: &str,
+    ) -> Self {
+        let mut at = 0;
+        loop {
+            if same(imports[at].function, function) && same(imports[at].interface, interface) {
+                #[allow(clippy::cast_possible_truncation, reason = "a few hundred functions")]
+                return Self((first + at) as u16);
+            }
+            at += 1;
+        }
+    }
+}
+
+/// `==` of texts, for constants.
+const fn same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
 /// The host functions of one linker, in the order in which they were linked.
 #[derive(Debug, Default)]
 pub(crate) struct Functions(Vec<Function>);
@@ -67,15 +114,37 @@ impl Functions {
         FunctionId(id)
     }
 
+    /// Adds all of `imports`, in their order.
+    pub(crate) fn add_imports(&mut self, imports: &[Import]) {
+        for import in imports {
+            self.add(import.interface, import.function, import.class);
+        }
+    }
+
     pub(crate) fn name(&self, id: FunctionId) -> &str {
         &self.0[usize::from(id.0)].name
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|function| function.name.as_str())
+    }
+
+    /// The modules or interfaces that the functions are in.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.0.chunk_by(|one, next| one.module == next.module).map(|chunk| chunk[0].module)
+    }
+
+    pub(crate) fn has(&self, module: &str, field: &str) -> bool {
+        self.find(module, field).is_some()
+    }
+
+    fn find(&self, module: &str, field: &str) -> Option<&Function> {
+        self.0.iter().find(|function| function.module == module && function.field == field)
+    }
+
     /// The name of this import as reports carry it, where a guest can wait in it.
     pub(crate) fn waiting(&self, module: &str, field: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|function| function.module == module && function.field == field)
+        self.find(module, field)
             .filter(|function| function.class != Class::Instant)
             .map(|function| function.name.as_str())
     }

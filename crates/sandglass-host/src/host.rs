@@ -175,11 +175,12 @@ impl Host {
     /// The bytes are no module that this host runs, or the manifest grants more
     /// than this host gives. The rejection says what, where, and what to do.
     pub fn load(&self, bytes: &[u8], manifest: Manifest) -> Result<Integration, Rejection> {
-        let allowed = manifest.limits.module_bytes;
+        let kind = module::Kind::of(bytes);
+        let allowed = kind.allowed_bytes(&manifest.limits);
         if bytes.len() as u64 > allowed {
             return Err(rejection(
                 RejectionKind::ModuleTooLarge,
-                format!("module has {} bytes, and {allowed} are allowed", bytes.len()),
+                format!("{kind} has {} bytes, and {allowed} are allowed", bytes.len()),
             ));
         }
         manifest.check_module(bytes)?;

@@ -290,7 +290,6 @@ pub(crate) struct Linked {
 
 impl Linked {
     /// Links it into the instance that components import it from.
-    #[allow(dead_code, reason = "the linker of components comes to it")]
     pub(crate) fn link_component(
         self: &Arc<Self>,
         linker: &mut LinkerInstance<'_, RunStore>,

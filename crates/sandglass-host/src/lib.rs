@@ -63,7 +63,7 @@ pub use admission::{Reservation, ReserveFor};
 pub use capability::ask::{Answered, Ask, AskError, Asks};
 pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
-    Request, Response,
+    Opened, Pieces, Request, Response,
 };
 pub use capability::named_streams::Streams;
 pub use capability::signal::{Signal, Signals};

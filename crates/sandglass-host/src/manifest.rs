@@ -268,7 +268,7 @@ impl Integration {
     /// name them.
     #[must_use]
     pub fn waits_in(&self) -> &[String] {
-        &self.compiled.waits_in
+        &self.compiled.needs.waits_in
     }
 }
 

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use wasmtime::{
     Collector, Config, Enabled, Engine, EngineWeak, ExternType, InstanceAllocationStrategy, Linker,
-    PoolingAllocationConfig, Result, Store, WasmBacktraceDetails,
+    PoolingAllocationConfig, Result, Store, WasmBacktraceDetails, component,
 };
 
 use crate::abi;
 use crate::functions::Functions;
 use crate::host_function::{Linked, Registry};
+use crate::module::Code;
 use crate::settings::Settings;
 use crate::store::{MAX_FRAMES, RunStore};
 use crate::ticker::Epoch;
@@ -29,7 +30,16 @@ const RUN_STACK_BYTES: usize = 2 << 20;
 /// handler touches, so that giving pages back doesn't dominate a dispatch.
 const KEEP_RESIDENT_BYTES: usize = 4 << 20;
 
-/// Tables of one module; toolchains make one, hand-written modules a few.
+/// Linear memories of one guest. A core module has one; where it throws
+/// exceptions, it has a heap for them beside it. A component may be made of
+/// several modules.
+const MAX_MEMORIES: u32 = 2;
+
+/// Core modules that a component may be made of: toolchains make four, and a few
+/// dozen where shared libraries are in it. An instance that isn't used costs nothing.
+const MAX_CORE_INSTANCES: u32 = 64;
+
+/// Tables of one guest; toolchains make one, hand-written modules a few.
 const MAX_TABLES: u32 = 4;
 
 /// Elements of the largest table that any limit can allow.
@@ -48,6 +58,10 @@ pub(crate) struct Sandbox {
     pub(crate) engine: Engine,
     pub(crate) linker: Linker<RunStore>,
     pub(crate) functions: Arc<Functions>,
+    pub(crate) component_linker: component::Linker<RunStore>,
+    pub(crate) component_functions: Arc<Functions>,
+    /// The embedder's own functions, as components import them.
+    pub(crate) component_embedders: Vec<Arc<Linked>>,
     /// What can be imported, by module and name, with its type.
     pub(crate) imports: BTreeMap<(String, String), ExternType>,
     /// The embedder's own functions.
@@ -64,10 +78,33 @@ impl Sandbox {
         let mut linker = Linker::new(&engine);
         let mut functions = Functions::default();
         abi::env::link(&mut linker, &mut functions)?;
-        abi::wasi_preview1::link(&mut linker, &mut functions)?;
+        abi::wasi::preview1::link(&mut linker, &mut functions)?;
         let embedders = abi::embedder::link(&mut linker, &mut functions, registry)?;
         let imports = known_imports(&engine, &linker);
-        Ok(Self { engine, linker, functions: Arc::new(functions), imports, embedders })
+        let mut component_linker = component::Linker::new(&engine);
+        let mut component_functions = Functions::default();
+        abi::wasi::link(&mut component_linker, &mut component_functions)?;
+        abi::world::link(&mut component_linker, &mut component_functions)?;
+        let component_embedders =
+            abi::embedder::link_components(&mut component_linker, &mut component_functions, registry)?;
+        Ok(Self {
+            engine,
+            linker,
+            functions: Arc::new(functions),
+            component_linker,
+            component_functions: Arc::new(component_functions),
+            component_embedders,
+            imports,
+            embedders,
+        })
+    }
+
+    /// The host functions that a guest of this kind sees.
+    pub(crate) fn functions(&self, code: &Code) -> Arc<Functions> {
+        Arc::clone(match code {
+            Code::Module(_) => &self.functions,
+            Code::Component(_) => &self.component_functions,
+        })
     }
 
     pub(crate) fn epoch(&self) -> Box<dyn Epoch> {
@@ -116,9 +153,12 @@ fn pool(settings: &Settings) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     let slots = settings.slots();
     let max_memory = usize::try_from(settings.max_memory_bytes).unwrap_or(usize::MAX);
-    pool.total_core_instances(slots)
-        // A guest that throws exceptions has a heap for them beside its memory.
-        .total_memories(slots.saturating_mul(2))
+    pool.total_core_instances(slots.saturating_mul(MAX_CORE_INSTANCES))
+        .total_component_instances(slots)
+        .max_core_instances_per_component(MAX_CORE_INSTANCES)
+        .max_memories_per_component(MAX_MEMORIES)
+        .max_tables_per_component(MAX_TABLES)
+        .total_memories(slots.saturating_mul(MAX_MEMORIES))
         .total_tables(slots.saturating_mul(MAX_TABLES))
         .total_stacks(slots)
         .total_gc_heaps(slots)

@@ -7,7 +7,8 @@ use std::time::Duration;
 use sandglass_model::{Clock, Frame, GuestLimits, Monotonic, SystemClock};
 use sandglass_telemetry::{Metrics, Span};
 use wasmtime::{Memory, WasmBacktrace};
-use wasmtime_wasi::p1::WasiP1Ctx;
+
+use crate::abi::wasi::Wasi;
 
 use crate::accounting::Accounting;
 use crate::capability::Guest;
@@ -57,7 +58,7 @@ pub(crate) struct RunStore {
     pub(crate) guest: Guest,
     /// Whose run it is; nobody's, in a store in which nothing runs.
     pub(crate) origin: Option<Arc<Origin>>,
-    pub(crate) wasi: Option<WasiP1Ctx>,
+    pub(crate) wasi: Option<Wasi>,
     /// The guest's memory, once somebody has asked for it.
     pub(crate) memory: Option<Memory>,
     pub(crate) span: Arc<Span>,
@@ -92,6 +93,11 @@ impl RunStore {
 
     pub(crate) fn now(&self) -> Monotonic {
         self.clock.now()
+    }
+
+    /// The state of WASI, for its own functions.
+    pub(crate) fn wasi(&mut self) -> &mut Wasi {
+        self.wasi.as_mut().expect("the guest imports WASI, so its store was made with it")
     }
 
     /// From now on the guest does its work.

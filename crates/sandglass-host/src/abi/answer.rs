@@ -9,23 +9,33 @@ use crate::secret::Redactor;
 
 /// The outcome that the answer `bytes` stands for.
 pub(crate) fn outcome(bytes: &[u8], redactor: &Redactor) -> Outcome {
-    match parse(bytes, redactor) {
+    match parse(bytes) {
+        Ok(value) => outcome_of(value, redactor),
+        Err(failure) => Outcome::Failed(failure),
+    }
+}
+
+/// The outcome that the answer `value` stands for.
+pub(crate) fn outcome_of(value: Value, redactor: &Redactor) -> Outcome {
+    match read(redactor.json(value)) {
         Ok(completion) => Outcome::Completed(completion),
         Err(failure) => Outcome::Failed(failure),
     }
 }
 
-fn parse(bytes: &[u8], redactor: &Redactor) -> Result<Completion, Failure> {
+fn parse(bytes: &[u8]) -> Result<Value, Failure> {
     let text = str::from_utf8(bytes).map_err(|error| {
         violation(
             FailureKind::InvalidUtf8,
             format!("the result is no UTF-8 (byte {})", error.valid_up_to()),
         )
     })?;
-    let value: Value = serde_json::from_str(text).map_err(|error| {
+    serde_json::from_str(text).map_err(|error| {
         violation(FailureKind::InvalidJson, format!("the result is no JSON: {error}"))
-    })?;
-    let value = redactor.json(value);
+    })
+}
+
+fn read(value: Value) -> Result<Completion, Failure> {
     let success = match value.get("success") {
         Some(Value::Bool(success)) => *success,
         Some(_) => return Err(shape(value, "`success` must be true or false")),
@@ -56,7 +66,8 @@ fn failed(value: Value) -> Failure {
     let given = |key| value.get(key).filter(|given| !given.is_null());
     let (kind, message) = match (given("typed_failure"), given("error")) {
         (Some(Value::Object(typed)), _) => {
-            let part = |key| typed.get(key).and_then(Value::as_str);
+            let part =
+                |key| typed.get(key).and_then(Value::as_str).filter(|given| !given.is_empty());
             let (Some(category), Some(code)) = (part("category"), part("code")) else {
                 return shape(value, "`typed_failure` must have a `category` and a `code`");
             };

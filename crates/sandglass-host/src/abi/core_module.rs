@@ -1,43 +1,26 @@
 //! Calls a core module's handler as the users' ABI says: its initialiser, its
 //! context, its export, and its answer, given in one of two ways.
 
-use sandglass_model::{Cause, Failure, FailureKind, Monotonic, Outcome, RejectionKind};
+use sandglass_model::{Failure, FailureKind, Outcome, RejectionKind};
 use wasmtime::{Extern, Instance, Memory, Store};
 
-use crate::boundary::{self, Stopped};
+use crate::boundary;
 use crate::capability::result::violation;
 use crate::error::rejection;
-use crate::module::Compiled;
+use crate::module::core_module::CoreModule;
 use crate::store::{Phase, RunStore};
 
-use super::{answer, guest_memory};
+use super::{Called, Moments, answer, guest_memory};
 
 /// Size of a WebAssembly page, in bytes.
 pub(crate) const PAGE_BYTES: u64 = 64 << 10;
-
-/// How a call came back.
-pub(crate) enum Called {
-    /// The handler returned.
-    Returned(Outcome),
-    /// The handler was never called: there was no place for its context.
-    NotCalled(Outcome),
-}
-
-/// Moments of a call, for the split of its time.
-#[derive(Debug, Default)]
-pub(crate) struct Moments {
-    /// When the guest was ready to be called.
-    pub(crate) instantiated: Option<Monotonic>,
-    /// When its export returned; none where it never did.
-    pub(crate) returned: Option<Monotonic>,
-}
 
 /// Instantiates `compiled` in `store` and calls its handler.
 ///
 /// # Errors
 /// The guest trapped, or its run had to end ([`Stopped`]).
 pub(crate) async fn call(
-    compiled: &Compiled,
+    compiled: &CoreModule,
     store: &mut Store<RunStore>,
     max_answer_bytes: u64,
     moments: &mut Moments,
@@ -58,16 +41,12 @@ pub(crate) async fn call(
     let returned = run.call_async(&mut *store, context).await?;
     // The clock is read as the export returns: a success past the deadline is
     // none, and one before it stays one however long the rest takes.
-    moments.returned = Some(boundary::check(store.data_mut())?);
-    let cause = store.data().run.name(Cause::Returned);
-    if cause != Cause::Returned {
-        return Err(Stopped(cause).into());
-    }
+    moments.returned = Some(super::returned_in_time(store)?);
     Ok(Called::Returned(guest.read_answer(store, returned, max_answer_bytes)))
 }
 
 struct Guest<'a> {
-    compiled: &'a Compiled,
+    compiled: &'a CoreModule,
     instance: Instance,
 }
 

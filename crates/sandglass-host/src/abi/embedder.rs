@@ -6,9 +6,10 @@
 //! are in little-endian. -1: it failed, and `host_last_error` says why. -2: the
 //! buffer is too small.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType};
+use wasmtime::{component, Caller, Engine, FuncType, Linker, Result, Val, ValType};
 
 use super::guest_memory::{FAILED, WhenTooSmall, bytes, fill, text};
 use crate::boundary;
@@ -46,6 +47,26 @@ pub(crate) fn link(
         )?;
     }
     Ok(all)
+}
+
+/// The same for components, which import them from instances.
+pub(crate) fn link_components(
+    linker: &mut component::Linker<RunStore>,
+    functions: &mut Functions,
+    registry: &Registry,
+) -> Result<Vec<Arc<Linked>>> {
+    let mut by_interface: BTreeMap<&str, Vec<Arc<Linked>>> = BTreeMap::new();
+    for function in registry.functions() {
+        let linked = registry.link(function, functions.add_embedders(function));
+        by_interface.entry(function.interface()).or_default().push(linked);
+    }
+    for (interface, linked) in &by_interface {
+        let mut instance = linker.instance(interface)?;
+        for linked in linked {
+            linked.link_component(&mut instance)?;
+        }
+    }
+    Ok(by_interface.into_values().flatten().collect())
 }
 
 async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) -> Result<i32> {

@@ -4,10 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Duration;
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode, Url};
 use tokio::sync::OnceCell;
 
@@ -23,38 +26,70 @@ pub const DEADLINE_HEADER: &str = "sandglass-deadline-remaining-ms";
 /// more than an API needs.
 const MAX_REDIRECTS: usize = 5;
 
+/// Longest URL, in bytes; servers refuse ones of a fraction of this.
+const URL_MAX_BYTES: usize = 64 << 10;
+
 /// Most headers of one request; servers refuse more.
 const MAX_HEADERS: usize = 100;
 
 /// Headers that belong to the connection or to the host, not to the guest.
-const RESERVED: [&str; 8] = [
-    "host",
-    "content-length",
-    "transfer-encoding",
-    "connection",
-    "upgrade",
-    "te",
-    "traceparent",
-    DEADLINE_HEADER,
-];
+const RESERVED: [&str; 7] =
+    ["host", "transfer-encoding", "connection", "upgrade", "te", "traceparent", DEADLINE_HEADER];
 
 /// Headers that don't follow a redirect to another origin.
 const SENSITIVE: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "www-authenticate"];
 
 /// A request that a guest made, valid as far as one can see without sending it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Request {
     method: Method,
     url: Url,
     headers: HeaderMap,
-    body: Vec<u8>,
+    body: Body,
+}
+
+/// What a request sends.
+enum Body {
+    Whole(Bytes),
+    /// Sent once, so a redirect can't be followed; then nothing.
+    Pieces(Option<Pieces>),
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Pieces(_) => f.write_str("a stream"),
+        }
+    }
+}
+
+/// A body, piece by piece. It ends with its last piece or its first error.
+pub type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, HttpError>> + Send>>;
+
+/// A response whose body has yet to come.
+pub struct Opened {
+    /// The status code.
+    pub status: u16,
+    /// Names and values of the headers, in their order.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Pieces,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("status", &self.status).finish_non_exhaustive()
+    }
 }
 
 /// What came back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Response {
     /// The status code.
     pub status: u16,
+    /// Names and values of the headers, in their order.
+    pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
 }
@@ -115,6 +150,24 @@ pub trait HttpClient: Send + Sync + fmt::Debug {
         limits: Limits,
         traceparent: &'a str,
     ) -> Answer<'a, Result<Response, HttpError>>;
+
+    /// Sends `request` and waits for the response's head only; `limits` hold until
+    /// then, and `response_bytes` doesn't. A client that can't do that reads the
+    /// whole response first.
+    fn open<'a>(
+        &'a self,
+        request: Request,
+        destinations: &'a Destinations,
+        limits: Limits,
+        traceparent: &'a str,
+    ) -> Answer<'a, Result<Opened, HttpError>> {
+        Box::pin(async move {
+            let Response { status, headers, body } =
+                self.send(request, destinations, limits, traceparent).await?;
+            let body = futures_util::stream::once(std::future::ready(Ok(Bytes::from(body))));
+            Ok(Opened { status, headers, body: Box::pin(body) })
+        })
+    }
 }
 
 /// The hosts that an integration may reach: none, unless they are named.
@@ -195,18 +248,59 @@ impl Request {
     ) -> Result<Self, String> {
         let readable = |unreadable: Unreadable| unreadable.to_string();
         let method = method.map_err(readable)?;
+        let url = url.map_err(readable)?;
+        let headers = pairs(&headers.map_err(readable)?)?;
+        Self::new(&method, &url, headers, body.map_err(readable)?)
+    }
+
+    /// A request with its whole body.
+    ///
+    /// # Errors
+    /// It can't be sent as it is; the text says what is wrong.
+    pub(crate) fn new(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: impl Into<Bytes>,
+    ) -> Result<Self, String> {
+        Self::of(method, url, headers, Body::Whole(body.into()))
+    }
+
+    /// A request whose body comes piece by piece. Redirects are not followed.
+    ///
+    /// # Errors
+    /// As [`Request::new`].
+    pub(crate) fn streamed(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: Pieces,
+    ) -> Result<Self, String> {
+        Self::of(method, url, headers, Body::Pieces(Some(body)))
+    }
+
+    fn of(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: Body,
+    ) -> Result<Self, String> {
         let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes())
             .map_err(|_| "the method is no HTTP method".to_owned())?;
-        let url = Url::parse(&url.map_err(readable)?)
-            .map_err(|error| format!("the URL is not valid: {error}"))?;
+        if url.len() > URL_MAX_BYTES {
+            return Err(format!(
+                "the URL has {} bytes, and {URL_MAX_BYTES} are allowed",
+                url.len()
+            ));
+        }
+        let url = Url::parse(url).map_err(|error| format!("the URL is not valid: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!(
                 "the URL's scheme is `{}`, and only http and https are served",
                 url.scheme()
             ));
         }
-        let headers = parse_headers(&headers.map_err(readable)?)?;
-        Ok(Self { method, url, headers, body: body.map_err(readable)? })
+        Ok(Self { method, url, headers: header_map(headers, &body)?, body })
     }
 
     /// The request that a redirect to `location` asks for (RFC 9110, 15.4).
@@ -227,7 +321,7 @@ impl Request {
                 && self.method == Method::POST;
         if becomes_get {
             self.method = Method::GET;
-            self.body = Vec::new();
+            self.body = Body::Whole(Bytes::new());
             self.headers.remove("content-type");
         }
         self.url = url;
@@ -235,20 +329,33 @@ impl Request {
     }
 }
 
-fn parse_headers(text: &str) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
+fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     if text.trim().is_empty() {
-        return Ok(headers);
+        return Ok(Vec::new());
     }
-    let pairs: Vec<(String, String)> = serde_json::from_str(text)
-        .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))?;
-    if pairs.len() > MAX_HEADERS {
-        return Err(format!("{} headers, and {MAX_HEADERS} are allowed", pairs.len()));
-    }
+    serde_json::from_str(text)
+        .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))
+}
+
+/// Whether the header `name` is never the guest's to set.
+pub(crate) fn is_reserved(name: &HeaderName) -> bool {
+    RESERVED.contains(&name.as_str())
+}
+
+fn header_map(
+    pairs: impl IntoIterator<Item = (String, String)>,
+    body: &Body,
+) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
     for (name, value) in pairs {
+        if headers.len() == MAX_HEADERS {
+            return Err(format!("more than the {MAX_HEADERS} headers that are allowed"));
+        }
         let name = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| "a header has a name that is not valid".to_owned())?;
-        if RESERVED.contains(&name.as_str()) {
+        // Only of a streamed body does nobody else know the length.
+        let counted = name == CONTENT_LENGTH && matches!(body, Body::Whole(_));
+        if is_reserved(&name) || counted {
             return Err(format!("the header `{name}` is set by the host"));
         }
         let value = HeaderValue::from_str(&value)
@@ -289,17 +396,24 @@ impl NetworkClient {
 
     async fn once(
         &self,
-        request: &Request,
+        request: &mut Request,
         remaining: Duration,
         traceparent: &str,
     ) -> Result<reqwest::Response, HttpError> {
+        let body = match &mut request.body {
+            Body::Whole(bytes) => reqwest::Body::from(bytes.clone()),
+            Body::Pieces(pieces) => match pieces.take() {
+                Some(pieces) => reqwest::Body::wrap_stream(pieces),
+                None => reqwest::Body::default(),
+            },
+        };
         self.client()
             .await?
             .request(request.method.clone(), request.url.clone())
             .headers(request.headers.clone())
             .header(DEADLINE_HEADER, remaining.as_millis().to_string())
             .header("traceparent", traceparent)
-            .body(request.body.clone())
+            .body(body)
             .send()
             .await
             .map_err(|error| transport(&error.without_url()))
@@ -311,16 +425,17 @@ impl NetworkClient {
         destinations: &Destinations,
         limits: Limits,
         traceparent: &str,
-    ) -> Result<Response, HttpError> {
+    ) -> Result<reqwest::Response, HttpError> {
         #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
         let began = tokio::time::Instant::now();
         for _ in 0..=MAX_REDIRECTS {
             destinations.check(&request.url)?;
             let remaining = limits.remaining.saturating_sub(began.elapsed());
-            let response = self.once(&request, remaining, traceparent).await?;
+            let response = self.once(&mut request, remaining, traceparent).await?;
             let status = response.status();
-            let location = response.headers().get("location").filter(|_| redirects(status));
-            let Some(location) = location else { return read(response, limits).await };
+            let follows = redirects(status) && matches!(request.body, Body::Whole(_));
+            let location = response.headers().get("location").filter(|_| follows);
+            let Some(location) = location else { return Ok(response) };
             let location = location
                 .to_str()
                 .map_err(|_| HttpError::Transport("redirected to what is no URL".to_owned()))?;
@@ -338,15 +453,46 @@ impl HttpClient for NetworkClient {
         limits: Limits,
         traceparent: &'a str,
     ) -> Answer<'a, Result<Response, HttpError>> {
-        Box::pin(async move {
-            let followed = self.follow(request, destinations, limits, traceparent);
-            #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
-            match tokio::time::timeout(limits.timeout, followed).await {
-                Ok(answer) => answer,
-                Err(_) => Err(HttpError::TimedOut(limits.timeout)),
-            }
-        })
+        Box::pin(within(limits.timeout, async move {
+            let response = self.follow(request, destinations, limits, traceparent).await?;
+            read(response, limits).await
+        }))
     }
+
+    fn open<'a>(
+        &'a self,
+        request: Request,
+        destinations: &'a Destinations,
+        limits: Limits,
+        traceparent: &'a str,
+    ) -> Answer<'a, Result<Opened, HttpError>> {
+        Box::pin(within(limits.timeout, async move {
+            let response = self.follow(request, destinations, limits, traceparent).await?;
+            let status = response.status().as_u16();
+            let headers = headers(&response);
+            let body = response
+                .bytes_stream()
+                .map(|piece| piece.map_err(|error| transport(&error.without_url())));
+            Ok(Opened { status, headers, body: Box::pin(body) })
+        }))
+    }
+}
+
+/// What `call` answers, or that it took longer than `timeout`.
+pub(crate) async fn within<T>(
+    timeout: Duration,
+    call: impl Future<Output = Result<T, HttpError>>,
+) -> Result<T, HttpError> {
+    #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
+    match tokio::time::timeout(timeout, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(HttpError::TimedOut(timeout)),
+    }
+}
+
+fn headers(response: &reqwest::Response) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
 fn client(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
@@ -368,6 +514,7 @@ fn redirects(status: StatusCode) -> bool {
 
 async fn read(mut response: reqwest::Response, limits: Limits) -> Result<Response, HttpError> {
     let status = response.status().as_u16();
+    let headers = headers(&response);
     let too_large = HttpError::TooLarge(limits.response_bytes);
     let mut body = Vec::new();
     while let Some(chunk) =
@@ -378,7 +525,7 @@ async fn read(mut response: reqwest::Response, limits: Limits) -> Result<Respons
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Response { status, body })
+    Ok(Response { status, headers, body })
 }
 
 /// `error` comes without its URL, whose query may hold a secret.
@@ -463,11 +610,15 @@ mod tests {
     #[test]
     fn redirects_drop_credentials_and_bodies_as_the_standard_says() {
         let headers = "[[\"authorization\",\"x\"],[\"accept\",\"y\"]]";
-        let post = request("POST", "http://a/", headers).expect("valid");
-        let same = post.clone().redirected(StatusCode::TEMPORARY_REDIRECT, "/b").expect("valid");
-        assert_eq!((same.method, same.body.len(), same.headers.len()), (Method::POST, 1, 2));
-        let other = post.clone().redirected(StatusCode::SEE_OTHER, "http://b/").expect("valid");
-        assert_eq!((other.method, other.body.len(), other.headers.len()), (Method::GET, 0, 1));
-        assert!(post.redirected(StatusCode::FOUND, "file:///x").is_err());
+        let post = || request("POST", "http://a/", headers).expect("valid");
+        let length = |request: &Request| match &request.body {
+            Body::Whole(bytes) => bytes.len(),
+            Body::Pieces(_) => panic!("it was whole"),
+        };
+        let same = post().redirected(StatusCode::TEMPORARY_REDIRECT, "/b").expect("valid");
+        assert_eq!((&same.method, length(&same), same.headers.len()), (&Method::POST, 1, 2));
+        let other = post().redirected(StatusCode::SEE_OTHER, "http://b/").expect("valid");
+        assert_eq!((&other.method, length(&other), other.headers.len()), (&Method::GET, 0, 1));
+        assert!(post().redirected(StatusCode::FOUND, "file:///x").is_err());
     }
 }

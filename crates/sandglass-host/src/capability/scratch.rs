@@ -87,6 +87,17 @@ impl Guest {
         self.scratch.set(key, value)
     }
 
+    /// The keys, in order.
+    ///
+    /// # Errors
+    /// The scratch isn't granted.
+    pub(crate) fn scratch_keys(&self) -> Result<Vec<String>, ScratchError> {
+        if self.scratch.granted_bytes == 0 {
+            return Err(ScratchError::Denied);
+        }
+        Ok(self.scratch.entries.keys().cloned().collect())
+    }
+
     /// Removes what is under `key`; says whether there was something.
     ///
     /// # Errors

@@ -51,6 +51,10 @@ pub(crate) enum SpanEnd {
 #[error("{0} is no open span of this run")]
 pub(crate) struct NoSuchSpan(i64);
 
+/// A span as resources name it: its handle.
+#[allow(unreachable_pub, reason = "generated code re-exports it")]
+pub struct Handle(pub(crate) i64);
+
 /// The spans of one run.
 pub(super) struct Spans {
     speaker: Speaker,

@@ -3,18 +3,15 @@
 //! sockets, so whatever names one is refused by its own error code.
 
 use wasmtime::{Caller, Linker, Result};
-use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as wasi, WasiSnapshotPreview1};
 use wiggle::GuestMemory;
 
 use crate::boundary::{check, instant, waiting};
-use crate::capability::log::{GuestLog, Level};
 use crate::functions::Functions;
 use crate::store::RunStore;
 
-use super::guest_memory::memory;
-use super::stdio::LogStream;
+use crate::abi::guest_memory::memory;
 
 /// The module that these functions are imported from.
 pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
@@ -22,15 +19,6 @@ pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 /// Most bytes that one call may make the host copy, as Wasmtime's own linker
 /// bounds them.
 const CALL_BYTES: usize = 128 << 20;
-
-/// What one run has of WASI: clocks and randomness of the system, streams to the
-/// log, an empty standard input, no arguments, no environment, no files.
-pub(crate) fn context(log: &GuestLog) -> WasiP1Ctx {
-    WasiCtxBuilder::new()
-        .stdout(LogStream::new(log.clone(), Level::Info))
-        .stderr(LogStream::new(log.clone(), Level::Warn))
-        .build_p1()
-}
 
 /// Links the functions, one line each: those that never wait, and those that may.
 macro_rules! link {
@@ -148,9 +136,7 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
 fn split<'a>(caller: &'a mut Caller<'_, RunStore>) -> Result<(&'a mut WasiP1Ctx, GuestMemory<'a>)> {
     let memory = memory(caller)?;
     let (bytes, store) = memory.data_and_store_mut(caller);
-    let Some(context) = store.wasi.as_mut() else {
-        wasmtime::bail!("a module that imports no WASI calls it");
-    };
+    let context = &mut store.wasi().preview1;
     context.set_hostcall_fuel(CALL_BYTES);
     Ok((context, GuestMemory::Unshared(bytes)))
 }

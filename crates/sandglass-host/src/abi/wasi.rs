@@ -1,0 +1,181 @@
+//! What a run has of WASI, whichever version of it its guest speaks: clocks and
+//! randomness of the system, streams to the log, an empty standard input, no
+//! arguments, no environment, no files and no sockets.
+
+pub(crate) mod command;
+pub(crate) mod http;
+pub(crate) mod preview1;
+mod sending;
+mod stdio;
+
+use wasmtime::Error;
+use wasmtime::component::{HasSelf, Linker, ResourceTable};
+use wasmtime_wasi::p1::WasiP1Ctx;
+use wasmtime_wasi::p2::{StreamError, bindings};
+use wasmtime_wasi::{TrappableError, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::p2::{HeaderError, HttpError};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView};
+
+use crate::boundary::CallError;
+use crate::capability::log::{GuestLog, Level};
+use crate::capability::outside::Outside;
+use crate::functions::Functions;
+use crate::store::RunStore;
+
+use sending::Sending;
+use stdio::LogStream;
+
+/// Most resources (streams, pollables, requests) that a run may hold at once:
+/// more than a program uses, and a bound on what one that leaks can keep.
+const MAX_RESOURCES: usize = 10_000;
+
+/// Most random bytes that one call may ask for: under a millisecond of work,
+/// since nothing interrupts it.
+const MAX_RANDOM_BYTES: u64 = 64 << 10;
+
+/// The state of both versions for one run.
+pub(crate) struct Wasi {
+    pub(crate) preview1: WasiP1Ctx,
+    http: WasiHttpCtx,
+    sending: Sending,
+}
+
+impl WasiView for Wasi {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        self.preview1.ctx()
+    }
+}
+
+impl Wasi {
+    /// The state of a run that writes to `log` and sends its requests by `outside`.
+    pub(crate) fn new(log: &GuestLog, outside: Outside) -> Self {
+        let mut preview1 = WasiCtxBuilder::new()
+            .stdout(LogStream::new(log.clone(), Level::Info))
+            .stderr(LogStream::new(log.clone(), Level::Warn))
+            .allow_tcp(false)
+            .allow_udp(false)
+            .max_random_size(MAX_RANDOM_BYTES)
+            .build_p1();
+        preview1.ctx().table.set_max_capacity(MAX_RESOURCES);
+        Self { preview1, http: WasiHttpCtx::new(), sending: Sending(outside) }
+    }
+
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView {
+            hooks: &mut self.sending,
+            table: self.preview1.ctx().table,
+            ctx: &mut self.http,
+        }
+    }
+
+    /// Where the resources are that the guest holds.
+    pub(crate) fn table(&mut self) -> &mut ResourceTable {
+        self.preview1.ctx().table
+    }
+}
+
+/// Links all that components can import of WASI 0.2.
+pub(crate) fn link(
+    linker: &mut Linker<RunStore>,
+    functions: &mut Functions,
+) -> wasmtime::Result<()> {
+    functions.add_imports(command::IMPORTS);
+    let options = bindings::LinkOptions::default();
+    bindings::Command::add_to_linker::<_, HasSelf<RunStore>>(linker, &options, |store| store)?;
+    functions.add_imports(http::IMPORTS);
+    http::link(linker)
+}
+
+impl<T: std::error::Error + Send + Sync + 'static> CallError for TrappableError<T> {
+    fn ending(error: Error) -> Self {
+        Self::trap(error)
+    }
+
+    fn ends_the_run(&self) -> bool {
+        self.downcast_ref().is_none()
+    }
+}
+
+impl CallError for StreamError {
+    fn ending(error: Error) -> Self {
+        Self::Trap(error)
+    }
+
+    fn ends_the_run(&self) -> bool {
+        matches!(self, Self::Trap(_))
+    }
+}
+
+impl CallError for HttpError {
+    fn ending(error: Error) -> Self {
+        Self::trap(error)
+    }
+
+    fn ends_the_run(&self) -> bool {
+        self.downcast_ref().is_none()
+    }
+}
+
+impl CallError for HeaderError {
+    fn ending(error: Error) -> Self {
+        Self::trap(error)
+    }
+
+    fn ends_the_run(&self) -> bool {
+        self.downcast_ref().is_none()
+    }
+}
+
+/// As `boundary::imports!`, for functions that Wasmtime implements: each line names
+/// the view of the run's [`Wasi`] that does the work.
+macro_rules! delegate {
+    ($table:ident from $first:expr;
+     $($interface:literal in $($module:ident)::+ by $view:ident {
+        $($trait:ident {
+            $($class:ident $wit:literal fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*
+            $(=> fn $convert:ident($from:ty) -> $to:ty;)*
+        })*
+     })*) => {
+        pub(crate) const $table: &[$crate::functions::Import] = &[
+            $($($($crate::functions::Import {
+                interface: $interface,
+                function: $wit,
+                class: $crate::boundary::class!($class),
+            },)*)*)*
+        ];
+        $(const _: () = {
+            use $($module)::+::*;
+            $(impl $trait for $crate::store::RunStore {
+                $($crate::abi::wasi::delegated! { $class
+                    $crate::functions::FunctionId::of($first, $table, $interface, $wit);
+                    $trait, $view, fn $name($($arg: $ty),*) -> $ret
+                })*
+                $(fn $convert(&mut self, error: $from) -> $to {
+                    $trait::$convert(&mut self.wasi().$view(), error)
+                })*
+            })*
+        };)*
+    };
+}
+
+macro_rules! delegated {
+    (instant $function:expr; $trait:ident, $view:ident,
+     fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty) => {
+        $crate::boundary::import! { instant $function;
+            fn $name(store $(, $arg: $ty)*) -> $ret {
+                $trait::$name(&mut store.wasi().$view() $(, $arg)*)
+            }
+        }
+    };
+    ($class:ident $function:expr; $trait:ident, $view:ident,
+     fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty) => {
+        $crate::boundary::import! { $class $function;
+            fn $name(store, race $(, $arg: $ty)*) -> $ret {
+                let mut view = store.wasi().$view();
+                race.run($trait::$name(&mut view $(, $arg)*)).await.transpose()
+            }
+        }
+    };
+}
+
+use {delegate, delegated};

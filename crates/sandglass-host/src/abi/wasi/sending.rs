@@ -1,0 +1,102 @@
+//! How requests of `wasi:http` are sent: by this host's client, where the guest
+//! may go, for as long as it has. Redirects are the guest's to follow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use http_body_util::{BodyDataStream, BodyExt, StreamBody};
+use wasmtime_wasi_http::{
+    DEFAULT_FORBIDDEN_HEADERS, Error, ForbiddenHeaderFilter, RequestOptions, WasiBody,
+    WasiHttpHooks,
+};
+
+use crate::capability::http::{self, HttpError, Opened, Pieces, Request};
+use crate::capability::outside::Outside;
+
+type Sent = Result<(::http::Response<WasiBody>, Finishing), Error>;
+type Finishing = Box<dyn Future<Output = Result<(), Error>> + Send>;
+
+/// Sends what the guest of one run has put together.
+pub(crate) struct Sending(pub(crate) Outside);
+
+impl WasiHttpHooks for Sending {
+    fn forbidden_header_filter(&mut self) -> ForbiddenHeaderFilter {
+        Arc::new(|name| DEFAULT_FORBIDDEN_HEADERS.contains(name) || http::is_reserved(name))
+    }
+
+    fn set_host_header(&mut self) -> bool {
+        // The client writes it, from the URL that was checked.
+        false
+    }
+
+    fn send_request(
+        &mut self,
+        request: ::http::Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _finished: Finishing,
+    ) -> Box<dyn Future<Output = Sent> + Send> {
+        let outside = self.0.clone();
+        let options = options.unwrap_or_default();
+        Box::new(async move {
+            let timeout = options.first_byte_timeout.unwrap_or(Duration::MAX);
+            let patience = options.between_bytes_timeout.unwrap_or(Duration::MAX);
+            let patience = patience.min(outside.timeout());
+            let opened = http::within(timeout, outside.open(read(request)?)).await;
+            let response = answer(opened.map_err(wasi_error)?, patience)?;
+            Ok((response, Box::new(async { Ok(()) }) as Finishing))
+        })
+    }
+}
+
+fn read(request: ::http::Request<WasiBody>) -> Result<Request, Error> {
+    let (head, body) = request.into_parts();
+    let headers: Vec<_> = head
+        .headers
+        .iter()
+        .map(|(name, value)| {
+            (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        })
+        .collect();
+    let (method, url) = (head.method.as_str(), head.uri.to_string());
+    let request = if http_body::Body::is_end_stream(&body) {
+        Request::new(method, &url, headers, Bytes::new())
+    } else {
+        let unsent = |error: Error| HttpError::Transport(error.to_string());
+        let pieces: Pieces = Box::pin(BodyDataStream::new(body).map_err(unsent));
+        Request::streamed(method, &url, headers, pieces)
+    };
+    request.map_err(|why| Error::InternalError(Some(why)))
+}
+
+/// The response, whose pieces come within `patience` each.
+fn answer(opened: Opened, patience: Duration) -> Result<::http::Response<WasiBody>, Error> {
+    let Opened { status, headers, body } = opened;
+    let frames = futures_util::stream::unfold(body, move |mut body| async move {
+        let piece = match http::within(patience, async { Ok(body.next().await) }).await {
+            Ok(piece) => piece?,
+            Err(late) => Err(late),
+        };
+        Some((piece.map(http_body::Frame::data).map_err(wasi_error), body))
+    });
+    let mut response = ::http::Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(name, value);
+    }
+    response
+        .body(StreamBody::new(frames).boxed_unsync())
+        .map_err(|error| Error::InternalError(Some(error.to_string())))
+}
+
+fn wasi_error(error: HttpError) -> Error {
+    match error {
+        HttpError::NotAllowed(_) => Error::HttpRequestDenied,
+        HttpError::TimedOut(_) | HttpError::CutShort(_) => Error::HttpResponseTimeout,
+        HttpError::TooLarge(bytes) => Error::HttpResponseBodySize(Some(bytes)),
+        HttpError::TooManyRedirects => Error::LoopDetected,
+        HttpError::InvalidRequest(why) | HttpError::Transport(why) => {
+            Error::InternalError(Some(why))
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The WIT world `sandglass:integration`, as guests import it: each function
+//! through the boundary by its WIT name, and nothing in here but the way from its
+//! types to those of a capability and back.
+
+mod http;
+mod telemetry;
+mod ask;
+mod scratch;
+mod telling;
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use wasmtime::Result;
+use wasmtime::component::{HasSelf, Linker};
+
+use crate::functions::Functions;
+use crate::store::RunStore;
+
+use super::wasi;
+
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    reason = "generated, and described in the WIT package"
+)]
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../sandglass-guest/wit",
+        world: "integration",
+        imports: {
+            "sandglass:integration/http.send": async | trappable,
+            "sandglass:integration/http.open": async | trappable,
+            "sandglass:integration/http.[method]outgoing-request.write": async | trappable,
+            "sandglass:integration/http.[static]outgoing-request.finish": async | trappable,
+            "sandglass:integration/http.[method]incoming-response.read": async | trappable,
+            "sandglass:integration/secrets.get": async | trappable,
+            "sandglass:integration/ask.ask": async | trappable,
+            default: trappable,
+        },
+        exports: { default: async },
+        with: {
+            "sandglass:integration/http.outgoing-request": crate::capability::streams::OutgoingRequest,
+            "sandglass:integration/http.incoming-response": crate::capability::streams::IncomingResponse,
+            "sandglass:integration/spans.span": crate::capability::spans::Handle,
+        },
+        require_store_data_send: true,
+    });
+}
+
+use bindings::sandglass::integration as interface;
+pub(crate) use bindings::{Completion, DispatchContext, Failure, Integration, IntegrationPre};
+pub(crate) use interface::types::TypedFailure;
+
+/// Where the functions of this world begin among those of components.
+const FIRST: usize = wasi::command::IMPORTS.len() + wasi::http::IMPORTS.len();
+
+/// Links all of it.
+pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    functions.add_imports(telling::IMPORTS);
+    functions.add_imports(http::IMPORTS);
+    functions.add_imports(telemetry::IMPORTS);
+    functions.add_imports(scratch::IMPORTS);
+    functions.add_imports(ask::IMPORTS);
+    Integration::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)
+}
+
+impl interface::types::Host for RunStore {}
+
+/// The error by which a guest ends its own run as failed.
+#[derive(Debug)]
+pub(crate) struct Raised(pub(crate) TypedFailure);
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the guest raised a failure: {}: {}", self.0.category, self.0.code)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// An object, from its text; an empty text stands for an empty one.
+fn object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    match json(what, text)? {
+        Value::Object(fields) => Ok(fields),
+        _ => Err(format!("{what} must be a JSON object")),
+    }
+}
+
+fn json(what: &str, text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("{what} is no JSON: {error}"))
+}
+
+impl DispatchContext {
+    /// The context of a run, from the JSON that core modules get.
+    pub(crate) fn read(context: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Given {
+            tenant: String,
+            entity_type: String,
+            entity_id: String,
+            trigger_action: String,
+            trigger_params: Value,
+            entity_state: Value,
+            integration_config: std::collections::BTreeMap<String, String>,
+            trace_id: String,
+            agent_id: Option<String>,
+            session_id: Option<String>,
+            dispatch_id: String,
+            deadline_remaining_ms: u64,
+            attempt: u32,
+        }
+        let given: Given = serde_json::from_slice(context)?;
+        Ok(Self {
+            tenant: given.tenant,
+            entity_type: given.entity_type,
+            entity_id: given.entity_id,
+            trigger_action: given.trigger_action,
+            trigger_params: given.trigger_params.to_string(),
+            entity_state: given.entity_state.to_string(),
+            integration_config: given.integration_config.into_iter().collect(),
+            trace_id: given.trace_id,
+            agent_id: given.agent_id,
+            session_id: given.session_id,
+            dispatch_id: given.dispatch_id,
+            deadline_remaining_ms: given.deadline_remaining_ms,
+            attempt: given.attempt,
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! `sandglass:integration/ask`: asking another entity to take an action.
+
+use sandglass_model::EntityRef;
+use serde_json::Value;
+use wasmtime::Result;
+
+use super::interface::ask::{self, Answer, Error, ErrorKind, Until};
+use super::{object, scratch, telemetry};
+use crate::boundary::imports;
+use crate::capability::ask::{self as capability, AskError, AskUntil, Request as Asked};
+
+imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
+    "sandglass:integration/ask" in ask {
+        Host {
+            waiting "ask" fn ask(store, race, request: Request) -> Result<Result<Answer, Error>> {
+                let wait = read(request).and_then(|request| capability::begin(store, request));
+                let wait = match wait {
+                    Ok(wait) => wait,
+                    Err(error) => return Ok(Some(Err(error.into()))),
+                };
+                let Some(answered) = race.run(wait).await else { return Ok(None) };
+                Ok(Some(answered.map_err(Error::from).map(|answered| Answer {
+                    sequence: answered.sequence.0,
+                    state: answered.state,
+                    fields: Value::from_iter(answered.fields).to_string(),
+                })))
+            }
+        }
+    }
+}
+
+fn read(request: ask::Request) -> Result<Asked, AskError> {
+    let size = request.params.len();
+    if size > capability::REQUEST_MAX_BYTES as usize {
+        return Err(AskError::Invalid(format!(
+            "the parameters have {size} bytes, and {} are allowed",
+            capability::REQUEST_MAX_BYTES
+        )));
+    }
+    let entity = format!("{}/{}", request.entity_type, request.entity_id);
+    let entity: EntityRef =
+        entity.parse().map_err(|error| AskError::Invalid(format!("no entity: {error}")))?;
+    let params = object("the parameters' JSON", &request.params).map_err(AskError::Invalid)?;
+    let until = match request.until {
+        Until::Transition => AskUntil::Transition,
+        Until::Settled => AskUntil::Settled,
+    };
+    Ok(Asked { entity, action: request.action, params: params.into_iter().collect(), until })
+}
+
+impl From<AskError> for Error {
+    fn from(error: AskError) -> Self {
+        let (kind, retry_after_ms) = match &error {
+            AskError::NotAllowed(_) => (ErrorKind::NotAllowed, None),
+            AskError::UnknownTarget(_) => (ErrorKind::UnknownTarget, None),
+            AskError::Cycle => (ErrorKind::Cycle, None),
+            AskError::TooDeep(_) => (ErrorKind::TooDeep, None),
+            AskError::Refused(_) => (ErrorKind::Refused, None),
+            AskError::Busy(busy) => (ErrorKind::Busy, Some(busy.retry_after_ms)),
+            AskError::TimedOut => (ErrorKind::TimedOut, None),
+            AskError::CutShort(_) => (ErrorKind::CutShort, None),
+            AskError::Unavailable(_) => (ErrorKind::Unavailable, None),
+            AskError::Invalid(_) => (ErrorKind::InvalidRequest, None),
+        };
+        Self { kind, message: error.to_string(), retry_after_ms }
+    }
+}

@@ -1,0 +1,149 @@
+//! `sandglass:integration/http`: requests with whole bodies, and with streamed ones.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use wasmtime::Result;
+use wasmtime::component::Resource;
+
+use super::interface::http;
+use super::{FIRST, telling};
+use crate::boundary::imports;
+use crate::capability::http::{HttpError, Request as Sendable};
+use crate::capability::outside::Outside;
+use crate::capability::streams::{self, IncomingResponse as Incoming, OutgoingRequest as Outgoing};
+use crate::store::RunStore;
+
+imports! { IMPORTS from FIRST + telling::IMPORTS.len();
+    "sandglass:integration/http" in http {
+        Host {
+            waiting "send" fn send(store, race, request: Request)
+                -> Result<Result<Response, Error>>
+            {
+                let request = match whole(request) {
+                    Ok(request) => request,
+                    Err(error) => return Ok(Some(Err(error))),
+                };
+                let wait = store.outside().send(request);
+                let Some(response) = race.call(wait).await else { return Ok(None) };
+                Ok(Some(response.map_err(Error::from).map(|response| Response {
+                    status: response.status,
+                    headers: response.headers,
+                    body: response.body,
+                })))
+            }
+            waiting "open" fn open(store, race, request: Request)
+                -> Result<Result<Resource<IncomingResponse>, Error>>
+            {
+                let request = match whole(request) {
+                    Ok(request) => request,
+                    Err(error) => return Ok(Some(Err(error))),
+                };
+                let wait = store.outside().open(request);
+                let Some(opened) = race.call(wait).await else { return Ok(None) };
+                Ok(Some(match opened {
+                    Ok(opened) => Ok(store.wasi().table().push(Incoming::new(opened))?),
+                    Err(error) => Err(error.into()),
+                }))
+            }
+            instant "start" fn start(store, head: RequestHead)
+                -> Result<Result<Resource<OutgoingRequest>, Error>>
+            {
+                let (pieces, body) = streams::body();
+                let RequestHead { method, url, headers } = head;
+                let request = match Sendable::streamed(&method, &url, headers, body) {
+                    Ok(request) => request,
+                    Err(why) => return Ok(Err(Error::InvalidRequest(why))),
+                };
+                let response = store.outside().open(request);
+                let outgoing = Outgoing::new(pieces, response);
+                Ok(Ok(store.wasi().table().push(outgoing)?))
+            }
+        }
+        HostOutgoingRequest {
+            waiting "[method]outgoing-request.write"
+            fn write(store, race, this: Resource<OutgoingRequest>, bytes: Vec<u8>)
+                -> Result<Result<(), Error>>
+            {
+                let outgoing = store.wasi().table().get_mut(&this)?;
+                let wait = outgoing.write(Bytes::from(bytes));
+                Ok(race.call(wait).await.map(|written| written.map_err(Error::from)))
+            }
+            waiting "[static]outgoing-request.finish"
+            fn finish(store, race, this: Resource<OutgoingRequest>)
+                -> Result<Result<Resource<IncomingResponse>, Error>>
+            {
+                let outgoing = store.wasi().table().delete(this)?;
+                let Some(response) = race.call(outgoing.finish()).await else {
+                    return Ok(None);
+                };
+                Ok(Some(match response {
+                    Ok(response) => Ok(store.wasi().table().push(response)?),
+                    Err(error) => Err(error.into()),
+                }))
+            }
+            instant "[resource-drop]outgoing-request"
+            fn drop(store, this: Resource<OutgoingRequest>) -> Result<()> {
+                store.wasi().table().delete(this)?;
+                Ok(())
+            }
+        }
+        HostIncomingResponse {
+            instant "[method]incoming-response.status"
+            fn status(store, this: Resource<IncomingResponse>) -> Result<u16> {
+                Ok(store.wasi().table().get(&this)?.status)
+            }
+            instant "[method]incoming-response.headers"
+            fn headers(store, this: Resource<IncomingResponse>) -> Result<Headers> {
+                Ok(store.wasi().table().get(&this)?.headers.clone())
+            }
+            waiting "[method]incoming-response.read"
+            fn read(store, race, this: Resource<IncomingResponse>, max_bytes: u32)
+                -> Result<Result<Vec<u8>, Error>>
+            {
+                let response = store.wasi().table().get_mut(&this)?;
+                let Some(piece) = race.call(response.read(max_bytes)).await else {
+                    return Ok(None);
+                };
+                Ok(Some(piece.map(Vec::from).map_err(Error::from)))
+            }
+            instant "[resource-drop]incoming-response"
+            fn drop(store, this: Resource<IncomingResponse>) -> Result<()> {
+                store.wasi().table().delete(this)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn whole(request: http::Request) -> Result<Sendable, http::Error> {
+    let http::RequestHead { method, url, headers } = request.head;
+    Sendable::new(&method, &url, headers, request.body).map_err(http::Error::InvalidRequest)
+}
+
+impl RunStore {
+    /// What is left of the deadline.
+    pub(super) fn left(&self) -> Duration {
+        self.run.deadline().since(self.now())
+    }
+
+    fn outside(&self) -> Outside {
+        self.guest.outside(&self.run, &self.clock)
+    }
+}
+
+impl From<HttpError> for http::Error {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::InvalidRequest(why) => Self::InvalidRequest(why),
+            HttpError::NotAllowed(host) => Self::NotAllowed(host),
+            HttpError::TimedOut(after) => {
+                Self::TimedOut(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+            }
+            HttpError::TooLarge(bytes) => Self::TooLarge(bytes),
+            HttpError::CutShort(why) => Self::CutShort(why),
+            HttpError::TooManyRedirects => Self::TooManyRedirects,
+            HttpError::Transport(why) => Self::Transport(why),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `sandglass:integration/spans` and `metrics`: what a guest tells machines.
+
+use sandglass_telemetry::metrics::GuestKind;
+use sandglass_telemetry::trace::Kind as SpanKind;
+use wasmtime::Result;
+use wasmtime::component::Resource;
+
+use super::interface::{metrics, spans};
+use super::{FIRST, http, object, telling};
+use crate::boundary::imports;
+use crate::capability::spans::{Attributes, Handle, SpanEnd};
+
+/// Where the functions of the next table begin.
+pub(super) const END: usize =
+    FIRST + telling::IMPORTS.len() + http::IMPORTS.len() + IMPORTS.len();
+
+imports! { IMPORTS from FIRST + telling::IMPORTS.len() + http::IMPORTS.len();
+    "sandglass:integration/spans" in spans {
+        HostSpan {
+            instant "[method]span.add-event"
+            fn add_event(store, this: Resource<Span>, name: String, attributes: Json)
+                -> Result<Result<(), String>>
+            {
+                let span = store.wasi().table().get(&this)?.0;
+                Ok(listed(&attributes).and_then(|attributes| {
+                    let added = store.guest.add_span_event(span, &name, attributes);
+                    added.map_err(|error| error.to_string())
+                }))
+            }
+            instant "[method]span.set-attributes"
+            fn set_attributes(store, this: Resource<Span>, attributes: Json)
+                -> Result<Result<(), String>>
+            {
+                let span = store.wasi().table().get(&this)?.0;
+                Ok(listed(&attributes).and_then(|attributes| {
+                    let set = store.guest.set_span_attributes(span, attributes);
+                    set.map_err(|error| error.to_string())
+                }))
+            }
+            instant "[static]span.end"
+            fn end(store, this: Resource<Span>, error: Option<String>) -> Result<()> {
+                let Handle(span) = store.wasi().table().delete(this)?;
+                let end = error.map_or(SpanEnd::Done, |message| {
+                    SpanEnd::Failed { kind: None, message }
+                });
+                // It may have been ended with the span that it was in.
+                drop(store.guest.end_span(span, Attributes::new(), end));
+                Ok(())
+            }
+            instant "[resource-drop]span"
+            fn drop(store, this: Resource<Span>) -> Result<()> {
+                let Handle(span) = store.wasi().table().delete(this)?;
+                std::mem::drop(store.guest.end_span(span, Attributes::new(), SpanEnd::Done));
+                Ok(())
+            }
+        }
+        Host {
+            instant "start"
+            fn start(store, name: String, parent: Option<Resource<Span>>, attributes: Json)
+                -> Result<Result<Resource<Span>, String>>
+            {
+                let table = store.wasi().table();
+                let parent = parent.map(|parent| table.get(&parent).map(|Handle(span)| *span));
+                let parent = parent.transpose()?;
+                let started = listed(&attributes).and_then(|attributes| {
+                    let started =
+                        store.guest.start_span(parent, &name, SpanKind::Internal, attributes);
+                    started.map_err(|error| error.to_string())
+                });
+                Ok(match started {
+                    Ok(span) => Ok(store.wasi().table().push(Handle(span))?),
+                    Err(why) => Err(why),
+                })
+            }
+        }
+    }
+    "sandglass:integration/metrics" in metrics {
+        Host {
+            instant "emit"
+            fn emit(store, name: String, kind: Kind, value: f64, labels: Vec<(String, String)>)
+                -> Result<Result<(), String>>
+            {
+                let kind = match kind {
+                    Kind::Counter => GuestKind::Counter,
+                    Kind::Gauge => GuestKind::Gauge,
+                    Kind::Histogram => GuestKind::Histogram,
+                };
+                let observed = store.guest.observe(&name, kind, value, labels);
+                Ok(observed.map_err(|error| error.to_string()))
+            }
+        }
+    }
+}
+
+fn listed(attributes: &str) -> Result<Attributes, String> {
+    Ok(object("the attributes' JSON", attributes)?.into_iter().collect())
+}

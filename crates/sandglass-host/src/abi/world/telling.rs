@@ -1,0 +1,117 @@
+//! The interfaces of the world that need nothing but the run itself: log, context,
+//! secrets, clock, progress, fail.
+
+use serde_json::{Map, Value};
+use wasmtime::{Error, Result};
+
+use super::interface::{clock, context, fail, log, progress, secrets};
+use super::{FIRST, Raised, json, object};
+use crate::boundary::imports;
+use crate::capability::log::{FIELDS_MAX_BYTES, Level as LogLevel};
+use crate::capability::signal;
+
+imports! { IMPORTS from FIRST;
+    "sandglass:integration/log" in log {
+        Host {
+            instant "write" fn write(store, level: Level, message: String) -> Result<()> {
+                store.guest.log(level.into(), message);
+                Ok(())
+            }
+            instant "write-fields"
+            fn write_fields(store, level: Level, message: String, fields: Json)
+                -> Result<Result<(), String>>
+            {
+                Ok(fields_of("the fields", &fields).map(|fields| {
+                    store.guest.log_fields(level.into(), message, fields.into());
+                }))
+            }
+            instant "wide-event" fn wide_event(store, event: Json) -> Result<Result<(), String>> {
+                Ok(fields_of("the event", &event).map(|event| store.guest.wide_event(event)))
+            }
+        }
+    }
+    "sandglass:integration/context" in context {
+        Host {
+            instant "whole" fn whole(store) -> Result<Json> {
+                Ok(String::from_utf8_lossy(&store.guest.context()).into_owned())
+            }
+            instant "read-field" fn read_field(store, name: String) -> Result<Option<Json>> {
+                let context: Value = serde_json::from_slice(&store.guest.context())?;
+                Ok(context["entity_state"].get(name).map(Value::to_string))
+            }
+        }
+    }
+    "sandglass:integration/secrets" in secrets {
+        Host {
+            waiting "get" fn get(store, race, name: String) -> Result<Result<String, String>> {
+                let wait = store.guest.secret(name);
+                let Some(secret) = race.call(wait).await else { return Ok(None) };
+                Ok(Some(secret.map(|secret| {
+                    store.guest.redactor.hide(&secret);
+                    secret.expose().to_owned()
+                })))
+            }
+        }
+    }
+    "sandglass:integration/clock" in clock {
+        Host {
+            instant "now-ms" fn now_ms(store) -> Result<i64> {
+                Ok(store.clock.wall().as_millis())
+            }
+            instant "deadline-remaining-ms" fn deadline_remaining_ms(store) -> Result<u64> {
+                Ok(u64::try_from(store.left().as_millis()).unwrap_or(u64::MAX))
+            }
+            instant "should-stop" fn should_stop(store) -> Result<bool> {
+                Ok(store.run.should_stop(store.now()))
+            }
+        }
+    }
+    "sandglass:integration/progress" in progress {
+        Host {
+            instant "emit" fn emit(store, progress: Json) -> Result<Result<(), String>> {
+                Ok(bounded("the progress", &progress, signal::SIGNAL_MAX_BYTES)
+                    .and_then(|()| json("the progress", &progress))
+                    .map(|progress| store.guest.progress(progress)))
+            }
+            instant "heartbeat" fn heartbeat(_store) -> Result<()> {
+                Ok(())
+            }
+            instant "set-status" fn set_status(store, status: String) -> Result<()> {
+                store.guest.status(status);
+                Ok(())
+            }
+        }
+    }
+    "sandglass:integration/fail" in fail {
+        Host {
+            instant "raise" fn raise(_store, failure: TypedFailure) -> Result<()> {
+                // The boundary has looked at the clock already, so this one is in time.
+                Err(Error::from(Raised(failure)))
+            }
+        }
+    }
+}
+
+/// The object that `text` is, within what is logged.
+fn fields_of(what: &str, text: &str) -> Result<Map<String, Value>, String> {
+    bounded(what, text, FIELDS_MAX_BYTES).and_then(|()| object(what, text))
+}
+
+fn bounded(what: &str, text: &str, max: u32) -> Result<(), String> {
+    if text.len() > max as usize {
+        return Err(format!("{what} has {} bytes, and {max} are allowed", text.len()));
+    }
+    Ok(())
+}
+
+impl From<log::Level> for LogLevel {
+    fn from(level: log::Level) -> Self {
+        match level {
+            log::Level::Trace => Self::Trace,
+            log::Level::Debug => Self::Debug,
+            log::Level::Info => Self::Info,
+            log::Level::Warn => Self::Warn,
+            log::Level::Error => Self::Error,
+        }
+    }
+}

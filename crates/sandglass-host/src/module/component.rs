@@ -1,0 +1,237 @@
+//! Components: whether they fit the WIT world, and what is wrong where they don't.
+
+use sandglass_model::{Rejection, RejectionKind};
+use wasmtime::component::types::{ComponentFunc, ComponentItem};
+use wasmtime::component::{self, Type};
+
+use super::{Needs, is_valid_somewhere, nearest};
+use crate::abi::world::IntegrationPre;
+use crate::error::rejection;
+use crate::sandbox::Sandbox;
+use crate::store::{RunStore, printable};
+
+/// The export that a handler is.
+const HANDLE: &str = "handle";
+
+/// The world whose export it is, for messages.
+const WORLD: &str = "sandglass:integration@0.1.0";
+
+/// A component that is compiled, linked, and known to fit.
+pub(crate) struct Component {
+    pub(crate) pre: IntegrationPre<RunStore>,
+}
+
+/// Compiles and links `binary`.
+pub(super) fn compile(sandbox: &Sandbox, binary: &[u8]) -> Result<(Component, Needs), Rejection> {
+    let component = component::Component::from_binary(&sandbox.engine, binary)
+        .map_err(|error| not_compiled(binary, &error))?;
+    let Imported { waits_in, embedders } = check_imports(sandbox, &component)?;
+    check_export(sandbox, &component)?;
+    let pre = sandbox
+        .component_linker
+        .instantiate_pre(&component)
+        .and_then(IntegrationPre::new)
+        .map_err(|error| {
+            let why = printable(&format!("{error:#}"));
+            rejection(
+                RejectionKind::WrongSignature,
+                format!(
+                    "component imports something with another type than this host has it: {why}; \
+                     build it for WASI 0.2 and {WORLD}"
+                ),
+            )
+        })?;
+    let required = component.resources_required();
+    let needs = Needs {
+        initial_memory_bytes: required
+            .as_ref()
+            .and_then(|required| required.max_initial_memory_size)
+            .unwrap_or(0),
+        context_bytes: 0,
+        initial_table_elements: required
+            .and_then(|required| required.max_initial_table_size)
+            .unwrap_or(0),
+        waits_in,
+        embedders,
+    };
+    Ok((Component { pre }, needs))
+}
+
+/// Tells a component that isn't valid from one that uses what is off here, and
+/// from one that is too large for the pool.
+fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> Rejection {
+    let invalid = error.is::<wasmparser::BinaryReaderError>();
+    match (invalid, is_valid_somewhere(binary)) {
+        (_, false) => {
+            rejection(RejectionKind::InvalidModule, format!("component is not valid: {error:#}"))
+        }
+        (true, true) => rejection(
+            RejectionKind::UnsupportedModule,
+            format!("component uses a WebAssembly feature that is off in this host: {error:#}"),
+        ),
+        (false, true) => rejection(
+            RejectionKind::NeedsTooMuch,
+            format!("component needs more than a guest of this host can have: {error:#}"),
+        ),
+    }
+}
+
+/// What a component imports that is to be remembered.
+#[derive(Default)]
+struct Imported {
+    waits_in: Vec<String>,
+    embedders: Vec<String>,
+}
+
+/// Checks that this host has all that `component` imports.
+fn check_imports(
+    sandbox: &Sandbox,
+    component: &component::Component,
+) -> Result<Imported, Rejection> {
+    let mut imported = Imported::default();
+    let ty = component.component_type();
+    for (name, import) in ty.imports(&sandbox.engine) {
+        let interface = without_version(name);
+        let ComponentItem::ComponentInstance(instance) = import.ty else {
+            return Err(missing_import(sandbox, name, interface));
+        };
+        for (function, item) in instance.exports(&sandbox.engine) {
+            if !matches!(item.ty, ComponentItem::ComponentFunc(_)) {
+                continue;
+            }
+            let functions = &sandbox.component_functions;
+            if !functions.has(interface, function) {
+                let asked = format!("{interface}.{function}");
+                return Err(missing_import(sandbox, &asked, &asked));
+            }
+            imported.waits_in.extend(functions.waiting(interface, function).map(str::to_owned));
+            imported.embedders.extend(embedders(sandbox, interface, function));
+        }
+    }
+    Ok(imported)
+}
+
+/// The name of this import as manifests have it, where it is the embedder's own.
+fn embedders(sandbox: &Sandbox, interface: &str, function: &str) -> Option<String> {
+    sandbox
+        .component_embedders
+        .iter()
+        .map(|linked| &linked.function)
+        .find(|own| own.interface() == interface && own.field() == function)
+        .map(|own| own.full_name())
+}
+
+/// `package/interface`, whatever version of it is asked for: the linker matches
+/// versions.
+fn without_version(interface: &str) -> &str {
+    interface.split_once('@').map_or(interface, |(name, _)| name)
+}
+
+fn missing_import(sandbox: &Sandbox, shown: &str, asked: &str) -> Rejection {
+    let functions = &sandbox.component_functions;
+    let near = nearest(asked, functions.interfaces().chain(functions.names()))
+        .map(|near| format!("; did you mean `{near}`?"))
+        .unwrap_or_default();
+    rejection(
+        RejectionKind::MissingImport,
+        format!("component imports `{}`, which this host doesn't have{near}", printable(shown)),
+    )
+}
+
+fn check_export(sandbox: &Sandbox, component: &component::Component) -> Result<(), Rejection> {
+    let ty = component.component_type();
+    match ty.get_export(&sandbox.engine, HANDLE).map(|export| export.ty) {
+        Some(ComponentItem::ComponentFunc(handle)) => {
+            let handle = shown_function(&handle);
+            if handle == HANDLER {
+                return Ok(());
+            }
+            Err(rejection(
+                RejectionKind::WrongSignature,
+                format!(
+                    "component exports `{HANDLE}` with another type than a handler of {WORLD} \
+                     has; it is {}, and must be {HANDLER}",
+                    printable(&handle)
+                ),
+            ))
+        }
+        Some(_) => Err(rejection(
+            RejectionKind::WrongSignature,
+            format!("component exports `{HANDLE}`, and it is no function"),
+        )),
+        None => {
+            let near = nearest(HANDLE, ty.exports(&sandbox.engine).map(|(name, _)| name))
+                .map(|near| format!(" (the nearest that it exports is `{}`)", printable(near)))
+                .unwrap_or_default();
+            Err(rejection(
+                RejectionKind::MissingExport,
+                format!(
+                    "component doesn't export `{HANDLE}`{near}; a handler is built for the world \
+                     `integration` of {WORLD}"
+                ),
+            ))
+        }
+    }
+}
+
+/// The handler's type, as [`shown_function`] writes it.
+const HANDLER: &str = "func(context: record { tenant: string, entity-type: string, \
+    entity-id: string, trigger-action: string, trigger-params: string, entity-state: string, \
+    integration-config: list<tuple<string, string>>, trace-id: string, agent-id: option<string>, \
+    session-id: option<string>, dispatch-id: string, deadline-remaining-ms: u64, attempt: u32 }) \
+    -> result<record { action: option<string>, params: string }, variant { plain(string), \
+    typed(record { category: string, code: string, retryability: option<string>, \
+    outcome: option<string>, details: option<string>, diagnostic: option<string> }) }>";
+
+fn shown_function(function: &ComponentFunc) -> String {
+    let params = list(function.params().map(|(name, ty)| format!("{name}: {}", shown(&ty))));
+    let results = list(function.results().map(|ty| shown(&ty)));
+    let arrow = if results.is_empty() { "" } else { " -> " };
+    format!("func({params}){arrow}{results}")
+}
+
+/// A type as WIT writes it, with everything that it is made of.
+fn shown(ty: &Type) -> String {
+    let or_nothing = |ty: Option<Type>| ty.as_ref().map_or_else(|| "_".to_owned(), shown);
+    match ty {
+        Type::Bool => "bool".to_owned(),
+        Type::S8 => "s8".to_owned(),
+        Type::U8 => "u8".to_owned(),
+        Type::S16 => "s16".to_owned(),
+        Type::U16 => "u16".to_owned(),
+        Type::S32 => "s32".to_owned(),
+        Type::U32 => "u32".to_owned(),
+        Type::S64 => "s64".to_owned(),
+        Type::U64 => "u64".to_owned(),
+        Type::Float32 => "f32".to_owned(),
+        Type::Float64 => "f64".to_owned(),
+        Type::Char => "char".to_owned(),
+        Type::String => "string".to_owned(),
+        Type::List(items) => format!("list<{}>", shown(&items.ty())),
+        Type::Option(some) => format!("option<{}>", shown(&some.ty())),
+        Type::Result(result) => {
+            format!("result<{}, {}>", or_nothing(result.ok()), or_nothing(result.err()))
+        }
+        Type::Tuple(tuple) => format!("tuple<{}>", list(tuple.types().map(|ty| shown(&ty)))),
+        Type::Record(record) => {
+            let fields =
+                record.fields().map(|field| format!("{}: {}", field.name, shown(&field.ty)));
+            format!("record {{ {} }}", list(fields))
+        }
+        Type::Variant(variant) => {
+            let cases = variant.cases().map(|case| match case.ty {
+                Some(ty) => format!("{}({})", case.name, shown(&ty)),
+                None => case.name.to_owned(),
+            });
+            format!("variant {{ {} }}", list(cases))
+        }
+        Type::Enum(names) => format!("enum {{ {} }}", list(names.names().map(str::to_owned))),
+        Type::Flags(names) => format!("flags {{ {} }}", list(names.names().map(str::to_owned))),
+        Type::Own(_) | Type::Borrow(_) => "a resource".to_owned(),
+        _ => "a type of another kind".to_owned(),
+    }
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(", ")
+}
