@@ -1,3 +1,3 @@
-;; Is a component, not a core module.
-;; The host refuses it, and says why.
+;; Is an empty component.
+;; The host refuses it: it has no handler.
 (component)

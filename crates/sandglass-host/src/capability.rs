@@ -164,6 +164,11 @@ impl Guest {
         self.tell(Signal::Progress(self.redactor.json(progress)));
     }
 
+    /// Tells that the handler is still at work.
+    pub(crate) fn heartbeat(&mut self) {
+        self.tell(Signal::Heartbeat);
+    }
+
     /// Tells what the handler is doing, for people.
     pub(crate) fn status(&mut self, status: String) {
         let mut status = self.redactor.text(status);

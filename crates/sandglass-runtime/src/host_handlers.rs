@@ -376,6 +376,7 @@ impl sandglass_host::Signals for SignalAdaptor {
     fn signal(&self, signal: Signal) {
         let told = match signal {
             Signal::Progress(progress) => self.signals.tell("progress", progress),
+            Signal::Heartbeat => self.signals.tell("heartbeat", serde_json::Value::Null),
             Signal::Status(status) => self.signals.tell("status", status.into()),
         };
         if !told {

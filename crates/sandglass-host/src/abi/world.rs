@@ -2,10 +2,10 @@
 //! through the boundary by its WIT name, and nothing in here but the way from its
 //! types to those of a capability and back.
 
-mod http;
-mod telemetry;
 mod ask;
+mod http;
 mod scratch;
+mod telemetry;
 mod telling;
 
 use std::fmt;

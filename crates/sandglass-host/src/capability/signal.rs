@@ -16,6 +16,8 @@ pub(crate) const SIGNAL_MAX_BYTES: u32 = 16 * 1024;
 pub enum Signal {
     /// How far it has come: any JSON.
     Progress(Value),
+    /// That it is still at work.
+    Heartbeat,
     /// What it is doing, in a line for people.
     Status(String),
 }

@@ -92,8 +92,11 @@ fn check_imports(
     let ty = component.component_type();
     for (name, import) in ty.imports(&sandbox.engine) {
         let interface = without_version(name);
-        let ComponentItem::ComponentInstance(instance) = import.ty else {
-            return Err(missing_import(sandbox, name, interface));
+        let instance = match import.ty {
+            ComponentItem::ComponentInstance(instance) => instance,
+            // A name for a type of an interface.
+            ComponentItem::Type(_) => continue,
+            _ => return Err(missing_import(sandbox, name, interface)),
         };
         for (function, item) in instance.exports(&sandbox.engine) {
             if !matches!(item.ty, ComponentItem::ComponentFunc(_)) {

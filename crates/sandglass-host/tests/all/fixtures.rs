@@ -68,6 +68,7 @@ struct ServerEntry {
     status: u16,
     #[serde(default)]
     body: String,
+    drip_ms: Option<u64>,
     wants_header: Option<String>,
 }
 
@@ -112,6 +113,7 @@ async fn run(fixture: Fixture) -> Value {
                 never: entry.never,
                 status: entry.status,
                 body: entry.body,
+                drip: entry.drip_ms.map(Duration::from_millis),
                 wants_header: entry.wants_header,
                 ..Script::default()
             })

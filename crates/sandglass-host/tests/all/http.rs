@@ -161,7 +161,9 @@ async fn an_embedder_may_bring_a_client_of_its_own() {
             _: Limits,
             _: &'a str,
         ) -> Answer<'a, Result<Response, HttpError>> {
-            Box::pin(async { Ok(Response { status: 201, body: b"canned".to_vec() }) })
+            Box::pin(async {
+                Ok(Response { status: 201, body: b"canned".to_vec(), ..Response::default() })
+            })
         }
     }
 

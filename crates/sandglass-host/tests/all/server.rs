@@ -15,6 +15,8 @@ pub(crate) struct Script {
     pub(crate) status: u16,
     pub(crate) headers: String,
     pub(crate) body: String,
+    /// Sends the body byte by byte, with this time between two.
+    pub(crate) drip: Option<Duration>,
     /// Answers 401 to a request without this header line.
     pub(crate) wants_header: Option<String>,
 }
@@ -72,6 +74,9 @@ async fn serve(mut stream: TcpStream, script: Script, seen: Arc<Mutex<Vec<String
     }
     #[allow(clippy::disallowed_methods, reason = "the server's slowness is what is tested")]
     tokio::time::sleep(script.after).await;
+    if let Some(between) = script.drip {
+        return drip(stream, &script, between).await;
+    }
     let status = if authorised { script.status } else { 401 };
     let answer = format!(
         "HTTP/1.1 {status} X\r\nconnection: close\r\n{}content-length: {}\r\n\r\n{}",
@@ -80,4 +85,15 @@ async fn serve(mut stream: TcpStream, script: Script, seen: Arc<Mutex<Vec<String
         script.body
     );
     drop(stream.write_all(answer.as_bytes()).await);
+}
+
+async fn drip(mut stream: TcpStream, script: &Script, between: Duration) {
+    let head =
+        format!("HTTP/1.1 {} X\r\ncontent-length: {}\r\n\r\n", script.status, script.body.len());
+    drop(stream.write_all(head.as_bytes()).await);
+    for byte in script.body.as_bytes() {
+        drop(stream.write_all(&[*byte]).await);
+        #[allow(clippy::disallowed_methods, reason = "the server's slowness is what is tested")]
+        tokio::time::sleep(between).await;
+    }
 }

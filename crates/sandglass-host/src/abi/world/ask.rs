@@ -4,7 +4,7 @@ use sandglass_model::EntityRef;
 use serde_json::Value;
 use wasmtime::Result;
 
-use super::interface::ask::{self, Answer, Error, ErrorKind, Until};
+use super::interface::ask::{self, Error, ErrorKind, Until};
 use super::{object, scratch, telemetry};
 use crate::boundary::imports;
 use crate::capability::ask::{self as capability, AskError, AskUntil, Request as Asked};

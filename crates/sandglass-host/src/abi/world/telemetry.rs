@@ -11,8 +11,7 @@ use crate::boundary::imports;
 use crate::capability::spans::{Attributes, Handle, SpanEnd};
 
 /// Where the functions of the next table begin.
-pub(super) const END: usize =
-    FIRST + telling::IMPORTS.len() + http::IMPORTS.len() + IMPORTS.len();
+pub(super) const END: usize = FIRST + telling::IMPORTS.len() + http::IMPORTS.len() + IMPORTS.len();
 
 imports! { IMPORTS from FIRST + telling::IMPORTS.len() + http::IMPORTS.len();
     "sandglass:integration/spans" in spans {
@@ -44,13 +43,13 @@ imports! { IMPORTS from FIRST + telling::IMPORTS.len() + http::IMPORTS.len();
                     SpanEnd::Failed { kind: None, message }
                 });
                 // It may have been ended with the span that it was in.
-                drop(store.guest.end_span(span, Attributes::new(), end));
+                let _ = store.guest.end_span(span, Attributes::new(), end);
                 Ok(())
             }
             instant "[resource-drop]span"
             fn drop(store, this: Resource<Span>) -> Result<()> {
                 let Handle(span) = store.wasi().table().delete(this)?;
-                std::mem::drop(store.guest.end_span(span, Attributes::new(), SpanEnd::Done));
+                let _ = store.guest.end_span(span, Attributes::new(), SpanEnd::Done);
                 Ok(())
             }
         }

@@ -73,7 +73,8 @@ imports! { IMPORTS from FIRST;
                     .and_then(|()| json("the progress", &progress))
                     .map(|progress| store.guest.progress(progress)))
             }
-            instant "heartbeat" fn heartbeat(_store) -> Result<()> {
+            instant "heartbeat" fn heartbeat(store) -> Result<()> {
+                store.guest.heartbeat();
                 Ok(())
             }
             instant "set-status" fn set_status(store, status: String) -> Result<()> {

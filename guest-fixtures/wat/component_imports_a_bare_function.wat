@@ -1,0 +1,4 @@
+;; Is a component that imports a function of no interface.
+;; The host refuses it.
+(component
+  (import "host-log" (func (param "message" string))))
