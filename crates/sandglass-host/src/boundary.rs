@@ -242,9 +242,9 @@ macro_rules! import {
         async fn $name(&mut self $(, $arg: $ty)*) -> $ret {
             const FUNCTION: $crate::functions::FunctionId = $function;
             let entered = $crate::boundary::enter(self, FUNCTION)
-                .map_err(<$ret as $crate::race::Raced>::ending)?;
+                .map_err(<$ret as $crate::boundary::Raced>::ending)?;
             let $race = $crate::race::Race::of(self);
-            let answer: <$ret as $crate::race::Raced>::Answer = {
+            let answer: <$ret as $crate::boundary::Raced>::Answer = {
                 let $store = &mut *self;
                 async move $body.await
             };

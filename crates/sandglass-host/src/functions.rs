@@ -131,7 +131,7 @@ impl Functions {
 
     /// The modules or interfaces that the functions are in.
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &str> {
-        self.0.chunk_by(|one, next| one.module == next.module).map(|chunk| chunk[0].module)
+        self.0.chunk_by(|one, next| one.module == next.module).map(|chunk| &*chunk[0].module)
     }
 
     pub(crate) fn has(&self, module: &str, field: &str) -> bool {

@@ -85,8 +85,11 @@ impl Sandbox {
         let mut component_functions = Functions::default();
         abi::wasi::link(&mut component_linker, &mut component_functions)?;
         abi::world::link(&mut component_linker, &mut component_functions)?;
-        let component_embedders =
-            abi::embedder::link_components(&mut component_linker, &mut component_functions, registry)?;
+        let component_embedders = abi::embedder::link_components(
+            &mut component_linker,
+            &mut component_functions,
+            registry,
+        )?;
         Ok(Self {
             engine,
             linker,

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wasmtime::{component, Caller, Engine, FuncType, Linker, Result, Val, ValType};
+use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType, component};
 
 use super::guest_memory::{FAILED, WhenTooSmall, bytes, fill, text};
 use crate::boundary;
