@@ -65,6 +65,13 @@ async fn serve(mut stream: TcpStream, script: Script, seen: Arc<Mutex<Vec<String
             Ok(_) => {}
         }
     }
+    let chunked = head.to_ascii_lowercase().windows(7).any(|window| window == b"chunked");
+    while chunked && !script.never && !head.ends_with(b"0\r\n\r\n") {
+        match stream.read_buf(&mut head).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
     let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let wanted = script.wants_header.as_ref().map(|line| line.to_ascii_lowercase());
     let authorised = wanted.is_none_or(|wanted| head.contains(&wanted));
