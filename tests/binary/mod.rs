@@ -108,6 +108,15 @@ impl Running {
         Self { child, lines: BufReader::new(stdout).lines() }
     }
 
+    /// The same, with variables in its environment and this for its standard error.
+    pub(crate) fn with_variables(
+        variables: &[(&str, &str)],
+        stderr: Stdio,
+        arguments: &[&dyn AsRef<OsStr>],
+    ) -> Self {
+        Self::of(command(arguments).envs(variables.iter().copied()).stderr(stderr))
+    }
+
     /// The same, with this for its standard error.
     pub(crate) fn with_stderr(stderr: Stdio, arguments: &[&dyn AsRef<OsStr>]) -> Self {
         Self::of(command(arguments).stderr(stderr))

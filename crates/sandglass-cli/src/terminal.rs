@@ -75,6 +75,12 @@ pub(crate) fn unless_nobody_reads(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Says on standard error how it goes.
+pub(crate) fn tell(text: &str) {
+    // Nobody has to listen.
+    let _ = writeln!(io::stderr(), "{}", printable(text));
+}
+
 /// Says on standard error why something could not be done.
 pub(crate) fn complain(error: &anyhow::Error) {
     let text = format!("{error:#}");

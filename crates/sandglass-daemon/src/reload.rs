@@ -9,6 +9,9 @@ use crate::{Daemon, Declared};
 /// Why nothing was reloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
+    /// The specs can't be used together, or can't be recorded.
+    #[error(transparent)]
+    Specs(#[from] sandglass_runtime::ReloadError),
     /// A module can't be run.
     #[error("module `{name}` can't be run: {rejection}")]
     Module {
@@ -33,7 +36,8 @@ impl Daemon {
     ) -> Result<(), ReloadError> {
         let refused = |(name, rejection)| ReloadError::Module { name, rejection };
         let prepared = self.modules().prepare(self.handlers(), declared).await.map_err(refused)?;
-        let _ = specs;
+        // Checked above, the modules fail no more; the specs still may, and go first.
+        self.runtime().reload(specs).await?;
         prepared.take(self.handlers()).await.map_err(refused)?;
         self.set_keys(keys);
         Ok(())

@@ -5,6 +5,7 @@ mod log;
 mod play;
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod up;
 
 use crate::exit::Exit;
 use crate::play::{WORKER_COMMAND, worker};
@@ -17,6 +18,7 @@ pub(crate) enum Command {
     Log(log::Arguments),
     Replay(replay::Arguments),
     Play(play::Arguments),
+    Up(up::Arguments),
     /// The process that runs the runtime of a scenario
     #[command(name = WORKER_COMMAND, hide = true)]
     PlayWorker,
@@ -34,6 +36,7 @@ impl Command {
             Self::Log(arguments) => log::execute(&arguments),
             Self::Replay(arguments) => replay::execute(&arguments),
             Self::Play(arguments) => play::execute(&arguments),
+            Self::Up(arguments) => up::execute(&arguments),
             Self::PlayWorker => worker::execute(),
         }
     }

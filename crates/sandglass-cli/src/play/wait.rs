@@ -12,7 +12,7 @@ pub(super) async fn pause(time: Duration) {
 }
 
 /// Ticks in real time, the first time at once; a tick that is late puts off the next.
-pub(super) fn every(time: Duration) -> Interval {
+pub(crate) fn every(time: Duration) -> Interval {
     #[expect(clippy::disallowed_methods, reason = "upkeep of what is in real memory")]
     let mut ticks = tokio::time::interval(time);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

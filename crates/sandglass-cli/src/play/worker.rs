@@ -207,7 +207,7 @@ fn settings(modules: &[(String, Manifest, Vec<u8>)]) -> Settings {
 }
 
 /// A module's name, its grants and its bytes.
-fn guest(module: &Module) -> anyhow::Result<(String, Manifest, Vec<u8>)> {
+pub(crate) fn guest(module: &Module) -> anyhow::Result<(String, Manifest, Vec<u8>)> {
     let wrong = |finding: &Finding| anyhow!("module `{}`: {}", module.name, finding.diagnostic);
     let (manifest, bytes) = if module.is_manifest {
         let found = Found::read(&module.path)?;

@@ -23,7 +23,7 @@ pub(crate) fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let mut found = files_in(path, |name| name.starts_with("scenario") && name.ends_with(".toml"))?;
+    let mut found = files_in(path, is_scenario)?;
     found.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
     if found.is_empty() {
         bail!("there is no scenario*.toml in `{}`", path.display());
@@ -31,7 +31,16 @@ pub(crate) fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn files_in(folder: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<PathBuf>> {
+/// Whether a file of this name is a scenario.
+pub(crate) fn is_scenario(name: &str) -> bool {
+    name.starts_with("scenario") && name.ends_with(".toml")
+}
+
+/// The files of a folder whose names are `wanted`, by name.
+pub(crate) fn files_in(
+    folder: &Path,
+    wanted: impl Fn(&str) -> bool,
+) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)
         .with_context(|| format!("can't read folder `{}`", folder.display()))?;
     let mut found = Vec::new();

@@ -1,6 +1,8 @@
 //! Dispatches: which handlers are in flight, how one ended, and what operators do about
 //! them.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -28,7 +30,7 @@ const REASON_MAX_CHARS: usize = 500;
 pub(crate) struct Which {
     /// Must be said, and `true`: those that have ended are in the histories of their
     /// entities.
-    #[param(value_type = OnlyTrue)]
+    #[param(value_type = OnlyTrue, inline)]
     in_flight: Option<String>,
     /// From behind this dispatch on.
     #[param(value_type = Option<String>, pattern = "^[0-9a-f]{32}$")]
@@ -162,20 +164,30 @@ pub(crate) async fn retry(
     Body(retry): Body<Retry>,
 ) -> Result<Json<DispatchView>, Error> {
     principal.require(Permission::Operate)?;
-    let _reason = reason(&principal, &retry.reason)?;
-    if let Some(0) = retry.budget_ms {
+    let Retry { budget_ms, reason } = retry;
+    if let Some(0) = budget_ms {
         return Err(Error::new(Code::BadBody, "`budget_ms` must be at least 1"));
     }
-    let _entity = lookup::owner(&daemon, &principal, dispatch).await?;
-    Err(Error::new(Code::Unavailable, "not built yet"))
+    short(&reason)?;
+    let entity = lookup::owner(&daemon, &principal, dispatch).await?;
+    let budget = budget_ms.map(Duration::from_millis);
+    let retry = sandglass_runtime::Retry { budget, by: principal.owner, reason };
+    daemon.runtime().retry(&entity, dispatch, retry).await?;
+    Ok(Json(lookup::dispatch(&daemon, &entity, dispatch).await?))
+}
+
+/// Refuses a reason that is longer than people read.
+fn short(reason: &str) -> Result<(), Error> {
+    if reason.chars().count() <= REASON_MAX_CHARS {
+        return Ok(());
+    }
+    let message = format!("the reason has more than {REASON_MAX_CHARS} characters");
+    Err(Error::new(Code::BadBody, message))
 }
 
 /// The reason as it is recorded: with who gives it.
 fn reason(principal: &Principal, given: &str) -> Result<String, Error> {
-    if given.chars().count() > REASON_MAX_CHARS {
-        let message = format!("the reason has more than {REASON_MAX_CHARS} characters");
-        return Err(Error::new(Code::BadBody, message));
-    }
+    short(given)?;
     let by = &principal.owner;
     Ok(if given.is_empty() { format!("by {by}") } else { format!("by {by}: {given}") })
 }

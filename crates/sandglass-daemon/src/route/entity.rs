@@ -38,8 +38,8 @@ pub(crate) struct Create {
 /// variables are as that declares.
 #[utoipa::path(post, path = "/v1/entities/{type}/{id}", tag = "entities",
     params(
-        ("type" = String, Path, min_length = 1, max_length = 128),
-        ("id" = String, Path, min_length = 1, max_length = 256),
+        ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),
+        ("id" = String, Path, min_length = 1, max_length = 256, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
     ),
     request_body(content = Create, description = "May be left out"),
     responses(
@@ -68,8 +68,8 @@ pub(crate) async fn create(
 /// Looks at an entity
 #[utoipa::path(get, path = "/v1/entities/{type}/{id}", tag = "entities",
     params(
-        ("type" = String, Path, min_length = 1, max_length = 128),
-        ("id" = String, Path, min_length = 1, max_length = 256),
+        ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),
+        ("id" = String, Path, min_length = 1, max_length = 256, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
     ),
     responses(
         (status = 200, body = EntityView, description = "As it is now"),
@@ -103,6 +103,7 @@ pub(crate) struct Act {
 #[into_params(parameter_in = Query)]
 pub(crate) struct Waiting {
     /// Answer when the entity has settled: no handler of it is queued or in flight.
+    #[param(inline)]
     wait: Option<WaitFor>,
     /// How long to wait, as in `90s`; what is longer than the daemon allows is as long as
     /// it allows. Without `wait` it means nothing.
@@ -154,9 +155,9 @@ impl TryFrom<String> for Patience {
 /// part of that trace.
 #[utoipa::path(post, path = "/v1/entities/{type}/{id}/actions/{action}", tag = "entities",
     params(
-        ("type" = String, Path, min_length = 1, max_length = 128),
-        ("id" = String, Path, min_length = 1, max_length = 256),
-        ("action" = String, Path, min_length = 1, max_length = 128),
+        ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),
+        ("id" = String, Path, min_length = 1, max_length = 256, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
+        ("action" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
         Waiting,
     ),
     request_body(content = Act, description = "May be left out"),
@@ -236,8 +237,8 @@ pub(crate) struct Part {
 /// The records of an entity, the oldest first
 #[utoipa::path(get, path = "/v1/entities/{type}/{id}/history", tag = "entities",
     params(
-        ("type" = String, Path, min_length = 1, max_length = 128),
-        ("id" = String, Path, min_length = 1, max_length = 256),
+        ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),
+        ("id" = String, Path, min_length = 1, max_length = 256, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
         Part,
     ),
     responses(

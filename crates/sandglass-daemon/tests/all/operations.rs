@@ -117,6 +117,15 @@ fn finds_cancels_and_retries(world: &World) {
     let reason = ended["ended"]["outcome"]["reason"].as_str().expect("text");
     assert!(reason.contains("enough") && reason.contains("local"), "{reason}");
     world.post(&format!("{at}/cancel"), "").refuses(409, "not_in_flight");
+    let budget = r#"{"budget_ms": 7200000, "reason": "once more"}"#;
+    let again = world.post(&format!("{at}/retry"), budget).is(200).json();
+    assert_eq!((&again["status"], &again["attempt"]), (&json!("in_flight"), &json!(2)));
+    assert_eq!(again["budget_ms"], 7_200_000);
+    world.post(&format!("{at}/retry"), "").refuses(409, "not_retried");
+    let history = world.get("/v1/entities/Session/3/history").is(200).json().to_string();
+    assert!(history.contains("once more") && history.contains(r#""by":"local""#), "{history}");
+    world.post(&format!("{at}/cancel"), "").is(202);
+    until_ended(world, &at);
     let unknown = format!("/v1/dispatches/{}", "0".repeat(32));
     world.get(&unknown).refuses(404, "unknown_dispatch");
     world.post(&format!("{unknown}/cancel"), "").refuses(404, "unknown_dispatch");

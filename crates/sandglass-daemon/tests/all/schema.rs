@@ -9,6 +9,11 @@ pub(crate) struct Document(Value);
 impl Document {
     pub(crate) fn of(document: Value) -> Self {
         assert_eq!(document["openapi"], "3.1.0");
+        let text = document.to_string();
+        for reference in text.split(r##""$ref":"#"##).skip(1) {
+            let place = reference.split('"').next().expect("it ends");
+            assert!(document.pointer(place).is_some(), "{place} is nowhere");
+        }
         Self(document)
     }
 

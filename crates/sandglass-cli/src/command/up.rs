@@ -1,0 +1,53 @@
+//! `sandglass up`: the daemon.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::exit::Exit;
+use crate::up;
+
+/// Serves the entities of a folder of specs over HTTP
+///
+/// The interface is described by the document at /openapi.json. SIGHUP reads the folder
+/// and the configuration again: all of it is taken, or, where something is wrong, none.
+/// SIGTERM or Ctrl-C accepts no more, lets handlers end for the grace, stops and records
+/// the rest; a second one ends at once.
+///
+/// Exit code: 0 stopped orderly, 2 a folder, configuration, journal or address can't be
+/// used, 130 stopped at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  sandglass up --specs guest-fixtures/incident\n  \
+    sandglass up --specs specs --journal runs.db\n  \
+    API_KEY=$(openssl rand -hex 32) sandglass up --specs specs --listen 0.0.0.0:7341 --api-key-env API_KEY\n  \
+    sandglass up --specs specs --config sandglass.toml\n  \
+    curl -X POST http://127.0.0.1:7341/v1/entities/Session/1\n  \
+    curl -X POST http://127.0.0.1:7341/v1/entities/Session/1/actions/ResumeByHand\n  \
+    curl http://127.0.0.1:7341/v1/entities/Session/1")]
+pub(crate) struct Arguments {
+    /// A folder of specs (*.ioa.toml), with their modules and manifests beside them or
+    /// declared in a scenario*.toml
+    #[arg(long, value_name = "DIR")]
+    pub(crate) specs: PathBuf,
+    /// Where to listen; other than on a loopback address a key is needed
+    /// [default: 127.0.0.1:7341]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Keep everything in this journal, which is made if there is none; without one it is
+    /// gone with the process
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+    /// An environment variable that holds a key for everything; its name is the owner's
+    #[arg(long, value_name = "VAR")]
+    pub(crate) api_key_env: Vec<String>,
+    /// Settings, keys and secrets (TOML); what is said here goes before it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = threads.block_on(up::run(arguments));
+    // What is still running then was told to end, and has had its time.
+    threads.shutdown_background();
+    ended
+}

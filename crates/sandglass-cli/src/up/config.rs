@@ -1,0 +1,388 @@
+//! The configuration of the daemon: a TOML file, read strictly.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use sandglass_daemon::{Key, Keys, Permission};
+use sandglass_host::file::read_text;
+use sandglass_source::{Diagnostics, Document, Finding, Table, did_you_mean};
+
+use super::told;
+use crate::command::up::Arguments;
+
+/// Largest configuration, in bytes: far more than people write by hand.
+const SOURCE_MAX_BYTES: usize = 1 << 20;
+/// Most keys: each request is compared with all of them.
+const KEYS_MAX: usize = 1_000;
+/// Where to listen where nothing is said.
+const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 7341);
+/// How long handlers may take to end: as long as what supervises daemons waits by
+/// custom, less some seconds.
+const GRACE: Duration = Duration::from_secs(25);
+/// The longest time that a setting may name.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The largest number that a setting may name.
+const COUNT_MAX: u64 = 1_000_000;
+
+/// Everything that is set.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    pub(super) listen: SocketAddr,
+    pub(super) journal: Option<PathBuf>,
+    pub(super) grace: Duration,
+    pub(super) keys: Keys,
+    /// The environment variable of each secret that manifests name.
+    pub(super) secrets: BTreeMap<String, String>,
+    pub(super) host: sandglass_host::Settings,
+    pub(super) http: sandglass_daemon::Settings,
+}
+
+impl Config {
+    /// The file, where one is named, and what the flags say before it.
+    ///
+    /// # Errors
+    /// All that is wrong in it, each with its line.
+    pub(super) fn read(arguments: &Arguments) -> anyhow::Result<Self> {
+        let mut config = Self {
+            listen: LISTEN.into(),
+            journal: None,
+            grace: GRACE,
+            keys: Keys::default(),
+            secrets: BTreeMap::new(),
+            host: sandglass_host::Settings::default(),
+            http: sandglass_daemon::Settings::default(),
+        };
+        let mut keys = Vec::new();
+        if let Some(path) = &arguments.config {
+            let source = read_text(path, SOURCE_MAX_BYTES as u64)?;
+            let mut out = Diagnostics::new(&source);
+            if let Some(document) = Document::parse(&source, SOURCE_MAX_BYTES, &mut out) {
+                let beside = path.parent().unwrap_or(Path::new(""));
+                config.take(&document.table("the configuration"), beside, &mut keys, &mut out);
+            }
+            let findings: Vec<Finding> = Finding::all_of(path, &source, out.finish()).collect();
+            if !findings.is_empty() {
+                bail!(told(&findings));
+            }
+        }
+        for variable in &arguments.api_key_env {
+            keys.push(key(variable, variable).map_err(anyhow::Error::msg)?);
+        }
+        config.keys = keys.into_iter().collect();
+        config.listen = arguments.listen.unwrap_or(config.listen);
+        config.journal = arguments.journal.clone().or(config.journal);
+        config.checked()
+    }
+
+    fn checked(self) -> anyhow::Result<Self> {
+        let Self { listen, keys, .. } = &self;
+        if !listen.ip().is_loopback() && keys.is_empty() {
+            bail!(
+                "{listen} is no loopback address, and without a key everybody who reaches it could \
+                 do everything; name a variable that holds one with --api-key-env, or a [[key]] in \
+                 the configuration"
+            );
+        }
+        Ok(self)
+    }
+
+    fn take(
+        &mut self,
+        table: &Table<'_, '_>,
+        beside: &Path,
+        keys: &mut Vec<Key>,
+        out: &mut Diagnostics<'_>,
+    ) {
+        const KNOWN: [&str; 7] =
+            ["listen", "journal", "grace", "key", "secrets", "admission", "http"];
+        table.only(&KNOWN, out);
+        if let Some(text) = table.text("listen", out) {
+            match text.parse() {
+                Ok(listen) => self.listen = listen,
+                Err(_) => out.error_with_help(
+                    text.span(),
+                    format!("`{text}` is no address"),
+                    "write an IP address and a port, such as \"127.0.0.1:7341\"",
+                ),
+            }
+        }
+        if let Some(path) = table.text("journal", out) {
+            self.journal = Some(beside.join(path.as_str()));
+        }
+        time(table, "grace", &mut self.grace, out);
+        let tables = table.tables("key", |number| format!("key {number}"), out);
+        if tables.len() > KEYS_MAX {
+            out.error(&table.span_of("key"), format!("there may be {KEYS_MAX} keys"));
+        }
+        keys.extend(tables.iter().filter_map(|table| key_of(table, out)));
+        if let Some(secrets) = table.table("secrets", "secrets", out) {
+            for (name, _, _) in secrets.entries() {
+                if let Some(variable) = secrets.text(name, out) {
+                    self.secrets.insert(name.to_owned(), variable.to_string());
+                }
+            }
+        }
+        if let Some(admission) = table.table("admission", "admission", out) {
+            self.admission(&admission, out);
+        }
+        if let Some(http) = table.table("http", "http", out) {
+            self.http(&http, out);
+        }
+    }
+
+    fn admission(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+        let host = &mut self.host;
+        table.only(
+            &[
+                "max_runs",
+                "max_queued",
+                "max_runs_per_tenant",
+                "max_queued_per_tenant",
+                "max_asking",
+            ],
+            out,
+        );
+        count(table, "max_runs", 1, &mut host.max_runs, out);
+        count(table, "max_queued", 0, &mut host.max_queued, out);
+        count(table, "max_runs_per_tenant", 1, &mut host.max_runs_per_tenant, out);
+        count(table, "max_queued_per_tenant", 0, &mut host.max_queued_per_tenant, out);
+        count(table, "max_asking", 0, &mut host.max_asking, out);
+    }
+
+    fn http(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+        let http = &mut self.http;
+        const KNOWN: [&str; 11] = [
+            "max_connections",
+            "max_waiting",
+            "max_subscribers",
+            "max_body",
+            "max_module",
+            "head_timeout",
+            "body_timeout",
+            "write_timeout",
+            "request_timeout",
+            "max_wait",
+            "keep_alive",
+        ];
+        table.only(&KNOWN, out);
+        count(table, "max_connections", 1, &mut http.max_connections, out);
+        count(table, "max_waiting", 0, &mut http.max_waiting, out);
+        count(table, "max_subscribers", 0, &mut http.max_subscribers, out);
+        size(table, "max_body", &mut http.max_body_bytes, out);
+        size(table, "max_module", &mut http.max_module_bytes, out);
+        time(table, "head_timeout", &mut http.head_timeout, out);
+        time(table, "body_timeout", &mut http.body_timeout, out);
+        time(table, "write_timeout", &mut http.write_timeout, out);
+        time(table, "request_timeout", &mut http.request_timeout, out);
+        time(table, "max_wait", &mut http.max_wait, out);
+        time(table, "keep_alive", &mut http.keep_alive, out);
+    }
+}
+
+fn time(table: &Table<'_, '_>, key: &str, to: &mut Duration, out: &mut Diagnostics<'_>) {
+    let range = Duration::from_millis(1)..=TIME_MAX;
+    if let Some(time) = table.duration_within(key, range, out) {
+        *to = time;
+    }
+}
+
+fn count<T: TryFrom<u64>>(
+    table: &Table<'_, '_>,
+    key: &str,
+    least: u64,
+    to: &mut T,
+    out: &mut Diagnostics<'_>,
+) {
+    let count = table.count(key, least..=COUNT_MAX, out);
+    if let Some(count) = count.and_then(|count| T::try_from(count).ok()) {
+        *to = count;
+    }
+}
+
+fn size(table: &Table<'_, '_>, key: &str, to: &mut usize, out: &mut Diagnostics<'_>) {
+    /// Bodies are held in memory.
+    const SIZE_MAX: u64 = 1 << 30;
+    match table.size(key, out) {
+        Some(size) if size > SIZE_MAX => {
+            out.error(&table.span_of(key), format!("`{key}` may be 1GiB at most"));
+        }
+        Some(size) => *to = usize::try_from(size).unwrap_or(usize::MAX),
+        None => {}
+    }
+}
+
+fn key_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Key> {
+    table.only(&["owner", "env", "tenant", "may"], out);
+    let (owner, variable) = (table.required_name("owner", out), table.required_name("env", out));
+    let tenant = table.name("tenant", out);
+    let may = table.has("may").then(|| permissions(table, out));
+    let (owner, variable) = (owner?, variable?);
+    match key(&owner, &variable) {
+        Ok(mut key) => {
+            if let Some(tenant) = tenant {
+                key = key.tenant(tenant.as_str());
+            }
+            Some(if let Some(may) = may { key.may(may) } else { key })
+        }
+        Err(message) => {
+            out.error(variable.span(), message);
+            None
+        }
+    }
+}
+
+fn permissions(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Permission> {
+    let mut may = Vec::new();
+    for name in table.names("may", out) {
+        match Permission::ALL.into_iter().find(|one| one.as_str() == name.as_str()) {
+            Some(permission) => may.push(permission),
+            None => {
+                let known = Permission::ALL.map(Permission::as_str);
+                let message = format!("`{name}` is nothing that a key may");
+                out.error_with_help(name.span(), message, did_you_mean(&name, known));
+            }
+        }
+    }
+    may
+}
+
+/// The key that a variable of the environment holds. What is said of it never holds it.
+fn key(owner: &str, variable: &str) -> Result<Key, String> {
+    let text = std::env::var(variable)
+        .map_err(|_| format!("the environment has no `{variable}`, the key of `{owner}`"))?;
+    Key::new(owner, &text).map_err(|error| format!("`{variable}` holds no key: {error}"))
+}
+
+/// Refuses what can't change while the daemon runs.
+pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()> {
+    let changed = [
+        ("listen", running.listen != new.listen),
+        ("journal", running.journal != new.journal),
+        ("grace", running.grace != new.grace),
+        ("[http]", running.http != new.http),
+        ("[admission]", admission(&running.host) != admission(&new.host)),
+    ];
+    let changed = changed.into_iter().find_map(|(what, changed)| changed.then_some(what));
+    match changed {
+        None => Ok(()),
+        Some(what) => Err(anyhow::anyhow!("`{what}` can't change while the daemon runs"))
+            .context("start it again, or take the change back"),
+    }
+}
+
+fn admission(settings: &sandglass_host::Settings) -> [u64; 5] {
+    let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    [
+        settings.max_runs.into(),
+        wide(settings.max_queued),
+        settings.max_runs_per_tenant.into(),
+        wide(settings.max_queued_per_tenant),
+        settings.max_asking.into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(source: &str) -> (Config, Vec<String>) {
+        let arguments = Arguments {
+            specs: PathBuf::new(),
+            listen: None,
+            journal: None,
+            api_key_env: Vec::new(),
+            config: None,
+        };
+        let mut config = Config::read(&arguments).expect("the defaults are sound");
+        let mut out = Diagnostics::new(source);
+        let document = Document::parse(source, SOURCE_MAX_BYTES, &mut out);
+        if let Some(document) = document {
+            config.take(
+                &document.table("the configuration"),
+                Path::new("/at"),
+                &mut Vec::new(),
+                &mut out,
+            );
+        }
+        (config, out.finish().iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn each_setting_is_read() {
+        let source = r#"
+            listen = "127.0.0.1:1"
+            journal = "runs.db"
+            grace = "3s"
+            secrets = { api = "API_TOKEN" }
+            [admission]
+            max_runs = 5
+            max_queued = 0
+            max_runs_per_tenant = 2
+            max_queued_per_tenant = 3
+            max_asking = 4
+            [http]
+            max_connections = 6
+            max_waiting = 7
+            max_subscribers = 8
+            max_body = "1MiB"
+            max_module = "2MiB"
+            head_timeout = "1s"
+            body_timeout = "2s"
+            write_timeout = "3s"
+            request_timeout = "4s"
+            max_wait = "5s"
+            keep_alive = "6s"
+        "#;
+        let (config, wrong) = read(source);
+        assert_eq!(wrong, Vec::<String>::new());
+        assert_eq!(config.journal.as_deref(), Some(Path::new("/at/runs.db")));
+        assert_eq!((config.listen.port(), config.grace.as_secs()), (1, 3));
+        assert_eq!(config.secrets["api"], "API_TOKEN");
+        assert_eq!(admission(&config.host), [5, 0, 2, 3, 4]);
+        let secs = Duration::from_secs;
+        let http = sandglass_daemon::Settings {
+            max_connections: 6,
+            max_waiting: 7,
+            max_subscribers: 8,
+            max_body_bytes: 1 << 20,
+            max_module_bytes: 2 << 20,
+            head_timeout: secs(1),
+            body_timeout: secs(2),
+            write_timeout: secs(3),
+            request_timeout: secs(4),
+            max_wait: secs(5),
+            keep_alive: secs(6),
+        };
+        assert_eq!(config.http, http);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_and_what_was_meant() {
+        for (source, told) in [
+            (
+                "\nlistne = \"127.0.0.1:1\"",
+                "2:1: error: unknown key `listne` in the configuration\n  help: did you mean `listen`?",
+            ),
+            ("listen = \"here\"", "1:10: error: `here` is no address"),
+            ("grace = 5", "`5` has no unit"),
+            (
+                "[http]\nmax_connections = 0",
+                "2:19: error: `max_connections` in http must be a whole number from 1",
+            ),
+            ("[[key]]\nowner = \"ann\"", "key 1 has no `env`"),
+            (
+                "[[key]]\nowner = \"ann\"\nenv = \"NO_SUCH_VARIABLE_HERE\"",
+                "3:7: error: the environment has no `NO_SUCH_VARIABLE_HERE`",
+            ),
+            ("[[key]]\nowner = \"a\"\nenv = \"PATH\"\nmay = [\"raed\"]", "did you mean `read`?"),
+            ("[admission]\nmax_rusn = 1", "did you mean `max_runs`?"),
+            ("listen", "1:"),
+        ] {
+            let (_, wrong) = read(source);
+            assert!(wrong.iter().any(|one| one.contains(told)), "{source}: {wrong:?}");
+        }
+    }
+}

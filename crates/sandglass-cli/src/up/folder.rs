@@ -1,0 +1,89 @@
+//! What the daemon serves: the specs and modules of a folder, read as `play` reads them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use sandglass_daemon::Declared;
+use sandglass_host::Secret;
+use sandglass_liveness::Spec;
+use sandglass_runtime::{Folder, FolderError, FolderModule};
+
+use super::told;
+use crate::play::guest;
+use crate::scenario::{self, Scenario};
+
+/// The specs, and the modules that they name.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) specs: Vec<Spec>,
+    pub(super) modules: Vec<Declared>,
+    /// What is legal and hardly meant.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Reads a folder. Where scenarios stand in it, their `[[module]]`s say what modules may
+/// do; their steps and servers mean nothing here.
+pub(super) fn read(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<Served> {
+    if !path.is_dir() {
+        bail!("`{}` is no folder", path.display());
+    }
+    let scenarios = scenario::files_in(path, scenario::is_scenario)?;
+    if scenarios.is_empty() { of_folder(path, secrets) } else { of_scenarios(&scenarios) }
+}
+
+fn of_folder(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<Served> {
+    let wrong = |error| match error {
+        FolderError::Wrong(findings) => anyhow!(told(&findings)),
+        other => other.into(),
+    };
+    let folder = Folder::read(path).map_err(wrong)?;
+    let secret = |name: &str| {
+        let variable = secrets.get(name).ok_or_else(|| {
+            format!("add `{name} = \"VARIABLE\"` to [secrets] of the configuration")
+        })?;
+        Secret::from_environment(variable)
+            .ok_or_else(|| format!("the environment has no `{variable}`"))
+    };
+    let modules = folder.modules(&secret).map_err(wrong)?;
+    let declared = |FolderModule { name, bytes, manifest }| Declared { name, bytes, manifest };
+    Ok(Served {
+        warnings: folder.warnings.iter().map(|one| told(std::slice::from_ref(one))).collect(),
+        modules: modules.into_iter().map(declared).collect(),
+        specs: folder.specs.into_iter().map(|(_, spec)| spec).collect(),
+    })
+}
+
+fn of_scenarios(paths: &[std::path::PathBuf]) -> anyhow::Result<Served> {
+    let (mut specs, mut modules) = (BTreeMap::new(), BTreeMap::new());
+    for path in paths {
+        let Scenario { specs: files, modules: declared, .. } =
+            scenario::load(path)?.map_err(|findings| anyhow!(told(&findings)))?;
+        for file in files {
+            let spec = Spec::parse(&file.source).spec;
+            // It was checked when it was loaded.
+            let spec = spec.with_context(|| format!("spec `{}`", file.path.display()))?;
+            specs.insert(file.path, spec);
+        }
+        for module in declared {
+            if let Some(other) = modules.insert(module.name.clone(), module.clone())
+                && other != module
+            {
+                bail!(
+                    "two scenarios of the folder declare the module `{}`, and not the same; name a \
+                     folder of its own",
+                    module.name
+                );
+            }
+        }
+    }
+    let declared = modules.values().map(|module| {
+        let (name, manifest, bytes) = guest(module)?;
+        Ok(Declared { name, bytes: bytes.into(), manifest })
+    });
+    Ok(Served {
+        modules: declared.collect::<anyhow::Result<_>>()?,
+        specs: specs.into_values().collect(),
+        warnings: Vec::new(),
+    })
+}

@@ -1,0 +1,199 @@
+//! The daemon: wires a journal, a host, a runtime and its HTTP interface together, and
+//! follows signals until one ends it.
+
+mod config;
+mod folder;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use sandglass_daemon::{Daemon, Draining, Modules, Parts, Serving};
+use sandglass_host::Host;
+use sandglass_journal::{Journal, MemoryJournal, SqliteJournal};
+use sandglass_model::{Clock, SystemClock};
+use sandglass_runtime::{HostHandlers, Runtime};
+use sandglass_source::Finding;
+use sandglass_telemetry::otlp::{self, Otlp};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::command::up::Arguments;
+use crate::duration;
+use crate::exit::Exit;
+use crate::interrupts::Interrupts;
+use crate::play::every;
+use crate::terminal::{Output, complain, tell};
+
+use config::Config;
+use folder::Served;
+
+/// How often observations of metrics are taken in while nobody scrapes them.
+const UPKEEP_EVERY: Duration = Duration::from_secs(1);
+/// How long the last spans may take to be exported.
+const EXPORT_MAX: Duration = Duration::from_secs(2);
+/// Most handlers that are named when they are stopped; the journal names all.
+const NAMED_MAX: usize = 20;
+
+/// Runs the daemon to its end.
+pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+    // Before anything that takes time, so that no wish to end is lost.
+    let mut interrupts = Interrupts::listen()?;
+    let mut hangups = signal(SignalKind::hangup()).context("can't listen for SIGHUP")?;
+    let config = Config::read(arguments)?;
+    let up = tokio::select! {
+        up = Up::start(arguments, config) => up?,
+        interrupted = interrupts.next() => return Err(interrupted.into()),
+    };
+    let mut upkeep = every(UPKEEP_EVERY);
+    loop {
+        tokio::select! {
+            _ = interrupts.next() => break,
+            _ = hangups.recv() => up.reload(arguments).await,
+            _ = upkeep.tick() => up.exporter.upkeep(),
+        }
+    }
+    tokio::select! {
+        () = up.stop() => Ok(Exit::Ok),
+        _ = interrupts.next() => {
+            tell("ended at once; what was in flight is found as interrupted by the next start");
+            Ok(Exit::Cancelled)
+        }
+    }
+}
+
+struct Up {
+    config: Config,
+    daemon: Daemon,
+    serving: Serving,
+    host: Host,
+    exporter: Exporter,
+    otlp: Option<Otlp>,
+}
+
+impl Up {
+    async fn start(arguments: &Arguments, config: Config) -> anyhow::Result<Self> {
+        let Served { specs, modules, warnings } = folder::read(&arguments.specs, &config.secrets)?;
+        warnings.iter().for_each(|warning| tell(warning));
+        // The address before the journal: one that is taken must leave no trace there.
+        let listener = TcpListener::bind(config.listen).await;
+        let listener = listener.with_context(|| format!("can't listen on {}", config.listen))?;
+        let exporter = Exporter::new(Prefix::default());
+        let otlp = otlp::from_env()?;
+        let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
+        let telemetry = Telemetry { metrics: exporter.metrics(), tracer };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let most = modules.iter().map(|module| module.manifest.granted_limits().memory_bytes).max();
+        let max_memory_bytes = config.host.max_memory_bytes.max(most.unwrap_or(0));
+        let host = Host::builder()
+            .settings(sandglass_host::Settings { max_memory_bytes, ..config.host.clone() })
+            .clock(Arc::clone(&clock))
+            .telemetry(telemetry.clone())
+            .build()
+            .context("can't start the host")?;
+        let journal = journal(config.journal.clone()).await?;
+        let modules = Modules::open(modules, config.journal.as_deref().map(modules_beside))?;
+        for (name, by) in modules.were_put() {
+            tell(&format!("module `{name}` is the version that `{by}` put, not the folder's"));
+        }
+        let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules.to_run());
+        handlers.compile().await;
+        let runtime = Runtime::builder(Arc::clone(&journal))
+            .clock(Arc::clone(&clock))
+            .handlers(Arc::new(handlers.clone()))
+            .telemetry(telemetry)
+            .specs(specs)
+            .build()
+            .await?;
+        let parts =
+            Parts { runtime, handlers, journal, exporter: exporter.clone(), clock, modules };
+        let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
+        let serving = daemon.serve(listener)?;
+        Output::new().line(format!("listening on http://{}", serving.local_addr()))?;
+        Ok(Self { config, daemon, serving, host, exporter, otlp })
+    }
+
+    /// Takes the folder and the configuration as they are now, or says why not.
+    async fn reload(&self, arguments: &Arguments) {
+        let reloaded = async {
+            let new = Config::read(arguments)?;
+            config::require_same(&self.config, &new)?;
+            let Served { specs, modules, warnings } = folder::read(&arguments.specs, &new.secrets)?;
+            warnings.iter().for_each(|warning| tell(warning));
+            self.daemon.reload(specs, modules, new.keys).await?;
+            anyhow::Ok(())
+        };
+        match reloaded.await {
+            Ok(()) => tell("reloaded"),
+            Err(error) => complain(&error.context("nothing was reloaded, all goes on as before")),
+        }
+    }
+
+    async fn stop(self) {
+        let Self { config, serving, host, otlp, .. } = self;
+        let grace = duration::told(config.grace);
+        serving.shutdown(config.grace, |draining| say(&draining, &grace)).await;
+        host.shutdown().await;
+        if let Some(otlp) = otlp {
+            let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
+            if let Ok(Err(error)) = exported {
+                tracing::warn!(%error, "the last spans are lost");
+            }
+        }
+    }
+}
+
+fn say(draining: &Draining, grace: &str) {
+    match draining {
+        Draining::Waiting { in_flight } => {
+            tell(&format!(
+                "accepting no more; {in_flight} handlers in flight have {grace} at most"
+            ));
+        }
+        Draining::Stopping { handlers } => {
+            for (entity, run) in handlers.iter().take(NAMED_MAX) {
+                tell(&format!("stopping `{}` of {entity} ({})", run.integration, run.dispatch));
+            }
+            if let Some(more) = handlers.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
+                tell(&format!("stopping {more} more"));
+            }
+        }
+        Draining::Done => tell("stopped; the journal holds how everything ended"),
+    }
+}
+
+/// All that is wrong, a line each, with its place and what to do.
+fn told(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let found = &finding.diagnostic;
+        let help = found.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
+        let (path, line, column) = (finding.path.display(), found.line, found.column);
+        format!("{path}:{line}:{column}: {}{help}", found.message)
+    };
+    findings.iter().map(line).collect::<Vec<_>>().join("; ")
+}
+
+async fn journal(path: Option<PathBuf>) -> anyhow::Result<Arc<dyn Journal>> {
+    let Some(path) = path else {
+        tell("without --journal all is in memory, and gone with this process");
+        return Ok(Arc::new(MemoryJournal::new()));
+    };
+    let opening = tokio::task::spawn_blocking(move || {
+        SqliteJournal::open(&path, sandglass_journal::Settings::default())
+    });
+    let opened = opening.await?.context("--journal")?;
+    for torn in &opened.recovered {
+        tell(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
+    }
+    Ok(Arc::new(opened.journal))
+}
+
+/// Where the modules that were put are kept.
+fn modules_beside(journal: &Path) -> PathBuf {
+    let mut name = journal.as_os_str().to_owned();
+    name.push(".modules");
+    name.into()
+}

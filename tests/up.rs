@@ -1,0 +1,290 @@
+//! `sandglass up`: the daemon as those who run it and those who ask it see it.
+
+mod binary;
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use binary::{Folder, LAMP, Running, fixture, sandglass, with_variable};
+use serde_json::Value;
+
+/// Waits for ever in a handler that nobody but a deadline or a signal ends.
+const WAITER: &str = r#"
+[automaton]
+name = "Waiter"
+states = ["Idle", "Waiting", "Done"]
+initial = "Idle"
+terminal = ["Done"]
+allow_indefinite_states = ["Idle", "Waiting"]
+
+[[action]]
+name = "Wait"
+from = ["Idle"]
+to = "Waiting"
+effect = ["trigger waits"]
+
+[[action]]
+name = "End"
+from = ["Waiting"]
+to = "Done"
+
+[[integration]]
+name = "waits"
+trigger = "waits"
+module = "waits"
+deadline = "3600s"
+on_success = "End"
+on_failure = "End"
+on_timeout = "End"
+"#;
+
+/// A daemon that listens.
+struct Up {
+    running: Running,
+    address: String,
+    said: std::path::PathBuf,
+}
+
+impl Up {
+    fn start(folder: &Folder, more: &[&dyn AsRef<std::ffi::OsStr>]) -> Self {
+        Self::with_variables(folder, &[], more)
+    }
+
+    fn with_variables(
+        folder: &Folder,
+        variables: &[(&str, &str)],
+        more: &[&dyn AsRef<std::ffi::OsStr>],
+    ) -> Self {
+        let (specs, said) = (folder.path("."), folder.path("said"));
+        let stderr = Stdio::from(File::create(&said).expect("made"));
+        let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
+            vec![&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0"];
+        arguments.extend_from_slice(more);
+        let mut running = Running::with_variables(variables, stderr, &arguments);
+        let line = running.line_with("listening on http://");
+        let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+        Self { running, address, said }
+    }
+
+    /// Its answer: the status, and the body.
+    #[track_caller]
+    fn ask(&self, request: &str) -> (u16, Value) {
+        self.ask_with(request, "", b"")
+    }
+
+    #[track_caller]
+    fn ask_with(&self, request: &str, headers: &str, body: &[u8]) -> (u16, Value) {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+        let length = body.len();
+        let head = format!(
+            "{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             content-length: {length}\r\n{headers}\r\n"
+        );
+        stream.write_all(&[head.as_bytes(), body].concat()).expect("it listens");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        (status.expect("a status"), serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    /// Waits until it has said this on standard error.
+    #[track_caller]
+    fn until_said(&self, text: &str) {
+        let said = || std::fs::read_to_string(&self.said).expect("it is there");
+        // Each look asks the daemon something, so it neither spins nor needs a pause.
+        let found = (0..20_000).find(|_| said().contains(text) || self.ask("GET /healthz").0 == 0);
+        assert!(found.is_some(), "`{text}` was never said in:\n{}", said());
+    }
+
+    /// Ends it as a supervisor does.
+    #[track_caller]
+    fn ends(self, code: i32) -> String {
+        let ended = self.running.ended();
+        let said = std::fs::read_to_string(&self.said).expect("it is there");
+        assert_eq!(ended.code(), Some(code), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+        said
+    }
+}
+
+fn lamp() -> Folder {
+    let folder = Folder::new();
+    folder.write("lamp.ioa.toml", LAMP.replace("after_seconds = 1", "after_seconds = 3600"));
+    folder
+}
+
+fn waiter() -> Folder {
+    let folder = Folder::new();
+    folder.write("waiter.ioa.toml", WAITER);
+    let module = std::fs::read(fixture("wat/sleeps_in_wasi_poll.wat")).expect("it is there");
+    folder.write("waits.wat", module);
+    folder.write("sandglass.toml", "grace = \"2s\"\n");
+    folder
+}
+
+fn logged(journal: &Path) -> String {
+    sandglass(&[&"log", &journal, &"--json"]).exits(0).out
+}
+
+#[test]
+fn what_was_done_is_there_again_after_a_restart() {
+    let folder = lamp();
+    let journal = folder.path("runs.db");
+    let up = Up::start(&folder, &[&"--journal", &journal]);
+    assert_eq!(up.ask("POST /v1/entities/Lamp/a").0, 201);
+    assert_eq!(up.ask("POST /v1/entities/Lamp/a/actions/SwitchOn").0, 200);
+    assert_eq!(up.ask("POST /v1/entities/Lamp/a/actions/SwitchOn").0, 409);
+    // One journal has one daemon.
+    let specs = folder.path(".");
+    let second = sandglass(&[
+        &"up",
+        &"--specs",
+        &specs,
+        &"--journal",
+        &journal,
+        &"--listen",
+        &"127.0.0.1:0",
+    ]);
+    second.exits(2).says("journal");
+    up.running.signal("TERM");
+    let said = up.ends(0);
+    assert!(said.contains("0 handlers in flight") && said.contains("stopped"), "{said}");
+    let up = Up::start(&folder, &[&"--journal", &journal]);
+    let (status, lamp) = up.ask("GET /v1/entities/Lamp/a");
+    assert_eq!((status, &lamp["state"], &lamp["sequence"]), (200, &"On".into(), &1.into()));
+    up.running.signal("INT");
+    up.ends(0);
+    sandglass(&[&"replay", &journal]).exits(0).says("0 divergences");
+}
+
+#[test]
+fn a_stop_lets_handlers_end_then_stops_and_records_them_within_the_grace() {
+    let folder = waiter();
+    let (journal, config) = (folder.path("runs.db"), folder.path("sandglass.toml"));
+    let up = Up::start(&folder, &[&"--journal", &journal, &"--config", &config]);
+    up.ask("POST /v1/entities/Waiter/a");
+    assert_eq!(up.ask("POST /v1/entities/Waiter/a/actions/Wait").0, 200);
+    up.running.signal("TERM");
+    let said = up.ends(0);
+    assert!(said.contains("1 handlers in flight"), "{said}");
+    assert!(said.contains("stopping `waits` of Waiter/a"), "{said}");
+    let log = logged(&journal);
+    assert!(log.contains(r#""cause":"shutdown""#), "{log}");
+    let up = Up::start(&folder, &[&"--journal", &journal]);
+    assert_eq!(up.ask("GET /v1/entities/Waiter/a").1["state"], "Done");
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_the_next_start_finds_what_was_interrupted() {
+    let folder = waiter();
+    let journal = folder.path("runs.db");
+    let up = Up::start(&folder, &[&"--journal", &journal]);
+    up.ask("POST /v1/entities/Waiter/a");
+    up.ask("POST /v1/entities/Waiter/a/actions/Wait");
+    up.running.signal("TERM");
+    let said = up.said.clone();
+    binary::until(|| {
+        let _ = sandglass(&[&"--version"]);
+        std::fs::read_to_string(&said).expect("it is there").contains("accepting no more")
+    });
+    up.running.signal("TERM");
+    up.ends(130);
+    let up = Up::start(&folder, &[&"--journal", &journal]);
+    assert_eq!(up.ask("GET /v1/entities/Waiter/a").1["state"], "Done");
+    assert!(logged(&journal).contains(r#""cause":"host_lost""#));
+}
+
+#[test]
+fn a_module_that_was_put_is_used_after_a_restart() {
+    let folder = waiter();
+    let journal = folder.path("runs.db");
+    let up = Up::start(&folder, &[&"--journal", &journal]);
+    let module = std::fs::read(fixture("wat/empty_result.wat")).expect("it is there");
+    let wasm = "content-type: application/wasm\r\n";
+    let (status, put) = up.ask_with("PUT /v1/modules/waits", wasm, &module);
+    assert_eq!((status, &put["source"]), (200, &"put".into()));
+    up.running.signal("TERM");
+    up.ends(0);
+    let up = Up::start(&folder, &[&"--journal", &journal]);
+    assert_eq!(up.ask("GET /v1/modules").1["modules"][0], put);
+    up.until_said("is the version that `local` put");
+    up.ask("POST /v1/entities/Waiter/a");
+    let waits = "POST /v1/entities/Waiter/a/actions/Wait?wait=settled&timeout=60s";
+    assert_eq!(up.ask(waits).1["waited"]["entity"]["state"], "Done");
+}
+
+#[test]
+fn only_a_loopback_address_is_served_without_a_key() {
+    let folder = lamp();
+    let specs = folder.path(".");
+    let open = sandglass(&[&"up", &"--specs", &specs, &"--listen", &"0.0.0.0:0"]);
+    open.exits(2).says("--api-key-env");
+    let key: &[&dyn AsRef<std::ffi::OsStr>] =
+        &[&"up", &"--specs", &specs, &"--listen", &"0.0.0.0:0", &"--api-key-env", &"UP_KEY"];
+    sandglass(key).exits(2).says("the environment has no `UP_KEY`");
+    with_variable("UP_KEY", "short", key).exits(2).says("holds no key");
+    let secret = "a-key-that-nobody-guesses";
+    let up = Up::with_variables(&folder, &[("UP_KEY", secret)], &[&"--api-key-env", &"UP_KEY"]);
+    assert_eq!(up.ask("GET /healthz").0, 200);
+    assert_eq!(up.ask("GET /v1/modules").0, 401);
+    let bearer = format!("authorization: Bearer {secret}\r\n");
+    assert_eq!(up.ask_with("GET /v1/modules", &bearer, b"").0, 200);
+    assert!(!std::fs::read_to_string(&up.said).expect("it is there").contains(secret));
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_refused_with_its_lines() {
+    let folder = lamp();
+    let config = folder.write("sandglass.toml", "\ngrcae = \"2s\"\n");
+    let specs = folder.path(".");
+    let refused = sandglass(&[&"up", &"--specs", &specs, &"--config", &config]).exits(2);
+    refused.says("sandglass.toml:2:1: unknown key `grcae`").says("`grace`");
+    sandglass(&[&"up", &"--specs", &folder.path("none")]).exits(2).says("no folder");
+}
+
+#[test]
+fn a_reload_takes_all_or_nothing_and_says_why() {
+    let folder = lamp();
+    let config = folder.write("sandglass.toml", "");
+    let variables = [("ANN_KEY", "anns-key-for-everything")];
+    let up = Up::with_variables(&folder, &variables, &[&"--config", &config]);
+    assert_eq!(up.ask("GET /v1/modules").0, 200);
+    folder.write("sandglass.toml", "\n[[kye]]\n");
+    up.running.signal("HUP");
+    up.until_said("sandglass.toml:2:3: unknown key `kye`");
+    folder.write("sandglass.toml", "grace = \"9s\"");
+    up.running.signal("HUP");
+    up.until_said("`grace` can't change while the daemon runs");
+    folder.write("sandglass.toml", "");
+    folder.write("lamp.ioa.toml", LAMP.replace("initial = \"Off\"", "initial = \"Of\""));
+    up.running.signal("HUP");
+    up.until_said("lamp.ioa.toml:5:");
+    assert_eq!(up.ask("POST /v1/entities/Lamp/a").0, 201);
+    folder.write("lamp.ioa.toml", LAMP.replace("name = \"Break\"", "name = \"Smash\""));
+    folder.write("sandglass.toml", "[[key]]\nowner = \"ann\"\nenv = \"ANN_KEY\"\n");
+    up.running.signal("HUP");
+    up.until_said("\nreloaded");
+    assert_eq!(up.ask("GET /v1/modules").0, 401);
+    let bearer = "authorization: Bearer anns-key-for-everything\r\n";
+    assert_eq!(up.ask_with("POST /v1/entities/Lamp/b", bearer, b"").0, 201);
+    // One that lives and rests obeys the new spec, too.
+    for lamp in ["a", "b"] {
+        let smash = format!("POST /v1/entities/Lamp/{lamp}/actions/Smash");
+        assert_eq!(up.ask_with(&smash, bearer, b"").0, 200, "{lamp}");
+    }
+}
+
+#[test]
+fn any_folder_that_play_takes_is_served() {
+    let incident = fixture("incident");
+    let mut running = Running::start(&[&"up", &"--specs", &incident, &"--listen", &"127.0.0.1:0"]);
+    running.line_with("listening on http://");
+    running.signal("TERM");
+    assert_eq!(running.ended().code(), Some(0));
+}
