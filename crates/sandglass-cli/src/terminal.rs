@@ -88,6 +88,12 @@ pub(crate) fn complain(error: &anyhow::Error) {
     let _ = writeln!(io::stderr(), "error: {}", printable(&text));
 }
 
+/// Says on standard error what somebody who waits wants to know.
+pub(crate) fn note(text: &str) {
+    // Nobody need read it.
+    let _ = writeln!(io::stderr(), "note: {}", printable(text));
+}
+
 /// Whether colours are shown on a stream (<https://no-color.org>).
 pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

@@ -2,22 +2,54 @@
 //! entity. Others in the same file are nobody's here: no timer of theirs fires, and
 //! none of their handlers is ended or run again with a guest that isn't theirs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_journal::{
     Batch, ByEntity, Entry, Error, Health, Journal, Page, Pending, Place, Positions,
 };
 use sandglass_model::{DispatchId, EntityRef, Position};
 
+use crate::terminal;
+
 #[derive(Debug)]
 pub(super) struct OwnJournal {
     whole: Arc<dyn Journal>,
     entity: EntityRef,
+    appends: Mutex<Appends>,
+}
+
+/// How appends went so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Appends {
+    None,
+    Work,
+    Fail,
 }
 
 impl OwnJournal {
     pub(super) fn new(whole: Arc<dyn Journal>, entity: EntityRef) -> Self {
-        Self { whole, entity }
+        Self { whole, entity, appends: Mutex::new(Appends::None) }
+    }
+
+    /// Tells who waits that a run that was begun can't be recorded, and that it can again.
+    /// Where nothing was begun, the run is refused, and says so itself.
+    fn tell(&self, appended: &Result<Positions, Error>) {
+        let now = match appended {
+            Ok(_) => Appends::Work,
+            Err(Error::Unavailable { .. } | Error::Damaged { .. }) => Appends::Fail,
+            Err(_) => return,
+        };
+        let mut appends = self.appends.lock().unwrap_or_else(PoisonError::into_inner);
+        match (*appends, appended) {
+            (Appends::None, Err(_)) => return,
+            (Appends::Work, Err(error)) => terminal::note(&format!(
+                "the journal takes no records: {error}; the run is recorded and reported when it \
+                 takes them again"
+            )),
+            (Appends::Fail, Ok(_)) => terminal::note("the journal takes records again"),
+            _ => {}
+        }
+        *appends = now;
     }
 
     /// Damage is everybody's: nothing is appended behind it unseen.
@@ -33,7 +65,11 @@ impl OwnJournal {
 
 impl Journal for OwnJournal {
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
-        self.whole.append(batch)
+        Box::pin(async move {
+            let appended = self.whole.append(batch).await;
+            self.tell(&appended);
+            appended
+        })
     }
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
