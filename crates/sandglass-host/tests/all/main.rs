@@ -4,6 +4,7 @@ mod admitting;
 mod asking;
 mod dispatching;
 mod embedder;
+mod embedder_component;
 mod fixtures;
 mod http;
 mod manifest;
