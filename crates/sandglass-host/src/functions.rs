@@ -97,10 +97,10 @@ impl Functions {
         self.push(Function { module: module.into(), field: field.into(), name, class })
     }
 
-    /// Adds a function of the embedder's own.
-    pub(crate) fn add_embedders(&mut self, function: &HostFunction) -> FunctionId {
+    /// Adds a function of the embedder's own, which guests find in `module`.
+    pub(crate) fn add_embedders(&mut self, function: &HostFunction, module: &str) -> FunctionId {
         self.push(Function {
-            module: function.interface().to_owned().into(),
+            module: module.to_owned().into(),
             field: function.field().to_owned().into(),
             name: function.full_name(),
             class: function.class(),

@@ -168,14 +168,18 @@ impl HostFunction {
         &self.interface
     }
 
+    /// The interface without its version.
+    pub(crate) fn unversioned(&self) -> &str {
+        self.interface.split_once('@').map_or(&*self.interface, |(interface, _)| interface)
+    }
+
     pub(crate) fn field(&self) -> &str {
         &self.field
     }
 
     /// `interface.name`, without a version.
     pub(crate) fn full_name(&self) -> String {
-        let interface = self.interface.split('@').next().unwrap_or_default();
-        format!("{interface}.{}", self.field)
+        format!("{}.{}", self.unversioned(), self.field)
     }
 
     pub(crate) fn class(&self) -> Class {

@@ -29,7 +29,7 @@ pub(crate) fn link(
 ) -> Result<Vec<Arc<Linked>>> {
     let mut all = Vec::new();
     for function in registry.functions() {
-        let id = functions.add_embedders(function);
+        let id = functions.add_embedders(function, function.interface());
         let linked = registry.link(function, id);
         all.push(Arc::clone(&linked));
         let ty = func_type(linker.engine(), function);
@@ -57,7 +57,8 @@ pub(crate) fn link_components(
 ) -> Result<Vec<Arc<Linked>>> {
     let mut by_interface: BTreeMap<&str, Vec<Arc<Linked>>> = BTreeMap::new();
     for function in registry.functions() {
-        let linked = registry.link(function, functions.add_embedders(function));
+        let linked =
+            registry.link(function, functions.add_embedders(function, function.unversioned()));
         by_interface.entry(function.interface()).or_default().push(linked);
     }
     for (interface, linked) in &by_interface {

@@ -120,7 +120,7 @@ fn embedders(sandbox: &Sandbox, interface: &str, function: &str) -> Option<Strin
         .component_embedders
         .iter()
         .map(|linked| &linked.function)
-        .find(|own| own.interface() == interface && own.field() == function)
+        .find(|own| own.unversioned() == interface && own.field() == function)
         .map(|own| own.full_name())
 }
 
