@@ -238,3 +238,88 @@ fn shown(ty: &Type) -> String {
 fn list(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_function::{BlockingCalls, Registry};
+    use crate::sandbox::Metering;
+    use crate::settings::Settings;
+    use sandglass_telemetry::Metrics;
+    use std::collections::BTreeSet;
+
+    /// Imports all of WASI 0.2's command world, `wasi:http`'s outgoing handler and the
+    /// world `integration`, as `wit-component` makes a dummy of it.
+    const IMPORTS_EVERYTHING: &[u8] = include_bytes!("../../tests/all/imports_everything.wasm");
+
+    /// What generated code has, but links only where it is asked to.
+    const UNSTABLE: [&str; 2] = [
+        "wasi:http/types.[method]response-outparam.send-informational",
+        "wasi:sockets/network.network-error-code",
+    ];
+
+    fn sandbox() -> Sandbox {
+        let settings = Settings { max_runs: 1, ..Settings::default() };
+        let blocking = BlockingCalls::new(1, Metrics::disabled());
+        let registry = Registry::new(Vec::new(), blocking).expect("no functions");
+        Sandbox::new(&settings, Metering::Unmetered, &registry).expect("a sandbox")
+    }
+
+    #[test]
+    fn the_host_has_all_of_the_worlds_with_their_types() {
+        assert!(compile(&sandbox(), IMPORTS_EVERYTHING).is_ok());
+    }
+
+    /// The names are written by hand beside generated traits, so they might lie.
+    #[test]
+    fn each_function_has_the_name_that_components_import_it_by() {
+        let sandbox = sandbox();
+        let component = component::Component::from_binary(&sandbox.engine, IMPORTS_EVERYTHING)
+            .expect("it is valid");
+        let ty = component.component_type();
+        let mut imported = BTreeSet::new();
+        for (interface, import) in ty.imports(&sandbox.engine) {
+            let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
+            let interface = without_version(interface);
+            for (name, item) in instance.exports(&sandbox.engine) {
+                imported.insert(match item.ty {
+                    ComponentItem::ComponentFunc(_) => format!("{interface}.{name}"),
+                    ComponentItem::Resource(_) => format!("{interface}.[resource-drop]{name}"),
+                    _ => continue,
+                });
+            }
+        }
+        let named: BTreeSet<String> =
+            sandbox.component_functions.names().map(str::to_owned).collect();
+        let not_imported: Vec<_> = named.difference(&imported).collect();
+        assert_eq!(not_imported, UNSTABLE, "no component can import others");
+        // A resource has its drop in the interface that it comes from alone.
+        let unnamed: Vec<_> =
+            imported.difference(&named).filter(|name| !name.contains("[resource-drop]")).collect();
+        assert!(unnamed.is_empty(), "{unnamed:?} have no names");
+    }
+
+    #[test]
+    fn what_waits_is_known() {
+        let Ok((_, needs)) = compile(&sandbox(), IMPORTS_EVERYTHING) else { panic!("it fits") };
+        let waits: BTreeSet<&str> = needs.waits_in.iter().map(String::as_str).collect();
+        let expected = BTreeSet::from([
+            "sandglass:integration/ask.ask",
+            "sandglass:integration/http.[method]incoming-response.read",
+            "sandglass:integration/http.[method]outgoing-request.write",
+            "sandglass:integration/http.[static]outgoing-request.finish",
+            "sandglass:integration/http.open",
+            "sandglass:integration/http.send",
+            "sandglass:integration/secrets.get",
+            "wasi:io/poll.[method]pollable.block",
+            "wasi:io/poll.poll",
+            "wasi:io/streams.[method]input-stream.blocking-read",
+            "wasi:io/streams.[method]input-stream.blocking-skip",
+            "wasi:io/streams.[method]output-stream.blocking-flush",
+            "wasi:io/streams.[method]output-stream.blocking-splice",
+            "wasi:io/streams.[method]output-stream.blocking-write-and-flush",
+            "wasi:io/streams.[method]output-stream.blocking-write-zeroes-and-flush",
+        ]);
+        assert_eq!(waits, expected);
+    }
+}
