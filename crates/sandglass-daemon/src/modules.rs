@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_host::Manifest;
 use sandglass_model::{ModuleHash, Rejection, RejectionKind, WallTime};
-use sandglass_runtime::{HostHandlers, Module};
+use sandglass_runtime::{Handlers as _, HostHandlers, Module};
 
 use crate::error::{Code, Error};
 use crate::module_store::{Kept, ModuleStore, StoreError};
@@ -196,6 +196,14 @@ pub(crate) struct Prepared<'m> {
 }
 
 impl Prepared<'_> {
+    /// Gives handlers those whose names they don't know.
+    pub(crate) async fn add_new(&self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
+        let new = |(name, _): &(&String, &Known)| handlers.module_hash(name).is_none();
+        let new = self.table.iter().filter(new);
+        let run: Vec<_> = new.map(|(name, known)| (name.clone(), known.module())).collect();
+        handlers.put_all(run).await
+    }
+
     /// Gives them to new dispatches. A module that is no longer declared stays known to
     /// handlers: entities that obey an older spec may still name it.
     pub(crate) async fn take(self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {

@@ -36,7 +36,9 @@ impl Daemon {
     ) -> Result<(), ReloadError> {
         let refused = |(name, rejection)| ReloadError::Module { name, rejection };
         let prepared = self.modules().prepare(self.handlers(), declared).await.map_err(refused)?;
-        // Checked above, the modules fail no more; the specs still may, and go first.
+        // Names that nothing calls yet change nothing, so new modules are there before the
+        // specs that name them. The rest was checked, and waits until the specs hold.
+        prepared.add_new(self.handlers()).await.map_err(refused)?;
         self.runtime().reload(specs).await?;
         prepared.take(self.handlers()).await.map_err(refused)?;
         self.set_keys(keys);

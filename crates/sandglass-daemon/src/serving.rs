@@ -88,7 +88,7 @@ impl Serving {
     }
 
     /// Accepts no more, lets handlers end for most of `grace`, asks the rest to, records
-    /// how they did, and answers those who wait for that. `tell` hears how it goes. It
+    /// how they did, and answers those who wait, at least with `shutting_down`. `tell` hears how it goes. It
     /// takes no longer than `grace`; the journal is closed afterwards.
     pub async fn shutdown(mut self, grace: Duration, mut tell: impl FnMut(Draining)) {
         let clock = Arc::clone(self.daemon.clock());

@@ -208,10 +208,6 @@ impl World {
         self.document.operations().into_iter().filter(|one| !driven.contains(one)).collect()
     }
 
-    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        self.threads.block_on(work)
-    }
-
     pub(crate) fn shutdown(&mut self, grace: Duration) {
         let serving = self.serving.take().expect("it was not shut down before");
         self.threads.block_on(serving.shutdown(grace, |_| {}));
