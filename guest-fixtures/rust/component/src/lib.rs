@@ -37,9 +37,9 @@ impl Guest for Handler {
             "download" => outside::download(url),
             "upload" => outside::upload(url),
             "wasi_get" => outside::wasi_get(url),
-            does => host::call(does).or_else(|| wasi::call(does)).unwrap_or_else(|| {
-                Err(format!("nobody knows how to `{does}`"))
-            }),
+            does => host::call(does)
+                .or_else(|| wasi::call(does))
+                .unwrap_or_else(|| Err(format!("nobody knows how to `{does}`"))),
         };
         match answer {
             Ok(params) => {
