@@ -270,7 +270,7 @@ fn start(runtime: &Runtime, name: &EntityRef, restored: Restored) -> Recovered {
     inner.shared.table.lock().enter(name.clone(), handle);
     let (reply, recovered) = oneshot::channel();
     let mut actor = Actor::new(Arc::clone(&inner.shared), restored, seat);
-    inner.spawn(async move {
+    inner.spawn_life(name.clone(), async move {
         let answer = actor.recover().await;
         let failed = answer.is_err();
         let _ = reply.send(answer);

@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 
 use crate::asking::Asking;
+use crate::caught::caught;
 
 /// The run of one handler, until it has ended and nothing of it is left.
 pub type RunFuture = Pin<Box<dyn Future<Output = RunReport> + Send>>;
@@ -182,7 +183,12 @@ impl Stop {
             std::mem::take(&mut asked.callbacks)
         };
         self.0.woken.notify_waiters();
-        callbacks.into_iter().for_each(|callback| callback(request.clone()));
+        for callback in callbacks {
+            // Whoever asks is no part of what the run does about it.
+            if caught(|| callback(request.clone())).is_none() {
+                tracing::error!(cause = ?request.cause, "a callback of a stop request panicked");
+            }
+        }
     }
 
     /// The request, if there was one.
@@ -204,7 +210,7 @@ impl Stop {
     }
 
     /// Calls `callback` with the request, at once where there was one; on the
-    /// thread of whoever requests.
+    /// thread of whoever requests, which its panic doesn't reach.
     pub fn on_request(&self, callback: impl FnOnce(StopRequest) + Send + 'static) {
         let mut asked = self.lock();
         match asked.request.clone() {

@@ -16,6 +16,7 @@
 mod actor;
 mod asking;
 mod builder;
+mod caught;
 mod error;
 mod folder;
 mod handlers;

@@ -184,7 +184,7 @@ impl Runtime {
                 return Err(ActorError::EntityExists(entity));
             }
             // Before the lock is let go, so that a shutdown waits for it.
-            self.0.spawn(life);
+            self.0.spawn_life(entity, life);
         }
         created.await.map_err(|_| ActorError::Closed)??;
         seen(view, |_| true).await
@@ -610,8 +610,18 @@ impl Inner {
         let (handle, seat) = seat(View::Waking, self.closing.subscribe());
         if let Some(sleep) = entities.rouse(entity, handle) {
             let shared = Arc::clone(&self.shared);
-            self.spawn(waking::wake(shared, entity.clone(), sleep, seat, room));
+            let life = waking::wake(shared, entity.clone(), sleep, seat, room);
+            self.spawn_life(entity.clone(), life);
         }
+    }
+
+    /// Starts the task of an entity, which is put to sleep where that unwinds.
+    pub(crate) fn spawn_life(
+        &self,
+        entity: EntityRef,
+        life: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.spawn(waking::unless_lost(Arc::clone(&self.shared), entity, life));
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

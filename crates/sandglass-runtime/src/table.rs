@@ -56,8 +56,9 @@ enum Slot {
 pub(crate) struct Sleep {
     /// The spec that it obeys; none where it has ended, and stays with that.
     spec: Option<Arc<Spec>>,
-    /// Its last record: another one behind it was written by somebody else.
-    pub(crate) last: Position,
+    /// Its last record: another one behind it was written by somebody else. None where
+    /// its task was lost, and nobody knows.
+    pub(crate) last: Option<Position>,
     /// Its timers go on while it sleeps.
     pub(crate) timers: Timers,
     /// When it is to be woken.
@@ -67,7 +68,13 @@ pub(crate) struct Sleep {
 impl Sleep {
     /// Until one of `timers` rings, or somebody asks.
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
-        Self { spec, last, alarm: timers.next(), timers }
+        Self { spec, last: Some(last), alarm: timers.next(), timers }
+    }
+
+    /// Of an entity whose task was lost: what it is, and what was in flight, is told by
+    /// the journal alone. It is woken at `alarm`, if nobody asks before.
+    pub(crate) fn of_lost(alarm: Monotonic) -> Self {
+        Self { spec: None, last: None, timers: Timers::default(), alarm }
     }
 
     /// The same, and at least until `at`.

@@ -1,6 +1,7 @@
 //! How an entity that sleeps comes back: it is read from the journal, because somebody
 //! asks it or because a timer of its rings. One task waits for the timers of all.
 
+use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use sandglass_model::{EntityRef, Position};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::actor::{Actor, Restored, Seat, Shared};
+use crate::caught::Caught;
 use crate::error::ActorError;
 use crate::runtime::Inner;
 use crate::specs::Specs;
@@ -35,11 +37,26 @@ pub(crate) async fn wake(
     room: Option<OwnedSemaphorePermit>,
 ) {
     match read(&shared, &entity).await {
-        Ok(read) => {
-            let actor = Actor::resumed(shared, read, sleep, seat, room);
+        Ok(Some(read)) => {
+            let mut actor = Actor::resumed(Arc::clone(&shared), read, sleep, seat, room);
+            if actor.has_lost_runs()
+                && let Err(error) = actor.recover().await
+            {
+                tracing::error!(%entity, %error, "what was in flight can't be ended");
+                let alarm = shared.clock.now().after(AGAIN);
+                shared.table.put_back(&entity, Sleep::of_lost(alarm));
+                return actor.give_up(&error);
+            }
             Box::pin(actor.live()).await;
         }
-        Err(error) => {
+        // Its task was lost before it was created.
+        Ok(None) if sleep.last.is_none() => {
+            shared.table.lock().forget(&entity);
+            seat.refuse(&ActorError::UnknownEntity(entity));
+        }
+        read => {
+            let gone = || damaged(Position(0), format!("{entity} is gone"));
+            let error = read.err().unwrap_or_else(gone);
             tracing::error!(%entity, %error, "an entity can't be read from the journal");
             let sleep = sleep.not_before(shared.clock.now().after(AGAIN));
             shared.table.put_back(&entity, sleep);
@@ -48,8 +65,23 @@ pub(crate) async fn wake(
     }
 }
 
-/// An entity as its records make it.
-async fn read(shared: &Shared, name: &EntityRef) -> Result<Restored, ActorError> {
+/// Lives the life of an entity. Where it unwinds, through a fault of the embedder's code or
+/// of ours, the entity is put to sleep: it is read from the journal again when somebody asks
+/// it, and after a while in any case, and what was in flight then ends as interrupted.
+pub(crate) async fn unless_lost(
+    shared: Arc<Shared>,
+    entity: EntityRef,
+    life: impl Future<Output = ()>,
+) {
+    if Caught(Box::pin(life)).await.is_none() {
+        tracing::error!(%entity, "an entity's task panicked; it is read from the journal again");
+        let alarm = shared.clock.now().after(AGAIN);
+        shared.table.put_back(&entity, Sleep::of_lost(alarm));
+    }
+}
+
+/// An entity as its records make it; none where it has no records.
+async fn read(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, ActorError> {
     let mut fold = Fold::of(shared.specs().known.clone());
     let (mut next, mut last) = (Some(Position(0)), Position(0));
     while let Some(from) = next {
@@ -62,10 +94,10 @@ async fn read(shared: &Shared, name: &EntityRef) -> Result<Restored, ActorError>
             fold.apply(&record).map_err(|unfit| damaged(last, unfit.to_string()))?;
         }
     }
-    let entity = fold.take(name).ok_or_else(|| damaged(last, format!("{name} is gone")))?;
+    let Some(entity) = fold.take(name) else { return Ok(None) };
     let spec = fold.spec(entity.spec).cloned();
     let spec = spec.ok_or_else(|| damaged(last, format!("the spec of {name} is gone")))?;
-    Ok(Restored { spec, entity, last })
+    Ok(Some(Restored { spec, entity, last }))
 }
 
 fn damaged(position: Position, what: String) -> ActorError {

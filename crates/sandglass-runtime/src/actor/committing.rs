@@ -6,8 +6,9 @@ use std::time::Duration;
 use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Command, Entity, HandlerEnd, Input, commands, decide};
 use sandglass_model::{
-    Busy, Decision, DispatchId, Dispatched, Event as RecordedEvent, Outcome, OutcomeKind, Position,
-    Rejection, RejectionKind, Sequence, TraceContext, TransitionCause, WallTime,
+    Busy, Decision, DispatchId, Dispatched, Event as RecordedEvent, ModuleHash, Outcome,
+    OutcomeKind, Position, Rejection, RejectionKind, Sequence, TraceContext, TransitionCause,
+    WallTime,
 };
 use sandglass_telemetry::metrics::DispatchEnded;
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
@@ -16,6 +17,7 @@ use super::rooms::Rooms;
 use super::runs::Starting;
 use super::{Actor, Standing, recorded};
 use crate::asking::Lent;
+use crate::caught::caught;
 use crate::error::ActorError;
 
 /// A decision that is durable.
@@ -68,7 +70,7 @@ impl Actor {
     ) -> Result<Committed, ActorError> {
         for event in &mut events {
             if let RecordedEvent::Dispatched(dispatched) = event {
-                let known = self.shared.handlers.module_hash(&dispatched.module);
+                let known = self.module_hash(&dispatched.module);
                 dispatched.module_hash = known.or(dispatched.module_hash);
             }
         }
@@ -99,6 +101,14 @@ impl Actor {
         }
         self.carry_out(commands(Some(&before), &self.entity, &events), rooms, parent);
         Ok(Committed { first, events })
+    }
+
+    /// The hash of a module, where whatever runs it knows that by now.
+    fn module_hash(&self, module: &str) -> Option<ModuleHash> {
+        caught(|| self.shared.handlers.module_hash(module)).unwrap_or_else(|| {
+            tracing::error!(module, "looking up the hash of a module panicked");
+            None
+        })
     }
 
     fn carry_out(

@@ -186,7 +186,7 @@ impl Actor {
         seat: Seat,
         room: Option<OwnedSemaphorePermit>,
     ) -> Self {
-        let is_own = restored.last == sleep.last;
+        let is_own = sleep.last.is_none_or(|last| restored.last == last);
         let mut actor = Self::new(shared, restored, seat);
         actor.timers = sleep.timers;
         actor.room = room;
@@ -265,6 +265,16 @@ impl Actor {
             }
             self.busy_at = self.shared.clock.now();
         }
+    }
+
+    /// Whether handlers are in flight that nothing here runs: those of a task that was lost.
+    pub(crate) fn has_lost_runs(&self) -> bool {
+        self.standing == Standing::Owner && self.runs.is_empty() && !self.entity.is_settled()
+    }
+
+    /// Goes without having taken anything: all that was asked is answered with `error`.
+    pub(crate) fn give_up(mut self, error: &ActorError) {
+        seat::refuse_waiting(&mut self.mailbox, error);
     }
 
     /// Whether nothing runs, nothing waits to be recorded, and nothing has to be tried

@@ -3,10 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use sandglass_model::{Busy, DispatchId, Event};
+use sandglass_model::{Busy, BusyScope, DispatchId, Dispatched, Event};
 
 use crate::asking::Lent;
+use crate::caught::caught;
 use crate::handlers::{Handlers, Reserved};
+
+/// The wait that is proposed where keeping room panicked: a defect, which isn't gone in a
+/// moment, and which many may run into again and again.
+const AFTER_PANIC_MS: u64 = 1_000;
 
 /// The room for each handler of a decision, or why there is none. Dropped, it gives
 /// back what nobody took.
@@ -28,7 +33,7 @@ impl Rooms {
             Event::Dispatched(dispatched) => Some(dispatched),
             _ => None,
         });
-        let rooms = dispatched.map(|one| (one.dispatch, handlers.reserve(one, tenant)));
+        let rooms = dispatched.map(|one| (one.dispatch, reserve(handlers, one, tenant)));
         Self { rooms: rooms.collect(), lent }
     }
 
@@ -41,4 +46,13 @@ impl Rooms {
     pub(super) fn take(&mut self, dispatch: DispatchId) -> Result<Reserved, Busy> {
         self.rooms.remove(&dispatch).unwrap_or_else(|| Ok(Reserved::default()))
     }
+}
+
+/// Room for one handler; none where the attempt to keep it panics.
+fn reserve(handlers: &dyn Handlers, one: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
+    caught(|| handlers.reserve(one, tenant)).unwrap_or_else(|| {
+        let (dispatch, integration) = (one.dispatch, &one.integration);
+        tracing::error!(%dispatch, integration, "keeping room for a handler panicked; it has none");
+        Err(Busy { scope: BusyScope::Host, limit: 0, retry_after_ms: AFTER_PANIC_MS })
+    })
 }

@@ -1,12 +1,8 @@
 //! The handlers of one entity that run: each on a task of its own, with the handle
 //! that stops it. Dropping this drops their futures.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use sandglass_liveness::decide::IN_FLIGHT_MAX;
@@ -15,13 +11,12 @@ use sandglass_model::{
     Cause, Clock, DeadlineOwner, DispatchId, Dispatched, Rejection, RunReport, TraceContext,
 };
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 use super::Shared;
 use crate::asking::{Asking, Lent, Waiting};
-use crate::handlers::{
-    HandlerRun, HandlerSignal, Reserved, RunFuture, Signals, Stop, lost, not_run,
-};
+use crate::caught::{Caught, caught};
+use crate::handlers::{HandlerRun, HandlerSignal, Reserved, Signals, Stop, lost, not_run};
 
 /// Signals of one entity's handlers that may wait: a burst of each that may be in
 /// flight. More is dropped and counted, because telling never waits.
@@ -69,6 +64,8 @@ pub(super) struct Ended {
 /// The handlers of one entity that run: at most [`IN_FLIGHT_MAX`], as decided.
 pub(super) struct Runs {
     tasks: JoinSet<Ended>,
+    /// What each task runs, for the report of one that is lost.
+    running: HashMap<task::Id, Dispatched>,
     stops: Stops,
     /// The askers that wait for them, until their ends are recorded.
     waiting: BTreeMap<DispatchId, Waiting>,
@@ -79,7 +76,8 @@ pub(super) struct Runs {
 impl Runs {
     pub(super) fn new(stops: Stops) -> Self {
         let (teller, signals) = mpsc::channel(SIGNAL_QUEUE_MAX);
-        Self { tasks: JoinSet::new(), stops, waiting: BTreeMap::new(), signals, teller }
+        let (tasks, running, waiting) = Default::default();
+        Self { tasks, running, stops, waiting, signals, teller }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -119,11 +117,11 @@ impl Runs {
             dispatched: dispatched.clone(),
         };
         let (handlers, clock) = (Arc::clone(&shared.handlers), Arc::clone(&shared.clock));
-        self.tasks.spawn(async move {
-            let started = catch_unwind(AssertUnwindSafe(|| handlers.start(run)));
-            let report = match started {
-                Ok(running) => unless_abandoned(Guarded(running), lent, &*clock, &stop).await,
-                Err(_) => None,
+        let of = dispatched.clone();
+        self.spawn(of, async move {
+            let report = match caught(|| handlers.start(run)) {
+                Some(running) => unless_abandoned(Caught(running), lent, &*clock, &stop).await,
+                None => None,
             };
             let mut report = report.unwrap_or_else(|| panicked(&dispatched));
             report.dispatch_id = dispatched.dispatch;
@@ -134,7 +132,12 @@ impl Runs {
     /// Ends a handler that was asked for and can't be run.
     pub(super) fn reject(&mut self, dispatched: &Dispatched, rejection: Rejection) {
         let ended = Ended { attempt: dispatched.attempt, report: not_run(dispatched, rejection) };
-        self.tasks.spawn(std::future::ready(ended));
+        self.spawn(dispatched.clone(), std::future::ready(ended));
+    }
+
+    fn spawn(&mut self, of: Dispatched, run: impl Future<Output = Ended> + Send + 'static) {
+        let task = self.tasks.spawn(run);
+        self.running.insert(task.id(), of);
     }
 
     /// The asker that waits for the handler of `dispatch`, if one does.
@@ -149,7 +152,8 @@ impl Runs {
 
     /// What may be waited for at the same time: ends and signals.
     pub(super) fn split(&mut self) -> (Ends<'_>, &mut mpsc::Receiver<HandlerSignal>) {
-        (Ends { tasks: &mut self.tasks, stops: &self.stops }, &mut self.signals)
+        let ends = Ends { tasks: &mut self.tasks, running: &mut self.running, stops: &self.stops };
+        (ends, &mut self.signals)
     }
 
     /// `first` and the signals that wait: no more than may wait at once, so that a
@@ -172,26 +176,30 @@ impl Runs {
 /// The ends of runs.
 pub(super) struct Ends<'a> {
     tasks: &'a mut JoinSet<Ended>,
+    running: &'a mut HashMap<task::Id, Dispatched>,
     stops: &'a Stops,
 }
 
 impl Ends<'_> {
     /// The next run that ends; none where nothing runs.
     pub(super) async fn next(self) -> Option<Ended> {
-        loop {
-            // An error is a task that was aborted, which nobody does but a drop of all.
-            if let Ok(ended) = self.tasks.join_next().await? {
-                self.stops.lock().remove(&ended.report.dispatch_id);
-                return Some(ended);
-            }
-        }
+        let joined = self.tasks.join_next_with_id().await?;
+        let task = joined.as_ref().map_or_else(task::JoinError::id, |(task, _)| *task);
+        let of = self.running.remove(&task)?;
+        self.stops.lock().remove(&of.dispatch);
+        // Lost in what the embedder wrote and no call of ours was around: the drop of its
+        // future, say. (Nobody aborts a task but a drop of all.)
+        let lost = |_| Ended { attempt: of.attempt, report: panicked(&of) };
+        Some(joined.map_or_else(lost, |(_, ended)| ended))
     }
 }
+
+type Running = dyn Future<Output = RunReport> + Send;
 
 /// What comes of `run`, which is asked to end when its asker goes without an answer.
 /// At the asker's own deadline the handler's has come, too, and is what ends it.
 async fn unless_abandoned(
-    mut run: Guarded,
+    mut run: Caught<Running>,
     lent: Lent,
     clock: &dyn Clock,
     stop: &Stop,
@@ -206,21 +214,6 @@ async fn unless_abandoned(
         stop.request(Cause::CallerGone, "");
     }
     run.await
-}
-
-/// A run whose panic is its end and not the entity's.
-struct Guarded(RunFuture);
-
-impl Future for Guarded {
-    type Output = Option<RunReport>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(report)) => Poll::Ready(Some(report)),
-            Err(_) => Poll::Ready(None),
-        }
-    }
 }
 
 /// What is left to say of a run whose host panicked.

@@ -4,6 +4,7 @@
 mod asks;
 mod disk;
 mod endings;
+mod faults;
 mod folder;
 mod guests;
 mod incident;
