@@ -11,7 +11,7 @@ use crate::abi::Called;
 use crate::boundary::Stopped;
 use crate::error::rejection;
 use crate::run::Run;
-use crate::store::{RunStore, frames, printable};
+use crate::store::{Phase, RunStore, frames, printable};
 
 /// The place where a run was when it ended.
 #[derive(Debug)]
@@ -89,7 +89,9 @@ fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> 
     let place = Some(Place { dying_span: data.present_span(), backtrace: unwound(error) });
     let outcome = match (error.downcast_ref::<wasmtime::Trap>(), data.limiter.denied()) {
         (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(spent(fuel.unwrap_or(0))),
-        (_, Some(breach)) if follows_a_refusal(error) => Outcome::Limit(breach.clone()),
+        (_, Some(breach)) if follows_a_refusal(error) || never_came_to_be(data, error) => {
+            Outcome::Limit(breach.clone())
+        }
         _ => Outcome::Trapped(trap(error)),
     };
     Ending { outcome, cause: Cause::Trap, place }
@@ -118,6 +120,13 @@ fn follows_a_refusal(error: &wasmtime::Error) -> bool {
                 | TrapKind::Exit
                 | TrapKind::UncaughtException
         )
+}
+
+/// Whether a guest could not be instantiated, by no doing of its code: what it
+/// begins with was refused.
+fn never_came_to_be(data: &RunStore, error: &wasmtime::Error) -> bool {
+    let in_own_code = data.accounting.current(&data.functions).is_none();
+    data.phase == Phase::Instantiating && in_own_code && !error.is::<wasmtime::Trap>()
 }
 
 fn trap(error: &wasmtime::Error) -> Trap {

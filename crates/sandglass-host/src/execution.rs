@@ -45,6 +45,13 @@ use crate::secret::Redactor;
 use crate::store::{Phase, RunStore};
 use crate::ticker::{Ticker, TickerHealth};
 
+/// Most bytes that one call of a component may have the host copy, in its own form
+/// of them (a list's element of two texts takes 48): the bodies of requests with
+/// room to spare, and few enough elements that copying them, which nothing
+/// interrupts, is done in some tens of milliseconds. A run whose answer may be
+/// larger gets twice that answer, so that one beyond it is still told from a call.
+const CALL_BYTES: usize = 4 << 20;
+
 /// Everything that a run needs, gathered before it is queued.
 pub(crate) struct Execution {
     pub(crate) shared: Arc<Shared>,
@@ -244,6 +251,8 @@ impl Execution {
             },
         );
         store.limiter(|data| &mut data.limiter);
+        let answer_bytes = usize::try_from(manifest.limits.response_bytes).unwrap_or(usize::MAX);
+        store.set_hostcall_fuel(CALL_BYTES.max(answer_bytes.saturating_mul(2)));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| {
             boundary::check(context.data_mut())?;

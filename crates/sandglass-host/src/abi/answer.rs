@@ -5,6 +5,7 @@ use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome};
 use serde_json::Value;
 
 use crate::capability::result::violation;
+use crate::json;
 use crate::secret::Redactor;
 
 /// The outcome that the answer `bytes` stands for.
@@ -30,9 +31,19 @@ fn parse(bytes: &[u8]) -> Result<Value, Failure> {
             format!("the result is no UTF-8 (byte {})", error.valid_up_to()),
         )
     })?;
-    serde_json::from_str(text).map_err(|error| {
-        violation(FailureKind::InvalidJson, format!("the result is no JSON: {error}"))
-    })
+    json::read(text).map_err(|error| unread("the result", &error))
+}
+
+/// That `what` of an answer can't be read as JSON, or is too much of it.
+pub(super) fn unread(what: &str, error: &json::Error) -> Failure {
+    match error {
+        json::Error::TooManyValues => {
+            violation(FailureKind::ResultTooLarge, format!("{what} is too large: {error}"))
+        }
+        json::Error::Invalid(error) => {
+            violation(FailureKind::InvalidJson, format!("{what} is no JSON: {error}"))
+        }
+    }
 }
 
 fn read(value: Value) -> Result<Completion, Failure> {
@@ -141,6 +152,8 @@ mod tests {
         assert_eq!(kind(br#"{"success":false,"error":"no"}"#), FailureKind::GuestFailure);
         let null = br#"{"success":false,"typed_failure":null,"error":"no"}"#;
         assert_eq!(kind(null), FailureKind::GuestFailure);
+        let many = format!(r#"{{"success":true,"params":{{"a":[{}1]}}}}"#, "1,".repeat(500_000));
+        assert_eq!(kind(many.as_bytes()), FailureKind::ResultTooLarge);
         let typed = br#"{"success":false,"typed_failure":{"category":"upstream","code":"E1"}}"#;
         assert_eq!(kind(typed), FailureKind::TypedFailure);
     }

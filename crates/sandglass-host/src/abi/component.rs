@@ -7,6 +7,7 @@ use wasmtime::Store;
 
 use crate::boundary;
 use crate::capability::result::violation;
+use crate::json;
 use crate::module::component::Component;
 use crate::store::{Phase, RunStore};
 
@@ -54,20 +55,17 @@ fn outcome(answer: Result<Completion, Failure>, max_bytes: u64, store: &RunStore
     }
     match as_core_modules_answer(answer) {
         Ok(value) => answer::outcome_of(value, &store.guest.redactor),
-        Err(error) => Outcome::Failed(violation(
-            FailureKind::InvalidJson,
-            format!("a part of the result is no JSON: {error}"),
-        )),
+        Err(error) => Outcome::Failed(answer::unread("a part of the result", &error)),
     }
 }
 
 /// The JSON that a core module would have answered, so that one set of rules holds.
-fn as_core_modules_answer(answer: Result<Completion, Failure>) -> serde_json::Result<Value> {
+fn as_core_modules_answer(answer: Result<Completion, Failure>) -> Result<Value, json::Error> {
     Ok(match answer {
         Ok(Completion { action, params }) => {
             let params: Value = match params.trim() {
                 "" => json!({}),
-                params => serde_json::from_str(params)?,
+                params => json::read(params)?,
             };
             let mut value = json!({ "success": true, "params": params });
             insert(&mut value, "action", action.map(Value::from));
@@ -94,11 +92,11 @@ impl TypedFailure {
         self.category.len() + self.code.len() + optional
     }
 
-    fn into_json(self) -> serde_json::Result<Value> {
+    fn into_json(self) -> Result<Value, json::Error> {
         /// The version of the form that tools read.
         const VERSION: u32 = 1;
         let details = match self.details {
-            Some(details) => serde_json::from_str(&details)?,
+            Some(details) => json::read(&details)?,
             None => Value::Object(Map::new()),
         };
         let mut value = json!({

@@ -68,6 +68,6 @@ fn json<T: DeserializeOwned>(
 ) -> Result<Result<T, String>> {
     let text = text(caller, what, place, max)?;
     Ok(text.map_err(|unreadable| unreadable.to_string()).and_then(|text| {
-        serde_json::from_str(&text).map_err(|error| format!("{what} is not valid JSON: {error}"))
+        crate::json::read(&text).map_err(|error| format!("{what} is not valid JSON: {error}"))
     }))
 }

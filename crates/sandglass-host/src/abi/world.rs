@@ -93,7 +93,7 @@ fn object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
 }
 
 fn json(what: &str, text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("{what} is no JSON: {error}"))
+    crate::json::read(text).map_err(|error| format!("{what} is no JSON: {error}"))
 }
 
 impl DispatchContext {

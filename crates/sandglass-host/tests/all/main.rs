@@ -2,6 +2,7 @@
 
 mod admitting;
 mod asking;
+mod bounds;
 mod dispatching;
 mod embedder;
 mod embedder_component;

@@ -20,19 +20,39 @@ pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 /// bounds them.
 const CALL_BYTES: usize = 128 << 20;
 
-/// Links the functions, one line each: those that never wait, and those that may.
+/// Most buffers that one call may name, as POSIX has it (`IOV_MAX`): each is looked
+/// at, and nothing interrupts that.
+const MAX_BUFFERS: u32 = 1024;
+
+/// Most events that one call may wait for. Each takes resources of the run, which
+/// are bounded too.
+const MAX_SUBSCRIPTIONS: u32 = 4096;
+
+/// The error code of an argument that isn't allowed, as preview 1 numbers it.
+const INVAL: i32 = 28;
+
+/// Links the functions, one line each: those that never wait, and those that may;
+/// each with the bound of the list that it takes.
 macro_rules! link {
     ($linker:ident, $functions:ident;
-     instant { $($name:ident($($arg:ident: $ty:ty),*);)* }
-     waiting { $($wname:ident($($warg:ident: $wty:ty),*);)* }) => {
+     instant { $($name:ident($($arg:ident: $ty:ty),*)
+                 $(where $count:ident <= $max:ident)?;)* }
+     waiting { $($wname:ident($($warg:ident: $wty:ty),*)
+                 $(where $wcount:ident <= $wmax:ident)?;)* }) => {
         $(instant! { $linker, $functions, MODULE;
             fn $name(caller $(, $arg: $ty)*) -> i32 {
+                $(if $count.cast_unsigned() > $max {
+                    return Ok(INVAL);
+                })?
                 let (context, mut memory) = split(caller)?;
                 wasi::$name(context, &mut memory $(, $arg)*)
             }
         })*
         $(waiting! { $linker, $functions, MODULE;
             fn $wname(caller, race $(, $warg: $wty)*) -> i32 {
+                $(if $wcount.cast_unsigned() > $wmax {
+                    return Ok(Some(INVAL));
+                })?
                 let (context, mut memory) = split(caller)?;
                 race.run(wasi::$wname(context, &mut memory $(, $warg)*)).await.transpose()
             }
@@ -61,8 +81,8 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             proc_raise(a: i32);
             sched_yield();
             sock_accept(a: i32, b: i32, c: i32);
-            sock_recv(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32);
-            sock_send(a: i32, b: i32, c: i32, d: i32, e: i32);
+            sock_recv(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32) where c <= MAX_BUFFERS;
+            sock_send(a: i32, b: i32, c: i32, d: i32, e: i32) where c <= MAX_BUFFERS;
             sock_shutdown(a: i32, b: i32);
         }
         waiting {
@@ -73,14 +93,14 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             fd_filestat_get(a: i32, b: i32);
             fd_filestat_set_size(a: i32, b: i64);
             fd_filestat_set_times(a: i32, b: i64, c: i64, d: i32);
-            fd_pread(a: i32, b: i32, c: i32, d: i64, e: i32);
-            fd_pwrite(a: i32, b: i32, c: i32, d: i64, e: i32);
-            fd_read(a: i32, b: i32, c: i32, d: i32);
+            fd_pread(a: i32, b: i32, c: i32, d: i64, e: i32) where c <= MAX_BUFFERS;
+            fd_pwrite(a: i32, b: i32, c: i32, d: i64, e: i32) where c <= MAX_BUFFERS;
+            fd_read(a: i32, b: i32, c: i32, d: i32) where c <= MAX_BUFFERS;
             fd_readdir(a: i32, b: i32, c: i32, d: i64, e: i32);
             fd_renumber(a: i32, b: i32);
             fd_seek(a: i32, b: i64, c: i32, d: i32);
             fd_sync(a: i32);
-            fd_write(a: i32, b: i32, c: i32, d: i32);
+            fd_write(a: i32, b: i32, c: i32, d: i32) where c <= MAX_BUFFERS;
             path_create_directory(a: i32, b: i32, c: i32);
             path_filestat_get(a: i32, b: i32, c: i32, d: i32, e: i32);
             path_filestat_set_times(a: i32, b: i32, c: i32, d: i32, e: i64, f: i64, g: i32);
@@ -91,7 +111,7 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             path_rename(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32);
             path_symlink(a: i32, b: i32, c: i32, d: i32, e: i32);
             path_unlink_file(a: i32, b: i32, c: i32);
-            poll_oneoff(a: i32, b: i32, c: i32, d: i32);
+            poll_oneoff(a: i32, b: i32, c: i32, d: i32) where c <= MAX_SUBSCRIPTIONS;
         }
     }
     Ok(())

@@ -1,0 +1,131 @@
+//! Reads JSON that a guest wrote, once it is known to hold few enough values: a
+//! byte or two of text can cost a hundred in memory.
+
+use std::fmt;
+
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// Most values (keys of objects included) that a JSON text of a guest may hold. As
+/// a tree they are some tens of megabytes at worst, which one run may cost; what
+/// has more belongs in a stream. The parser bounds how deep they nest.
+pub(crate) const MAX_VALUES: u32 = 1 << 16;
+
+/// What is wrong with a guest's JSON.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("it holds more than the {MAX_VALUES} values that are allowed")]
+    TooManyValues,
+    #[error(transparent)]
+    Invalid(#[from] serde_json::Error),
+}
+
+/// What `text` says.
+///
+/// # Errors
+/// It holds more than [`MAX_VALUES`], and nothing was made of it; or it is no JSON
+/// of a `T`.
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    let mut left = Some(MAX_VALUES);
+    let mut counted = serde_json::Deserializer::from_str(text);
+    let valid = Count(&mut left).deserialize(&mut counted);
+    if left.is_none() {
+        return Err(Error::TooManyValues);
+    }
+    valid?;
+    Ok(serde_json::from_str(text)?)
+}
+
+/// Counts the values down, and keeps none of them; nothing is left once there are
+/// too many.
+struct Count<'a>(&'a mut Option<u32>);
+
+impl Count<'_> {
+    fn one<E: serde::de::Error>(self) -> Result<Self, E> {
+        *self.0 = self.0.and_then(|left| left.checked_sub(1));
+        if self.0.is_some() { Ok(self) } else { Err(E::custom("too many values")) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Count<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self.one()?)
+    }
+}
+
+impl<'de> Visitor<'de> for Count<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(Count(&mut *self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        while fields.next_key_seed(Count(&mut *self.0))?.is_some() {
+            fields.next_value_seed(Count(&mut *self.0))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn list(values: u32) -> String {
+        // The list itself is one.
+        format!("[{}1]", "1,".repeat(values as usize - 2))
+    }
+
+    #[test]
+    fn as_many_values_are_read_as_are_allowed_and_not_one_more() {
+        assert!(read::<Value>(&list(MAX_VALUES)).is_ok());
+        assert!(matches!(read::<Value>(&list(MAX_VALUES + 1)), Err(Error::TooManyValues)));
+        let fields = "\"a\":1,".repeat(MAX_VALUES as usize / 2);
+        let object = format!("{{{fields}\"a\":1}}");
+        assert!(matches!(read::<Value>(&object), Err(Error::TooManyValues)), "keys count");
+    }
+
+    #[test]
+    fn what_is_read_is_what_the_text_says() {
+        let text = r#"{"a":[1,-2,2.5,true,null,"\u00e9",{}],"b":{"c":18446744073709551615}}"#;
+        let plain: Value = serde_json::from_str(text).expect("JSON");
+        assert_eq!(read::<Value>(text).expect("JSON"), plain);
+        for invalid in ["", "{", "[1] 2", "{1:2}"] {
+            assert!(matches!(read::<Value>(invalid), Err(Error::Invalid(_))), "{invalid}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(matches!(read::<Value>(&deep), Err(Error::Invalid(_))), "it nests too deep");
+    }
+}

@@ -1,0 +1,170 @@
+//! What a guest can't have the host do, however it asks: work that nothing
+//! interrupts, and memory that nobody granted.
+
+use std::time::Duration;
+
+use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings};
+use sandglass_model::{FailureKind, LimitKind, RunReport, TrapKind};
+
+/// Longer than anything here takes on a busy machine.
+const LONG_MS: u64 = 60_000;
+
+async fn run(guest: &str, manifest: Manifest) -> RunReport {
+    let settings = Settings { max_runs: 4, max_asking: 0, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let guest = host.load(guest.as_bytes(), manifest).expect("a guest");
+    let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default())
+        .deadline(DispatchDeadline::after(Duration::from_millis(LONG_MS)));
+    host.run(&guest, dispatch).await.expect("it ran")
+}
+
+/// A core module that exits with what `call` of WASI's `function` answers.
+fn exits_with(function: &str, params: usize, call: &str) -> String {
+    let params = "i32 ".repeat(params);
+    format!(
+        r#"(module
+            (import "wasi_snapshot_preview1" "{function}"
+                (func $f (param {params}) (result i32)))
+            (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (memory (export "memory") 8)
+            (func (export "run") (param i32 i32) (result i32)
+                (call $exit (call $f {call})) i32.const 0))"#
+    )
+}
+
+async fn exit_code(guest: &str) -> String {
+    let report = run(guest, Manifest::named("guest")).await;
+    let Outcome::Trapped(trap) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(trap.kind, TrapKind::Exit, "{trap:?}");
+    trap.message.clone()
+}
+
+#[tokio::test]
+async fn lists_that_wasi_walks_are_refused_above_their_bound() {
+    const INVAL: &str = "guest exited with code 28";
+    for (function, params, call) in [
+        ("fd_write", 4, "(i32.const 1) (i32.const 1024) (i32.const COUNT) (i32.const 8)"),
+        ("fd_read", 4, "(i32.const 0) (i32.const 1024) (i32.const COUNT) (i32.const 8)"),
+    ] {
+        let with = |count| exits_with(function, params, &call.replace("COUNT", count));
+        assert_eq!(exit_code(&with("1025")).await, INVAL, "{function}");
+        assert_eq!(exit_code(&with("1024")).await, "guest exited with code 0", "{function}");
+    }
+    // Subscriptions of zeros: clocks that have rung.
+    let poll = |count| {
+        let call =
+            format!("(i32.const 65536) (i32.const 300000) (i32.const {count}) (i32.const 8)");
+        exits_with("poll_oneoff", 4, &call)
+    };
+    assert_eq!(exit_code(&poll("4097")).await, INVAL);
+    assert_eq!(exit_code(&poll("-1")).await, INVAL);
+    assert_eq!(exit_code(&poll("4096")).await, "guest exited with code 0");
+}
+
+/// Answers a mebibyte that holds half a million numbers.
+const MANY_NUMBERS: &str = r#"(module
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 17)
+    (data (i32.const 0) "{\"success\":true,\"params\":{\"a\":[1")
+    (data (i32.const 1000040) "]}}")
+    (func (export "run") (param i32 i32) (result i32) (local $at i32)
+        (local.set $at (i32.const 32))
+        (loop $more
+            (i32.store16 (local.get $at) (i32.const 0x312c))
+            (local.set $at (i32.add (local.get $at) (i32.const 2)))
+            (br_if $more (i32.lt_u (local.get $at) (i32.const 1000040))))
+        (call $set (i32.const 0) (i32.const 1000043)) i32.const 0))"#;
+
+#[tokio::test]
+async fn an_answer_of_too_many_values_is_too_large() {
+    let report = run(MANY_NUMBERS, Manifest::named("guest")).await;
+    let Outcome::Failed(failure) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(failure.kind, FailureKind::ResultTooLarge, "{failure:?}");
+    assert!(failure.message.contains("65536 values"), "{failure:?}");
+}
+
+/// A component that imports nothing but the types, with `parts` before its own
+/// module and `body` in its handler, which may call `$f` of its first import.
+fn component(parts: &str, imported: &str, with: &str, body: &str) -> String {
+    format!(
+        r#"(component
+  (import "sandglass:integration/types@0.1.0" (instance $types
+    (type $config (list (tuple string string)))
+    (type $dispatch-context-type (record
+      (field "tenant" string) (field "entity-type" string) (field "entity-id" string)
+      (field "trigger-action" string) (field "trigger-params" string)
+      (field "entity-state" string) (field "integration-config" $config)
+      (field "trace-id" string) (field "agent-id" (option string))
+      (field "session-id" (option string)) (field "dispatch-id" string)
+      (field "deadline-remaining-ms" u64) (field "attempt" u32)))
+    (export "dispatch-context" (type $dispatch-context (eq $dispatch-context-type)))
+    (type $completion-type (record (field "action" (option string)) (field "params" string)))
+    (export "completion" (type $completion (eq $completion-type)))
+    (type $typed-failure-type (record
+      (field "category" string) (field "code" string) (field "retryability" (option string))
+      (field "outcome" (option string)) (field "details" (option string))
+      (field "diagnostic" (option string))))
+    (export "typed-failure" (type $typed-failure (eq $typed-failure-type)))
+    (type $failure-type (variant (case "plain" string) (case "typed" $typed-failure)))
+    (export "failure" (type $failure (eq $failure-type)))))
+  (alias export $types "dispatch-context" (type $dispatch-context))
+  (alias export $types "completion" (type $completion))
+  (alias export $types "failure" (type $failure))
+  (core module $libc
+    (memory (export "memory") 512)
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 4096)))
+  (core instance $libc (instantiate $libc))
+  {parts}
+  (core module $main
+    (import "libc" "memory" (memory 1))
+    {imported}
+    (func (export "handle") (param i32) (result i32)
+      {body}
+      i32.const 8))
+  (core instance $main (instantiate $main (with "libc" (instance $libc)) {with}))
+  (func $handle (param "context" $dispatch-context)
+    (result (result $completion (error $failure)))
+    (canon lift (core func $main "handle")
+      (memory (core memory $libc "memory"))
+      (realloc (core func $libc "realloc"))))
+  (export "handle" (func $handle)))"#
+    )
+}
+
+/// Makes header fields of `entries` empty pairs.
+fn makes_fields(entries: u32) -> String {
+    component(
+        r#"(import "wasi:http/types@0.2.0" (instance $http
+             (export "fields" (type $fields (sub resource)))
+             (type $error (variant
+               (case "invalid-syntax") (case "forbidden") (case "immutable")))
+             (export "header-error" (type $header-error (eq $error)))
+             (export "[static]fields.from-list" (func
+               (param "entries" (list (tuple string (list u8))))
+               (result (result (own $fields) (error $header-error)))))))
+           (core func $from-list (canon lower (func $http "[static]fields.from-list")
+             (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))"#,
+        r#"(import "http" "from-list" (func $f (param i32 i32 i32)))"#,
+        r#"(with "http" (instance (export "from-list" (func $from-list))))"#,
+        &format!("(call $f (i32.const 65536) (i32.const {entries}) (i32.const 512))"),
+    )
+}
+
+#[tokio::test]
+async fn a_component_hands_the_host_only_so_much_in_one_call() {
+    let report = run(&makes_fields(1_900_000), Manifest::named("guest")).await;
+    let Outcome::Trapped(trap) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(trap.kind, TrapKind::BadHostCall);
+    assert!(trap.message.contains("too much data"), "{trap:?}");
+    let report = run(&makes_fields(50_000), Manifest::named("guest")).await;
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+}
+
+#[tokio::test]
+async fn memories_that_are_together_too_large_are_a_limit_and_no_trap() {
+    let parts = "(core module $large (memory 600)) (core instance (instantiate $large))";
+    let report = run(&component(parts, "", "", ""), Manifest::named("guest")).await;
+    let Outcome::Limit(breach) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(breach.kind, LimitKind::WasmMemory);
+    assert_eq!(breach.observed, (512 + 600) << 16);
+}
