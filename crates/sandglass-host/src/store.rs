@@ -12,6 +12,7 @@ use crate::abi::wasi::Wasi;
 
 use crate::accounting::Accounting;
 use crate::capability::Guest;
+use crate::capability::log::is_obeyed;
 use crate::functions::Functions;
 use crate::limiter::Limiter;
 use crate::origin::Origin;
@@ -155,5 +156,5 @@ fn demangle(name: &str) -> String {
 
 /// A name of the guest's choosing, made fit for a terminal and a record.
 pub(crate) fn printable(name: &str) -> String {
-    name.chars().take(NAME_MAX_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    name.chars().take(NAME_MAX_CHARS).map(|c| if is_obeyed(c) { '\u{fffd}' } else { c }).collect()
 }

@@ -33,11 +33,25 @@ const URL_MAX_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 
 /// Headers that belong to the connection or to the host, not to the guest.
-const RESERVED: [&str; 7] =
-    ["host", "transfer-encoding", "connection", "upgrade", "te", "traceparent", DEADLINE_HEADER];
+const RESERVED: [&str; 14] = [
+    "host",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "expect",
+    "upgrade",
+    "te",
+    "trailer",
+    "http2-settings",
+    "traceparent",
+    DEADLINE_HEADER,
+];
 
 /// Headers that don't follow a redirect to another origin.
-const SENSITIVE: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "www-authenticate"];
+const SENSITIVE: [&str; 3] = ["authorization", "cookie", "www-authenticate"];
 
 /// A request that a guest made, valid as far as one can see without sending it.
 #[derive(Debug)]
@@ -287,6 +301,9 @@ impl Request {
     ) -> Result<Self, String> {
         let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes())
             .map_err(|_| "the method is no HTTP method".to_owned())?;
+        if method == Method::CONNECT {
+            return Err("the method CONNECT opens a tunnel, and only requests are sent".to_owned());
+        }
         if url.len() > URL_MAX_BYTES {
             return Err(format!(
                 "the URL has {} bytes, and {URL_MAX_BYTES} are allowed",
@@ -333,7 +350,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    serde_json::from_str(text)
+    crate::json::read(text)
         .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))
 }
 
@@ -595,6 +612,10 @@ mod tests {
         assert!(request("GET", "http://x/", "").is_ok());
         for (method, url, headers, why) in [
             ("G T", "http://x/", "", "method"),
+            ("connect", "http://x/", "", "CONNECT"),
+            ("GET", "http://x/", "[[\"Keep-Alive\",\"5\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"proxy-authorization\",\"y\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"expect\",\"100-continue\"]]", "set by the host"),
             ("GET", "x", "", "URL"),
             ("GET", "file:///etc/passwd", "", "scheme"),
             ("GET", "http://x/", "{}", "pairs"),

@@ -184,11 +184,19 @@ pub(crate) fn truncate(text: &mut String, max: u32) {
     text.truncate(clipped(text, max).len());
 }
 
-/// `text` with each control character replaced by its escape.
+/// Whether `c` is no text, but something that a terminal obeys: a control
+/// character, one that turns the direction of writing, a separator of lines.
+pub(crate) fn is_obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2066}'..='\u{2069}')
+}
+
+/// `text` with each character that a terminal obeys replaced by its escape.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.trim_end_matches(['\n', '\r']).chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+        if is_obeyed(c) { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line
 }
@@ -201,6 +209,7 @@ mod tests {
     #[test]
     fn a_line_holds_nothing_that_a_terminal_obeys() {
         assert_eq!(one_line("a\u{1b}[31m\nb\r\n"), "a\\u{1b}[31m\\nb");
+        assert_eq!(one_line("a\u{202e}b\u{2028}c\u{2066}"), "a\\u{202e}b\\u{2028}c\\u{2066}");
     }
 
     #[test]
