@@ -65,9 +65,10 @@ pub(super) struct GuestMetrics {
 
 #[derive(Default)]
 struct Known {
-    /// The kind of each name: whoever comes first decides, because a name with two
-    /// kinds can't be exported.
-    kinds: BTreeMap<String, GuestKind>,
+    /// The metric that has each name that one line of a scrape begins with, or may
+    /// be taken for: whoever comes first has it, because a name that means two things
+    /// can't be exported. As many as series, by a few.
+    names: BTreeMap<String, (String, GuestKind)>,
     integrations: BTreeMap<String, Shares>,
     series: usize,
 }
@@ -75,8 +76,12 @@ struct Known {
 /// What one integration has taken of the bounds.
 #[derive(Default)]
 struct Shares {
-    series: BTreeSet<Vec<Label>>,
+    /// With what each has counted, where it is a counter.
+    series: BTreeMap<Vec<Label>, u64>,
     weight: usize,
+    /// How the guests write the name of each metric: two ways of writing that are
+    /// exported alike would be added up.
+    written: BTreeMap<String, String>,
     /// By metric and label.
     values: BTreeMap<(String, String), BTreeSet<String>>,
 }
@@ -92,11 +97,11 @@ impl Metrics {
     pub fn guest_metric(&self, metric: &GuestMetric<'_>) {
         let Some(inner) = &self.0 else { return };
         match inner.guests.admit(metric) {
-            Some((key, dropped_labels)) => {
-                for _ in 0..dropped_labels {
+            Some(admitted) => {
+                for _ in 0..admitted.dropped_labels {
                     self.telemetry_dropped(metric.integration, Told::Label);
                 }
-                inner.guests.record(metric, &key);
+                inner.guests.record(metric, &admitted);
             }
             None => self.telemetry_dropped(metric.integration, Told::Metric),
         }
@@ -108,23 +113,30 @@ impl GuestMetrics {
         Self { recorder, prefix: prefix.clone(), known: Mutex::default() }
     }
 
-    /// The series that `metric` belongs to, and how many of its labels it loses;
-    /// none where it goes over a bound.
-    fn admit(&self, metric: &GuestMetric<'_>) -> Option<(Key, usize)> {
+    /// The series that `metric` belongs to; none where it goes over a bound, or its
+    /// name is another's.
+    fn admit(&self, metric: &GuestMetric<'_>) -> Option<Admitted> {
         let name = self.name(metric)?;
+        let own = format!("{}_", self.prefix);
+        let written = metric.name.strip_prefix(&own).unwrap_or(metric.name);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.kinds.get(&name).is_some_and(|kind| *kind != metric.kind) {
+        let integration = known.integration(metric.integration);
+        if !known.is_free(&name, metric.kind) || !known.is_written(&integration, &name, written) {
             return None;
         }
-        let integration = known.integration(metric.integration);
         let (mut labels, dropped) = known.labels(&integration, &name, metric.labels);
         labels.push(Label::new(INTEGRATION, integration.clone()));
         // The name is a part of what tells two series apart.
         let identity: Vec<Label> =
             [Label::new("", name.clone())].into_iter().chain(labels.iter().cloned()).collect();
-        known.admit_series(&integration, identity, metric.kind)?;
-        known.kinds.insert(name.clone(), metric.kind);
-        Some((Key::from_parts(SharedString::from(name), labels), dropped))
+        let counted = known.admit_series(&integration, identity, metric.kind)?;
+        let increment = whole(metric.value).min(u64::MAX - *counted);
+        if metric.kind == GuestKind::Counter {
+            *counted += increment;
+        }
+        known.take(&integration, &name, metric.kind, written);
+        let key = Key::from_parts(SharedString::from(name), labels);
+        Some(Admitted { key, dropped_labels: dropped, increment })
     }
 
     /// The name under which it is exported.
@@ -141,16 +153,11 @@ impl GuestMetrics {
         Some(format!("{}_guest_{name}{total}", self.prefix))
     }
 
-    fn record(&self, metric: &GuestMetric<'_>, key: &Key) {
+    fn record(&self, metric: &GuestMetric<'_>, admitted: &Admitted) {
+        let key = &admitted.key;
         match metric.kind {
             GuestKind::Counter => {
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "such a cast saturates, and nobody counts further than that"
-                )]
-                let count = metric.value.round() as u64;
-                self.recorder.register_counter(key, &METADATA).increment(count);
+                self.recorder.register_counter(key, &METADATA).increment(admitted.increment);
             }
             GuestKind::Gauge => self.recorder.register_gauge(key, &METADATA).set(metric.value),
             GuestKind::Histogram => {
@@ -160,7 +167,64 @@ impl GuestMetrics {
     }
 }
 
+/// An observation that is taken.
+struct Admitted {
+    key: Key,
+    dropped_labels: usize,
+    /// What a counter is raised by: no more than it can hold, so that it stays at its
+    /// end and never begins anew.
+    increment: u64,
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "such a cast saturates, and nobody counts further than that"
+)]
+fn whole(value: f64) -> u64 {
+    value.round() as u64
+}
+
+/// The names that lines of the metric `name` begin with, and the one by which its
+/// family may be known.
+fn names_of(name: &str, kind: GuestKind) -> Vec<String> {
+    let suffixed = |suffix: &str| format!("{name}{suffix}");
+    match kind {
+        GuestKind::Counter => {
+            let family = name.strip_suffix("_total").unwrap_or(name);
+            vec![name.to_owned(), family.to_owned()]
+        }
+        GuestKind::Gauge => vec![name.to_owned()],
+        GuestKind::Histogram => {
+            vec![name.to_owned(), suffixed("_bucket"), suffixed("_sum"), suffixed("_count")]
+        }
+    }
+}
+
 impl Known {
+    /// Whether no other metric has one of the names of this one.
+    fn is_free(&self, name: &str, kind: GuestKind) -> bool {
+        names_of(name, kind).iter().all(|taken| {
+            self.names.get(taken).is_none_or(|(other, its)| other == name && *its == kind)
+        })
+    }
+
+    /// Whether the integration writes the metric's name always like this.
+    fn is_written(&self, integration: &str, name: &str, written: &str) -> bool {
+        let before = self.integrations.get(integration).and_then(|it| it.written.get(name));
+        // Those that share a place in here have nothing to do with each other.
+        integration == OVERFLOW || before.is_none_or(|before| before == written)
+    }
+
+    fn take(&mut self, integration: &str, name: &str, kind: GuestKind, written: &str) {
+        for taken in names_of(name, kind) {
+            self.names.entry(taken).or_insert_with(|| (name.to_owned(), kind));
+        }
+        if let Some(shares) = self.integrations.get_mut(integration) {
+            shares.written.entry(name.to_owned()).or_insert_with(|| written.to_owned());
+        }
+    }
+
     fn integration(&mut self, name: &str) -> String {
         let known = self.integrations.contains_key(name);
         if name.len() <= NAME_MAX_BYTES && (known || self.integrations.len() < LABEL_VALUES_MAX) {
@@ -196,26 +260,25 @@ impl Known {
         (labels, dropped)
     }
 
-    /// Takes the place that a series needs, unless it has one; nothing where there
-    /// is none left.
+    /// Takes the place that a series needs, unless it has one, and answers what it
+    /// has counted; nothing where there is none left.
     fn admit_series(
         &mut self,
         integration: &str,
         identity: Vec<Label>,
         kind: GuestKind,
-    ) -> Option<()> {
+    ) -> Option<&mut u64> {
         let shares = self.integrations.entry(integration.to_owned()).or_default();
-        if shares.series.contains(&identity) {
-            return Some(());
+        if !shares.series.contains_key(&identity) {
+            let weight = if kind == GuestKind::Histogram { SERIES_OF_A_HISTOGRAM } else { 1 };
+            let full = shares.weight + weight > SERIES_PER_INTEGRATION;
+            if full || self.series + weight > SERIES_IN_ALL {
+                return None;
+            }
+            shares.weight += weight;
+            self.series += weight;
         }
-        let weight = if kind == GuestKind::Histogram { SERIES_OF_A_HISTOGRAM } else { 1 };
-        if shares.weight + weight > SERIES_PER_INTEGRATION || self.series + weight > SERIES_IN_ALL {
-            return None;
-        }
-        shares.series.insert(identity);
-        shares.weight += weight;
-        self.series += weight;
-        Some(())
+        Some(shares.series.entry(identity).or_default())
     }
 }
 

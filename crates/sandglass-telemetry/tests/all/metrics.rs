@@ -222,6 +222,48 @@ fn what_a_guest_measures_has_a_name_space_of_its_own() {
 }
 
 #[test]
+fn a_guests_counter_stays_at_its_end() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    for value in [5.0, 1e300, 7.0] {
+        metrics.guest_metric(&observed("far", value, &[]));
+    }
+    let end = format!("temper_guest_far_total{{integration=\"run_tools\"}} {}", u64::MAX);
+    let text = exporter.render();
+    assert!(text.lines().any(|line| line == end), "{text}");
+}
+
+#[test]
+fn a_name_that_is_exported_as_anothers_is_dropped_and_counted() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let observe = |kind, name| {
+        metrics.guest_metric(&GuestMetric { kind, ..observed(name, 1.0, &[]) });
+    };
+    for (kind, name) in [
+        (GuestKind::Histogram, "b"),
+        (GuestKind::Counter, "b"),
+        (GuestKind::Gauge, "b_bucket"),
+        (GuestKind::Gauge, "h_sum"),
+        (GuestKind::Histogram, "h"),
+        (GuestKind::Counter, "c"),
+        (GuestKind::Counter, "c_total"),
+        (GuestKind::Counter, "c.total"),
+    ] {
+        observe(kind, name);
+    }
+    let text = exporter.render();
+    for line in [
+        r#"temper_guest_b_count{integration="run_tools"} 1"#,
+        r#"temper_guest_h_sum{integration="run_tools"} 1"#,
+        r#"temper_guest_c_total{integration="run_tools"} 1"#,
+        r#"temper_handler_telemetry_dropped_total{integration="run_tools",what="metric"} 5"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
 fn a_flood_of_names_or_values_of_one_integration_leaves_room_for_others() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
