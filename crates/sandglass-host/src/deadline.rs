@@ -46,6 +46,13 @@ impl DispatchDeadline {
         self.not_after.map_or(Duration::MAX, |parent| parent.since(now))
     }
 
+    /// What whoever asked for this handler had left at `from`, where somebody did: the
+    /// deadline of a run that waited from then on, and found it over before it began.
+    pub(crate) fn of_parent(&self, from: Monotonic) -> Option<StartedDeadline> {
+        let (at, owner) = (self.not_after?, DeadlineOwner::Parent);
+        Some(StartedDeadline { start: from, at, budget: at.since(from), owner })
+    }
+
     pub(crate) fn start(self, now: Monotonic) -> StartedDeadline {
         let own = now.after(self.budget);
         match self.not_after {

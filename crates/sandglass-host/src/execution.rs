@@ -72,6 +72,8 @@ enum NeverBegan {
     /// Its run has the cause.
     Stopped,
     OutOfPatience,
+    /// Whoever asked for it has nothing left.
+    ParentExpired(StartedDeadline),
     TickerUnhealthy(TickerHealth),
 }
 
@@ -93,12 +95,17 @@ impl Execution {
         let patience =
             self.dispatch.schedule_to_start.unwrap_or_else(|| self.dispatch.deadline.budget());
         // Nor does anybody wait past the deadline of whoever asked.
-        let patience = patience.min(self.dispatch.deadline.parent_has_left(now));
+        let parent_has = self.dispatch.deadline.parent_has_left(now);
+        let expired = self.dispatch.deadline.of_parent(self.queued_at);
+        let expired = expired.filter(|_| parent_has <= patience);
+        let patience = patience.min(parent_has);
         #[allow(clippy::disallowed_methods, reason = "the guest executor waits in real time")]
         match tokio::time::timeout(patience, race.run(turn.come())).await {
             Ok(Some(())) => {}
             Ok(None) => return Err(NeverBegan::Stopped),
-            Err(_) => return Err(NeverBegan::OutOfPatience),
+            Err(_) => {
+                return Err(expired.map_or(NeverBegan::OutOfPatience, NeverBegan::ParentExpired));
+            }
         }
         if self.dispatch.run.cause().is_some() {
             return Err(NeverBegan::Stopped);
@@ -114,6 +121,7 @@ impl Execution {
         let metrics = &self.shared.telemetry.metrics;
         metrics.queue_wait(self.dispatch.entity.entity_type(), waited);
         let refused = match why {
+            NeverBegan::ParentExpired(deadline) => return self.expired(deadline, waited),
             NeverBegan::Stopped => None,
             NeverBegan::OutOfPatience => {
                 metrics.dispatch_refused(Refusal::QueueTimeout);
@@ -138,6 +146,25 @@ impl Execution {
         let deadline = self.dispatch.deadline.start(self.shared.clock.now());
         let time_split_us = TimeSplit { queue: micros(waited), ..self.split() };
         RunReport { outcome, cause, time_split_us, ..self.report(None, deadline) }
+    }
+
+    /// The report of a run whose asker's deadline came while it waited for its place. It died
+    /// on the way to its instantiation, which is what its report names.
+    fn expired(&self, deadline: &StartedDeadline, waited: Duration) -> RunReport {
+        let run = &self.dispatch.run;
+        let cause = run.name(Cause::ParentDeadline);
+        let time_split_us = TimeSplit { queue: micros(waited), ..self.split() };
+        let mut report = RunReport {
+            outcome: cancelled(run, cause, None),
+            cause,
+            time_split_us,
+            ..self.report(None, *deadline)
+        };
+        if cause == Cause::ParentDeadline {
+            report.dying_span = Some(Phase::Instantiating.own_span().to_owned());
+            self.measure(&mut report, deadline, self.shared.clock.now());
+        }
+        report
     }
 
     async fn start(&self, queue: Duration) -> RunReport {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_model::{
-    Busy, Cause, DeadlineReport, DispatchId, Dispatched, EntityRef, HostCalls, ModuleHash,
-    Monotonic, Outcome, Rejection, RunReport, TimeSplit, TraceContext,
+    Busy, Cancellation, CancelledBy, Cause, DeadlineReport, DispatchId, Dispatched, EntityRef,
+    HostCalls, ModuleHash, Monotonic, Outcome, Rejection, RunReport, TimeSplit, TraceContext,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -115,6 +115,13 @@ impl fmt::Debug for Reserved {
 #[must_use]
 pub fn not_run(dispatched: &Dispatched, rejection: Rejection) -> RunReport {
     unreported(dispatched, Outcome::Rejected(rejection), Cause::NotStarted)
+}
+
+/// What becomes of a run that is asked to end before anything of it began.
+pub(crate) fn stopped(request: StopRequest) -> (Outcome, Cause) {
+    let by = CancelledBy::of(request.cause);
+    let cancellation = Cancellation { by, reason: request.reason, dying_span: None };
+    (Outcome::Cancelled(cancellation), request.cause)
 }
 
 /// The report of a run that was lost in the middle, through a fault of whatever ran

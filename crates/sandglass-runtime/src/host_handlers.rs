@@ -10,8 +10,8 @@ use sandglass_host::{
     Integration, Manifest, ReserveFor, Signal,
 };
 use sandglass_model::{
-    Busy, Cancellation, CancelledBy, Cause, Clock, Dispatched, ModuleHash, Monotonic, Outcome,
-    Rejection, RejectionKind, RunReport, TimeSplit,
+    Busy, Cause, Clock, DeadlineOwner, DeadlineReport, Dispatched, HandlerDeadlineExceeded,
+    ModuleHash, Monotonic, Outcome, Rejection, RejectionKind, RunReport, TimeSplit,
 };
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::DispatchEnded;
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::asking::Asking;
 use crate::handlers::{
-    HandlerRun, Handlers, Reserved, RunFuture, Signals, StopRequest, lost, unreported,
+    HandlerRun, Handlers, Reserved, RunFuture, Signals, lost, stopped, unreported,
 };
 use crate::made_once::MadeOnce;
 use crate::timer;
@@ -135,11 +135,16 @@ impl Handlers for HostHandlers {
         let modules = Arc::clone(&self.modules);
         Box::pin(async move {
             let began = clock.now();
+            let parent = run.not_after.unwrap_or(Monotonic::NEVER);
+            // Where both come together, whoever asked has nothing left, which says more.
+            let too_late_at = Some(began.after(run.schedule_to_start));
+            let too_late_at = too_late_at.filter(|at| *at < parent).unwrap_or(Monotonic::NEVER);
             let loaded = tokio::select! {
                 biased;
                 request = run.stop.wait() => Err(stopped(request)),
                 loaded = modules.load(&host, &run) => loaded.map_err(rejected),
-                () = timer::until(&*clock, began.after(run.schedule_to_start)) => Err(too_late(&run)),
+                () = timer::until(&*clock, too_late_at) => Err(too_late(&run)),
+                () = timer::until(&*clock, parent) => return expired(&host, &run, began, clock.now()),
             };
             let compile = clock.now().since(began);
             match loaded {
@@ -227,13 +232,11 @@ impl Modules {
     }
 }
 
-type NeverRan = (Outcome, Cause);
+/// What a report names where a run died before it was instantiated: the nearest of the
+/// names that there are.
+const INSTANTIATE: &str = "instantiate";
 
-fn stopped(request: StopRequest) -> NeverRan {
-    let by = CancelledBy::of(request.cause);
-    let cancellation = Cancellation { by, reason: request.reason, dying_span: None };
-    (Outcome::Cancelled(cancellation), request.cause)
-}
+type NeverRan = (Outcome, Cause);
 
 fn rejected(rejection: Rejection) -> NeverRan {
     (Outcome::Rejected(rejection), Cause::NotStarted)
@@ -323,9 +326,49 @@ fn never_ran(host: &Host, run: &HandlerRun, never: NeverRan, compile: Duration) 
         duration: Duration::ZERO,
         overrun: Duration::ZERO,
     });
-    let compile = u64::try_from(compile.as_micros()).unwrap_or(u64::MAX);
-    let time_split_us = TimeSplit { compile, ..TimeSplit::default() };
+    let time_split_us = TimeSplit { compile: micros(compile), ..TimeSplit::default() };
     RunReport { time_split_us, ..unreported(&run.dispatched, outcome, cause) }
+}
+
+/// The report of a run whose asker's deadline came while it was compiled. It died on the way
+/// to its instantiation, which is what its report names, as the host's does of one that
+/// was queued.
+fn expired(host: &Host, run: &HandlerRun, began: Monotonic, now: Monotonic) -> RunReport {
+    let parent = run.not_after.unwrap_or(now);
+    let dispatched = &run.dispatched;
+    let waited = now.since(began);
+    let deadline = DeadlineReport {
+        budget_ms: u64::try_from(parent.since(began).as_millis()).unwrap_or(u64::MAX),
+        elapsed_ms: u64::try_from(waited.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
+        overrun_us: micros(now.since(parent)),
+        owner: DeadlineOwner::Parent,
+    };
+    let time_split_us = TimeSplit { compile: micros(waited), ..TimeSplit::default() };
+    let exceeded = HandlerDeadlineExceeded {
+        integration: dispatched.integration.clone(),
+        entity_type: run.entity.entity_type().to_owned(),
+        entity_id: run.entity.id().to_owned(),
+        action: dispatched.action.clone(),
+        attempt: dispatched.attempt,
+        budget_ms: deadline.budget_ms,
+        elapsed_ms: deadline.elapsed_ms,
+        overrun_us: deadline.overrun_us,
+        owner: deadline.owner,
+        dying_span: INSTANTIATE.to_owned(),
+        backtrace: Vec::new(),
+        host_calls: 0,
+        time_split_us,
+        trace_id: dispatched.trace.trace_id,
+    };
+    let metrics = &host.telemetry().metrics;
+    metrics.deadline_exceeded(run.entity.entity_type(), &dispatched.action, INSTANTIATE);
+    let never = (Outcome::TimedOut(Box::new(exceeded)), Cause::ParentDeadline);
+    let report = never_ran(host, run, never, waited);
+    RunReport { deadline, dying_span: Some(INSTANTIATE.to_owned()), ..report }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The host's clock and the runtime's, whose points mean nothing to each other.

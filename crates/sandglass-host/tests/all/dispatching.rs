@@ -231,6 +231,34 @@ async fn a_run_that_finds_no_place_in_time_is_rejected_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_run_whose_asker_has_nothing_left_while_it_is_queued_is_timed_out() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let settings = Settings { max_runs: 1, ..small() };
+    let host =
+        Host::builder().settings(settings).clock(Arc::clone(&clock)).build().expect("a host");
+    let spins = load(&host, SPINS);
+    let told = Arc::new(Told::default());
+    let holder = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let stop = holder.stop_handle();
+    let tells = load(&host, TELLS_AND_SPINS);
+    let holding = tokio::spawn({
+        let host = host.clone();
+        async move { host.run(&tells, holder).await }
+    });
+    told.1.notified().await;
+    let parent = clock.now().after(Duration::from_millis(20));
+    let deadline = DispatchDeadline::after(Duration::from_millis(LONG_MS)).within(parent);
+    let report = host.run(&spins, dispatch(1).deadline(deadline)).await.expect("a report");
+    let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!((exceeded.owner, report.cause), (DeadlineOwner::Parent, Cause::ParentDeadline));
+    assert!(exceeded.budget_ms <= 20 && exceeded.elapsed_ms > exceeded.budget_ms, "{exceeded:?}");
+    assert_eq!((exceeded.host_calls, &*exceeded.dying_span), (0, "instantiate"));
+    assert!(report.started_at.is_none() && report.deadline.owner == DeadlineOwner::Parent);
+    stop.stop(Cause::Cancel, "");
+    holding.await.expect("no panic").expect("it ran");
+}
+
+#[tokio::test]
 async fn more_dispatches_than_may_wait_are_refused() {
     let host = host(Settings { max_runs: 1, max_queued: 1, ..small() });
     let spins = load(&host, SPINS);

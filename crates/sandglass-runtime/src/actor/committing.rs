@@ -1,16 +1,12 @@
 //! Decide, append, apply, act: in this order, and the last only when the records
 //! are durable.
 
-use std::time::Duration;
-
 use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Command, Entity, HandlerEnd, Input, commands, decide};
 use sandglass_model::{
-    Busy, Decision, DispatchId, Dispatched, Event as RecordedEvent, ModuleHash, Outcome,
-    OutcomeKind, Position, Rejection, RejectionKind, Sequence, TraceContext, TransitionCause,
-    WallTime,
+    Decision, DispatchId, Dispatched, Event as RecordedEvent, ModuleHash, Outcome, Position,
+    Sequence, TraceContext, TransitionCause, WallTime,
 };
-use sandglass_telemetry::metrics::DispatchEnded;
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
 use super::rooms::Rooms;
@@ -128,25 +124,12 @@ impl Actor {
                         let starting = Starting { dispatched, reserved, lent, parent };
                         self.runs.start(&self.shared, &self.spec, &self.entity, starting);
                     }
-                    Err(busy) => self.reject(*dispatched, busy),
+                    Err(busy) => {
+                        self.runs.reject(&self.shared, &self.spec, &self.entity, *dispatched, busy)
+                    }
                 },
             }
         }
-    }
-
-    /// A handler that nobody asked for in person has no place: its run is rejected.
-    fn reject(&mut self, dispatched: Dispatched, busy: Busy) {
-        let rejection =
-            Rejection { kind: RejectionKind::HostUnavailable, message: busy.to_string() };
-        self.shared.telemetry.metrics.dispatch_ended(&DispatchEnded {
-            entity_type: self.entity.entity.entity_type(),
-            action: &dispatched.action,
-            outcome: OutcomeKind::Rejected,
-            budget: Duration::from_millis(dispatched.budget_ms),
-            duration: Duration::ZERO,
-            overrun: Duration::ZERO,
-        });
-        self.runs.reject(&dispatched, rejection);
     }
 
     fn append_failed(&mut self, error: journal::Error) -> ActorError {

@@ -8,15 +8,20 @@ use std::time::Duration;
 use sandglass_liveness::decide::IN_FLIGHT_MAX;
 use sandglass_liveness::{Entity, Spec};
 use sandglass_model::{
-    Cause, Clock, DeadlineOwner, DispatchId, Dispatched, Rejection, RunReport, TraceContext,
+    Busy, Cause, Clock, DeadlineOwner, DispatchId, Dispatched, Outcome, Rejection, RejectionKind,
+    RunReport, TraceContext,
 };
+use sandglass_telemetry::metrics::DispatchEnded;
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
 use super::Shared;
 use crate::asking::{Asking, Lent, Waiting};
 use crate::caught::{Caught, caught};
-use crate::handlers::{HandlerRun, HandlerSignal, Reserved, Signals, Stop, lost, not_run};
+use crate::handlers::{
+    HandlerRun, HandlerSignal, Reserved, Signals, Stop, lost, stopped, unreported,
+};
+use crate::timer;
 
 /// Signals of one entity's handlers that may wait: a burst of each that may be in
 /// flight. More is dropped and counted, because telling never waits.
@@ -129,10 +134,44 @@ impl Runs {
         });
     }
 
-    /// Ends a handler that was asked for and can't be run.
-    pub(super) fn reject(&mut self, dispatched: &Dispatched, rejection: Rejection) {
-        let ended = Ended { attempt: dispatched.attempt, report: not_run(dispatched, rejection) };
-        self.spawn(dispatched.clone(), std::future::ready(ended));
+    /// Ends a handler that was asked for and finds no room: as rejected, but not before it is
+    /// worth another try. An entity whose endings start handlers again would otherwise do
+    /// nothing else, as fast as it can write.
+    pub(super) fn reject(
+        &mut self,
+        shared: &Arc<Shared>,
+        spec: &Spec,
+        entity: &Entity,
+        dispatched: Dispatched,
+        busy: Busy,
+    ) {
+        let integration = spec.integrations.get(&dispatched.integration);
+        let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
+        let wait = Duration::from_millis(busy.retry_after_ms.min(queue_ms));
+        let stop = Stop::default();
+        self.stops.lock().insert(dispatched.dispatch, stop.clone());
+        let (shared, entity) = (Arc::clone(shared), entity.entity.clone());
+        self.spawn(dispatched.clone(), async move {
+            let over = shared.clock.now().after(wait);
+            let (outcome, cause) = tokio::select! {
+                biased;
+                request = stop.wait() => stopped(request),
+                () = timer::until(&*shared.clock, over) => {
+                    let (kind, message) = (RejectionKind::HostUnavailable, busy.to_string());
+                    (Outcome::Rejected(Rejection { kind, message }), Cause::NotStarted)
+                }
+            };
+            shared.telemetry.metrics.dispatch_ended(&DispatchEnded {
+                entity_type: entity.entity_type(),
+                action: &dispatched.action,
+                outcome: outcome.kind(),
+                budget: Duration::from_millis(dispatched.budget_ms),
+                duration: Duration::ZERO,
+                overrun: Duration::ZERO,
+            });
+            let report = unreported(&dispatched, outcome, cause);
+            Ended { attempt: dispatched.attempt, report }
+        });
     }
 
     fn spawn(&mut self, of: Dispatched, run: impl Future<Output = Ended> + Send + 'static) {

@@ -8,9 +8,11 @@ use sandglass_host::{Host, Manifest, Settings};
 use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
-    Cause, DeadlineOwner, Ended, EntityRef, Event, Object, Position, SystemClock,
+    Cause, Clock, DeadlineOwner, Ended, EntityRef, Event, Object, Position, SystemClock,
 };
-use sandglass_runtime::{HostHandlers, Module, Request, Runtime};
+use sandglass_runtime::{
+    ActorError, HandlerRun, Handlers, HostHandlers, Module, Request, RunFuture, Runtime,
+};
 use sandglass_telemetry::{Telemetry, Tracer};
 
 /// A guest that asks once, and fails where that fails.
@@ -216,4 +218,34 @@ async fn a_handler_that_is_cancelled_while_it_waits_for_its_place_never_starts()
     assert_eq!((first.entity_type(), second.entity_type()), ("B", "A"));
     assert_eq!((queued.cause, queued.started_at), (Cause::Cancel, None));
     runtime.shutdown(Duration::from_secs(60)).await;
+}
+
+/// Guests whose asker's deadline comes as soon as they are started.
+struct AskedTooLate(HostHandlers, Arc<SystemClock>);
+
+impl Handlers for AskedTooLate {
+    fn start(&self, run: HandlerRun) -> RunFuture {
+        self.0.start(HandlerRun { not_after: Some(self.1.now()), ..run })
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_asker_has_nothing_left_while_it_is_compiled_is_timed_out() {
+    let clock = Arc::new(SystemClock::new());
+    let host = Host::builder().settings(Settings::default()).build().expect("a host");
+    let module = Module::new(SPINS.as_bytes(), Manifest::named("A"));
+    let handlers = HostHandlers::new(host, Arc::clone(&clock) as _, [("A".to_owned(), module)]);
+    let runtime = Runtime::builder(Arc::new(MemoryJournal::new()))
+        .handlers(Arc::new(AskedTooLate(handlers, Arc::clone(&clock))))
+        .clock(clock)
+        .specs([spec("A", "60s")])
+        .build();
+    let runtime = runtime.await.expect("an empty journal");
+    runtime.create(entity("A")).await.expect("a new entity");
+    let settled = runtime.send_and_settle(&entity("A"), Request::new("Begin")).await;
+    let Err(ActorError::HandlerDeadlineExceeded(exceeded)) = settled else { panic!("{settled:?}") };
+    assert_eq!(exceeded.owner, DeadlineOwner::Parent);
+    assert_eq!((exceeded.budget_ms, &*exceeded.dying_span), (0, "instantiate"));
+    assert!(exceeded.elapsed_ms > exceeded.budget_ms, "{exceeded:?}");
+    assert_eq!(runtime.entity(&entity("A")).await.expect("it lives").state, "TimedOut");
 }

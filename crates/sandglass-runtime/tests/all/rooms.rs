@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use sandglass_model::{BusyScope, DEFAULT_TENANT, Event, Outcome, RejectionKind};
 use sandglass_runtime::{ActorError, ErrorClass};
 
-use crate::world::{AGAIN, Act, SESSION, World, completed, counts, failed, one, settle, two};
+use crate::world::{
+    AGAIN, Act, SESSION, World, completed, counts, failed, one, pass_ms, settle, two,
+};
 
 fn places(world: &World) -> usize {
     world.script.places.load(Ordering::SeqCst)
@@ -71,6 +73,37 @@ async fn an_ending_whose_handlers_find_no_room_is_a_rejected_run() {
     assert!(rejection.message.contains("try again in 5 ms"), "{rejection}");
     assert_eq!(counts(&world.script)["started"], 1);
     world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_without_room_is_rejected_only_when_a_next_try_is_due_and_ends_when_asked_to() {
+    let source = SESSION.replace("on_success = \"Finish\"", "on_success = \"Again\"") + AGAIN;
+    let world = World::with(&source, &[Act::Answer(1, completed())]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.script.is_full.store(true, Ordering::SeqCst);
+    pass_ms(1_002).await;
+    assert_eq!((world.state().await.as_str(), world.now().await.in_flight.len()), ("Executing", 1));
+    assert_eq!(world.runtime.cancel(&one(), None, "enough"), Ok(1));
+    settle().await;
+    assert_eq!(world.state().await, "Stopped", "cancelled, and not rejected");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ending_that_starts_a_handler_over_and_over_waits_for_room_each_time() {
+    let source = SESSION.replace("on_failure = \"Fail\"", "on_failure = \"Again\"") + AGAIN;
+    let world = World::with(&source, &[Act::Answer(1, failed())]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.script.is_full.store(true, Ordering::SeqCst);
+    pass_ms(1_100).await;
+    let ends = world.records().await.into_iter().filter_map(|record| match record.event {
+        Event::Ended(_) => Some(record.at),
+        _ => None,
+    });
+    let ends: Vec<_> = ends.collect();
+    assert!(ends.len() >= 10, "{ends:?}");
+    assert!(ends.windows(2).all(|two| two[1].since(two[0]).as_millis() >= 5), "{ends:?}");
+    world.send("Stop").await.expect("it listens meanwhile");
 }
 
 #[tokio::test(start_paused = true)]
