@@ -171,6 +171,32 @@ fn a_folder_is_checked_with_its_modules_and_manifests() {
 }
 
 #[test]
+fn a_folder_of_integrations_alone_is_checked_and_an_empty_one_is_told() {
+    let folder = integration(MANIFEST);
+    sandglass(&[&"check", &folder.path("")]).exits(0).says(": ok");
+    folder.write("integration.toml", MANIFEST.replace("abi", "soft = 1\nabi"));
+    sandglass(&[&"check", &folder.path("")]).exits(1).says("unknown key `soft`");
+    let empty = Folder::new();
+    sandglass(&[&"check", &empty.path("")]).exits(2).says("neither a spec nor a manifest");
+}
+
+#[test]
+fn a_module_that_is_no_file_is_told_and_not_waited_for() {
+    let folder = Folder::new();
+    folder.write("integration.toml", MANIFEST);
+    std::fs::create_dir(folder.path("asks.wat")).expect("a folder of its name");
+    let path = folder.path("integration.toml");
+    sandglass(&[&"check", &path]).exits(1).says("is no file");
+}
+
+#[test]
+fn a_timeout_of_a_call_of_wasi_is_told_to_do_nothing() {
+    let timed = "\n[limits.host_call_timeouts]\n\"wasi:io/poll.poll\" = \"1s\"\n";
+    let folder = integration(&format!("{MANIFEST}{timed}"));
+    sandglass(&[&"check", &folder.path("")]).exits(0).says("is of WASI");
+}
+
+#[test]
 fn run_takes_the_manifest_beside_the_guest() {
     let folder = integration(MANIFEST);
     let guest = folder.path("asks.wat");

@@ -197,17 +197,17 @@ fn any_bytes_are_a_guest_or_a_rejection() {
     let folder = Folder::new();
     let whole = std::fs::read(fixture("built/echo.wasm")).expect("kept");
     let half = &whole[..whole.len() / 2];
-    let cases: [(&str, &[u8]); 6] = [
-        ("empty.wasm", b""),
-        ("noise.wasm", &[0xff, 0, 0x1b, 0x9b, 7, 13, 10]),
-        ("text.wat", b"(module (func"),
-        ("magic.wasm", b"\0asm"),
-        ("component.wasm", b"\0asm\x0d\0\x01\0"),
-        ("half.wasm", half),
+    let cases: [(&str, &[u8], &str); 6] = [
+        ("empty.wasm", b"", "module"),
+        ("noise.wasm", &[0xff, 0, 0x1b, 0x9b, 7, 13, 10], "module"),
+        ("text.wat", b"(module (func", "module"),
+        ("magic.wasm", b"\0asm", "module"),
+        ("component.wasm", b"\0asm\x0d\0\x01\0", "component doesn't export `handle`"),
+        ("half.wasm", half, "module"),
     ];
-    for (name, bytes) in cases {
+    for (name, bytes, why) in cases {
         let guest = folder.write(name, bytes);
-        let said = sandglass(&[&"run", &guest]).exits(125).says("module");
+        let said = sandglass(&[&"run", &guest]).exits(125).says(why);
         assert!(!said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'), "{name}: {said:?}");
     }
 }

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
-use sandglass_host::manifest::{self, Found};
+use anyhow::{Context, bail};
+use sandglass_host::manifest::{self, Found, Manifests};
 use sandglass_host::{FixedSecrets, Host, Integration, Manifest, Settings, file};
 use sandglass_liveness::Spec;
 use sandglass_model::Rejection;
@@ -31,14 +31,16 @@ impl Integrations {
         }
     }
 
-    /// What is wrong or doubtful in a folder of specs and integrations.
+    /// What is wrong or doubtful in a folder of specs and integrations, or of
+    /// integrations alone.
     ///
     /// # Errors
-    /// A file can't be read.
+    /// A file can't be read, or there is neither.
     pub(crate) fn check_folder(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
         let folder = match Folder::read(path) {
             Ok(folder) => folder,
             Err(FolderError::Wrong(findings)) => return Ok(findings),
+            Err(FolderError::Empty(folder)) => return self.check_manifests(&folder),
             Err(error) => return Err(error.into()),
         };
         let mut findings = folder.warnings;
@@ -56,6 +58,23 @@ impl Integrations {
                     }
                 }
             }
+        }
+        Ok(findings)
+    }
+
+    /// The integrations of a folder that has no spec.
+    fn check_manifests(&mut self, folder: &Path) -> anyhow::Result<Vec<Finding>> {
+        let manifests = match Manifests::find(folder) {
+            Ok(manifests) => manifests,
+            Err(manifest::Error::Wrong(findings)) => return Ok(findings),
+            Err(error) => return Err(error.into()),
+        };
+        if manifests.iter().next().is_none() {
+            bail!("there is neither a spec nor a manifest in `{}`", folder.display());
+        }
+        let mut findings = Vec::new();
+        for found in manifests.iter() {
+            findings.extend(self.check_module(found)?);
         }
         Ok(findings)
     }
@@ -97,13 +116,20 @@ fn host() -> anyhow::Result<Host> {
     Host::builder().settings(settings).build().context("can't start a host to check modules in")
 }
 
-/// Timeouts of functions that the module can't wait in.
+/// Timeouts of functions that the module can't wait in, or that have none.
 fn timed_for_nothing(found: &Found, integration: &Integration) -> Vec<Finding> {
     let waits_in = integration.waits_in();
+    let is_wasi = |name: &str| name.starts_with("wasi");
     let timed = found.file().timed_functions.iter();
     timed
-        .filter(|name| !waits_in.iter().any(|waits| *waits == name.as_str()))
+        .filter(|name| {
+            is_wasi(name.as_str()) || !waits_in.iter().any(|waits| *waits == name.as_str())
+        })
         .map(|name| {
+            if is_wasi(name.as_str()) {
+                let message = format!("`{name}` is of WASI, whose calls end with the run alone");
+                return found.warning(name.span(), message, "leave it out");
+            }
             let message = format!("the module imports no `{name}` that it could wait in");
             let help = did_you_mean(name, waits_in.iter().map(String::as_str));
             found.warning(name.span(), message, &help)

@@ -152,9 +152,15 @@ impl Found {
     /// The bytes of its module.
     ///
     /// # Errors
-    /// The file isn't there, or is larger than the manifest allows.
+    /// The file isn't there, is none, or is larger than the manifest allows.
     pub fn module(&self) -> Result<Vec<u8>, Box<Finding>> {
         let path = self.module_path();
+        // Reading a pipe would wait for whoever writes into it.
+        if path.exists() && !path.is_file() {
+            let message = format!("`{}` is no file", path.display());
+            let help = "name the file that holds the module";
+            return Err(Box::new(self.error(self.file.module.span(), message, help)));
+        }
         file::read(&path, self.file.module_max_bytes()).map_err(|error| {
             let help = match error {
                 file::Error::TooLarge { .. } => {
