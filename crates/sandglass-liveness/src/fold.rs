@@ -130,7 +130,7 @@ impl Fold {
         if self.specs.contains_key(&digest) {
             return Ok(());
         }
-        let parsed = Spec::parse(source);
+        let parsed = Spec::parse_recorded(source);
         let Some(spec) = parsed.spec else {
             let first = parsed.diagnostics.first().map(ToString::to_string).unwrap_or_default();
             return Err(Unfit::SpecUnreadable { digest, first });

@@ -222,8 +222,9 @@ impl Replay {
                 // That there is no such run was found by the decision.
                 run.map(|run| false_end(name, &run.dispatched, ended)).unwrap_or_default()
             }
-            (Event::Transition { cause: TransitionCause::Asked(asked), trace, .. }, _) => {
-                false_ask(self.fold.entity(&asked.by), asked, *trace)
+            (Event::Transition { cause: TransitionCause::Asked(asked), trace, .. }, name) => {
+                let entity = name.as_ref().and_then(|name| self.fold.entity(name));
+                false_ask(entity, self.fold.entity(&asked.by), asked, *trace)
             }
             _ => return,
         };

@@ -111,25 +111,35 @@ impl Ending<'_> {
         events
     }
 
-    /// A success whose action the handler's own state refuses is a failure, so that
-    /// it has its transition, too. Anything else that is refused came too late.
+    /// An ending that the handler's own state refuses becomes a failure, so that it has
+    /// its transition, too: a success in name as well. In another state it came too
+    /// late, unless it is a success that names no declared action.
     fn refused(&self, outcome: Outcome, action: String, refusal: &Refusal) -> Vec<Event> {
-        let Outcome::Completed(completion) = &outcome else {
-            return vec![ended(self.end, outcome, superseded(&action))];
-        };
         let same_state = self.entity.state == self.run.dispatched.state;
-        let declared = self.spec.actions.contains_key(&action);
-        if declared && !same_state {
+        if !same_state && (!is_success(&outcome) || self.spec.actions.contains_key(&action)) {
             return vec![ended(self.end, outcome, superseded(&action))];
         }
-        let message = format!("the result's action can't be taken: {refusal}");
-        let failed = failure(FailureKind::ActionNotTaken, message, completion);
-        let instead = self.integration.on_failure.to_string();
-        match self.take(&instead, &failed) {
-            Ok(transition) => self.taken(failed, instead, transition),
-            Err(_) => vec![ended(self.end, failed, superseded(&instead))],
+        let outcome = match &outcome {
+            Outcome::Completed(completion) => {
+                let message = format!("the result's action can't be taken: {refusal}");
+                failure(FailureKind::ActionNotTaken, message, completion)
+            }
+            _ => outcome,
+        };
+        let of = self.integration;
+        let own_state = [&of.on_timeout, &of.on_interrupted, &of.on_cancelled];
+        let others = own_state.into_iter().filter(|_| same_state);
+        for instead in std::iter::once(&of.on_failure).chain(others) {
+            if let Ok(transition) = self.take(instead, &outcome) {
+                return self.taken(outcome, instead.to_string(), transition);
+            }
         }
+        vec![ended(self.end, outcome, superseded(&of.on_failure))]
     }
+}
+
+const fn is_success(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Completed(_))
 }
 
 fn is_rerun(integration: &Integration, run: &InFlight, end: &HandlerEnd) -> bool {

@@ -32,9 +32,10 @@ pub(super) fn false_end(
     found.0
 }
 
-/// The claims of `asked`, in a transition of the trace `trace`, that contradict what
-/// is known of the entity that is said to have asked.
+/// The claims of `asked`, in a transition of `entity` and the trace `trace`, that
+/// contradict what is known of the entity that is said to have asked.
 pub(super) fn false_ask(
+    entity: Option<&Entity>,
     asker: Option<&Entity>,
     asked: &Asked,
     trace: TraceContext,
@@ -52,6 +53,9 @@ pub(super) fn false_ask(
         found.push("dispatch of an asker", asked.dispatch.to_string(), expected);
         return found.0;
     };
+    if let (Some(entity), Some(asker)) = (entity, asker) {
+        found.same("tenant of an asker", &asker.tenant, &entity.tenant);
+    }
     found.same("attempt of an asker", &asked.attempt, &attempt);
     found.same("depth of an ask", &asked.depth, &depth.saturating_add(1));
     found.same("trace_id of an ask", &trace.trace_id, &of_asker.trace_id);

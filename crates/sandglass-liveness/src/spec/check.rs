@@ -145,18 +145,13 @@ pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
 
 /// Rule 10: the state in which a handler runs takes every ending of it.
 fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
-    let (mut undeclared, mut guarded) = (BTreeSet::new(), BTreeSet::new());
+    let mut undeclared = BTreeSet::new();
     for (integration, state) in entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
         for (ending, action) in integration.endings() {
             match spec.actions.get(action.as_str()) {
                 Some(declared) if !declared.is_taken_from(state) || spec.is_terminal(state) => {
                     not_taken(spec, integration, ending, action, state, out);
-                }
-                Some(declared) if may_hang(spec, ending, declared, state) => {
-                    if guarded.insert((integration.name.as_str(), action.as_str(), state)) {
-                        refused_for_ever(integration, ending, action, state, out);
-                    }
                 }
                 Some(_) => {}
                 None if !undeclared.insert((&integration.name as &str, ending)) => {}
@@ -174,31 +169,6 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
             }
         }
     }
-}
-
-/// Whether nothing ends a handler's state where a guard refuses this ending. A
-/// refused success becomes a failure, and a timer ends what else is refused.
-fn may_hang(spec: &Spec, ending: &str, action: &Action, state: &str) -> bool {
-    ending != "on_success" && action.guard.is_some() && !spec.timeouts.contains_key(state)
-}
-
-fn refused_for_ever(
-    integration: &Integration,
-    ending: &str,
-    action: &Name,
-    state: &str,
-    out: &mut Diagnostics<'_>,
-) {
-    let message = format!(
-        "integration `{}`: `{ending}` is `{action}`, whose guard may refuse it, and state \
-         `{state}` has no timer: the entity could stay there for ever",
-        integration.name
-    );
-    let help = format!(
-        "take the guard off `{action}`, name another action in `{ending}`, or give `{state}` a \
-         [[state_timeout]]"
-    );
-    out.error_with_help(action.span(), message, help);
 }
 
 fn not_taken(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sandglass_source::Diagnostics;
 
 use super::check::entered;
-use super::{Effect, Spec, StateTimeout};
+use super::{Effect, Spec, StateTimeout, refusable};
 
 /// Warns of what is legal in `spec` and doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
@@ -66,16 +66,16 @@ fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
         let mut seen = BTreeSet::new();
         for (ending, action) in integration.endings() {
             let declared = spec.actions.get(action.as_str());
-            let refusable = declared.is_some_and(super::Action::may_be_refused);
-            // A refused success becomes a failure; a refused failure becomes nothing.
-            if refusable && ending != "on_success" && seen.insert(action.as_str()) {
+            let why = declared.and_then(|declared| refusable::why(spec, ending, declared));
+            if why.is_some() && seen.insert(action.as_str()) {
                 let name = &integration.name;
                 let message = format!(
                     "integration `{name}`: `{ending}` is `{action}`, which may be refused by its \
                      guard or for want of a parameter"
                 );
-                let help = "an ending that is refused changes nothing, and the state's timer has \
-                            to end it; name an action that is always taken";
+                let help = "where it is refused, `on_failure` is taken instead, and where that is \
+                            refused, too, the state's timer has to end it; name an action that is \
+                            always taken";
                 out.warning(action.span(), message, help);
             }
         }

@@ -6,6 +6,7 @@ mod effect;
 pub mod guard;
 mod integration;
 mod lint;
+mod refusable;
 mod section;
 mod variable;
 
@@ -210,6 +211,13 @@ impl Spec {
     #[must_use]
     pub fn parse(source: &str) -> Parsed {
         section::parse(source)
+    }
+
+    /// Reads a spec that a journal holds. It was taken when it was loaded, and stays
+    /// readable where files have come to be held to more since.
+    #[must_use]
+    pub fn parse_recorded(source: &str) -> Parsed {
+        section::parse_recorded(source)
     }
 
     /// Reads and checks a spec file that may not even be text.

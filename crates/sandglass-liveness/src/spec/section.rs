@@ -13,14 +13,31 @@ use super::duration::seconds;
 use super::integration::{self, Declared};
 use super::{
     Action, Guard, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Variable,
-    VariableKind, check, effect, guard, lint,
+    VariableKind, check, effect, guard, lint, refusable,
 };
 
 const SECTIONS: [&str; 5] = ["automaton", "state", "action", "integration", "state_timeout"];
 
 pub(super) fn parse(source: &str) -> Parsed {
     let mut out = Diagnostics::new(source);
-    let spec = read(source, &mut out).filter(|_| !out.has_errors());
+    let spec = read(source, &mut out);
+    if let Some(spec) = &spec {
+        refusable::check(spec, &mut out);
+        if !out.has_errors() {
+            lint::lint(spec, &mut out);
+        }
+    }
+    parsed(spec, out)
+}
+
+pub(super) fn parse_recorded(source: &str) -> Parsed {
+    let mut out = Diagnostics::new(source);
+    let spec = read(source, &mut out);
+    parsed(spec, out)
+}
+
+fn parsed(spec: Option<Spec>, out: Diagnostics<'_>) -> Parsed {
+    let spec = spec.filter(|_| !out.has_errors());
     Parsed { spec, diagnostics: out.finish() }
 }
 
@@ -31,9 +48,6 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<Spec> {
     let mut spec = automaton(&root, out)?;
     sections(&root, &mut spec, out);
     check::check(&mut spec, out);
-    if !out.has_errors() {
-        lint::lint(&spec, out);
-    }
     Some(spec)
 }
 

@@ -130,3 +130,19 @@ fn an_ask_that_is_recorded_just_after_its_asker_has_ended_is_none() {
     life.asked("ProcessToolCalls", asked).expect("taken");
     assert_eq!(divergences(&life.log), 0);
 }
+
+#[test]
+fn an_ask_of_another_tenants_entity_is_a_divergence() {
+    let (mut life, asker) = asked_life(SESSION);
+    let asked = ask_of(&Life::other(), &asker, AskUntil::Transition);
+    life.asked("ProcessToolCalls", asked).expect("nothing shows that it is forged");
+    assert_eq!(divergences(&life.log), 0);
+    for record in &mut life.log {
+        if let (Some(name), Event::Created { tenant, .. }) = (&record.entity, &mut record.event)
+            && *name == Life::other()
+        {
+            *tenant = Some("acme".to_owned());
+        }
+    }
+    assert!(divergences(&life.log) >= 1);
+}

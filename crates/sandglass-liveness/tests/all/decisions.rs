@@ -317,3 +317,25 @@ fn a_scheduled_action_comes_due_once() {
     life.tell(Input::ScheduleDue { schedule: 1 }).expect("pending");
     assert_eq!(life.kinds(from), ["schedule_due"], "Executing doesn't take it");
 }
+
+#[test]
+fn an_ending_that_is_refused_in_its_own_state_falls_back_to_another_ending() {
+    let needs_note = |name: &str| {
+        let effect = "effect = { type = \"set\", var = \"note\", param = \"note\" }";
+        (format!("name = \"{name}\""), format!("name = \"{name}\"\nparams = [\"note\"]\n{effect}"))
+    };
+    let refuse = |source: &str, name: &str| {
+        let (old, new) = needs_note(name);
+        source.replacen(&old, &new, 1)
+    };
+    let once = refuse(SESSION, "HandlerTimedOut");
+    let twice = refuse(&once, "Fail");
+    let always = refuse(&twice, "Stop");
+    for (source, state) in [(once, "Failed"), (twice, "Stopped"), (always, "Executing")] {
+        let mut life = Life::of(&source);
+        let dispatch = life.start();
+        life.end(dispatch, timed_out()).expect("in flight");
+        assert_eq!(life.state(), state);
+        assert_eq!(crate::generated::divergences(&life.log), 0);
+    }
+}

@@ -104,6 +104,7 @@ fn a_signal_that_is_no_notice_is_refused() {
 fn a_refused_idle_action_neither_spins_nor_hangs_nor_uses_up_its_occurrences() {
     let source = SESSION
         .replace("name = \"Fail\"", "name = \"Fail\"\nguard = \"rounds > 9\"")
+        .replace("on_failure = \"Fail\"", "on_failure = \"Stop\"")
         .replace("region = \"north\"", "on_success = \"Note\"")
         .replace("param = \"text\" }", "value = \"late\" }");
     let mut life = Life::of(&source);

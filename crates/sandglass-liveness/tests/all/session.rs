@@ -104,7 +104,7 @@ pub(crate) struct Life {
 
 impl Life {
     pub(crate) fn unborn(source: &str) -> Self {
-        let parsed = Spec::parse(source);
+        let parsed = Spec::parse_recorded(source);
         let spec = Arc::new(parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics)));
         let registered = Event::SpecRegistered {
             digest: spec.digest,

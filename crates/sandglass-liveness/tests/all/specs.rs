@@ -369,8 +369,9 @@ fn a_mistake_hides_none_of_the_others() {
         ("states = [", "states = 3 # [", "`states` in [automaton] must be a list"),
     ] {
         assert!(SESSION.contains(old), "{old}");
+        let unlimited = SESSION.replace("max_occurrences = 2\n", "");
         let source =
-            SESSION.replacen(old, new, 1).replace("\"increment rounds\"", "\"increment rnds\"");
+            unlimited.replacen(old, new, 1).replace("\"increment rounds\"", "\"increment rnds\"");
         let found = errors(&source);
         assert_eq!(found.len(), 2, "{new}: {found:#?}");
         assert!(found.iter().any(|error| error.contains(said)), "{new}: {found:#?}");
@@ -398,7 +399,10 @@ fn what_is_declared_twice_is_checked_twice() {
 
 #[test]
 fn an_ending_that_a_guard_may_refuse_needs_a_timer_in_its_state() {
-    let guarded = SESSION.replace("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 9\"");
+    let limited = SESSION.replace("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 9\"");
+    let found = errors(&limited);
+    assert!(found[0].contains("no timer that always ends it"), "it may be used up: {found:#?}");
+    let guarded = limited.replace("max_occurrences = 2\n", "");
     let warned = warnings(&guarded);
     assert!(warned.iter().any(|one| one.message.contains("may be refused")), "{warned:#?}");
     let (untimed, _) = guarded.split_once("[[state_timeout]]").expect("a timer");
@@ -410,6 +414,49 @@ fn an_ending_that_a_guard_may_refuse_needs_a_timer_in_its_state() {
     // A success that is refused becomes a failure.
     let success = indefinite.replace("on_cancelled = \"Stop\"", "on_success = \"Stop\"");
     assert_eq!(errors(&success), Vec::<String>::new());
+}
+
+#[test]
+fn an_ending_may_need_only_the_parameters_that_it_is_taken_with() {
+    let (untimed, _) = SESSION.split_once("[[state_timeout]]").expect("a timer");
+    let indefinite = untimed.replace("= [\"Idle\"]\n\n", "= [\"Idle\", \"Executing\"]\n\n");
+    let needs = |action: &str, var: &str, param: &str| {
+        let effect = format!("{{ type = \"set\", var = \"{var}\", param = \"{param}\" }}");
+        let params = format!("params = [\"{param}\"]\neffect = {effect}");
+        let name = format!("name = \"{action}\"");
+        errors(&indefinite.replacen(&name, &format!("{name}\n{params}"), 1))
+    };
+    for (action, var, param) in [
+        ("HandlerTimedOut", "note", "note"),
+        ("HandlerTimedOut", "rounds", "dying_span"),
+        ("Fail", "note", "dying_span"),
+        ("Stop", "rounds", "attempt"),
+    ] {
+        let found = needs(action, var, param);
+        assert!(!found.is_empty(), "{action} with {param}");
+        assert!(found[0].contains(&format!("needs the parameter `{param}`")), "{found:#?}");
+    }
+    for (action, var, param) in
+        [("Finish", "note", "note"), ("Fail", "note", "error"), ("Stop", "note", "cause")]
+    {
+        assert_eq!(needs(action, var, param), Vec::<String>::new(), "{action} with {param}");
+    }
+    // Nothing else names the action of the timeout here.
+    let interrupted = "on_cancelled = \"Stop\"\non_interrupted = \"Stop\"";
+    let timeout_alone = indefinite.replace("on_cancelled = \"Stop\"", interrupted).replacen(
+        "name = \"HandlerTimedOut\"",
+        "name = \"HandlerTimedOut\"\nparams = [\"attempt\"]\n\
+         effect = { type = \"set\", var = \"rounds\", param = \"attempt\" }",
+        1,
+    );
+    assert_eq!(errors(&timeout_alone), Vec::<String>::new());
+}
+
+#[test]
+fn a_recorded_spec_stays_readable_where_files_are_held_to_more() {
+    let limited = SESSION.replace("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 9\"");
+    assert!(Spec::parse(&limited).spec.is_none());
+    assert!(Spec::parse_recorded(&limited).spec.is_some());
 }
 
 #[test]
@@ -455,7 +502,7 @@ fn what_is_legal_and_doubtful_is_warned_of() {
             "deadline = \"900s\"\nconfig = { timeout_secs = \"5\" }",
             "`timeout_secs` in the config of integration `run_tools` is no deadline",
         ),
-        ("name = \"Fail\"", "name = \"Fail\"\nguard = \"rounds > 0\"", "may be refused"),
+        ("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 0\"", "may be refused"),
         (
             "\"Stopped\"]\ninitial",
             "\"Stopped\", \"Limbo\"]\ninitial",
@@ -468,8 +515,9 @@ fn what_is_legal_and_doubtful_is_warned_of() {
             "`Later` is sent again at once, for ever",
         ),
     ] {
+        let unlimited = SESSION.replace("max_occurrences = 2\n", "");
         let source =
-            SESSION.replacen(old, new, 1).replace("[\"Idle\"]\n\n", "[\"Idle\", \"Limbo\"]\n\n");
+            unlimited.replacen(old, new, 1).replace("[\"Idle\"]\n\n", "[\"Idle\", \"Limbo\"]\n\n");
         let source = if source.contains("\"Limbo\"]\ninitial") {
             source
         } else {

@@ -1,0 +1,139 @@
+//! Finds the endings that may be refused where nothing else would end the handler's
+//! state. Asked of files alone: a spec that a journal holds is obeyed as it is.
+
+use std::collections::BTreeSet;
+
+use sandglass_source::Diagnostics;
+use serde_json::Value;
+
+use super::check::entered;
+use super::{Action, Assigned, Effect, Integration, Name, Spec, StateTimeout, VariableKind};
+
+/// What every ending but a success is taken with.
+const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
+/// What the ending of a deadline that passed is taken with besides: the fields of
+/// [`sandglass_model::HandlerDeadlineExceeded`] that are no numbers.
+const TIMEOUT_PARAMS: [&str; 8] = [
+    "action",
+    "backtrace",
+    "dying_span",
+    "entity_id",
+    "entity_type",
+    "owner",
+    "time_split_us",
+    "trace_id",
+];
+/// Those of its fields that a counter can hold.
+const TIMEOUT_NUMBERS: [&str; 5] =
+    ["attempt", "budget_ms", "elapsed_ms", "host_calls", "overrun_us"];
+
+/// Why an ending may be refused by a state that is declared to take it.
+pub(super) enum Why<'s> {
+    /// Its guard may not hold.
+    Guard,
+    /// It needs this parameter, which the ending doesn't give, or not of its kind.
+    Param(&'s Name),
+}
+
+/// Why `action` may be refused as `ending`; none where it never is for what the spec
+/// says. A success brings its own parameters, and becomes a failure when it is refused.
+pub(super) fn why<'s>(spec: &'s Spec, ending: &str, action: &'s Action) -> Option<Why<'s>> {
+    if ending == "on_success" {
+        return None;
+    }
+    let wanting = || needed(spec, action).find(|(param, kind)| !gives(ending, param, *kind));
+    match &action.guard {
+        Some(_) => Some(Why::Guard),
+        None => wanting().map(|(param, _)| Why::Param(param)),
+    }
+}
+
+/// Rule 10, where the states that take an ending may still refuse it.
+pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let mut seen = BTreeSet::new();
+    for (integration, state) in entered(spec) {
+        let Some(integration) = spec.integrations.get(integration) else { continue };
+        if spec.timeouts.get(state).is_some_and(|timeout| always_comes(spec, timeout)) {
+            continue;
+        }
+        for (ending, action) in integration.endings() {
+            let declared = spec.actions.get(action.as_str());
+            let why = declared.and_then(|declared| why(spec, ending, declared));
+            if let Some(why) = why
+                && seen.insert((integration.name.as_str(), action.as_str(), state))
+            {
+                refused_for_ever(integration, ending, action, state, &why, out);
+            }
+        }
+    }
+}
+
+/// The parameters that the effects of `action` need, and what they must become.
+fn needed<'s>(
+    spec: &'s Spec,
+    action: &'s Action,
+) -> impl Iterator<Item = (&'s Name, VariableKind)> {
+    action.effects.iter().filter_map(|effect| match effect {
+        Effect::Set { variable, value: Assigned::Param(param) } => {
+            let declared = spec.variables.get(variable.as_str());
+            declared.map(|variable| (param, variable.kind))
+        }
+        _ => None,
+    })
+}
+
+/// Whether `ending` always gives `param`, as something that becomes `kind`.
+fn gives(ending: &str, param: &str, kind: VariableKind) -> bool {
+    let of_timeout = ending == "on_timeout";
+    let number = of_timeout && TIMEOUT_NUMBERS.contains(&param);
+    match kind {
+        // A text holds any value, as JSON where it is none.
+        VariableKind::String => {
+            number
+                || ENDING_PARAMS.contains(&param)
+                || (of_timeout && TIMEOUT_PARAMS.contains(&param))
+        }
+        VariableKind::Counter => number,
+        VariableKind::Bool => false,
+    }
+}
+
+/// Whether a timer fires as often as it takes, with what its action needs.
+fn always_comes(spec: &Spec, timeout: &StateTimeout) -> bool {
+    let holds = |(param, kind): (&Name, VariableKind)| {
+        let given: Option<&Value> = timeout.params.get(param.as_str());
+        given.is_some_and(|value| kind.hold(value).is_some())
+    };
+    let action = spec.actions.get(timeout.on_timeout.as_str());
+    timeout.max_occurrences.is_none()
+        && action.is_some_and(|action| needed(spec, action).all(holds))
+}
+
+fn refused_for_ever(
+    integration: &Integration,
+    ending: &str,
+    action: &Name,
+    state: &str,
+    why: &Why<'_>,
+    out: &mut Diagnostics<'_>,
+) {
+    let (refused, mend) = match why {
+        Why::Guard => {
+            ("whose guard may refuse it".to_owned(), format!("take the guard off `{action}`"))
+        }
+        Why::Param(param) => (
+            format!("which needs the parameter `{param}` that this ending doesn't give"),
+            format!("set a value of its own in `{action}`"),
+        ),
+    };
+    let message = format!(
+        "integration `{}`: `{ending}` is `{action}`, {refused}, and state `{state}` has no timer \
+         that always ends it: the entity could stay there for ever",
+        integration.name
+    );
+    let help = format!(
+        "{mend}, name another action in `{ending}`, or give `{state}` a [[state_timeout]] without \
+         `max_occurrences`, and with the `params` that its action needs"
+    );
+    out.error_with_help(action.span(), message, help);
+}
