@@ -112,9 +112,10 @@ async fn a_cancel_ends_a_guest_that_spins_and_one_that_waits() {
         let Outcome::Cancelled(cancellation) = &report.outcome else { panic!("{report:?}") };
         assert_eq!(cancellation.by, CancelledBy::Operator);
         assert_eq!(cancellation.reason, "not needed any more");
-        // It may be stopped as it leaves the call by which it told.
-        let dying_span = report.dying_span.as_deref();
-        assert!([Some(span), Some("host_set_status"), Some("guest")].contains(&dying_span));
+        // It may be stopped as it leaves a call by which it told, or on its way to the next.
+        let dying_span = report.dying_span.as_deref().expect("a cut run has one");
+        let telling = ["host_set_status", "host_emit_progress", "guest"];
+        assert!(dying_span == span || telling.contains(&dying_span), "it died in {dying_span}");
         assert_eq!(stop.stop(Cause::Shutdown, ""), Cause::Cancel, "the first cause holds");
     }
 }
