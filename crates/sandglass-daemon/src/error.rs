@@ -165,6 +165,7 @@ const fn refused(refusal: &Refusal) -> Code {
         | Refusal::BadRetry(_)
         | Refusal::BadBudget { .. } => Code::BadParams,
         Refusal::StillInFlight { .. }
+        | Refusal::NotTheLastAttempt { .. }
         | Refusal::NothingToRetry { .. }
         | Refusal::RetryOfSuccess { .. }
         | Refusal::UnknownIntegration { .. }

@@ -289,7 +289,8 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
         }
         Event::Dispatched(dispatched) => {
             let (dispatched, retried) = (dispatched.clone(), dispatched.retried.clone()?);
-            Input::Retry(Box::new(Retry { dispatched, retried }))
+            let retry = Retry { dispatched, retried, expected_attempt: None };
+            Input::Retry(Box::new(retry))
         }
         Event::Ended(ended) => Input::HandlerEnded(Box::new(HandlerEnd::recorded(ended))),
         Event::StateIdle { idle_ms, .. } => Input::StateIdle { generation, idle_ms: *idle_ms },

@@ -101,6 +101,9 @@ pub struct Retry {
     /// Why, for people: at most
     /// [`REASON_MAX_BYTES`](sandglass_liveness::decide::REASON_MAX_BYTES).
     pub reason: String,
+    /// The attempt that whoever asks saw end: refused where it isn't the last any more, so
+    /// that of two who ask at once only one is heard. None where any will do.
+    pub expected_attempt: Option<u32>,
 }
 
 /// An action that was taken, or a retry: it is durable.
@@ -273,18 +276,19 @@ impl Runtime {
     ///
     /// # Errors
     /// It was not started, and nothing has changed: the entity has no such dispatch, it is
-    /// in flight or has completed, or the present state doesn't take all of its endings.
+    /// in flight or has completed, the attempt expected isn't its last, or the present
+    /// state doesn't take all of its endings.
     pub async fn retry(
         &self,
         entity: &EntityRef,
         dispatch: DispatchId,
         retry: Retry,
     ) -> Result<Accepted, ActorError> {
-        let Retry { budget, by, reason } = retry;
+        let Retry { budget, by, reason, expected_attempt } = retry;
         let millis = |budget: Duration| u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
         let retried = Retried { by, reason, budget_ms: budget.map(millis) };
         let dispatched = Box::new(self.dispatched(entity, dispatch).await?);
-        let retry = Box::new(liveness::Retry { dispatched, retried });
+        let retry = Box::new(liveness::Retry { dispatched, retried, expected_attempt });
         self.ask(entity, |reply| Message::Retry { retry, reply }).await
     }
 

@@ -137,6 +137,9 @@ pub(crate) async fn cancel(
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Retry {
+    /// The attempt that was seen to end: `not_retried` where it isn't the last any more.
+    #[schema(minimum = 1)]
+    attempt: Option<u32>,
     /// Its budget, in milliseconds; as before, unless it is said.
     #[schema(minimum = 1)]
     budget_ms: Option<u64>,
@@ -164,14 +167,14 @@ pub(crate) async fn retry(
     Body(retry): Body<Retry>,
 ) -> Result<Json<DispatchView>, Error> {
     principal.require(Permission::Operate)?;
-    let Retry { budget_ms, reason } = retry;
-    if let Some(0) = budget_ms {
-        return Err(Error::new(Code::BadBody, "`budget_ms` must be at least 1"));
+    let Retry { attempt: expected_attempt, budget_ms, reason } = retry;
+    if expected_attempt == Some(0) || budget_ms == Some(0) {
+        return Err(Error::new(Code::BadBody, "`attempt` and `budget_ms` must be at least 1"));
     }
     short(&reason)?;
     let entity = lookup::owner(&daemon, &principal, dispatch).await?;
     let budget = budget_ms.map(Duration::from_millis);
-    let retry = sandglass_runtime::Retry { budget, by: principal.owner, reason };
+    let retry = sandglass_runtime::Retry { budget, by: principal.owner, reason, expected_attempt };
     daemon.runtime().retry(&entity, dispatch, retry).await?;
     Ok(Json(lookup::dispatch(&daemon, &entity, dispatch).await?))
 }

@@ -75,7 +75,9 @@ fn each_mistake_is_told_by_its_code() {
         400,
         "bad_body",
     );
-    post(&format!("/v1/dispatches/{id}/retry"), r#"{"budget_ms": 0}"#, 400, "bad_body");
+    for body in [r#"{"budget_ms": 0}"#, r#"{"attempt": 0}"#, r#"{"attempt": "1"}"#] {
+        post(&format!("/v1/dispatches/{id}/retry"), body, 400, "bad_body");
+    }
     let ask = |method: &str, target: &str, headers: &[(&str, &str)], body: &str| {
         world.ask(method, target, headers, body.as_bytes())
     };

@@ -126,6 +126,11 @@ fn finds_cancels_and_retries(world: &World) {
     assert!(history.contains("once more") && history.contains(r#""by":"local""#), "{history}");
     world.post(&format!("{at}/cancel"), "").is(202);
     until_ended(world, &at);
+    let of_the_first = r#"{"attempt": 1}"#;
+    world.post(&format!("{at}/retry"), of_the_first).refuses(409, "not_retried");
+    world.post(&format!("{at}/retry"), r#"{"attempt": 2}"#).is(200);
+    world.post(&format!("{at}/cancel"), "").is(202);
+    until_ended(world, &at);
     let unknown = format!("/v1/dispatches/{}", "0".repeat(32));
     world.get(&unknown).refuses(404, "unknown_dispatch");
     world.post(&format!("{unknown}/cancel"), "").refuses(404, "unknown_dispatch");

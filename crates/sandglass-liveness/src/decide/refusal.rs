@@ -104,6 +104,19 @@ pub enum Refusal {
         /// The dispatch.
         dispatch: DispatchId,
     },
+    /// The dispatch was retried since the attempt that whoever asks saw end, or has had no
+    /// such attempt.
+    #[error(
+        "the last attempt of dispatch {dispatch} is {last}, not {expected}; look how that goes first"
+    )]
+    NotTheLastAttempt {
+        /// The dispatch.
+        dispatch: DispatchId,
+        /// The attempt that was expected to be the last.
+        expected: u32,
+        /// The last attempt.
+        last: u32,
+    },
     /// No handler of this dispatch has ended, or too many have since.
     #[error(
         "the entity remembers no ended dispatch {dispatch} (the last {} of it can be retried)",

@@ -2,7 +2,7 @@
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::limit::MAX_BUDGET_MS;
-use sandglass_model::{DeadlineOwner, Dispatched, Event, OutcomeKind, Retried};
+use sandglass_model::{DeadlineOwner, DispatchId, Dispatched, Event, OutcomeKind, Retried};
 
 use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, REASON_MAX_BYTES, Refusal, bounded};
 use crate::entity::{Entity, Past};
@@ -15,10 +15,13 @@ pub struct Retry {
     pub dispatched: Box<Dispatched>,
     /// Who asks, why, and for how long it may run.
     pub retried: Retried,
+    /// The attempt that whoever asks saw end; none where any will do.
+    pub expected_attempt: Option<u32>,
 }
 
 pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<Event>, Refusal> {
-    let Retry { dispatched, retried } = retry;
+    let Retry { dispatched, retried, expected_attempt } = retry;
+    not_retried_since(entity, dispatched.dispatch, *expected_attempt)?;
     let past = ended(entity, dispatched)?;
     let name = &dispatched.integration;
     let integration = spec.integrations.get(name);
@@ -48,6 +51,23 @@ pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<
         trace: past.trace.of_dispatch(past.dispatch, attempt),
         ..(**dispatched).clone()
     }))])
+}
+
+/// Two who saw the same attempt end may both ask: the second would run a handler again of
+/// which it doesn't know how it ended.
+fn not_retried_since(
+    entity: &Entity,
+    dispatch: DispatchId,
+    expected: Option<u32>,
+) -> Result<(), Refusal> {
+    let in_flight = entity.run(dispatch).map(|run| run.dispatched.attempt);
+    let last = in_flight.or_else(|| entity.past(dispatch).map(|past| past.attempt));
+    match (expected, last) {
+        (Some(expected), Some(last)) if expected != last => {
+            Err(Refusal::NotTheLastAttempt { dispatch, expected, last })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The handler that is to be run again, which has ended and not with success.

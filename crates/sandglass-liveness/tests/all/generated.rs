@@ -173,7 +173,8 @@ pub(crate) fn live(steps: &[Step]) -> Life {
                 let Some(dispatched) = dispatched.nth(*nth) else { continue };
                 let by = "somebody".to_owned();
                 let retried = Retried { by, reason: String::new(), budget_ms: *budget_ms };
-                life.tell(Input::Retry(Box::new(Retry { dispatched, retried })))
+                let retry = Retry { dispatched, retried, expected_attempt: None };
+                life.tell(Input::Retry(Box::new(retry)))
             }
             Step::Idle { early } => {
                 let timer = life.entity().idle_timer(&life.spec);

@@ -19,8 +19,17 @@ impl Life {
         dispatched: &Dispatched,
         retried: Retried,
     ) -> Result<Vec<Command>, Refusal> {
+        self.retry_after(None, dispatched, retried)
+    }
+
+    fn retry_after(
+        &mut self,
+        expected_attempt: Option<u32>,
+        dispatched: &Dispatched,
+        retried: Retried,
+    ) -> Result<Vec<Command>, Refusal> {
         let dispatched = Box::new(dispatched.clone());
-        self.tell(Input::Retry(Box::new(Retry { dispatched, retried })))
+        self.tell(Input::Retry(Box::new(Retry { dispatched, retried, expected_attempt })))
     }
 
     fn fetch(&mut self) -> Dispatched {
@@ -69,6 +78,27 @@ fn a_retry_is_the_same_dispatch_once_more_with_who_and_why() {
         life.retry(&first, retried(None)),
         Err(Refusal::RetryOfSuccess { dispatch: first.dispatch })
     );
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn whoever_saw_another_attempt_end_than_the_last_is_refused() {
+    let mut life = Life::of(&busy());
+    let first = life.fetch();
+    let dispatch = first.dispatch;
+    life.times_out(&first);
+    let since = |last| Err(Refusal::NotTheLastAttempt { dispatch, expected: 1, last });
+    let commands = life.retry_after(Some(1), &first, retried(None)).expect("it was the last");
+    let [Command::Start(second)] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!(life.retry_after(Some(1), &first, retried(None)), since(2), "in flight again");
+    life.times_out(second);
+    assert_eq!(life.retry_after(Some(1), &first, retried(None)), since(2), "ended again");
+    let unheard_of = life.retry_after(Some(3), &first, retried(None));
+    assert!(matches!(unheard_of, Err(Refusal::NotTheLastAttempt { expected: 3, .. })));
+    let commands = life.retry_after(Some(2), &first, retried(None)).expect("it was the last");
+    let [Command::Start(third)] = &commands[..] else { panic!("{commands:?}") };
+    life.ends(third, completed(None));
+    assert_eq!(life.retry_after(Some(1), &first, retried(None)), since(3), "and with success");
     assert_eq!(divergences(&life.log), 0);
 }
 

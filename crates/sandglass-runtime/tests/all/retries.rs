@@ -6,7 +6,7 @@ use sandglass_liveness::Refusal;
 use sandglass_model::{DispatchId, Event, Outcome, OutcomeKind};
 use sandglass_runtime::{ActorError, ErrorClass, Retry};
 
-use crate::world::{Act, SESSION, World, completed, one, pass, settle, two};
+use crate::world::{Act, SESSION, World, completed, counts, one, pass, settle, two};
 
 /// A session that may be taken up again after a timeout.
 fn forgiving() -> String {
@@ -31,7 +31,8 @@ fn forgiving() -> String {
 }
 
 fn retry(budget: Option<Duration>) -> Retry {
-    Retry { budget, by: "ops".to_owned(), reason: "the partner is back".to_owned() }
+    let (by, reason) = ("ops".to_owned(), "the partner is back".to_owned());
+    Retry { budget, by, reason, expected_attempt: None }
 }
 
 async fn timed_out(acts: &[Act]) -> (World, DispatchId) {
@@ -139,4 +140,20 @@ async fn what_a_retry_came_to_is_the_outcome_of_its_dispatch() {
     world.runtime.retry(&one(), dispatch, retry(None)).await.expect("it has ended");
     let outcome = world.runtime.outcome(&one(), dispatch).await;
     assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_who_saw_the_same_attempt_end_only_one_is_heard() {
+    let (world, dispatch) = timed_out(&[Act::Hang, Act::Hang, Act::Answer(1, completed())]).await;
+    let after = |attempt| Retry { expected_attempt: Some(attempt), ..retry(None) };
+    world.runtime.retry(&one(), dispatch, after(1)).await.expect("attempt 1 was the last");
+    // The first one's run is over before the second one is looked at.
+    world.runtime.settled(&one()).await.expect("it times out");
+    let refused = world.runtime.retry(&one(), dispatch, after(1)).await;
+    let refusal = Refusal::NotTheLastAttempt { dispatch, expected: 1, last: 2 };
+    assert_eq!(refused, Err(ActorError::Refused { entity: one(), refusal }));
+    assert_eq!(counts(&world.script)["started"], 2);
+    world.runtime.retry(&one(), dispatch, after(2)).await.expect("attempt 2 was the last");
+    assert_eq!(world.until("Done").await, 1);
+    world.replays().await;
 }
