@@ -187,8 +187,8 @@ pub struct Dispatched {
     /// have.
     #[serde(default)]
     pub owner: DeadlineOwner,
-    /// The handler that asked for the action, if one did. It gives this one at most
-    /// what it has left itself.
+    /// The handler that asked for the action, or that waits for what follows it, if one
+    /// does. It gives this one at most what it has left itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker: Option<DispatchId>,
     /// How many asks lead to it.
@@ -247,6 +247,10 @@ pub struct Ended {
     /// Where the time went.
     #[serde(default)]
     pub time_split_us: TimeSplit,
+    /// What the handler that asked for this one had left, in milliseconds, rounded up,
+    /// where it waits on until the entity has settled: what follows has at most that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asker_remaining_ms: Option<u64>,
 }
 
 /// What follows from a handler's end.

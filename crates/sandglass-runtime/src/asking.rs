@@ -51,6 +51,15 @@ pub(crate) struct Lent {
     pub(crate) waiting: Option<Waiting>,
 }
 
+impl Lent {
+    /// What is left of it, in milliseconds, where its asker waits on; none where nothing is.
+    pub(crate) fn goes_on_ms(&self, now: Monotonic) -> Option<u64> {
+        self.waiting.as_ref().filter(|asker| asker.goes_on())?;
+        let left_ms = remaining_ms(self.not_after?, now);
+        (left_ms > 0).then_some(left_ms)
+    }
+}
+
 /// That an asker waits for an entity to settle, as the handlers see it that run on its
 /// behalf.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use sandglass_model::{
 };
 use serde_json::{Value, json};
 
-use super::take::Taking;
+use super::take::{Taking, within};
 use super::{HandlerEnd, RERUN_ATTEMPTS_MAX, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::spec::{Integration, OnCrash, Spec};
@@ -101,7 +101,8 @@ impl Ending<'_> {
         let dispatched = &self.run.dispatched;
         let params = params(dispatched, outcome);
         let cause = TransitionCause::HandlerEnded { dispatch: dispatched.dispatch };
-        let taking = Taking::new(self.spec, self.entity, self.now).after_a_handler();
+        let taking = Taking::new(self.spec, self.entity, self.now);
+        let taking = taking.after_a_handler(self.end.asker_remaining_ms);
         taking.take(action, &params, &cause, dispatched.trace)
     }
 
@@ -151,16 +152,18 @@ fn is_rerun(integration: &Integration, run: &InFlight, end: &HandlerEnd) -> bool
 
 fn rerun(end: &HandlerEnd, dispatched: &Dispatched, integration: &Integration) -> Vec<Event> {
     let attempt = end.attempt + 1;
-    // Whoever asked was lost, too, and lends it nothing any more.
-    let budget_ms = match dispatched.owner {
+    let own_ms = match dispatched.owner {
         DeadlineOwner::Parent => integration.budget_ms,
         DeadlineOwner::Handler => dispatched.budget_ms,
     };
+    // After a crash whoever asked was lost, too, and lends it nothing any more.
+    let lent_ms = end.asker_remaining_ms;
+    let (budget_ms, owner) = within(own_ms, lent_ms);
     let again = Dispatched {
         attempt,
         budget_ms,
-        owner: DeadlineOwner::Handler,
-        asker: None,
+        owner,
+        asker: lent_ms.and(dispatched.asker),
         retried: None,
         trace: dispatched.trace.of_dispatch(dispatched.dispatch, attempt),
         ..dispatched.clone()
@@ -188,6 +191,7 @@ fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> Event {
         dying_span: end.dying_span.clone(),
         host_calls: end.host_calls.clone(),
         time_split_us: end.time_split_us,
+        asker_remaining_ms: end.asker_remaining_ms,
     }))
 }
 

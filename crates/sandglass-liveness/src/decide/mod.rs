@@ -121,6 +121,9 @@ pub struct HandlerEnd {
     pub host_calls: HostCalls,
     /// Where the time went.
     pub time_split_us: TimeSplit,
+    /// What the handler that asked for this one has left, in milliseconds, while it waits
+    /// until the entity has settled; known to the shell.
+    pub asker_remaining_ms: Option<u64>,
 }
 
 impl HandlerEnd {
@@ -137,6 +140,7 @@ impl HandlerEnd {
             dying_span: report.dying_span.clone(),
             host_calls: report.host_calls.clone(),
             time_split_us: report.time_split_us,
+            asker_remaining_ms: None,
         }
     }
 
@@ -158,6 +162,7 @@ impl HandlerEnd {
             dying_span: None,
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),
+            asker_remaining_ms: None,
         }
     }
 
@@ -174,6 +179,7 @@ impl HandlerEnd {
             dying_span: ended.dying_span.clone(),
             host_calls: ended.host_calls.clone(),
             time_split_us: ended.time_split_us,
+            asker_remaining_ms: ended.asker_remaining_ms,
         }
     }
 }

@@ -20,17 +20,20 @@ pub(super) struct Taking<'a> {
     now: WallTime,
     in_flight: usize,
     schedules: usize,
+    /// What an asker that waits on gives what follows a handler, in milliseconds.
+    lent_ms: Option<u64>,
 }
 
 impl<'a> Taking<'a> {
     pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
         let in_flight = entity.in_flight_count();
-        Self { spec, entity, now, in_flight, schedules: entity.schedules().len() }
+        let schedules = entity.schedules().len();
+        Self { spec, entity, now, in_flight, schedules, lent_ms: None }
     }
 
-    /// The same, one handler having ended.
-    pub(super) fn after_a_handler(self) -> Self {
-        Self { in_flight: self.in_flight.saturating_sub(1), ..self }
+    /// The same, one handler having ended, whose asker has so much left where it waits on.
+    pub(super) fn after_a_handler(self, lent_ms: Option<u64>) -> Self {
+        Self { in_flight: self.in_flight.saturating_sub(1), lent_ms, ..self }
     }
 
     /// The same, one schedule having come due.
@@ -77,11 +80,15 @@ impl<'a> Taking<'a> {
                 asker: Some(asked.dispatch),
                 lent_ms: Some(asked.remaining_ms),
             },
-            // Of the same tree, on a budget of its own: it may have to clean up after
-            // an asker that has run out of time.
+            // Of the same tree. Where nobody waits any more it has a budget of its own: it
+            // may have to clean up after an asker that has run out of time.
             TransitionCause::HandlerEnded { dispatch } => {
-                let ended = self.entity.run(*dispatch);
-                Origin { depth: ended.map_or(0, |run| run.dispatched.depth), ..Origin::default() }
+                let ended = self.entity.run(*dispatch).map(|run| &run.dispatched);
+                Origin {
+                    depth: ended.map_or(0, |dispatched| dispatched.depth),
+                    asker: self.lent_ms.and(ended.and_then(|dispatched| dispatched.asker)),
+                    lent_ms: self.lent_ms,
+                }
             }
             TransitionCause::Requested
             | TransitionCause::StateIdle
@@ -145,9 +152,7 @@ impl<'a> Taking<'a> {
         let dispatch = DispatchId::derive(self.entity.incarnation, sequence, nth);
         let attempt = 1;
         let Origin { depth, asker, lent_ms } = started.origin;
-        // Where both are the same, the inner scope's holds.
-        let lent_ms = lent_ms.filter(|lent| *lent < integration.budget_ms);
-        let owner = if lent_ms.is_some() { DeadlineOwner::Parent } else { DeadlineOwner::Handler };
+        let (budget_ms, owner) = within(integration.budget_ms, lent_ms);
         Dispatched {
             dispatch,
             integration: integration.name.to_string(),
@@ -159,7 +164,7 @@ impl<'a> Taking<'a> {
             variables: started.variables.clone(),
             config: integration.config.clone(),
             attempt,
-            budget_ms: lent_ms.unwrap_or(integration.budget_ms),
+            budget_ms,
             budget_defaulted: integration.budget_defaulted,
             owner,
             asker,
@@ -167,6 +172,15 @@ impl<'a> Taking<'a> {
             retried: None,
             trace: started.trace.of_dispatch(dispatch, attempt),
         }
+    }
+}
+
+/// The smaller of a handler's own budget and what it is lent, and whose that is. Where
+/// both are the same, the inner scope's holds.
+pub(super) fn within(own_ms: u64, lent_ms: Option<u64>) -> (u64, DeadlineOwner) {
+    match lent_ms {
+        Some(lent_ms) if lent_ms < own_ms => (lent_ms, DeadlineOwner::Parent),
+        _ => (own_ms, DeadlineOwner::Handler),
     }
 }
 

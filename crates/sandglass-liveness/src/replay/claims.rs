@@ -26,6 +26,7 @@ pub(super) fn false_end(
     let mut found = Found(Vec::new());
     found.of_cause(ended);
     found.of_deadline(dispatched, ended);
+    found.of_asker(dispatched, ended);
     if let Outcome::TimedOut(exceeded) = &ended.outcome {
         found.of_timeout(entity, dispatched, ended, exceeded);
     }
@@ -100,6 +101,22 @@ impl Found {
         if deadline.budget_ms > dispatched.budget_ms {
             let expected = format!("no more than {} ms", dispatched.budget_ms);
             self.push("budget_ms of a deadline", deadline.budget_ms.to_string(), expected);
+        }
+    }
+
+    /// What an asker has left for what follows is known to it alone; but it never is more
+    /// than it was.
+    fn of_asker(&mut self, dispatched: &Dispatched, ended: &Ended) {
+        const WHAT: &str = "asker_remaining_ms of an end";
+        let Some(remaining_ms) = ended.asker_remaining_ms else { return };
+        if dispatched.asker.is_none() {
+            let expected = "nothing, because no handler asked for it".to_owned();
+            self.push(WHAT, remaining_ms.to_string(), expected);
+        }
+        let lent = dispatched.owner == DeadlineOwner::Parent;
+        if remaining_ms == 0 || (lent && remaining_ms > dispatched.budget_ms) {
+            let expected = format!("from 1 to {} ms", dispatched.budget_ms);
+            self.push(WHAT, remaining_ms.to_string(), expected);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Asks: what an asked entity starts lives inside what the asker has left.
 
 use sandglass_liveness::decide::ASK_DEPTH_MAX;
-use sandglass_liveness::{Command, Input, Refusal};
+use sandglass_liveness::{Command, HandlerEnd, Input, Refusal};
 use sandglass_model::{
     AskUntil, Asked, DeadlineOwner, Dispatched, Event, Outcome, TransitionCause,
 };
@@ -49,7 +49,7 @@ fn an_asked_handler_has_at_most_what_its_asker_has_left() {
 }
 
 #[test]
-fn what_follows_an_asked_handler_is_as_deep_and_has_its_own_budget() {
+fn what_follows_an_asked_handler_of_which_nobody_waits_is_as_deep_and_has_its_own_budget() {
     let source = busy().replace("on_success = \"Fetched\"", "on_success = \"Fetch\"");
     let (mut life, asker) = asked_life(&source);
     let asked = ask_of(&Life::other(), &asker, AskUntil::Transition);
@@ -61,6 +61,47 @@ fn what_follows_an_asked_handler_is_as_deep_and_has_its_own_budget() {
     assert_eq!((second.depth, second.asker), (1, None));
     assert_eq!((second.budget_ms, second.owner), (2_000, DeadlineOwner::Handler));
     assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn what_follows_an_asked_handler_has_at_most_what_a_waiting_asker_has_left() {
+    let source = busy().replace("on_success = \"Fetched\"", "on_success = \"Fetch\"");
+    let (mut life, asker) = asked_life(&source);
+    let asked = ask_of(&Life::other(), &asker, AskUntil::Settled);
+    let commands = life.asked("Fetch", Asked { remaining_ms: 1_500, ..asked }).expect("taken");
+    let mut last = started(&commands).clone();
+    for (left_ms, budget_ms, owner) in [
+        (Some(1_400), 1_400, DeadlineOwner::Parent),
+        (Some(1), 1, DeadlineOwner::Parent),
+        (None, 2_000, DeadlineOwner::Handler),
+    ] {
+        let end = end_of_run(&last, crate::session::completed(None));
+        let end = HandlerEnd { asker_remaining_ms: left_ms, ..end };
+        let commands = life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        last = started(&commands).clone();
+        assert_eq!((last.budget_ms, last.owner), (budget_ms, owner), "{left_ms:?}");
+        assert_eq!((last.depth, last.asker), (1, left_ms.map(|_| asker.dispatch)));
+    }
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn time_that_no_asker_can_have_left_is_a_divergence() {
+    for (asked_ms, left_ms, expected) in
+        [(Some(1_500), 1_500, 0), (Some(1_500), 1_501, 1), (Some(1_500), 0, 1), (None, 1_000, 1)]
+    {
+        let (mut life, asker) = asked_life(&busy());
+        let asked = ask_of(&Life::other(), &asker, AskUntil::Settled);
+        let commands = match asked_ms {
+            Some(remaining_ms) => life.asked("Fetch", Asked { remaining_ms, ..asked }),
+            None => life.act("Fetch"),
+        };
+        let first = started(&commands.expect("taken")).clone();
+        let end = end_of_run(&first, crate::session::completed(None));
+        let end = HandlerEnd { asker_remaining_ms: Some(left_ms), ..end };
+        life.tell(Input::HandlerEnded(Box::new(end))).expect("nothing shows that it is forged");
+        assert_eq!(divergences(&life.log), expected, "{left_ms} of {asked_ms:?}");
+    }
 }
 
 #[test]

@@ -278,6 +278,7 @@ pub(crate) fn end_within(
         dying_span,
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit::default(),
+        asker_remaining_ms: None,
     }
 }
 

@@ -125,7 +125,8 @@ impl Actor {
                         self.runs.start(&self.shared, &self.spec, &self.entity, starting);
                     }
                     Err(busy) => {
-                        self.runs.reject(&self.shared, &self.spec, &self.entity, *dispatched, busy)
+                        let rejected = (*dispatched, &rooms.lent);
+                        self.runs.reject(&self.shared, &self.spec, &self.entity, rejected, busy);
                     }
                 },
             }

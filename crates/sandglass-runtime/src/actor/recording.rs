@@ -119,11 +119,9 @@ impl Actor {
     pub(super) async fn record_ends(&mut self) {
         while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
             let Some(Waiting { end, form }) = self.recording.ends.front().cloned() else { return };
-            // What follows a run that came to its own end is done for the same asker.
-            let waiting = self.runs.waiting(end.dispatch);
-            let waiting = waiting.filter(|asker| end.cause == Cause::Returned && asker.goes_on());
-            let lent = Lent { waiting, not_after: None };
-            match self.tell_lent(&Input::HandlerEnded(Box::new(end.clone())), lent).await {
+            let (lent, asker_remaining_ms) = self.lent_on(&end);
+            let told = Box::new(HandlerEnd { asker_remaining_ms, ..end.clone() });
+            match self.tell_lent(&Input::HandlerEnded(told), lent).await {
                 Ok(_) => {}
                 Err(ActorError::JournalUnavailable { .. }) => return,
                 Err(ActorError::Refused { refusal, .. }) => {
@@ -141,8 +139,18 @@ impl Actor {
             }
             self.recording.ends.pop_front();
             self.recording.told.remove(&end.dispatch);
-            self.runs.forget(end.dispatch);
+            self.runs.forget(end.dispatch, end.attempt);
         }
+    }
+
+    /// What follows a run is done for the same asker, inside what that has left now, in
+    /// milliseconds; where it has nothing left, or waits no more, on its own account.
+    fn lent_on(&self, end: &HandlerEnd) -> (Lent, Option<u64>) {
+        let now = self.shared.clock.now();
+        let lent = self.runs.lent(end.dispatch, end.attempt);
+        let lent = lent.filter(|_| end.cause != Cause::ParentDeadline);
+        let left = lent.and_then(|lent| Some((lent, lent.goes_on_ms(now)?)));
+        left.map(|(lent, left_ms)| (lent.clone(), Some(left_ms))).unwrap_or_default()
     }
 
     /// Records and publishes what handlers told: `first`, and what waits. Ends that

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
 use super::Shared;
-use crate::asking::{Asking, Lent, Waiting};
+use crate::asking::{Asking, Lent};
 use crate::caught::{Caught, caught};
 use crate::handlers::{
     HandlerRun, HandlerSignal, Reserved, Signals, Stop, lost, stopped, unreported,
@@ -72,8 +72,8 @@ pub(super) struct Runs {
     /// What each task runs, for the report of one that is lost.
     running: HashMap<task::Id, Dispatched>,
     stops: Stops,
-    /// The askers that wait for them, until their ends are recorded.
-    waiting: BTreeMap<DispatchId, Waiting>,
+    /// What the askers that wait for them lend each attempt, until its end is recorded.
+    lent: BTreeMap<(DispatchId, u32), Lent>,
     signals: mpsc::Receiver<HandlerSignal>,
     teller: mpsc::Sender<HandlerSignal>,
 }
@@ -81,8 +81,8 @@ pub(super) struct Runs {
 impl Runs {
     pub(super) fn new(stops: Stops) -> Self {
         let (teller, signals) = mpsc::channel(SIGNAL_QUEUE_MAX);
-        let (tasks, running, waiting) = Default::default();
-        Self { tasks, running, stops, waiting, signals, teller }
+        let (tasks, running, lent) = Default::default();
+        Self { tasks, running, stops, lent, signals, teller }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -106,7 +106,7 @@ impl Runs {
             _ => dispatched.budget_ms,
         };
         let stop = Stop::default();
-        self.waiting.extend(lent.waiting.clone().map(|waiting| (dispatched.dispatch, waiting)));
+        self.lend(&dispatched, &lent);
         self.stops.lock().insert(dispatched.dispatch, stop.clone());
         let run = HandlerRun {
             entity: entity.entity.clone(),
@@ -142,9 +142,10 @@ impl Runs {
         shared: &Arc<Shared>,
         spec: &Spec,
         entity: &Entity,
-        dispatched: Dispatched,
+        (dispatched, lent): (Dispatched, &Lent),
         busy: Busy,
     ) {
+        self.lend(&dispatched, lent);
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
         let wait = Duration::from_millis(busy.retry_after_ms.min(queue_ms));
@@ -179,14 +180,20 @@ impl Runs {
         self.running.insert(task.id(), of);
     }
 
-    /// The asker that waits for the handler of `dispatch`, if one does.
-    pub(super) fn waiting(&self, dispatch: DispatchId) -> Option<Waiting> {
-        self.waiting.get(&dispatch).cloned()
+    fn lend(&mut self, dispatched: &Dispatched, lent: &Lent) {
+        if lent.waiting.is_some() {
+            self.lent.insert((dispatched.dispatch, dispatched.attempt), lent.clone());
+        }
     }
 
-    /// The end of `dispatch` is recorded.
-    pub(super) fn forget(&mut self, dispatch: DispatchId) {
-        self.waiting.remove(&dispatch);
+    /// What an asker lends this attempt of `dispatch`, if one waits for it.
+    pub(super) fn lent(&self, dispatch: DispatchId, attempt: u32) -> Option<&Lent> {
+        self.lent.get(&(dispatch, attempt))
+    }
+
+    /// The end of this attempt of `dispatch` is recorded.
+    pub(super) fn forget(&mut self, dispatch: DispatchId, attempt: u32) {
+        self.lent.remove(&(dispatch, attempt));
     }
 
     /// What may be waited for at the same time: ends and signals.

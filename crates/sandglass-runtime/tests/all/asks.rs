@@ -120,6 +120,46 @@ async fn what_follows_an_asked_handler_ends_with_the_asker_too() {
     world.replays().await;
 }
 
+/// A session whose handlers are followed by another one, whatever they come to.
+fn endless() -> String {
+    let again = SESSION.replace("on_success = \"Finish\"", "on_success = \"Again\"");
+    again.replace("on_timeout = \"HandlerTimedOut\"\non_i", "on_timeout = \"Again\"\non_i")
+        + crate::world::AGAIN
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_an_asked_handler_lives_inside_what_its_waiting_asker_has_left() {
+    let short = SESSION.replace("name = \"Session\"", "name = \"Short\"").replace("900s", "10s");
+    let own = endless().replace("900s", "4s");
+    for (source, second, ends) in [(endless(), Act::Answer(6, completed()), 4), (own, Act::Hang, 2)]
+    {
+        let acts = [ask(one(), START, AskUntil::Settled), second, Act::Hang, Act::Hang, Act::Hang];
+        let world = World::of_types(&[&source, &short], &acts).await;
+        let asker: EntityRef = "Short/asker".parse().expect("valid");
+        world.runtime.create(asker.clone()).await.expect("new");
+        world.runtime.send(&asker, START, Default::default()).await.expect("taken");
+        pass(9).await;
+        assert_eq!(world.state_of(&asker).await, "Executing", "it waits on");
+        pass(2).await;
+        assert_eq!(world.state_of(&asker).await, "TimedOut");
+        let started = world.script.started.lock().expect("no panic").clone();
+        let followed = started.iter().filter(|run| run.entity == one()).collect::<Vec<_>>();
+        let asker = started[0].dispatched.dispatch;
+        let last = followed.iter().rev().find(|run| run.not_after.is_some()).expect("lent");
+        assert_eq!(last.dispatched.owner, DeadlineOwner::Parent);
+        assert_eq!((last.dispatched.budget_ms, last.dispatched.asker), (ends * 1_000, Some(asker)));
+        let ended = world.ends_of(&one()).await;
+        let killed = ended.last().expect("it was killed");
+        assert_eq!(
+            (killed.cause, killed.deadline.owner),
+            (Cause::ParentDeadline, DeadlineOwner::Parent)
+        );
+        let after = followed.last().expect("it cleans up");
+        assert_eq!((after.not_after, after.dispatched.asker), (None, None), "nobody waits for it");
+        world.replays().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_ask_for_a_transition_leaves_its_handlers_to_themselves() {
     let hangs = Act::Ask(two(), START, AskUntil::Transition, Box::new(Act::Hang));
