@@ -280,6 +280,28 @@ fn a_reload_takes_all_or_nothing_and_says_why() {
     }
 }
 
+/// A module that takes a while to compile.
+fn large_module() -> String {
+    let steps =
+        "(local.set 0 (i32.rotl (i32.mul (local.get 0) (i32.const 31)) (local.get 0)))".repeat(200);
+    let function = format!("(func (param i32) (result i32) {steps} (local.get 0))");
+    format!("(module {})", function.repeat(300))
+}
+
+#[test]
+fn a_wish_to_end_is_heard_while_it_reloads() {
+    let folder = waiter();
+    let up = Up::start(&folder, &[]);
+    folder.write("waits.wat", large_module());
+    up.running.signal("HUP");
+    up.until_said("reloading");
+    up.running.signal("TERM");
+    let said = up.ends(0);
+    let ending = said.find("accepting no more").expect("it says so");
+    let reload = said.find("reloaded").unwrap_or(usize::MAX);
+    assert!(ending < reload, "{said}");
+}
+
 #[test]
 fn any_folder_that_play_takes_is_served() {
     let incident = fixture("incident");

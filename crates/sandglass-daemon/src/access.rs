@@ -74,6 +74,18 @@ impl Key {
         Ok(Self { digest: digest(text), principal })
     }
 
+    /// Whose it is.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.principal.owner
+    }
+
+    /// Whether both have the same text: one of them would never be found.
+    #[must_use]
+    pub fn is_same_text(&self, other: &Self) -> bool {
+        self.digest.ct_eq(&other.digest).into()
+    }
+
     /// Only for entities of this tenant.
     #[must_use]
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {

@@ -1,7 +1,7 @@
 //! What all requests share: the runtime and what is known beside it, and the bounds
 //! that they have in common.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use sandglass_host::TickerHealth;
 use sandglass_journal::{Health, Journal};
@@ -45,7 +45,7 @@ pub struct Daemon(Arc<Inner>);
 struct Inner {
     parts: Parts,
     settings: Settings,
-    keys: RwLock<Arc<Keys>>,
+    keys: watch::Sender<Arc<Keys>>,
     feed: Feed,
     closing: watch::Sender<bool>,
     waiting: Arc<Semaphore>,
@@ -68,7 +68,7 @@ impl Daemon {
         let places = |most| Arc::new(Semaphore::new(most));
         Self(Arc::new(Inner {
             feed: Feed::of(&parts.runtime),
-            keys: RwLock::new(Arc::new(keys)),
+            keys: watch::Sender::new(Arc::new(keys)),
             closing: watch::Sender::new(false),
             waiting: places(settings.max_waiting),
             subscribers: places(settings.max_subscribers),
@@ -78,9 +78,10 @@ impl Daemon {
         }))
     }
 
-    /// Takes these keys for every request from now on.
+    /// Takes these keys for every request from now on. The streams of events of keys that
+    /// are gone, or may no more read them, end.
     pub fn set_keys(&self, keys: Keys) {
-        *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        self.0.keys.send_replace(Arc::new(keys));
     }
 
     /// The runtime.
@@ -94,7 +95,12 @@ impl Daemon {
     }
 
     pub(crate) fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.0.keys.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.keys.borrow())
+    }
+
+    /// The keys, and each change of them.
+    pub(crate) fn watch_keys(&self) -> watch::Receiver<Arc<Keys>> {
+        self.0.keys.subscribe()
     }
 
     pub(crate) fn handlers(&self) -> &HostHandlers {

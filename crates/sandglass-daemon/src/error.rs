@@ -104,6 +104,14 @@ impl Error {
         Self { retry_after_ms: Some(millis), ..self }
     }
 
+    pub(crate) const fn code(&self) -> Code {
+        self.code
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn closing() -> Self {
         Self::new(Code::ShuttingDown, "the daemon is shutting down; ask the next one")
     }
@@ -136,9 +144,8 @@ impl From<ActorError> for Error {
             ActorError::Conflict { .. } => Code::Conflict,
             ActorError::Refused { refusal, .. } => refused(refusal),
             ActorError::MailboxFull(_) | ActorError::Busy { .. } => Code::Busy,
-            ActorError::JournalUnavailable { .. } | ActorError::Journal(_) => {
-                Code::JournalUnavailable
-            }
+            ActorError::JournalUnavailable { .. } => Code::JournalUnavailable,
+            ActorError::Journal(error) => refused_by_journal(error),
             ActorError::Fenced { .. } | ActorError::NoRandomness => Code::Unavailable,
             ActorError::Closed => Code::ShuttingDown,
             // Whoever waits for handlers is told their outcomes, not this.
@@ -187,11 +194,21 @@ const fn refused(refusal: &Refusal) -> Code {
 
 impl From<journal::Error> for Error {
     fn from(error: journal::Error) -> Self {
-        let code = match error {
-            journal::Error::Closed => Code::ShuttingDown,
-            _ => Code::JournalUnavailable,
-        };
-        Self::new(code, error.to_string())
+        Self::new(refused_by_journal(&error), error.to_string())
+    }
+}
+
+/// Only what is unavailable may succeed later: the rest fails again.
+const fn refused_by_journal(error: &journal::Error) -> Code {
+    match error {
+        journal::Error::Unavailable { .. } => Code::JournalUnavailable,
+        journal::Error::Closed => Code::ShuttingDown,
+        journal::Error::TooLarge { .. } => Code::TooLarge,
+        journal::Error::Conflict { .. }
+        | journal::Error::Invalid { .. }
+        | journal::Error::Damaged { .. }
+        | journal::Error::Foreign { .. }
+        | journal::Error::Newer { .. } => Code::Internal,
     }
 }
 
@@ -204,5 +221,28 @@ impl From<Rejection> for Error {
             _ => Code::ModuleRefused,
         };
         Self::new(code, rejection.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_try_again_what_the_journal_will_never_take() {
+        let (place, what) = ("position 7".to_owned(), "no record".to_owned());
+        let large = journal::Error::TooLarge { what: "record", size: 2, limit: 1 };
+        for (error, status, again) in [
+            (journal::Error::Unavailable { what: what.clone() }, 503, true),
+            (journal::Error::Closed, 503, false),
+            (large, 413, false),
+            (journal::Error::Invalid { what: what.clone() }, 500, false),
+            (journal::Error::Damaged { place, what }, 500, false),
+        ] {
+            for told in [Error::from(error.clone()), ActorError::Journal(error.clone()).into()] {
+                assert_eq!(told.code.status().as_u16(), status, "{error}");
+                assert_eq!(told.retry_after_ms.is_some(), again, "{error}");
+            }
+        }
     }
 }

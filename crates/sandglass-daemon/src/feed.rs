@@ -1,7 +1,7 @@
 //! The records as they come, for any number of readers: each reads them from the
-//! journal at its own pace, so that a slow one costs no memory and misses nothing.
+//! journal at its own pace and holds one at a time, so that a slow one misses nothing and
+//! costs no more memory than a record and its text.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::Stream;
@@ -15,8 +15,9 @@ use tokio::task::JoinHandle;
 use crate::patience::within;
 use crate::settings::Settings;
 
-/// Entries that a reader holds: a page is read at once, and ends early with large ones.
-const PAGE_ENTRIES: usize = 64;
+/// Entries that a reader holds. Each may have [`sandglass_journal::RECORD_MAX_BYTES`],
+/// and there are many readers.
+const HELD_ENTRIES: usize = 1;
 
 /// Wakes readers when something was recorded.
 #[derive(Debug)]
@@ -52,7 +53,6 @@ impl Feed {
         let reader = Reader {
             journal,
             next: Position(position.0.saturating_add(1)),
-            page: VecDeque::new(),
             recorded: self.recorded.clone(),
             closing,
             look_again: settings.keep_alive,
@@ -70,7 +70,6 @@ impl Drop for Feed {
 struct Reader {
     journal: Arc<dyn Journal>,
     next: Position,
-    page: VecDeque<Entry>,
     recorded: watch::Receiver<()>,
     closing: watch::Receiver<bool>,
     look_again: std::time::Duration,
@@ -79,25 +78,23 @@ struct Reader {
 impl Reader {
     async fn entry(&mut self) -> Option<Entry> {
         loop {
-            if let Some(entry) = self.page.pop_front() {
-                self.next = Position(entry.position().0.saturating_add(entry.places()));
-                return Some(entry);
-            }
             if *self.closing.borrow() {
                 return None;
             }
-            // Before the page is read, so that no record falls between.
+            // Before the journal is read, so that no record falls between.
             self.recorded.mark_unchanged();
-            self.page = match self.journal.read(self.next, PAGE_ENTRIES).await {
-                Ok(page) => page.entries.into(),
+            let page = match self.journal.read(self.next, HELD_ENTRIES).await {
+                Ok(page) => page,
                 Err(error) => {
                     tracing::warn!(%error, "events can't be read on");
                     return None;
                 }
             };
-            if self.page.is_empty() {
-                self.more().await;
+            if let Some(entry) = page.entries.into_iter().next() {
+                self.next = Position(entry.position().0.saturating_add(entry.places()));
+                return Some(entry);
             }
+            self.more().await;
         }
     }
 

@@ -34,28 +34,35 @@ pub(crate) async fn entity(
     if hidden { Err(ActorError::UnknownEntity(entity.clone()).into()) } else { Ok(snapshot) }
 }
 
-/// The entity that has or had this dispatch, where the principal may see it.
+/// The entity that has or had this dispatch, where the principal may see it, and the
+/// position of its first record.
 pub(crate) async fn owner(
     daemon: &Daemon,
     principal: &Principal,
     dispatch: DispatchId,
-) -> Result<EntityRef, Error> {
+) -> Result<(EntityRef, Position), Error> {
     let found = daemon.runtime().find_dispatch(dispatch).await?;
-    let found = found.ok_or_else(|| unknown(dispatch))?;
-    // What is hidden is as unknown as what never was.
-    entity(daemon, principal, &found).await.map_err(|_| unknown(dispatch))?;
-    Ok(found)
+    let (found, at) = found.ok_or_else(|| unknown(dispatch))?;
+    let seen = entity(daemon, principal, &found).await;
+    seen.map_err(|error| hidden(error, dispatch))?;
+    Ok((found, at))
+}
+
+/// What is hidden is as unknown as what never was; what can't be read is neither.
+fn hidden(error: Error, dispatch: DispatchId) -> Error {
+    if error.code() == Code::UnknownEntity { unknown(dispatch) } else { error }
 }
 
 fn unknown(dispatch: DispatchId) -> Error {
     Error::new(Code::UnknownDispatch, format!("there is no dispatch {dispatch}"))
 }
 
-/// What the records of its entity tell of a dispatch.
+/// What the records of its entity tell of a dispatch that was first recorded at `from`.
 pub(crate) async fn dispatch(
     daemon: &Daemon,
     entity: &EntityRef,
     dispatch: DispatchId,
+    from: Position,
 ) -> Result<DispatchView, Error> {
     let mut view = None;
     let mut fold = |record: Record| match record.event {
@@ -67,7 +74,7 @@ pub(crate) async fn dispatch(
         }
         _ => {}
     };
-    each(daemon, entity, Position(1), &mut fold).await?;
+    each(daemon, entity, from, &mut fold).await?;
     view.ok_or_else(|| unknown(dispatch))
 }
 
@@ -107,4 +114,20 @@ async fn each(
         page.entries.into_iter().filter_map(|entry| entry.into_record().ok()).for_each(&mut *fold);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_not_be_seen_is_unknown_and_not_what_cannot_be_read() {
+        let (dispatch, one) = (DispatchId::from_bytes([7; 16]), EntityRef::new("Session", "1"));
+        let told = |error: ActorError| hidden(error.into(), dispatch).code();
+        let unknown = ActorError::UnknownEntity(one.expect("a name"));
+        assert_eq!(told(unknown), Code::UnknownDispatch);
+        let what = "disk full".to_owned();
+        assert_eq!(told(ActorError::JournalUnavailable { what }), Code::JournalUnavailable);
+        assert_eq!(told(ActorError::Closed), Code::ShuttingDown);
+    }
 }

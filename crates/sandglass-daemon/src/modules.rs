@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_host::Manifest;
-use sandglass_model::{ModuleHash, Rejection, RejectionKind, WallTime};
+use sandglass_model::{Rejection, RejectionKind, WallTime};
 use sandglass_runtime::{Handlers as _, HostHandlers, Module};
 
 use crate::error::{Code, Error};
@@ -36,35 +36,33 @@ pub struct Modules {
 
 #[derive(Clone, Debug)]
 struct Known {
-    bytes: Arc<[u8]>,
-    manifest: Manifest,
+    module: Module,
     view: ModuleView,
 }
 
 impl Known {
     fn of(declared: Declared) -> (String, Self) {
         let Declared { name, bytes, manifest } = declared;
+        let size = bytes.len();
+        let module = Module::new(bytes, manifest);
         let view = ModuleView {
             name: name.clone(),
-            hash: ModuleHash::of(&bytes),
-            bytes: bytes.len(),
+            hash: module.hash(),
+            bytes: size,
             source: Source::Folder,
             by: None,
             at: None,
         };
-        (name, Self { bytes, manifest, view })
+        (name, Self { module, view })
     }
 
-    fn put(self, bytes: Arc<[u8]>, kept: Kept, source: Source) -> Self {
+    /// `module`, with the grants that this has, in its place.
+    fn put(self, module: Module, kept: Kept, source: Source) -> Self {
         let Kept { hash, by, at } = kept;
         let name = self.view.name;
         let (by, at) = (Some(by), Some(at));
-        let view = ModuleView { name, hash, bytes: bytes.len(), source, by, at };
-        Self { bytes, view, ..self }
-    }
-
-    fn module(&self) -> Module {
-        Module::new(Arc::clone(&self.bytes), self.manifest.clone())
+        let view = ModuleView { name, hash, bytes: module.bytes().len(), source, by, at };
+        Self { module, view }
     }
 }
 
@@ -93,7 +91,8 @@ impl Modules {
         for (name, (kept, bytes)) in kept {
             match table.remove(&name) {
                 Some(known) => {
-                    let known = known.put(bytes.into(), kept, Source::Put);
+                    let module = Module::new(bytes, known.module.manifest().clone());
+                    let known = known.put(module, kept, Source::Put);
                     table.insert(name, known);
                 }
                 None => tracing::warn!(
@@ -107,7 +106,7 @@ impl Modules {
 
     /// What to give to [`HostHandlers::new`].
     pub fn to_run(&self) -> Vec<(String, Module)> {
-        self.lock().iter().map(|(name, known)| (name.clone(), known.module())).collect()
+        self.lock().iter().map(|(name, known)| (name.clone(), known.module.clone())).collect()
     }
 
     /// The names of those that were put by a client, and by whom.
@@ -131,16 +130,18 @@ impl Modules {
         let _one_at_a_time = self.changing.lock().await;
         let Put { name, bytes, by, at } = put;
         let known = self.known(&name)?;
-        let kept = Kept { hash: ModuleHash::of(&bytes), by, at };
+        let manifest = known.module.manifest().clone();
+        let module = check(handlers, move || Module::new(bytes, manifest)).await?;
+        let kept = Kept { hash: module.hash(), by, at };
         let source = if self.store.is_some() { Source::Put } else { Source::PutInMemory };
-        let known = known.put(Arc::clone(&bytes), kept.clone(), source);
-        check(handlers, &known).await?;
+        let known = known.put(module.clone(), kept.clone(), source);
         if let Some(store) = self.store.clone() {
             let name = name.clone();
-            let keeping = tokio::task::spawn_blocking(move || store.keep(&name, kept, &bytes));
+            let keeping =
+                tokio::task::spawn_blocking(move || store.keep(&name, kept, module.bytes()));
             keeping.await.map_err(|_| broken())?.map_err(|error| unkept(&error))?;
         }
-        handlers.put(&name, known.module()).await?;
+        handlers.put(&name, known.module.clone()).await?;
         let view = known.view.clone();
         self.lock().insert(name, known);
         Ok(view)
@@ -161,9 +162,11 @@ impl Modules {
         for (name, mut known) in declared.into_iter().map(Known::of) {
             let present = self.lock().get(&name).cloned();
             if let Some(present) = present.filter(|one| one.view.source != Source::Folder) {
-                known = Known { manifest: known.manifest, ..present };
+                let module = present.module.granted(known.module.manifest().clone());
+                known = Known { module, view: present.view };
             }
-            check(handlers, &known).await.map_err(|rejection| (name.clone(), rejection))?;
+            let module = known.module.clone();
+            check(handlers, move || module).await.map_err(|rejection| (name.clone(), rejection))?;
             table.insert(name, known);
         }
         Ok(Prepared { modules: self, table, _held: held })
@@ -200,7 +203,7 @@ impl Prepared<'_> {
     pub(crate) async fn add_new(&self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
         let new = |(name, _): &(&String, &Known)| handlers.module_hash(name).is_none();
         let new = self.table.iter().filter(new);
-        let run: Vec<_> = new.map(|(name, known)| (name.clone(), known.module())).collect();
+        let run: Vec<_> = new.map(|(name, known)| (name.clone(), known.module.clone())).collect();
         handlers.put_all(run).await
     }
 
@@ -209,19 +212,25 @@ impl Prepared<'_> {
     pub(crate) async fn take(self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
         let Self { modules, table, _held } = self;
         let run: Vec<_> =
-            table.iter().map(|(name, known)| (name.clone(), known.module())).collect();
+            table.iter().map(|(name, known)| (name.clone(), known.module.clone())).collect();
         handlers.put_all(run).await?;
         *modules.lock() = table;
         Ok(())
     }
 }
 
-/// Compiles a module, which the host keeps for when it is taken.
-async fn check(handlers: &HostHandlers, known: &Known) -> Result<(), Rejection> {
-    let (host, bytes, manifest) =
-        (handlers.host().clone(), Arc::clone(&known.bytes), known.manifest.clone());
-    let loaded = tokio::task::spawn_blocking(move || host.load(&bytes, manifest).map(drop)).await;
-    loaded.unwrap_or_else(|_| {
+/// Makes a module and compiles it, away from the threads of requests; the host keeps it
+/// for when it is taken.
+async fn check(
+    handlers: &HostHandlers,
+    make: impl FnOnce() -> Module + Send + 'static,
+) -> Result<Module, Rejection> {
+    let host = handlers.host().clone();
+    let checking = move || {
+        let module = make();
+        host.load(module.bytes(), module.manifest().clone()).map(|_| module)
+    };
+    tokio::task::spawn_blocking(checking).await.unwrap_or_else(|_| {
         let message = "compiling the module failed in the compiler itself".to_owned();
         Err(Rejection { kind: RejectionKind::InvalidModule, message })
     })

@@ -32,12 +32,25 @@ pub(crate) struct EntityView {
     in_flight: Vec<HandlerView>,
     /// How many actions are scheduled for later.
     schedules: usize,
+    /// Why it has not gone over to the version of its spec that new entities obey, where
+    /// that doesn't fit it.
+    #[schema(required)]
+    held_back: Option<String>,
 }
 
 impl EntityView {
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let Snapshot {
-            entity, spec, tenant, state, variables, sequence, in_flight, schedules, ..
+            entity,
+            spec,
+            tenant,
+            state,
+            variables,
+            sequence,
+            in_flight,
+            schedules,
+            held_back,
+            incarnation: _,
         } = snapshot;
         Self {
             entity_type: entity.entity_type().to_owned(),
@@ -49,6 +62,7 @@ impl EntityView {
             spec: *spec,
             in_flight: in_flight.iter().map(HandlerView::of).collect(),
             schedules: *schedules,
+            held_back: held_back.clone(),
         }
     }
 }
@@ -120,10 +134,14 @@ pub(crate) struct TakenView {
 pub(crate) struct WaitedView {
     /// Whether it has settled: no handler of it is queued or in flight.
     pub(crate) settled: bool,
-    /// The entity now.
-    pub(crate) entity: EntityView,
+    /// The entity now; left out where that can't be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) entity: Option<EntityView>,
     /// How the handlers ended that the action started, as far as they have.
     pub(crate) outcomes: Vec<OutcomeView>,
+    /// Why not all of it can be told, where that is so; what was taken stays taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) untold: Option<String>,
 }
 
 /// How a handler ended.
@@ -142,7 +160,7 @@ impl TakenView {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.waited.as_ref().is_none_or(|waited| waited.settled)
+        self.waited.as_ref().is_none_or(|waited| waited.settled && waited.untold.is_none())
     }
 }
 

@@ -28,14 +28,41 @@ use crate::timer;
 #[derive(Clone, Debug)]
 pub struct Module {
     bytes: Arc<[u8]>,
+    hash: ModuleHash,
     manifest: Manifest,
 }
 
 impl Module {
-    /// The module of these bytes, text or binary, with these grants.
+    /// The module of these bytes, text or binary, with these grants. Hashes them, which
+    /// takes a while where they are many.
     #[must_use]
     pub fn new(bytes: impl Into<Arc<[u8]>>, manifest: Manifest) -> Self {
-        Self { bytes: bytes.into(), manifest }
+        let bytes = bytes.into();
+        Self { hash: ModuleHash::of(&bytes), bytes, manifest }
+    }
+
+    /// The same bytes with these grants.
+    #[must_use]
+    pub fn granted(self, manifest: Manifest) -> Self {
+        Self { manifest, ..self }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    /// What it is granted.
+    #[must_use]
+    pub const fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The hash of its bytes.
+    #[must_use]
+    pub const fn hash(&self) -> ModuleHash {
+        self.hash
     }
 }
 
@@ -63,7 +90,6 @@ struct Versions {
 #[derive(Debug)]
 struct Loadable {
     module: Module,
-    hash: ModuleHash,
     loaded: MadeOnce<Result<Integration, Rejection>>,
 }
 
@@ -96,7 +122,7 @@ impl HostHandlers {
     /// # Errors
     /// It can't be run; nothing has changed.
     pub async fn put(&self, name: &str, module: Module) -> Result<ModuleHash, Rejection> {
-        let hash = ModuleHash::of(&module.bytes);
+        let hash = module.hash;
         let one = [(name.to_owned(), module)];
         self.put_all(one).await.map(|()| hash).map_err(|(_, rejection)| rejection)
     }
@@ -163,14 +189,13 @@ impl Handlers for HostHandlers {
     }
 
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
-        self.modules.read().get(module).map(|versions| versions.present.hash)
+        self.modules.read().get(module).map(|versions| versions.present.module.hash)
     }
 }
 
 impl Loadable {
     fn of(module: Module) -> Arc<Self> {
-        let hash = ModuleHash::of(&module.bytes);
-        Arc::new(Self { module, hash, loaded: MadeOnce::new() })
+        Arc::new(Self { module, loaded: MadeOnce::new() })
     }
 
     /// The integration, compiled when it is first asked for.
@@ -191,7 +216,7 @@ impl Modules {
         let name = &run.dispatched.module;
         let versions = self.read().get(name).cloned();
         let Some(Versions { present, before }) = versions else { return Err(self.unknown(name)) };
-        let recorded = |one: &Arc<Loadable>| run.dispatched.module_hash == Some(one.hash);
+        let recorded = |one: &Arc<Loadable>| run.dispatched.module_hash == Some(one.module.hash);
         before.filter(recorded).unwrap_or(present).load(host, name).await
     }
 

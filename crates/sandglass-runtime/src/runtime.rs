@@ -368,17 +368,17 @@ impl Runtime {
         self.0.shared.journal.read(from, limit).await.map_err(ActorError::journal)
     }
 
-    /// The entity that asked for `dispatch`, also where that has ended; none where nobody
-    /// did.
+    /// The entity that asked for `dispatch`, also where that has ended, and the position
+    /// of its first record; none where nobody did.
     ///
     /// # Errors
     /// The journal can't be read.
     pub async fn find_dispatch(
         &self,
         dispatch: DispatchId,
-    ) -> Result<Option<EntityRef>, ActorError> {
+    ) -> Result<Option<(EntityRef, Position)>, ActorError> {
         let found = self.0.shared.journal.find_dispatch(dispatch).await;
-        Ok(found.map_err(ActorError::journal)?.map(|(entity, _)| entity))
+        found.map_err(ActorError::journal)
     }
 
     /// The spec that new entities of a type obey.

@@ -15,7 +15,7 @@ use crate::up;
 ///
 /// Exit code: 0 stopped orderly, 2 a folder, configuration, journal or address can't be
 /// used, 130 stopped at once.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass up --specs guest-fixtures/incident\n  \
     sandglass up --specs specs --journal runs.db\n  \
     API_KEY=$(openssl rand -hex 32) sandglass up --specs specs --listen 0.0.0.0:7341 --api-key-env API_KEY\n  \

@@ -69,7 +69,11 @@ impl Config {
             }
         }
         for variable in &arguments.api_key_env {
-            keys.push(key(variable, variable).map_err(anyhow::Error::msg)?);
+            let key = key(variable, variable).map_err(anyhow::Error::msg)?;
+            if let Some(same) = keys.iter().find(|other| key.is_same_text(other)) {
+                bail!("`{variable}` holds the key of `{}`, too; give each its own", same.owner());
+            }
+            keys.push(key);
         }
         config.keys = keys.into_iter().collect();
         config.listen = arguments.listen.unwrap_or(config.listen);
@@ -117,7 +121,7 @@ impl Config {
         if tables.len() > KEYS_MAX {
             out.error(&table.span_of("key"), format!("there may be {KEYS_MAX} keys"));
         }
-        keys.extend(tables.iter().filter_map(|table| key_of(table, out)));
+        keys.extend(keys_of(&tables, out));
         if let Some(secrets) = table.table("secrets", "secrets", out) {
             for (name, _, _) in secrets.entries() {
                 if let Some(variable) = secrets.text(name, out) {
@@ -212,6 +216,26 @@ fn size(table: &Table<'_, '_>, key: &str, to: &mut usize, out: &mut Diagnostics<
         Some(size) => *to = usize::try_from(size).unwrap_or(usize::MAX),
         None => {}
     }
+}
+
+/// The keys, each of which has a text of its own: whose a request is must be plain.
+fn keys_of(tables: &[Table<'_, '_>], out: &mut Diagnostics<'_>) -> Vec<Key> {
+    let mut keys: Vec<(Key, usize)> = Vec::new();
+    for table in tables.iter().take(KEYS_MAX) {
+        let Some(key) = key_of(table, out) else { continue };
+        let span = table.span_of("env");
+        if let Some((same, line)) = keys.iter().find(|(other, _)| key.is_same_text(other)) {
+            let (owner, other) = (key.owner(), same.owner());
+            out.error_with_help(
+                &span,
+                format!("`{owner}` has the same key as `{other}` in line {line}"),
+                "give each a key of its own",
+            );
+        }
+        let line = out.line(span.start);
+        keys.push((key, line));
+    }
+    keys.into_iter().map(|(key, _)| key).collect()
 }
 
 fn key_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Key> {
@@ -376,6 +400,11 @@ mod tests {
             (
                 "[[key]]\nowner = \"ann\"\nenv = \"NO_SUCH_VARIABLE_HERE\"",
                 "3:7: error: the environment has no `NO_SUCH_VARIABLE_HERE`",
+            ),
+            (
+                "[[key]]\nowner = \"ann\"\nenv = \"CARGO_MANIFEST_DIR\"\n\
+                 [[key]]\nowner = \"bob\"\nenv = \"CARGO_MANIFEST_DIR\"",
+                "6:1: error: `bob` has the same key as `ann` in line 3",
             ),
             ("[[key]]\nowner = \"a\"\nenv = \"PATH\"\nmay = [\"raed\"]", "did you mean `read`?"),
             ("[admission]\nmax_rusn = 1", "did you mean `max_runs`?"),

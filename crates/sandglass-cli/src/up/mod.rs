@@ -20,6 +20,7 @@ use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
 use crate::command::up::Arguments;
 use crate::duration;
@@ -49,10 +50,17 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         interrupted = interrupts.next() => return Err(interrupted.into()),
     };
     let mut upkeep = every(UPKEEP_EVERY);
+    // One at a time, beside the loop: compiling may take long, and a wish to end is heard
+    // meanwhile. One that is overtaken by it goes on until the process ends.
+    let mut reloading = JoinSet::new();
     loop {
         tokio::select! {
             _ = interrupts.next() => break,
-            _ = hangups.recv() => up.reload(arguments).await,
+            _ = hangups.recv(), if reloading.is_empty() => {
+                tell("reloading");
+                reloading.spawn(reload(up.daemon.clone(), up.config.clone(), arguments.clone()));
+            }
+            Some(_) = reloading.join_next() => {}
             _ = upkeep.tick() => up.exporter.upkeep(),
         }
     }
@@ -116,22 +124,6 @@ impl Up {
         Ok(Self { config, daemon, serving, host, exporter, otlp })
     }
 
-    /// Takes the folder and the configuration as they are now, or says why not.
-    async fn reload(&self, arguments: &Arguments) {
-        let reloaded = async {
-            let new = Config::read(arguments)?;
-            config::require_same(&self.config, &new)?;
-            let Served { specs, modules, warnings } = folder::read(&arguments.specs, &new.secrets)?;
-            warnings.iter().for_each(|warning| tell(warning));
-            self.daemon.reload(specs, modules, new.keys).await?;
-            anyhow::Ok(())
-        };
-        match reloaded.await {
-            Ok(()) => tell("reloaded"),
-            Err(error) => complain(&error.context("nothing was reloaded, all goes on as before")),
-        }
-    }
-
     async fn stop(self) {
         let Self { config, serving, host, otlp, .. } = self;
         let grace = duration::told(config.grace);
@@ -143,6 +135,22 @@ impl Up {
                 tracing::warn!(%error, "the last spans are lost");
             }
         }
+    }
+}
+
+/// Takes the folder and the configuration as they are now, or says why not.
+async fn reload(daemon: Daemon, running: Config, arguments: Arguments) {
+    let reloaded = async {
+        let new = Config::read(&arguments)?;
+        config::require_same(&running, &new)?;
+        let Served { specs, modules, warnings } = folder::read(&arguments.specs, &new.secrets)?;
+        warnings.iter().for_each(|warning| tell(warning));
+        daemon.reload(specs, modules, new.keys).await?;
+        anyhow::Ok(())
+    };
+    match reloaded.await {
+        Ok(()) => tell("reloaded"),
+        Err(error) => complain(&error.context("nothing was reloaded, all goes on as before")),
     }
 }
 

@@ -15,7 +15,9 @@ use crate::access::{Permission, Principal};
 use crate::error::{Code, Envelope, Error};
 use crate::extract::{Asked, Body, By, Dispatch};
 use crate::lookup;
-use crate::view::{CancelledView, DispatchView, HandlerView, InFlightPage, InFlightView};
+use crate::view::{
+    CancelledView, DispatchView, HandlerView, InFlightPage, InFlightView, TakenView,
+};
 
 /// Most dispatches of one page, and how many it has where nothing is said.
 const PAGE_MAX: usize = 1_000;
@@ -92,8 +94,8 @@ pub(crate) async fn look(
     Dispatch(id): Dispatch,
 ) -> Result<Json<DispatchView>, Error> {
     principal.require(Permission::Read)?;
-    let entity = lookup::owner(&daemon, &principal, id).await?;
-    Ok(Json(lookup::dispatch(&daemon, &entity, id).await?))
+    let (entity, at) = lookup::owner(&daemon, &principal, id).await?;
+    Ok(Json(lookup::dispatch(&daemon, &entity, id, at).await?))
 }
 
 /// Why a handler is to end.
@@ -125,7 +127,7 @@ pub(crate) async fn cancel(
 ) -> Result<(StatusCode, Json<CancelledView>), Error> {
     principal.require(Permission::Operate)?;
     let reason = reason(&principal, &cancel.reason)?;
-    let entity = lookup::owner(&daemon, &principal, dispatch).await?;
+    let (entity, _) = lookup::owner(&daemon, &principal, dispatch).await?;
     if daemon.runtime().cancel(&entity, Some(dispatch), &reason)? == 0 {
         let message = format!("dispatch {dispatch} of {entity} has ended");
         return Err(Error::new(Code::NotInFlight, message));
@@ -156,7 +158,7 @@ pub(crate) struct Retry {
     params(("id" = String, Path, pattern = "^[0-9a-f]{32}$")),
     request_body(content = Retry, description = "May be left out"),
     responses(
-        (status = 200, body = DispatchView, description = "It is queued or in flight again"),
+        (status = 200, body = TakenView, description = "It is queued or in flight again"),
         (status = "4XX", body = Envelope, description = "It isn't run again: nothing has changed"),
         (status = "5XX", body = Envelope, description = "It isn't run again, or `timed_out`"),
     ))]
@@ -165,18 +167,19 @@ pub(crate) async fn retry(
     By(principal): By,
     Dispatch(dispatch): Dispatch,
     Body(retry): Body<Retry>,
-) -> Result<Json<DispatchView>, Error> {
+) -> Result<Json<TakenView>, Error> {
     principal.require(Permission::Operate)?;
     let Retry { attempt: expected_attempt, budget_ms, reason } = retry;
     if expected_attempt == Some(0) || budget_ms == Some(0) {
         return Err(Error::new(Code::BadBody, "`attempt` and `budget_ms` must be at least 1"));
     }
     short(&reason)?;
-    let entity = lookup::owner(&daemon, &principal, dispatch).await?;
+    let (entity, _) = lookup::owner(&daemon, &principal, dispatch).await?;
     let budget = budget_ms.map(Duration::from_millis);
     let retry = sandglass_runtime::Retry { budget, by: principal.owner, reason, expected_attempt };
-    daemon.runtime().retry(&entity, dispatch, retry).await?;
-    Ok(Json(lookup::dispatch(&daemon, &entity, dispatch).await?))
+    // Once it is taken nothing is read any more that could fail.
+    let accepted = daemon.runtime().retry(&entity, dispatch, retry).await?;
+    Ok(Json(TakenView::of(accepted, None)))
 }
 
 /// Refuses a reason that is longer than people read.

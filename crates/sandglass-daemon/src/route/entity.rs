@@ -1,5 +1,6 @@
 //! Entities: creating them, having them take actions, looking at them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -7,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use sandglass_model::{DEFAULT_TENANT, EntityRef, Object, Position, Sequence};
-use sandglass_runtime::{Accepted, Request};
+use sandglass_runtime::{Accepted, ActorError, Request, Snapshot};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,7 +18,7 @@ use crate::error::{Code, Envelope, Error};
 use crate::extract::{Asked, Body, By, Entity, EntityAction, Trace};
 use crate::lookup;
 use crate::patience::within;
-use crate::view::{EntityView, HistoryPage, TakenView, WaitedView};
+use crate::view::{EntityView, HistoryPage, OutcomeView, TakenView, WaitedView};
 
 /// Most entries of one page of history, and how many it has where nothing is said.
 const HISTORY_MAX: usize = 1_000;
@@ -163,7 +164,7 @@ impl TryFrom<String> for Patience {
     request_body(content = Act, description = "May be left out"),
     responses(
         (status = 200, body = TakenView, description = "Taken, and settled where that was waited for"),
-        (status = 202, body = TakenView, description = "Taken, and not settled within the time"),
+        (status = 202, body = TakenView, description = "Taken, and not settled within the time, or not all of it can be told"),
         (status = "4XX", body = Envelope, description = "Not taken: nothing has changed"),
         (status = "5XX", body = Envelope, description = "Not taken, or `timed_out`"),
     ))]
@@ -195,7 +196,8 @@ pub(crate) async fn act(
         None => TakenView::of(accepted, None),
         Some(_place) => {
             let time = waiting.timeout.map_or(settings.max_wait, |Patience(time)| time);
-            let waited = waited(&daemon, &entity, &accepted, time.min(settings.max_wait)).await?;
+            let time = time.min(settings.max_wait);
+            let waited = waited(&daemon, &entity, &accepted, time).await;
             TakenView::of(accepted, Some(waited))
         }
     };
@@ -204,21 +206,37 @@ pub(crate) async fn act(
 }
 
 /// What has come of `accepted` when the entity has settled, or when the time is over.
+/// The action is taken, so this is never an error: what can't be told is left out.
 async fn waited(
     daemon: &Daemon,
     entity: &EntityRef,
     accepted: &Accepted,
     time: Duration,
-) -> Result<WaitedView, Error> {
+) -> WaitedView {
     let runtime = daemon.runtime();
-    let settled = within(time, runtime.settled(entity)).await;
-    let (settled, snapshot) = match settled {
-        Ok(snapshot) => (true, snapshot?),
-        Err(_) => (false, runtime.entity(entity).await?),
+    let (settled, snapshot) = match within(time, runtime.settled(entity)).await {
+        Ok(snapshot) => (snapshot.is_ok(), snapshot),
+        Err(_) => (false, runtime.entity(entity).await),
     };
-    let outcomes =
-        lookup::outcomes(daemon, entity, &accepted.dispatches, accepted.position).await?;
-    Ok(WaitedView { settled, entity: EntityView::of(&snapshot), outcomes })
+    let read = lookup::outcomes(daemon, entity, &accepted.dispatches, accepted.position).await;
+    told(settled, snapshot, read)
+}
+
+/// What can be told of these, and why not the rest.
+fn told(
+    settled: bool,
+    snapshot: Result<Arc<Snapshot>, ActorError>,
+    outcomes: Result<Vec<OutcomeView>, Error>,
+) -> WaitedView {
+    let (entity, no_entity) = match snapshot {
+        Ok(snapshot) => (Some(EntityView::of(&snapshot)), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let (outcomes, no_outcomes) = match outcomes {
+        Ok(outcomes) => (outcomes, None),
+        Err(error) => (Vec::new(), Some(error.message().to_owned())),
+    };
+    WaitedView { settled, entity, outcomes, untold: no_entity.or(no_outcomes) }
 }
 
 /// Which part of a history.
@@ -263,6 +281,26 @@ pub(crate) async fn history(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_taken_is_told_as_taken_also_when_what_came_of_it_cannot_be_read() {
+        let dispatches = vec![sandglass_model::DispatchId::from_bytes([7; 16])];
+        let accepted = Accepted {
+            sequence: Sequence(3),
+            state: "Executing".to_owned(),
+            dispatches,
+            position: Position(9),
+        };
+        let waited = told(true, Err(ActorError::Closed), Err(Error::closing()));
+        let taken = TakenView::of(accepted, Some(waited));
+        assert!(!taken.is_over(), "200 says that all is told");
+        let body = serde_json::to_value(&taken).expect("plain data");
+        assert_eq!(
+            (&body["position"], &body["waited"]["outcomes"]),
+            (&9.into(), &serde_json::json!([]))
+        );
+        assert!(body["waited"]["untold"].as_str().is_some_and(|why| why.contains("shutting down")));
+    }
 
     #[test]
     fn times_are_read_as_people_write_them_and_nothing_else_is() {

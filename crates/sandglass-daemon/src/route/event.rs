@@ -1,18 +1,21 @@
 //! Events: every record as it comes, to be read on from where a reader left off.
 
 use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::{Stream, StreamExt as _};
 use sandglass_journal::Entry;
 use sandglass_model::Position;
 use serde::Deserialize;
+use tokio::sync::watch;
 use utoipa::IntoParams;
 
 use crate::Daemon;
-use crate::access::Permission;
+use crate::access::{Keys, Permission, Principal};
 use crate::error::{Code, Envelope, Error};
 use crate::extract::{Asked, By};
 use crate::view::EntryView;
@@ -35,7 +38,7 @@ pub(crate) struct From {
 /// Server-sent events: `id` is the position in the journal, `event` the record's type (or
 /// `damaged`), `data` the record. Whoever comes again with `Last-Event-ID` goes on behind
 /// it, and none is left out, however slowly they are read. The stream ends when the
-/// daemon does.
+/// daemon does, or when the key is taken away.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(From, ("Last-Event-ID" = Option<u64>, Header, description = "Where a client left off")),
     responses(
@@ -47,10 +50,13 @@ pub(crate) async fn follow(
     State(daemon): State<Daemon>,
     By(principal): By,
     Asked(from): Asked<From>,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
-    principal.require(Permission::Read)?;
-    principal.require_all_tenants()?;
+    let mut keys = daemon.watch_keys();
+    // They may have changed since the door let this request in.
+    keys.mark_changed();
+    may_follow(&principal)?;
     let place = daemon.subscriber()?;
     let last = daemon.journal().last().await?;
     let after = match left_off(&headers)?.or(from.after.map(Position)) {
@@ -66,12 +72,31 @@ pub(crate) async fn follow(
     let journal = daemon.journal().clone();
     let settings = daemon.settings();
     let entries = daemon.feed().after(after, journal, daemon.closing(), settings);
+    let entries = entries.take_until(shut_out(keys, uri, headers));
     let events = entries.map(move |entry| {
         // Kept as long as the stream.
         let _ = &place;
         Ok(event(entry))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(settings.keep_alive)))
+}
+
+fn may_follow(principal: &Principal) -> Result<(), Error> {
+    principal.require(Permission::Read)?;
+    principal.require_all_tenants()
+}
+
+/// Ends when who sent this request would no more be let in.
+async fn shut_out(mut keys: watch::Receiver<Arc<Keys>>, uri: Uri, headers: HeaderMap) {
+    while keys.changed().await.is_ok() {
+        let present = Arc::clone(&keys.borrow_and_update());
+        let admitted = present.admit(&uri, &headers);
+        if admitted.and_then(|principal| may_follow(&principal)).is_err() {
+            return;
+        }
+    }
+    // The daemon is gone, and the stream ends by itself.
+    pending().await
 }
 
 fn left_off(headers: &HeaderMap) -> Result<Option<Position>, Error> {

@@ -54,7 +54,7 @@ pub(crate) async fn put(
 ) -> Result<Json<ModuleView>, Error> {
     principal.require(Permission::Deploy)?;
     principal.require_all_tenants()?;
-    let _place = daemon.put()?;
+    let place = daemon.put()?;
     let settings = daemon.settings();
     let (parts, body) = request.into_parts();
     require_media_type(&parts.headers)?;
@@ -64,10 +64,14 @@ pub(crate) async fn put(
     let bytes = Arc::from(&*bytes);
     let at = daemon.clock().wall();
     let put = Put { name, bytes, by: principal.owner, at };
-    // On a task of its own: a client that goes away leaves nothing half done.
+    // On a task of its own: a client that goes away leaves nothing half done. It has the
+    // place, too: what is held and compiled counts until it is done.
     let putting = {
         let daemon = daemon.clone();
-        tokio::spawn(async move { daemon.modules().put(daemon.handlers(), put).await })
+        tokio::spawn(async move {
+            let _place = place;
+            daemon.modules().put(daemon.handlers(), put).await
+        })
     };
     let put = putting.await;
     put.unwrap_or_else(|_| Err(Error::new(Code::Internal, "putting the module failed"))).map(Json)

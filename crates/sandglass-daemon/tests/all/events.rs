@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use sandglass_daemon::Settings;
+use sandglass_daemon::{Key, Permission, Settings};
 use serde_json::Value;
 
 use crate::world::{Make, World, connect, request};
@@ -116,4 +116,21 @@ fn readers_are_bounded_kept_alive_and_sent_home_at_the_end() {
     assert!(again.is_some(), "the place stays taken");
     world.shutdown(Duration::from_secs(30));
     assert_eq!(first.event(), None);
+}
+
+#[test]
+fn a_key_that_is_taken_away_loses_its_stream_and_one_that_stays_keeps_it() {
+    let key = |owner: &str| Key::new(owner, &format!("a-key-that-{owner}-has")).expect("a key");
+    let keys = ["ann", "bob", "eve"].map(key).into_iter().collect();
+    let world = World::of(Make { keys, ..Make::default() });
+    let reader = |owner: &str| {
+        let bearer = format!("Bearer a-key-that-{owner}-has");
+        Reader::of(&world, &[("authorization", &bearer)], "")
+    };
+    let (mut ann, mut bob, mut eve) = (reader("ann"), reader("bob"), reader("eve"));
+    world.daemon.set_keys([key("ann"), key("eve").may([Permission::Act])].into_iter().collect());
+    assert_eq!((bob.event(), eve.event()), (None, None));
+    let bearer = [("authorization", "Bearer a-key-that-ann-has")];
+    world.ask("POST", "/v1/entities/Session/1", &bearer, b"").is(201);
+    assert_eq!(ann.event().map(|(_, kind, _)| kind), Some("created".to_owned()));
 }

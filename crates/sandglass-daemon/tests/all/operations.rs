@@ -119,6 +119,8 @@ fn finds_cancels_and_retries(world: &World) {
     world.post(&format!("{at}/cancel"), "").refuses(409, "not_in_flight");
     let budget = r#"{"budget_ms": 7200000, "reason": "once more"}"#;
     let again = world.post(&format!("{at}/retry"), budget).is(200).json();
+    assert_eq!(again["dispatches"], json!([dispatch]));
+    let again = world.get(&at).is(200).json();
     assert_eq!((&again["status"], &again["attempt"]), (&json!("in_flight"), &json!(2)));
     assert_eq!(again["budget_ms"], 7_200_000);
     world.post(&format!("{at}/retry"), "").refuses(409, "not_retried");

@@ -43,7 +43,15 @@ async fn what_runs_is_listed_and_found_also_when_it_has_ended() {
     pass(1).await;
     assert_eq!(world.runtime.in_flight(), []);
     for dispatch in [first, second] {
-        assert_eq!(world.runtime.find_dispatch(dispatch).await, Ok(Some(one())));
+        let found = world.runtime.find_dispatch(dispatch).await.expect("it can be read");
+        let (entity, at) = found.expect("it was asked for");
+        assert_eq!(entity, one());
+        let records = world.records().await;
+        let first = records.iter().find(|record| match &record.event {
+            Event::Dispatched(dispatched) => dispatched.dispatch == dispatch,
+            _ => false,
+        });
+        assert_eq!(first.map(|record| record.position), Some(at));
     }
     let unknown = DispatchId::from_bytes([7; 16]);
     assert_eq!(world.runtime.find_dispatch(unknown).await, Ok(None));
