@@ -13,6 +13,7 @@ mod run;
 mod scenario;
 mod secrets;
 mod terminal;
+mod threads;
 mod up;
 
 use std::process::ExitCode;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::exit::Exit;
+use crate::threads;
 use crate::up;
 
 /// Serves the entities of a folder of specs over HTTP
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let threads = threads::start(None)?;
     let ended = threads.block_on(up::run(arguments));
     // What is still running then was told to end, and has had its time.
     threads.shutdown_background();

@@ -26,6 +26,7 @@ use super::wait::every;
 use crate::exit::Exit;
 use crate::scenario::Module;
 use crate::terminal::unless_nobody_reads;
+use crate::threads;
 use sandglass_host::file;
 
 /// How long an orderly stop waits for handlers to end: a handler is told, and a
@@ -37,7 +38,7 @@ const EXPORT_MAX: Duration = Duration::from_secs(2);
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 /// Runs a worker until it is told to stop, or until its standard input closes.
 pub(crate) fn execute() -> anyhow::Result<Exit> {
-    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let threads = threads::start(None)?;
     let done = threads.block_on(serve());
     // Reading standard input can't be cut short; nothing else is left to wait for.
     threads.shutdown_background();

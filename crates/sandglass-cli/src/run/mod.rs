@@ -24,6 +24,7 @@ use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 use crate::command::run::{Arguments, Form};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
+use crate::threads;
 use capture::Capture;
 use own_journal::OwnJournal;
 use sandglass_host::file;
@@ -67,10 +68,7 @@ fn traced(arguments: &Arguments) -> Result<RunReport, Rejection> {
     let otlp = otlp::from_env().map_err(|error| invalid(error.to_string()))?;
     let tracer = otlp.as_ref().map_or_else(Tracer::disabled, otlp::Otlp::tracer);
     let telemetry = Telemetry { metrics: Metrics::disabled(), tracer };
-    let tokio = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
+    let tokio = threads::start(Some(2))
         .map_err(|error| unavailable(format_args!("can't start threads: {error}")))?;
     let ran = tokio.block_on(run(arguments, telemetry));
     tokio.shutdown_timeout(GRACE);
