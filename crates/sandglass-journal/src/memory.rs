@@ -1,10 +1,12 @@
 //! The journal in memory: for tests and for embedders that keep nothing. It
-//! answers at once, on the caller's thread, and so works in virtual time.
+//! answers at once, on the caller's thread, and so works in virtual time; a test may have
+//! it fail or hang as a disk does.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandglass_model::{DispatchId, EntityRef, Event, Position, Record};
+use tokio::sync::watch;
 
 use crate::{
     Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_ENTRIES, Page, Pending, Place,
@@ -15,6 +17,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct MemoryJournal {
     inner: Mutex<Inner>,
+    hanging: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +41,12 @@ impl MemoryJournal {
     /// disk, or works again.
     pub fn set_failing(&self, failing: Option<String>) {
         self.lock().failing = failing;
+    }
+
+    /// From now on no append is answered, as by a disk that hangs, until it is set to
+    /// false again.
+    pub fn set_hanging(&self, hanging: bool) {
+        self.hanging.send_replace(hanging);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -134,7 +143,11 @@ fn page<'a>(mut found: impl Iterator<Item = &'a Record>, limit: usize) -> Page {
 
 impl Journal for MemoryJournal {
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
-        Box::pin(async move { self.lock().append(batch) })
+        Box::pin(async move {
+            // The sender is ours, so that this ends only by its condition.
+            let _ = self.hanging.subscribe().wait_for(|hanging| !hanging).await;
+            self.lock().append(batch)
+        })
     }
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {

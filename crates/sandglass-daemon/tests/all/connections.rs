@@ -7,7 +7,7 @@ use std::time::Duration;
 use sandglass_daemon::Settings;
 use serde_json::json;
 
-use crate::operations::waiting;
+use crate::operations::{until_ended, waiting};
 use crate::world::{Answer, Make, World, connect, exchange, request};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -130,4 +130,38 @@ fn a_shutdown_leaves_nobody_without_an_answer_and_frees_the_address() {
         assert!(taken["waited"]["untold"].is_string(), "{taken}");
     }
     assert!(TcpStream::connect(world.address).is_err(), "it still listens");
+}
+
+#[test]
+fn an_action_whose_handler_finds_no_room_changes_nothing_and_says_when_to_come_again() {
+    let host = sandglass_host::Settings { max_runs: 1, max_queued: 1, ..Default::default() };
+    let world = World::of(Make { host: Some(host), ..Make::default() });
+    let first = waiting(&world, "first");
+    waiting(&world, "second");
+    world.post("/v1/entities/Session/third", "").is(201);
+    let answer = world.post("/v1/entities/Session/third/actions/Wait", "");
+    let seconds: u64 =
+        answer.header("retry-after").and_then(|text| text.parse().ok()).expect("a time");
+    assert!((1..=3_600).contains(&seconds), "{answer:?}");
+    answer.refuses(429, "busy");
+    let third = world.get("/v1/entities/Session/third").is(200).json();
+    assert_eq!((&third["state"], &third["in_flight"]), (&json!("Idle"), &json!([])));
+    // With a handler gone there is room for one.
+    world.post(&format!("/v1/dispatches/{first}/cancel"), "").is(202);
+    until_ended(&world, &format!("/v1/dispatches/{first}"));
+    world.post("/v1/entities/Session/third/actions/Wait", "").is(200);
+}
+
+#[test]
+fn a_disk_that_hangs_holds_no_request_longer_than_it_may_take() {
+    let settings = Settings { request_timeout: SHORT, ..Settings::default() };
+    let world = World::of(Make { settings, ..Make::default() });
+    world.post("/v1/entities/Session/1", "").is(201);
+    world.journal.set_hanging(true);
+    world.post("/v1/entities/Session/2", "").refuses(503, "timed_out");
+    world.post("/v1/entities/Session/1/actions/Touch", "").refuses(503, "timed_out");
+    world.get("/v1/modules").is(200);
+    world.journal.set_hanging(false);
+    // What was given up on by its client was not given up on by the runtime.
+    while world.get("/v1/entities/Session/1").is(200).json()["fields"]["sum"] != 1 {}
 }

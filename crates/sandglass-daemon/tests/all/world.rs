@@ -105,6 +105,8 @@ pub(crate) struct Make {
     pub(crate) keys: Keys,
     /// Where modules that are put are kept.
     pub(crate) modules: Option<PathBuf>,
+    /// Eight handlers in flight, unless it is said.
+    pub(crate) host: Option<sandglass_host::Settings>,
 }
 
 /// An answer.
@@ -218,7 +220,8 @@ async fn served(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::default() };
     let clock = Arc::new(SystemClock::new());
-    let settings = sandglass_host::Settings { max_runs: 8, ..Default::default() };
+    let small = || sandglass_host::Settings { max_runs: 8, ..Default::default() };
+    let settings = make.host.unwrap_or_else(small);
     let host =
         Host::builder().settings(settings).telemetry(telemetry.clone()).build().expect("a host");
     let declared = [("finishes", FINISHES), ("waits", WAITS)].map(|(name, text)| Declared {
