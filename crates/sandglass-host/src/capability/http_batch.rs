@@ -49,13 +49,19 @@ async fn send(
 ) -> Result<Response, HttpError> {
     let limits =
         Limits { timeout: left, remaining: left, response_bytes: room.load(Ordering::Relaxed) };
-    let response = grants.http.send(request, &grants.destinations, limits, traceparent).await?;
+    // Whatever room is left by then, the bound is that of all of them.
+    let too_large = HttpError::TooLarge(grants.response_bytes);
+    let response = match grants.http.send(request, &grants.destinations, limits, traceparent).await
+    {
+        Err(HttpError::TooLarge(_)) => return Err(too_large),
+        response => response?,
+    };
     let size = response.body.len() as u64;
     let taken =
         room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(size));
     match taken {
         Ok(_) => Ok(response),
         // Others have come first, and taken it.
-        Err(_) => Err(HttpError::TooLarge(grants.response_bytes)),
+        Err(_) => Err(too_large),
     }
 }

@@ -41,6 +41,9 @@ fn asking(request: &str) -> String {
     )
 }
 
+/// Asks `Tool/1` to be used, and answers the state and sequence that it hears of.
+const COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/component.wasm");
+
 const CHARGE: &str = r#"{"entity":"Payment/7","action":"Charge","params":{"cents":5}}"#;
 
 #[derive(Debug, Default)]
@@ -71,7 +74,7 @@ enum Then {
     Dispatches(Host, Integration),
 }
 
-/// Knows payments that can be charged.
+/// Knows payments that can be charged, and tools that can be used.
 #[derive(Debug)]
 struct Payments {
     then: Then,
@@ -87,7 +90,7 @@ impl Payments {
 
 impl Asks for Payments {
     fn knows(&self, entity_type: &str, action: &str) -> bool {
-        (entity_type, action) == ("Payment", "Charge")
+        matches!((entity_type, action), ("Payment", "Charge") | ("Tool", "Use"))
     }
 
     fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>> {
@@ -223,6 +226,52 @@ async fn a_handler_that_waits_in_an_ask_is_killed_in_it_by_name() {
     assert_eq!(report.dying_span.as_deref(), Some("ask:Payment.Charge"));
     let names: Vec<_> = report.host_calls.by_function.iter().map(|calls| &*calls.name).collect();
     assert_eq!(names, ["ask:Payment.Charge"]);
+}
+
+#[tokio::test]
+async fn an_ask_that_waits_is_cut_by_the_soft_deadline() {
+    let host = host(1, 1);
+    let manifest = Manifest::named("asks")
+        .ask_targets(["Payment.*".parse().expect("a target")])
+        .soft_deadline(LONG - Duration::from_millis(200));
+    let guest = host.load(asking(CHARGE).as_bytes(), manifest).expect("a guest");
+    let told = Arc::new(Told::default());
+    let dispatch = dispatch(LONG)
+        .asks(Payments::that(Then::Never))
+        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    assert!(told.status().starts_with("ask_cut_short: the soft deadline"), "{}", told.status());
+}
+
+#[tokio::test]
+async fn a_component_asks_and_uses_the_answer_or_the_error() {
+    let host = host(1, 1);
+    let manifest = Manifest::named("asks").ask_targets(["Tool.Use".parse().expect("a target")]);
+    let guest = host.load(COMPONENT, manifest).expect("a guest");
+    let heard = async |asks: Arc<Payments>| {
+        let config = [("does".to_owned(), "ask".to_owned())].into();
+        let context = Context { config, ..Context::default() };
+        let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+            .deadline(DispatchDeadline::after(LONG))
+            .asks(asks);
+        let report = host.run(&guest, dispatch).await.expect("it ran");
+        let Outcome::Completed(completion) = report.outcome else { panic!("{report:?}") };
+        assert_eq!(report.host_calls.by_function[0].name, "ask:Tool.Use");
+        completion.params
+    };
+    let payments = Payments::that(Then::Answers);
+    let answer = heard(Arc::clone(&payments)).await;
+    assert_eq!((&answer["state"], &answer["sequence"]), (&json!("Charged"), &json!(3)));
+    {
+        let asked = payments.asked.lock().expect("no panic");
+        let [ask] = asked.as_slice() else { panic!("{asked:?}") };
+        assert_eq!((ask.target.to_string(), &*ask.action), ("Tool/1".to_owned(), "Use"));
+        assert_eq!(ask.params, Object::from([("n".to_owned(), json!(1))]));
+        assert_eq!(ask.until, AskUntil::Settled);
+    }
+    let error = heard(Payments::that(Then::Fails(AskError::Cycle))).await;
+    assert_eq!(error["error"], json!("ErrorKind::Cycle"));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod admitting;
 mod asking;
+mod batches;
 mod bounds;
 mod dispatching;
 mod embedder;
@@ -10,4 +11,5 @@ mod fixtures;
 mod http;
 mod manifest;
 mod server;
+mod streams;
 mod telling;
