@@ -5,16 +5,26 @@ use std::fmt;
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Most values (keys of objects included) that a JSON text of a guest may hold. As
-/// a tree they are some tens of megabytes at worst, which one run may cost; what
-/// has more belongs in a stream. The parser bounds how deep they nest.
+/// Most values (keys of objects included, and each object as [`OBJECT_VALUES`]) that
+/// a JSON text of a guest may hold. As a tree they are some five megabytes at worst,
+/// beside the text itself, and a run's end keeps and hands on about a dozen copies;
+/// what has more belongs in a stream. The parser bounds how deep they nest.
 pub(crate) const MAX_VALUES: u32 = 1 << 16;
+
+/// As how many values an object counts: the smallest one takes as much memory as
+/// that many others do.
+const OBJECT_VALUES: u32 = 8;
 
 /// What is wrong with a guest's JSON.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("it holds more than the {MAX_VALUES} values that are allowed")]
+    #[error(
+        "it holds more than the {MAX_VALUES} values that are allowed, where a key is one and an \
+         object is {OBJECT_VALUES}"
+    )]
     TooManyValues,
+    #[error("it is empty")]
+    Empty,
     #[error(transparent)]
     Invalid(#[from] serde_json::Error),
 }
@@ -25,6 +35,9 @@ pub(crate) enum Error {
 /// It holds more than [`MAX_VALUES`], and nothing was made of it; or it is no JSON
 /// of a `T`.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    if text.trim().is_empty() {
+        return Err(Error::Empty);
+    }
     let mut left = Some(MAX_VALUES);
     let mut counted = serde_json::Deserializer::from_str(text);
     let valid = Count(&mut left).deserialize(&mut counted);
@@ -40,8 +53,8 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 struct Count<'a>(&'a mut Option<u32>);
 
 impl Count<'_> {
-    fn one<E: serde::de::Error>(self) -> Result<Self, E> {
-        *self.0 = self.0.and_then(|left| left.checked_sub(1));
+    fn take<E: serde::de::Error>(self, values: u32) -> Result<Self, E> {
+        *self.0 = self.0.and_then(|left| left.checked_sub(values));
         if self.0.is_some() { Ok(self) } else { Err(E::custom("too many values")) }
     }
 }
@@ -50,7 +63,7 @@ impl<'de> DeserializeSeed<'de> for Count<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self.one()?)
+        from.deserialize_any(self.take(1)?)
     }
 }
 
@@ -91,8 +104,9 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        while fields.next_key_seed(Count(&mut *self.0))?.is_some() {
-            fields.next_value_seed(Count(&mut *self.0))?;
+        let Count(left) = self.take(OBJECT_VALUES - 1)?;
+        while fields.next_key_seed(Count(&mut *left))?.is_some() {
+            fields.next_value_seed(Count(&mut *left))?;
         }
         Ok(())
     }
@@ -118,11 +132,31 @@ mod tests {
     }
 
     #[test]
+    fn an_object_counts_as_what_it_costs() {
+        // A nested object is a key of the one around it, and eight values.
+        let nested = |objects: u32| {
+            let objects = objects as usize;
+            format!(
+                "[{}1]",
+                format!("{}{{}}{},", r#"{"":"#.repeat(99), "}".repeat(99)).repeat(objects)
+            )
+        };
+        let each = 100 * OBJECT_VALUES + 99;
+        let most = (MAX_VALUES - 2) / each;
+        assert!(read::<Value>(&nested(most)).is_ok());
+        assert!(matches!(read::<Value>(&nested(most + 1)), Err(Error::TooManyValues)));
+    }
+
+    #[test]
     fn what_is_read_is_what_the_text_says() {
         let text = r#"{"a":[1,-2,2.5,true,null,"\u00e9",{}],"b":{"c":18446744073709551615}}"#;
         let plain: Value = serde_json::from_str(text).expect("JSON");
         assert_eq!(read::<Value>(text).expect("JSON"), plain);
-        for invalid in ["", "{", "[1] 2", "{1:2}"] {
+        for empty in ["", " \n"] {
+            let error = read::<Value>(empty).expect_err("no JSON");
+            assert_eq!(error.to_string(), "it is empty");
+        }
+        for invalid in ["{", "[1] 2", "{1:2}"] {
             assert!(matches!(read::<Value>(invalid), Err(Error::Invalid(_))), "{invalid}");
         }
         let deep = "[".repeat(100_000);

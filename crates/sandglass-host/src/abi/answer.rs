@@ -40,7 +40,7 @@ pub(super) fn unread(what: &str, error: &json::Error) -> Failure {
         json::Error::TooManyValues => {
             violation(FailureKind::ResultTooLarge, format!("{what} is too large: {error}"))
         }
-        json::Error::Invalid(error) => {
+        json::Error::Empty | json::Error::Invalid(_) => {
             violation(FailureKind::InvalidJson, format!("{what} is no JSON: {error}"))
         }
     }

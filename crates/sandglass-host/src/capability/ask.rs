@@ -132,7 +132,7 @@ impl AskError {
 
 /// What a guest asks for.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with an `entity` and an `action`")]
 pub(crate) struct Request {
     pub(crate) entity: EntityRef,
     pub(crate) action: String,

@@ -16,6 +16,7 @@ use super::{MODULE, NAME_BYTES, failed, json};
 
 /// One request of a batch.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a `method` and a `url`")]
 struct BatchRequest {
     method: String,
     url: String,

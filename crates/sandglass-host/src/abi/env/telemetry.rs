@@ -20,6 +20,7 @@ use super::{MODULE, done, failed, json};
 const METRIC_BYTES: u32 = 16 * 1024;
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a `message`")]
 struct LogLine {
     level: Option<String>,
     message: String,
@@ -27,6 +28,7 @@ struct LogLine {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a `name` and a `value`")]
 struct Observation {
     name: String,
     value: f64,
@@ -36,6 +38,7 @@ struct Observation {
 
 /// A span that starts, or an event of one.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a `name`")]
 struct Named {
     name: String,
     kind: Option<String>,
@@ -44,6 +47,7 @@ struct Named {
 
 /// What is added to a span, or the end of one.
 #[derive(Default, Deserialize)]
+#[serde(expecting = "an object")]
 struct Known {
     status: Option<String>,
     #[serde(rename = "error.type")]
