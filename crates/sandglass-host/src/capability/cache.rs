@@ -18,6 +18,9 @@ const SHARE: u64 = 4;
 /// What a value takes besides its bytes and key, in bytes.
 const OVERHEAD_BYTES: u64 = 128;
 
+/// Longest key, in bytes: a name.
+const KEY_MAX_BYTES: usize = 256;
+
 /// Whose values they are. Nobody reads those of another tenant, integration or
 /// module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,10 +30,14 @@ pub(crate) struct Scope {
     pub(crate) module: ModuleHash,
 }
 
-/// A value that the cache doesn't take.
+/// Why the cache can't do what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cache takes at most {0} bytes of one integration")]
-pub(crate) struct TooLargeToCache(u64);
+pub(crate) enum CacheError {
+    #[error("a key has from 1 to {KEY_MAX_BYTES} bytes, and this one has {0}")]
+    InvalidKey(usize),
+    #[error("the cache takes at most {0} bytes of one integration")]
+    TooLarge(u64),
+}
 
 /// The cache of one host.
 pub(crate) struct Cache {
@@ -80,19 +87,23 @@ impl fmt::Debug for Cache {
 
 impl CacheView {
     /// Whether there is something under `key`.
-    pub(crate) fn contains(&self, key: &str) -> bool {
-        self.cache.held().values.contains_key(&self.key(key))
+    ///
+    /// # Errors
+    /// It is no key; likewise below.
+    pub(crate) fn contains(&self, key: &str) -> Result<bool, CacheError> {
+        let key = self.key(key)?;
+        Ok(self.cache.held().values.contains_key(&key))
     }
 
     /// What is under `key`, if it is still there.
-    pub(crate) fn find(&self, key: &str) -> Option<Bytes> {
-        let key = self.key(key);
+    pub(crate) fn find(&self, key: &str) -> Result<Option<Bytes>, CacheError> {
+        let key = self.key(key)?;
         let mut held = self.cache.held();
-        let (bytes, used) = held.values.get(&key)?;
+        let Some((bytes, used)) = held.values.get(&key) else { return Ok(None) };
         let (bytes, used) = (bytes.clone(), *used);
         held.by_use.remove(&used);
         held.insert(key, bytes.clone());
-        Some(bytes)
+        Ok(Some(bytes))
     }
 
     /// Keeps `bytes` under `key`, in the place of what was there, and drops what has
@@ -100,12 +111,12 @@ impl CacheView {
     ///
     /// # Errors
     /// They are more than one scope may have.
-    pub(crate) fn keep(&self, key: &str, bytes: Bytes) -> Result<(), TooLargeToCache> {
-        let key = self.key(key);
+    pub(crate) fn keep(&self, key: &str, bytes: Bytes) -> Result<(), CacheError> {
+        let key = self.key(key)?;
         let cost = cost(&key, &bytes);
         let share = self.cache.max_bytes / SHARE;
         if cost > share {
-            return Err(TooLargeToCache(share));
+            return Err(CacheError::TooLarge(share));
         }
         let mut held = self.cache.held();
         held.remove(&key);
@@ -121,8 +132,11 @@ impl CacheView {
         Ok(())
     }
 
-    fn key(&self, key: &str) -> Key {
-        (Arc::clone(&self.scope), key.to_owned())
+    fn key(&self, key: &str) -> Result<Key, CacheError> {
+        match key.len() {
+            1..=KEY_MAX_BYTES => Ok((Arc::clone(&self.scope), key.to_owned())),
+            len => Err(CacheError::InvalidKey(len)),
+        }
     }
 }
 
@@ -176,11 +190,11 @@ mod tests {
         own.keep("k", Bytes::from_static(b"mine")).expect("small");
         for other in [scope("b", "x", b"1"), scope("a", "y", b"1"), scope("a", "x", b"2")] {
             let other = cache.view(other);
-            assert!(!other.contains("k"));
-            assert_eq!(other.find("k"), None);
+            assert_eq!((other.contains("k"), other.find("k")), (Ok(false), Ok(None)));
             other.keep("k", Bytes::from_static(b"theirs")).expect("small");
         }
-        assert_eq!(cache.view(scope("a", "x", b"1")).find("k").as_deref(), Some(&b"mine"[..]));
+        let found = cache.view(scope("a", "x", b"1")).find("k");
+        assert_eq!(found, Ok(Some(Bytes::from_static(b"mine"))));
     }
 
     #[test]
@@ -190,10 +204,21 @@ mod tests {
         for key in ["1", "2"] {
             view.keep(key, Bytes::from(vec![0; 800])).expect("it fits a share");
         }
-        assert!(view.find("1").is_some(), "now 2 is the older");
+        assert!(matches!(view.find("1"), Ok(Some(_))), "now 2 is the older");
         view.keep("3", Bytes::from(vec![0; 800])).expect("it fits a share");
-        assert_eq!(["1", "2", "3"].map(|key| view.contains(key)), [true, false, true]);
-        assert_eq!(view.keep("4", Bytes::from(vec![0; 2000])), Err(TooLargeToCache(2000)));
+        assert_eq!(["1", "2", "3"].map(|key| view.contains(key)), [Ok(true), Ok(false), Ok(true)]);
+        assert_eq!(view.keep("4", Bytes::from(vec![0; 2000])), Err(CacheError::TooLarge(2000)));
+    }
+
+    #[test]
+    fn keys_are_names() {
+        let view = Arc::new(Cache::new(1 << 20)).view(scope("a", "x", b"1"));
+        for key in [String::new(), "x".repeat(KEY_MAX_BYTES + 1)] {
+            let refused = CacheError::InvalidKey(key.len());
+            assert_eq!(view.keep(&key, Bytes::new()), Err(refused));
+            assert_eq!((view.find(&key), view.contains(&key)), (Err(refused), Err(refused)));
+        }
+        assert_eq!(view.keep(&"x".repeat(KEY_MAX_BYTES), Bytes::new()), Ok(()));
     }
 
     #[test]
@@ -205,7 +230,7 @@ mod tests {
         for nth in 0..1000 {
             flood.keep(&nth.to_string(), Bytes::from(vec![0; 100])).expect("small");
         }
-        assert!(calm.contains("k"));
+        assert_eq!(calm.contains("k"), Ok(true));
         let held = cache.held();
         assert!(held.bytes <= 2 * 2000);
         assert_eq!(held.values.len(), held.by_use.len());

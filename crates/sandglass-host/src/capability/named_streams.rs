@@ -13,8 +13,8 @@ use super::Guest;
 /// Streams that one run may have; each is a file or a body.
 const STREAMS_MAX: usize = 64;
 
-/// Longest name of a stream or of a cached value, in bytes.
-pub(crate) const NAME_MAX_BYTES: u32 = 256;
+/// Longest name of a stream, in bytes.
+const NAME_MAX_BYTES: usize = 256;
 
 /// The streams of one dispatch. An embedder that keeps a clone gives the handler
 /// bytes before it runs, and takes what it left afterwards.
@@ -58,9 +58,7 @@ impl Streams {
 
     /// What a run may still put under `name`, of `most` bytes in all.
     fn room(&self, name: &str, most: u64) -> Result<u64, StreamError> {
-        if name.is_empty() || name.len() > NAME_MAX_BYTES as usize {
-            return Err(StreamError::InvalidName(name.len()));
-        }
+        check_name(name)?;
         let held = self.held();
         if held.len() >= STREAMS_MAX && !held.contains_key(name) {
             return Err(StreamError::TooMany);
@@ -68,6 +66,13 @@ impl Streams {
         let others = held.iter().filter(|(other, _)| *other != name);
         let used: usize = others.map(|(_, bytes)| bytes.len()).sum();
         Ok(most.saturating_sub(used as u64))
+    }
+}
+
+fn check_name(name: &str) -> Result<(), StreamError> {
+    match name.len() {
+        1..=NAME_MAX_BYTES => Ok(()),
+        len => Err(StreamError::InvalidName(len)),
     }
 }
 
@@ -83,8 +88,9 @@ impl Guest {
     /// The bytes of the stream called `name`.
     ///
     /// # Errors
-    /// This run has none of that name.
+    /// This run has none of that name, or it is no name.
     pub(crate) fn stream(&self, name: &str) -> Result<Bytes, StreamError> {
+        check_name(name)?;
         let held = self.streams.held().get(name).cloned();
         held.ok_or_else(|| StreamError::Unknown(name.to_owned()))
     }

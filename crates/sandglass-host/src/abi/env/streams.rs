@@ -29,12 +29,17 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_cache_contains(caller, key_ptr: i32, key_len: i32) -> i32 {
-            // It has no answer for an error, so a key that can't be read isn't there.
-            Ok(match text(caller, "the key", (key_ptr, key_len), NAME_BYTES)? {
-                Ok(key) if caller.data().guest.cache.contains(&key) => CACHED,
-                Ok(_) => NOT_CACHED,
-                Err(unreadable) => {
-                    caller.data_mut().guest.fail(unreadable);
+            let key = text(caller, "the key", (key_ptr, key_len), NAME_BYTES)?;
+            let guest = &mut caller.data_mut().guest;
+            let found = key.map_err(|unreadable| unreadable.to_string()).and_then(|key| {
+                guest.cache.contains(&key).map_err(|error| error.to_string())
+            });
+            Ok(match found {
+                Ok(true) => CACHED,
+                Ok(false) => NOT_CACHED,
+                // It has no answer for an error: what can't be a key isn't there.
+                Err(why) => {
+                    guest.fail(why);
                     NOT_CACHED
                 }
             })
@@ -47,7 +52,8 @@ fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
             let names = key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
             let guest = &mut caller.data_mut().guest;
             let put = names.and_then(|(key, stream)| {
-                let bytes = guest.cache.find(&key).ok_or_else(|| {
+                let found = guest.cache.find(&key).map_err(|error| error.to_string())?;
+                let bytes = found.ok_or_else(|| {
                     format!("there is nothing in the cache under the key `{key}`")
                 })?;
                 let size = bytes.len();
