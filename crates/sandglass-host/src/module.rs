@@ -46,7 +46,7 @@ pub(crate) enum Code {
 
 /// What a module needs to begin with, and where it can wait.
 pub(crate) struct Needs {
-    /// Size of its largest linear memory, in bytes.
+    /// Size of its linear memories together, in bytes.
     pub(crate) initial_memory_bytes: u64,
     /// What the host adds to that for its context, at least, in bytes.
     pub(crate) context_bytes: u64,
@@ -223,14 +223,19 @@ pub(crate) fn check_limits(
             ),
         ));
     }
-    let for_context = compiled.needs.context_bytes;
-    if compiled.needs.initial_memory_bytes.saturating_add(for_context) > limits.memory_bytes {
+    let Needs { initial_memory_bytes: begins_with, context_bytes: for_context, .. } =
+        compiled.needs;
+    if begins_with.saturating_add(for_context) > limits.memory_bytes {
+        let more = match for_context {
+            0 => String::new(),
+            more => format!(" and needs {more} more for its context"),
+        };
         return Err(rejection(
             RejectionKind::NeedsTooMuch,
             format!(
-                "module begins with {} bytes of memory and needs {for_context} more for its context, \
-                 and it may have {}; grant it more",
-                compiled.needs.initial_memory_bytes, limits.memory_bytes
+                "module begins with {begins_with} bytes of memory{more}, and it may have {}; grant \
+                 it more",
+                limits.memory_bytes
             ),
         ));
     }

@@ -1,10 +1,12 @@
 //! Components: whether they fit the WIT world, and what is wrong where they don't.
 
 use sandglass_model::{Rejection, RejectionKind};
+use wasmtime::ResourcesRequired;
 use wasmtime::component::types::{ComponentFunc, ComponentItem};
 use wasmtime::component::{self, Type};
 
 use super::{Needs, is_valid_somewhere, nearest};
+use crate::abi::core_module::PAGE_BYTES;
 use crate::abi::world::IntegrationPre;
 use crate::error::rejection;
 use crate::sandbox::Sandbox;
@@ -45,8 +47,7 @@ pub(super) fn compile(sandbox: &Sandbox, binary: &[u8]) -> Result<(Component, Ne
     let needs = Needs {
         initial_memory_bytes: required
             .as_ref()
-            .and_then(|required| required.max_initial_memory_size)
-            .unwrap_or(0),
+            .map_or(0, |required| initial_memory_bytes(binary, required)),
         context_bytes: 0,
         initial_table_elements: required
             .and_then(|required| required.max_initial_table_size)
@@ -55,6 +56,29 @@ pub(super) fn compile(sandbox: &Sandbox, binary: &[u8]) -> Result<(Component, Ne
         embedders,
     };
     Ok((Component { pre }, needs))
+}
+
+/// What the memories of a component begin with, together. Where some of its modules
+/// aren't instantiated, or one is several times, not all of it can be told from here:
+/// then what is certain is answered, and the run is held to the rest.
+fn initial_memory_bytes(binary: &[u8], required: &ResourcesRequired) -> u64 {
+    let largest = required.max_initial_memory_size.unwrap_or(0).saturating_mul(PAGE_BYTES);
+    let defined = defined_memories(binary);
+    match u32::try_from(defined.len()) {
+        Ok(count) if count == required.num_memories => defined.into_iter().sum(),
+        _ => largest,
+    }
+}
+
+/// What each memory begins with that a module in a component defines, in bytes.
+fn defined_memories(binary: &[u8]) -> Vec<u64> {
+    let sections =
+        wasmparser::Parser::new(0).parse_all(binary).filter_map(|payload| match payload {
+            Ok(wasmparser::Payload::MemorySection(section)) => Some(section),
+            _ => None,
+        });
+    let memories = sections.flatten().filter_map(Result::ok);
+    memories.map(|memory| memory.initial.saturating_mul(PAGE_BYTES)).collect()
 }
 
 /// Tells a component that isn't valid from one that uses what is off here, and

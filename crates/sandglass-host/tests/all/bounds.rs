@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings};
-use sandglass_model::{FailureKind, LimitKind, RunReport, TrapKind};
+use sandglass_model::{FailureKind, GuestLimits, LimitKind, RejectionKind, RunReport, TrapKind};
 
 /// Longer than anything here takes on a busy machine.
 const LONG_MS: u64 = 60_000;
@@ -160,9 +160,31 @@ async fn a_component_hands_the_host_only_so_much_in_one_call() {
     assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
 }
 
+#[test]
+fn a_component_whose_memories_are_together_too_large_is_not_loaded() {
+    let settings = Settings { max_runs: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let load = |pages: u32| {
+        let parts = format!("(core module $m (memory {pages})) (core instance (instantiate $m))");
+        host.load(component(&parts, "", "", "").as_bytes(), Manifest::named("guest"))
+    };
+    let rejection = load(513).expect_err("64 MiB and a page");
+    assert_eq!(rejection.kind, RejectionKind::NeedsTooMuch);
+    assert!(rejection.message.contains("begins with 67174400 bytes"), "{rejection}");
+    load(512).expect("64 MiB");
+
+    // Which of its modules it instantiates isn't seen; how large one must be is.
+    let limits = GuestLimits { memory_bytes: 16 << 20, ..GuestLimits::default() };
+    let guest = component("(core module $unused (memory 1))", "", "", "");
+    let rejection = host.load(guest.as_bytes(), Manifest::named("guest").limits(limits));
+    assert_eq!(rejection.expect_err("32 MiB").kind, RejectionKind::NeedsTooMuch);
+}
+
 #[tokio::test]
 async fn memories_that_are_together_too_large_are_a_limit_and_no_trap() {
-    let parts = "(core module $large (memory 600)) (core instance (instantiate $large))";
+    // Which of its modules it instantiates isn't seen where it is loaded.
+    let parts = "(core module $unused (memory 1))
+        (core module $large (memory 600)) (core instance (instantiate $large))";
     let report = run(&component(parts, "", "", ""), Manifest::named("guest")).await;
     let Outcome::Limit(breach) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(breach.kind, LimitKind::WasmMemory);
