@@ -83,7 +83,52 @@ fn a_file_that_can_not_be_read_hides_nothing_of_the_others() {
     let said = sandglass(&[&"check", &"--json", &absent, &bad]).exits(2).says("absent.toml");
     let found: Vec<serde_json::Value> = serde_json::from_str(&said.out).expect("one array");
     assert!(found.len() >= 3, "{found:?}");
-    assert_eq!(sandglass(&[&"check", &"--json", &absent]).exits(2).out.trim(), "[]");
+    let said = sandglass(&[&"check", &"--json", &absent]).exits(2);
+    let found: Vec<serde_json::Value> = serde_json::from_str(&said.out).expect("one array");
+    let [one] = &found[..] else { panic!("{found:?}") };
+    assert!(one["file"].as_str().is_some_and(|file| file.ends_with("absent.toml")), "{one}");
+    assert!(one["message"].as_str().is_some_and(|text| text.contains("can't read")), "{one}");
+    assert_eq!(
+        (&one["severity"], &one["line"], &one["column"]),
+        (&"error".into(), &1.into(), &1.into())
+    );
+}
+
+#[test]
+fn what_is_named_twice_is_checked_once() {
+    let folder = Folder::new();
+    let (good, bad) = (folder.write("good.toml", LAMP), folder.write("bad.toml", WRONG));
+    let again =
+        folder.path("../").join(folder.path("").file_name().expect("a name")).join("bad.toml");
+    let twice = sandglass(&[&"check", &bad, &good, &bad, &again]).exits(1);
+    assert_eq!(twice.out, sandglass(&[&"check", &bad, &good]).exits(1).out);
+}
+
+#[test]
+fn a_module_by_itself_is_checked_as_one() {
+    let folder = Folder::new();
+    let good = folder.write("good.wat", std::fs::read(fixture("wat/echo.wat")).expect("there"));
+    let bad =
+        folder.write("bad.wat", std::fs::read(fixture("wat/missing_import.wat")).expect("there"));
+    sandglass(&[&"check", &good]).exits(0).says("good.wat: ok\n");
+    sandglass(&[&"check", &bad]).exits(1).says("module imports `env.");
+    let said = sandglass(&[&"check", &"--json", &bad]).exits(1);
+    let found: Vec<serde_json::Value> = serde_json::from_str(&said.out).expect("one array");
+    assert!(found[0]["file"].as_str().is_some_and(|file| file.ends_with("bad.wat")), "{found:?}");
+    // The manifest beside it is about it, so it is wrong in both.
+    let manifest = "name = \"good\"\nmodule = \"good.wat\"\nabi = \"component\"\n";
+    folder.write("integration.toml", manifest);
+    sandglass(&[&"check", &good]).exits(1).says("integration.toml:3:1");
+}
+
+#[test]
+fn what_is_no_file_is_told_and_not_waited_for() {
+    let folder = Folder::new();
+    let pipe = folder.path("pipe.wasm");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo is there").success());
+    sandglass(&[&"check", &pipe]).exits(2).says("is no file but a pipe");
+    sandglass(&[&"check", &"/dev/zero"]).exits(2).says("is no file but a pipe");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod binary;
 
+use std::path::Path;
+
 use binary::{Folder, Running, Said, fixture, sandglass, with_nobody_reading};
 use serde_json::Value;
 
@@ -168,8 +170,10 @@ fn bad_arguments_are_a_report_too() {
     let folder = Folder::new();
     let text = folder.write("text.json", "[1]");
     let at_text = format!("@{}", text.display());
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--deadline", "soon"], "deadline"),
+        (&["--memory", "1MiB "], "`1MiB ` is no size in bytes: write \"64MiB\""),
+        (&["--input", " "], "--input: it is empty; write a JSON object"),
         (&["--deadline", "0s"], "deadline"),
         (&["--memory", "5GiB"], "memory"),
         (&["--fuel", "-1"], "fuel"),
@@ -190,6 +194,27 @@ fn bad_arguments_are_a_report_too() {
     let (said, report) = run("wat/there_is_no_such_guest.wat", &[]);
     said.exits(125);
     assert_eq!(report["error"]["kind"], "unknown_module");
+}
+
+#[test]
+fn what_is_no_file_is_told_and_not_waited_for() {
+    let folder = Folder::new();
+    let pipe = folder.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo is there").success());
+    for (no_file, what) in [
+        (pipe.as_path(), "a pipe, a socket or a device"),
+        (Path::new("/dev/zero"), "a pipe, a socket or a device"),
+        (&folder.path(""), "a folder"),
+    ] {
+        let says = format!("is no file but {what}");
+        sandglass(&[&"run", &no_file]).exits(125).says("guest module: ").says(&says);
+        let input = format!("@{}", no_file.display());
+        let (said, report) = run("wat/echo.wat", &["--input", &input]);
+        said.exits(125);
+        let message = report["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.starts_with("--input: ") && message.contains(&says), "{message}");
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ use sandglass_model::Rejection;
 use sandglass_runtime::{Folder, FolderError, ModuleSource};
 use sandglass_source::{Diagnostics, Finding, did_you_mean};
 
+use crate::diagnosis::of_a_whole_file;
+
 /// Checks modules in a host, which is made for the first of them.
 #[derive(Debug, Default)]
 pub(crate) struct Integrations {
@@ -26,6 +28,25 @@ impl Integrations {
     pub(crate) fn check_manifest(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
         match Found::read(path) {
             Ok(found) => self.check_module(&found),
+            Err(manifest::Error::Wrong(findings)) => Ok(findings),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What is wrong or doubtful with a module, and in the manifest beside it that is
+    /// about it; without one it is granted nothing.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub(crate) fn check_file(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
+        match manifest::beside(path) {
+            Ok(Some(found)) => self.check_module(&found),
+            Ok(None) => {
+                let manifest = Manifest::default();
+                let bytes = file::read(path, manifest.module_max_bytes())?;
+                let rejected = self.load(&bytes, manifest)?.err();
+                Ok(rejected.map(|why| of_a_whole_file(path, why.message)).into_iter().collect())
+            }
             Err(manifest::Error::Wrong(findings)) => Ok(findings),
             Err(error) => Err(error.into()),
         }

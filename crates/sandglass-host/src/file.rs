@@ -1,7 +1,7 @@
 //! Reads files that people name, each up to a bound: none fills the memory, however
 //! large it is or grows.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,14 @@ pub enum Error {
         path: PathBuf,
         /// What the operating system says.
         why: io::Error,
+    },
+    /// It is a folder, or what never ends or has to be waited for.
+    #[error("`{}` is no file but {what}", path.display())]
+    NoFile {
+        /// What was named.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
     },
     /// It is larger than allowed.
     #[error("`{}` is larger than the {max_bytes} bytes allowed", path.display())]
@@ -58,12 +66,19 @@ pub fn read_text(path: &Path, max_bytes: u64) -> Result<String, Error> {
 /// The first `max_bytes` of a file, or all of a shorter one.
 ///
 /// # Errors
-/// It can't be read.
+/// It can't be read, or is no file.
 pub fn start(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
+    let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
+    // Before it is opened: opening a pipe waits for whoever writes into it.
+    let kind = fs::metadata(path).map_err(unreadable)?.file_type();
+    if !kind.is_file() {
+        let what = if kind.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
+        return Err(Error::NoFile { path: path.to_owned(), what });
+    }
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(max_bytes).read_to_end(&mut bytes))
-        .map_err(|why| Error::Unreadable { path: path.to_owned(), why })?;
+        .map_err(unreadable)?;
     Ok(bytes)
 }
 
@@ -76,11 +91,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("file");
         assert!(matches!(read(&path, 9), Err(Error::Unreadable { .. })));
-        std::fs::write(&path, "four").expect("written");
+        fs::write(&path, "four").expect("written");
         assert_eq!(read_text(&path, 4).ok().as_deref(), Some("four"));
         assert!(matches!(read(&path, 3), Err(Error::TooLarge { max_bytes: 3, .. })));
         assert_eq!(start(&path, 3).ok().as_deref(), Some(&b"fou"[..]));
-        std::fs::write(&path, [0xff]).expect("written");
+        fs::write(&path, [0xff]).expect("written");
         assert!(matches!(read_text(&path, 4), Err(Error::NoText { .. })));
+        for no_file in [folder.path(), Path::new("/dev/zero")] {
+            assert!(matches!(start(no_file, 4), Err(Error::NoFile { .. })));
+        }
     }
 }

@@ -29,7 +29,8 @@ pub use abi::Abi;
 pub use ask_target::{AskTarget, InvalidAskTarget};
 pub use file::{ENTRIES_MAX, File, Parsed, SOURCE_MAX_BYTES};
 pub use folder::{
-    Error, FILE_NAME, Found, MANIFESTS_MAX, Manifests, beside, is_manifest, module_beside,
+    Error, FILE_NAME, Found, MANIFESTS_MAX, Manifests, beside, is_manifest, is_module,
+    module_beside,
 };
 
 /// The grants of one integration. The default one may use

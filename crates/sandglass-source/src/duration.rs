@@ -42,7 +42,8 @@ fn parse(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text.trim()).map_err(|error| {
         // What is said of a text may hold it, however long that is.
         let (text, why) = (shortened(text, ECHO_MAX_CHARS), error.to_string());
-        format!("`{text}` is no duration ({})", shortened(&why, WHY_MAX_CHARS))
+        let why = shortened(&why, WHY_MAX_CHARS);
+        format!("`{text}` is no duration ({why}): write \"900s\" or \"1h30m\", for instance")
     })
 }
 
@@ -78,6 +79,8 @@ mod tests {
         for bad in ["", "900", "s", "-3s", "0s", "367d", "9999999999999999999y", "2 fortnights"] {
             assert!(from_text(bad).is_err(), "{bad:?} must be refused");
         }
+        let error = from_text("soon").expect_err("no duration");
+        assert!(error.contains("write \"900s\""), "{error}");
     }
 
     #[test]

@@ -23,10 +23,11 @@ const UNITS: [(&str, u64); 9] = [
 /// # Errors
 /// What is wrong with the text, and what to write.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let unit = unit.trim().to_lowercase();
+    // One space may stand before a unit, and none around the whole.
+    let unit = unit.strip_prefix(' ').filter(|unit| !unit.is_empty()).unwrap_or(unit);
+    let unit = unit.to_lowercase();
     let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
     let size = number.parse::<u64>().ok().zip(factor).and_then(|(n, by)| n.checked_mul(by));
     size.filter(|size| *size > 0).ok_or_else(|| {
@@ -51,13 +52,13 @@ mod tests {
     #[test]
     fn reads_what_people_write() {
         for (text, bytes) in
-            [("64MiB", 64 << 20), ("1 KiB", 1024), ("65536", 65_536), (" 2gb ", 2_000_000_000)]
+            [("64MiB", 64 << 20), ("1 KiB", 1024), ("65536", 65_536), ("2gb", 2_000_000_000)]
         {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
-        for bad in
-            ["", "MiB", "0", "1.5MiB", "-1", "64 miles", "99999999999999999999", "99999999tib"]
-        {
+        let numbers = ["", "0", "1.5MiB", "-1", "99999999999999999999", "99999999tib"];
+        let units = ["MiB", "64 miles", "1MiB ", " 1MiB", "1  MiB", "1 ", "1\tMiB"];
+        for bad in numbers.into_iter().chain(units) {
             assert!(parse(bad).is_err(), "{bad:?} must be refused");
         }
     }

@@ -1,35 +1,39 @@
-//! `sandglass check`: everything that is wrong or doubtful in spec files, manifests
-//! and folders of both, at once.
+//! `sandglass check`: everything that is wrong or doubtful in spec files, manifests,
+//! modules and folders of them, at once.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use sandglass_host::file;
-use sandglass_host::manifest::is_manifest;
+use sandglass_host::manifest::{is_manifest, is_module};
 use sandglass_liveness::{Parsed, Spec, spec::SOURCE_MAX_BYTES};
 use sandglass_source::{Finding, Severity, printable};
 
-use crate::diagnosis::{as_json, rendered};
+use crate::diagnosis::{as_json, of_a_whole_file, rendered};
 use crate::exit::Exit;
 use crate::integrations::Integrations;
 use crate::terminal::{Output, Tone, complain};
 
-/// Checks spec files, manifests, and folders of both: all errors at once, each with
-/// its line and column, and warnings for what is legal but hardly meant
+/// Checks spec files, manifests, modules, and folders of them: all errors at once, each
+/// with its line and column, and warnings for what is legal but hardly meant
 ///
 /// A manifest is checked together with its module, which must be there, be what the
-/// manifest says, compile, and import nothing that it isn't granted. In a folder,
-/// every module that a spec names must be there, too.
+/// manifest says, compile, and import nothing that it isn't granted. A module is checked
+/// with the manifest beside it that names it; without one it is granted nothing. In a
+/// folder, every module that a spec names must be there, too.
 ///
 /// Exit code: 0 usable (warnings are allowed), 1 errors, 2 a file can't be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass check session.ioa.toml\n  \
-    sandglass check integrations/tools/integration.toml\n  sandglass check specs/\n  \
-    sandglass check specs/*.ioa.toml --json | jq '.[] | select(.severity == \"error\")'")]
+    sandglass check integrations/tools/integration.toml\n  sandglass check tool.wasm\n  \
+    sandglass check specs/\n  sandglass check specs/*.ioa.toml --json | jq '.[] | select(.severity == \"error\")'")]
 pub(crate) struct Arguments {
-    /// Spec files (*.ioa.toml), manifests (integration.toml, *.integration.toml), folders
+    /// Spec files (*.ioa.toml), manifests (integration.toml, *.integration.toml), modules
+    /// (*.wasm, *.wat), folders. One that is named twice is checked once
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Print one JSON array of {file, severity, line, column, message, help}
+    /// Print one JSON array of {file, severity, line, column, message, help}; what is about
+    /// a whole file, or about one that can't be read, stands at its first line and column
     #[arg(long)]
     json: bool,
 }
@@ -39,12 +43,14 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut integrations = Integrations::default();
     let mut all = Vec::new();
     let mut exit = Exit::Ok;
-    for path in &arguments.paths {
+    for path in distinct(&arguments.paths) {
         let findings = match check(path, &mut integrations) {
             Ok(findings) => findings,
             Err(error) => {
                 // The other files are checked all the same.
                 complain(&error);
+                let Finding { path, diagnostic, .. } = of_a_whole_file(path, format!("{error:#}"));
+                all.push(as_json(&path, &diagnostic));
                 exit = Exit::Unusable;
                 continue;
             }
@@ -70,11 +76,20 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
+/// Each of `paths` once, however often and by whatever names it is there.
+fn distinct(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
+    let mut seen = BTreeSet::new();
+    let known = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    paths.iter().map(PathBuf::as_path).filter(move |path| seen.insert(known(path)))
+}
+
 fn check(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Finding>> {
     if path.is_dir() {
         integrations.check_folder(path)
     } else if is_manifest(path) {
         integrations.check_manifest(path)
+    } else if is_module(path) {
+        integrations.check_file(path)
     } else {
         check_spec(path)
     }

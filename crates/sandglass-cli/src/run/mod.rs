@@ -196,6 +196,9 @@ fn params(input: Option<&str>) -> Result<Object, Rejection> {
                 .map_err(|error| invalid(format!("--input: {error}")))?,
         },
     };
+    if text.trim().is_empty() {
+        return Err(invalid("--input: it is empty; write a JSON object, such as {}".to_owned()));
+    }
     serde_json::from_str(&text)
         .map_err(|error| invalid(format!("--input: it must be a JSON object: {error}")))
 }

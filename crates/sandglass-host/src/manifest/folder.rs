@@ -72,6 +72,12 @@ pub fn is_manifest(path: &Path) -> bool {
     name == FILE_NAME || (name.ends_with(NAME_ENDING) && !name.starts_with('.'))
 }
 
+/// Whether a path is a module's, by its name.
+#[must_use]
+pub fn is_module(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "wasm" || ending == "wat")
+}
+
 /// The file of a module that no manifest names: `NAME.wasm`, `NAME.wat` or `NAME` in
 /// `folder`. Such a module is granted nothing.
 #[must_use]
@@ -154,15 +160,9 @@ impl Found {
     /// # Errors
     /// The file isn't there, is none, or is larger than the manifest allows.
     pub fn module(&self) -> Result<Vec<u8>, Box<Finding>> {
-        let path = self.module_path();
-        // Reading a pipe would wait for whoever writes into it.
-        if path.exists() && !path.is_file() {
-            let message = format!("`{}` is no file", path.display());
-            let help = "name the file that holds the module";
-            return Err(Box::new(self.error(self.file.module.span(), message, help)));
-        }
-        file::read(&path, self.file.module_max_bytes()).map_err(|error| {
+        file::read(&self.module_path(), self.file.module_max_bytes()).map_err(|error| {
             let help = match error {
+                file::Error::NoFile { .. } => "name the file that holds the module",
                 file::Error::TooLarge { .. } => {
                     "raise `module_size` in [limits], or use a smaller one"
                 }
