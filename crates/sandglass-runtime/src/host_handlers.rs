@@ -195,10 +195,11 @@ impl Handlers for HostHandlers {
 
 impl Loadable {
     fn of(module: Module) -> Arc<Self> {
-        Arc::new(Self { module, loaded: MadeOnce::new() })
+        Arc::new(Self { module, loaded: MadeOnce::new(is_kept) })
     }
 
-    /// The integration, compiled when it is first asked for.
+    /// The integration, compiled when it is first asked for; where the host can't compile
+    /// now, when it is next asked for.
     async fn load(&self, host: &Host, name: &str) -> Result<Integration, Rejection> {
         let (host, module) = (host.clone(), self.module.clone());
         let loaded = self.loaded.value(move || host.load(&module.bytes, module.manifest)).await;
@@ -207,6 +208,13 @@ impl Loadable {
             Err(Rejection { kind: RejectionKind::InvalidModule, message })
         })
     }
+}
+
+/// Whether loading a module again would come to the same. What the host lacks for a while
+/// says nothing of the module.
+fn is_kept(loaded: &Result<Integration, Rejection>) -> bool {
+    let rejection = loaded.as_ref().err();
+    rejection.is_none_or(|rejection| rejection.kind != RejectionKind::HostUnavailable)
 }
 
 impl Modules {
@@ -458,6 +466,16 @@ mod tests {
     use sandglass_model::{Busy, BusyScope, OutcomeKind};
 
     use super::*;
+
+    #[test]
+    fn what_the_host_lacks_for_a_while_is_not_held_against_a_module() {
+        for (kind, kept) in
+            [(RejectionKind::HostUnavailable, false), (RejectionKind::InvalidModule, true)]
+        {
+            let rejection = Rejection { kind, message: String::new() };
+            assert_eq!(is_kept(&Err(rejection)), kept, "{kind:?}");
+        }
+    }
 
     #[test]
     fn only_a_run_that_was_not_started_is_rejected() {
