@@ -35,7 +35,7 @@ impl<T: Clone + Send + Sync + 'static> MadeOnce<T> {
         let is_kept = |value: &watch::Receiver<Option<T>>| {
             value.borrow().as_ref().is_none_or(|value| (self.is_kept)(value))
         };
-        if let Some(value) = made.as_ref().filter(|value| is_kept(*value)) {
+        if let Some(value) = made.as_ref().filter(|value| is_kept(value)) {
             return value.clone();
         }
         let (teller, value) = watch::channel(None);

@@ -63,24 +63,47 @@ pub(crate) struct Sleep {
     pub(crate) timers: Timers,
     /// When it is to be woken.
     alarm: Monotonic,
+    /// The wait after the next time that it can't be read.
+    wait: Duration,
 }
+
+/// First wait after an entity could not be read: a disk that works again is noticed within
+/// it.
+const AGAIN_FIRST: Duration = Duration::from_secs(5);
+/// Longest wait after an entity could not be read: a hundred thousand of them that are read
+/// in vain leave the disk alone for most of it.
+const AGAIN_LAST: Duration = Duration::from_secs(300);
 
 impl Sleep {
     /// Until one of `timers` rings, or somebody asks.
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
-        Self { spec, last: Some(last), alarm: timers.next(), timers }
+        Self { spec, last: Some(last), alarm: timers.next(), timers, wait: AGAIN_FIRST }
     }
 
     /// Of an entity whose task was lost: what it is, and what was in flight, is told by
-    /// the journal alone. It is woken at `alarm`, if nobody asks before.
-    pub(crate) fn of_lost(alarm: Monotonic) -> Self {
-        Self { spec: None, last: None, timers: Timers::default(), alarm }
+    /// the journal alone. It is woken after a while, if nobody asks before.
+    pub(crate) fn of_lost(now: Monotonic) -> Self {
+        let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
+        Self { spec: None, last: None, timers, alarm, wait: AGAIN_FIRST }
     }
 
-    /// The same, and at least until `at`.
-    pub(crate) fn not_before(self, at: Monotonic) -> Self {
-        let alarm = if self.alarm == Monotonic::NEVER { self.alarm } else { self.alarm.max(at) };
-        Self { alarm, ..self }
+    /// The same after `entity` could not be read at `now`: where a timer of its rings or is to
+    /// ring, or its type has another spec in `specs` than it obeys, it is woken again after a
+    /// wait that grows each time.
+    pub(crate) fn unread(self, entity: &EntityRef, specs: &Specs, now: Monotonic) -> Self {
+        let again = now.after(self.wait);
+        let alarm = match self.alarm {
+            _ if self.is_outdated(entity, specs) => again,
+            Monotonic::NEVER => Monotonic::NEVER,
+            alarm => alarm.max(again),
+        };
+        Self { alarm, wait: (self.wait * 2).min(AGAIN_LAST), ..self }
+    }
+
+    /// Whether entities of its type are to obey another spec than this one does.
+    fn is_outdated(&self, entity: &EntityRef, specs: &Specs) -> bool {
+        let newest = specs.types.get(entity.entity_type()).zip(self.spec.as_ref());
+        newest.is_some_and(|(newest, spec)| newest.digest != spec.digest)
     }
 }
 
@@ -211,10 +234,7 @@ impl Entities {
         let mut slots = self.slots.range((from, Bound::Unbounded));
         let outdated = slots.find(|(name, slot)| match slot {
             Slot::Awake(_) => false,
-            Slot::Asleep(sleep) => {
-                let newest = specs.types.get(name.entity_type()).zip(sleep.spec.as_ref());
-                newest.is_some_and(|(newest, spec)| newest.digest != spec.digest)
-            }
+            Slot::Asleep(sleep) => sleep.is_outdated(name, specs),
         });
         outdated.map(|(name, _)| name.clone())
     }

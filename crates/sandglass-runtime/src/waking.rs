@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use sandglass_journal::{self as journal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::Fold;
@@ -23,10 +22,6 @@ use crate::timer;
 /// together don't bring them all into memory.
 pub(crate) const WAKING_MAX: usize = 256;
 
-/// The wait before an entity is woken again by a timer, after it could not be read: a
-/// disk that works again is noticed within it.
-const AGAIN: Duration = Duration::from_secs(5);
-
 /// The life of an entity that was asleep, until it sleeps again. `room` is its place
 /// among those that timers have woken.
 pub(crate) async fn wake(
@@ -43,8 +38,8 @@ pub(crate) async fn wake(
                 && let Err(error) = actor.recover().await
             {
                 tracing::error!(%entity, %error, "what was in flight can't be ended");
-                let alarm = shared.clock.now().after(AGAIN);
-                shared.table.put_back(&entity, Sleep::of_lost(alarm));
+                let now = shared.clock.now();
+                shared.table.put_back(&entity, Sleep::of_lost(now));
                 return actor.give_up(&error);
             }
             Box::pin(actor.live()).await;
@@ -58,7 +53,7 @@ pub(crate) async fn wake(
             let gone = || damaged(Position(0), format!("{entity} is gone"));
             let error = read.err().unwrap_or_else(gone);
             tracing::error!(%entity, %error, "an entity can't be read from the journal");
-            let sleep = sleep.not_before(shared.clock.now().after(AGAIN));
+            let sleep = sleep.unread(&entity, &shared.specs(), shared.clock.now());
             shared.table.put_back(&entity, sleep);
             seat.refuse(&error);
         }
@@ -75,8 +70,8 @@ pub(crate) async fn unless_lost(
 ) {
     if Caught(Box::pin(life)).await.is_none() {
         tracing::error!(%entity, "an entity's task panicked; it is read from the journal again");
-        let alarm = shared.clock.now().after(AGAIN);
-        shared.table.put_back(&entity, Sleep::of_lost(alarm));
+        let now = shared.clock.now();
+        shared.table.put_back(&entity, Sleep::of_lost(now));
     }
 }
 

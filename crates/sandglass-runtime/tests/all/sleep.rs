@@ -292,3 +292,23 @@ async fn a_sleeper_that_cannot_be_read_says_so_and_its_timer_comes_again() {
     pass(10).await;
     assert_eq!(runtime.entity(&one()).await.expect("there").state, "Abandoned");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sleeper_that_cannot_be_read_goes_over_to_its_new_spec_once_it_can() {
+    let journal = Arc::new(Unreadable(MemoryJournal::new(), AtomicBool::new(false)));
+    let runtime = builder(&journal).linger(Duration::ZERO).build().await.expect("empty");
+    for entity in [one(), two()] {
+        runtime.create(entity).await.expect("new, and without a timer");
+    }
+    settle().await;
+    journal.1.store(true, Ordering::SeqCst);
+    let renamed = SESSION.replace("Abandoned", "Forgotten");
+    runtime.reload([Spec::parse(&renamed).spec.expect("sound")]).await.expect("recorded");
+    pass(2_000).await;
+    journal.1.store(false, Ordering::SeqCst);
+    pass(300).await;
+    let records = runtime.records(Position(0), 100).await.expect("readable");
+    let records = records.into_records().expect("whole");
+    let changes = records.iter().filter(|record| record.event.kind() == "spec_changed");
+    assert_eq!(changes.count(), 2, "though nobody has asked them");
+}
