@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_liveness::Spec;
-use sandglass_model::{EntityRef, Monotonic, Position};
+use sandglass_model::{EntityRef, Monotonic, Position, SpecDigest};
 use tokio::sync::Notify;
 
 use crate::actor::{Handle, Timers};
@@ -61,6 +61,8 @@ pub(crate) struct Sleep {
     pub(crate) last: Option<Position>,
     /// Its timers go on while it sleeps.
     pub(crate) timers: Timers,
+    /// The version of its spec that it was last found not to fit, which has been said.
+    pub(crate) held_back_from: Option<SpecDigest>,
     /// When it is to be woken.
     alarm: Monotonic,
     /// The wait after the next time that it can't be read.
@@ -77,14 +79,21 @@ const AGAIN_LAST: Duration = Duration::from_secs(300);
 impl Sleep {
     /// Until one of `timers` rings, or somebody asks.
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
-        Self { spec, last: Some(last), alarm: timers.next(), timers, wait: AGAIN_FIRST }
+        let (alarm, wait) = (timers.next(), AGAIN_FIRST);
+        Self { spec, last: Some(last), timers, held_back_from: None, alarm, wait }
+    }
+
+    /// The same, and it has been said that it doesn't fit that version.
+    pub(crate) fn held_back_from(self, held_back_from: Option<SpecDigest>) -> Self {
+        Self { held_back_from, ..self }
     }
 
     /// Of an entity whose task was lost: what it is, and what was in flight, is told by
     /// the journal alone. It is woken after a while, if nobody asks before.
     pub(crate) fn of_lost(now: Monotonic) -> Self {
         let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
-        Self { spec: None, last: None, timers, alarm, wait: AGAIN_FIRST }
+        let (spec, last, held_back_from) = Default::default();
+        Self { spec, last, timers, held_back_from, alarm, wait: AGAIN_FIRST }
     }
 
     /// The same after `entity` could not be read at `now`: where a timer of its rings or is to

@@ -137,7 +137,7 @@ pub(crate) struct Actor {
     shown: Shown,
     closing: watch::Receiver<bool>,
     specs: watch::Receiver<Arc<Specs>>,
-    /// The version of its spec that it was last found not to fit.
+    /// The version of its spec that it was last found not to fit, which has been said.
     held_back_from: Option<SpecDigest>,
     runs: Runs,
     timers: Timers,
@@ -189,6 +189,7 @@ impl Actor {
         let is_own = sleep.last.is_none_or(|last| restored.last == last);
         let mut actor = Self::new(shared, restored, seat);
         actor.timers = sleep.timers;
+        actor.held_back_from = sleep.held_back_from;
         actor.room = room;
         if !is_own {
             actor.let_go();
@@ -291,7 +292,7 @@ impl Actor {
     fn fell_asleep(&mut self) -> bool {
         let timers = std::mem::take(&mut self.timers);
         let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
-        let sleep = Sleep::new(spec, self.last, timers);
+        let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
         let is_asked = || {
             let outdated = self.specs.has_changed().unwrap_or(false);
             !self.mailbox.is_empty() || self.shown.is_watched() || outdated

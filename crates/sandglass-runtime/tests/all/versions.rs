@@ -1,10 +1,14 @@
 //! New versions of specs: who goes over to them, when, and who doesn't.
 
+use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sandglass_liveness::Spec;
 use sandglass_model::{EntityRef, Event, Object, Record, SpecDigest};
 use sandglass_runtime::{ActorError, ReloadError, Reloaded, Runtime};
+use tracing::field::Field;
+use tracing::{Metadata, Subscriber, span};
 
 use crate::world::{Act, SESSION, World, completed, failed, one, pass, settle, two};
 
@@ -119,6 +123,53 @@ async fn an_entity_that_does_not_fit_stays_and_says_why() {
     assert_eq!(world.now().await.held_back, None);
     assert_eq!(moves(&world.records().await).len(), 1);
     world.replays().await;
+}
+
+/// Counts the lines of the log that say so.
+struct Saying(&'static str, Arc<AtomicUsize>);
+
+impl Subscriber for Saying {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut says = |field: &Field, value: &dyn Debug| {
+            if field.name() == "message" && format!("{value:?}") == self.0 {
+                self.1.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        event.record(&mut says);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_an_entity_does_not_fit_is_said_once_for_each_version() {
+    let said = Arc::new(AtomicUsize::new(0));
+    let saying = Saying("it stays with its spec", Arc::clone(&said));
+    let _logging = tracing::subscriber::set_default(saying);
+    let world = World::of(&[]).await;
+    world.send("Wait").await.expect("taken");
+    for (version, name) in (1..).zip(["Paused", "Resting"]) {
+        reload(&world, &SESSION.replace("Waiting", name)).await;
+        for _ in 0..3 {
+            settle().await;
+            assert!(takes(&world, &one(), "Touch").await, "it was asleep, and woke");
+        }
+        assert_eq!(said.load(Ordering::SeqCst), version, "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
