@@ -1,14 +1,16 @@
 //! The host: what an embedder builds once, loads integrations into, and
 //! dispatches to.
 
-use std::collections::BTreeMap;
+mod builder;
+mod live;
+
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{
     Busy, Cause, Clock, DispatchId, Incarnation, ModuleHash, Outcome, Rejection, RejectionKind,
-    RunReport, Sequence, SystemClock, TraceContext,
+    RunReport, Sequence, TraceContext,
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
@@ -17,18 +19,21 @@ use tokio::sync::oneshot;
 use crate::admission::{Admission, Place, Reservation, ReserveFor};
 use crate::capability::Grants;
 use crate::capability::cache::Cache;
-use crate::capability::http::{HttpClient, NetworkClient};
+use crate::capability::http::HttpClient;
 use crate::dispatch::Dispatch;
-use crate::error::{BuildError, Error, rejection};
+use crate::error::{Error, rejection};
 use crate::execution::Execution;
 use crate::executor::Executor;
-use crate::host_function::{BlockingCalls, HostFunction, Registry};
+use crate::host_function::Registry;
 use crate::manifest::{Integration, Manifest};
 use crate::module::{self, ModuleCache};
 use crate::run::Run;
 use crate::sandbox::{Metering, Sandbox};
 use crate::settings::Settings;
 use crate::ticker::{Ticker, TickerHealth};
+
+pub use builder::Builder;
+use live::Live;
 
 /// Runs guests, each inside its deadline. Cheap to clone; the last clone to be
 /// dropped ends the host's threads.
@@ -62,109 +67,12 @@ pub(crate) struct Shared {
     pub(crate) cache: Arc<Cache>,
 }
 
-/// The runs that are queued or in flight, to be stopped at shutdown.
-#[derive(Default)]
-struct Live {
-    next: AtomicU64,
-    runs: Mutex<BTreeMap<u64, Weak<Run>>>,
-    ended: tokio::sync::Notify,
-}
-
-/// Makes a [`Host`].
-#[derive(Debug)]
-pub struct Builder {
-    settings: Settings,
-    clock: Arc<dyn Clock>,
-    telemetry: Telemetry,
-    http: Arc<dyn HttpClient>,
-    functions: Vec<HostFunction>,
-}
-
-impl Builder {
-    /// Sets the bounds.
-    #[must_use]
-    pub fn settings(self, settings: Settings) -> Self {
-        Self { settings, ..self }
-    }
-
-    /// Sets where metrics and spans go; nowhere, unless it is said.
-    #[must_use]
-    pub fn telemetry(self, telemetry: Telemetry) -> Self {
-        Self { telemetry, ..self }
-    }
-
-    /// Sets the clock that deadlines are measured by.
-    #[must_use]
-    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
-        Self { clock, ..self }
-    }
-
-    /// Sets what sends the guests' HTTP requests.
-    #[must_use]
-    pub fn http_client(self, http: Arc<dyn HttpClient>) -> Self {
-        Self { http, ..self }
-    }
-
-    /// Registers a host function of the embedder's own.
-    #[must_use]
-    pub fn function(mut self, function: HostFunction) -> Self {
-        self.functions.push(function);
-        self
-    }
-
-    /// Starts the host's threads and sets up its sandbox.
-    ///
-    /// # Errors
-    /// The operating system gives too little address space or no threads, or a host
-    /// function can't be registered.
-    pub fn build(self) -> Result<Host, BuildError> {
-        let Self { settings, clock, telemetry, http, functions } = self;
-        let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
-        let registry = Registry::new(functions, blocking)?;
-        let sandbox = Sandbox::new(&settings, Metering::Unmetered, &registry).map_err(|error| {
-            BuildError::Sandbox { max_runs: settings.slots(), why: format!("{error:#}") }
-        })?;
-        let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone())
-            .map_err(BuildError::Threads)?;
-        ticker.drive(sandbox.epoch());
-        let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls)
-            .map_err(BuildError::Threads)?;
-        telemetry.metrics.ticker_health(metrics::Health::Healthy);
-        let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
-        Ok(Host(Arc::new(Inner {
-            unmetered: Arc::new(sandbox),
-            fuel: Mutex::default(),
-            modules: ModuleCache::new(settings.max_cached_modules),
-            registry,
-            http,
-            executor,
-            admission: Arc::new(admission),
-            live: Arc::default(),
-            closed: AtomicBool::new(false),
-            ticker_failed: AtomicBool::new(false),
-            shared: Arc::new(Shared {
-                cache: Arc::new(Cache::new(settings.cache_bytes)),
-                settings,
-                clock,
-                telemetry,
-                ticker,
-            }),
-        })))
-    }
-}
-
 impl Host {
     /// Begins a host with [`Settings::default`], the system's clocks, real HTTP,
     /// and no telemetry.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder {
-            settings: Settings::default(),
-            clock: Arc::new(SystemClock::new()),
-            telemetry: Telemetry::disabled(),
-            http: Arc::new(NetworkClient::default()),
-            functions: Vec::new(),
-        }
+        Builder::new()
     }
 
     /// Compiles `bytes`, text or binary, with the grants of `manifest`. Bytes that
@@ -426,46 +334,6 @@ struct CallerGuard(Arc<Run>);
 impl Drop for CallerGuard {
     fn drop(&mut self) {
         self.0.stop(Cause::CallerGone, "");
-    }
-}
-
-struct LiveRun {
-    live: Arc<Live>,
-    key: u64,
-}
-
-impl Live {
-    fn enter(self: Arc<Self>, run: &Arc<Run>) -> LiveRun {
-        let key = self.next.fetch_add(1, Ordering::Relaxed);
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::downgrade(run));
-        LiveRun { live: self, key }
-    }
-
-    fn stop_all(&self) {
-        let runs: Vec<_> = {
-            let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-            runs.values().filter_map(Weak::upgrade).collect()
-        };
-        for run in runs {
-            run.stop(Cause::Shutdown, "");
-        }
-    }
-
-    async fn none_left(&self) {
-        loop {
-            let ended = self.ended.notified();
-            if self.runs.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-                return;
-            }
-            ended.await;
-        }
-    }
-}
-
-impl Drop for LiveRun {
-    fn drop(&mut self) {
-        self.live.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
-        self.live.ended.notify_waiters();
     }
 }
 

@@ -1,0 +1,249 @@
+//! Requests as guests make them: whether they can be sent at all, and what becomes
+//! of one that is redirected.
+
+use std::fmt;
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, StatusCode, Url};
+
+use super::{DEADLINE_HEADER, HttpError, Pieces};
+use crate::abi::guest_memory::Unreadable;
+
+/// Longest URL, in bytes; servers refuse ones of a fraction of this.
+const URL_MAX_BYTES: usize = 64 << 10;
+
+/// Most headers of one request; servers refuse more.
+const MAX_HEADERS: usize = 100;
+
+/// Headers that belong to the connection or to the host, not to the guest.
+const RESERVED: [&str; 14] = [
+    "host",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "expect",
+    "upgrade",
+    "te",
+    "trailer",
+    "http2-settings",
+    "traceparent",
+    DEADLINE_HEADER,
+];
+
+/// Headers that don't follow a redirect to another origin.
+const SENSITIVE: [&str; 3] = ["authorization", "cookie", "www-authenticate"];
+
+/// A request that a guest made, valid as far as one can see without sending it.
+#[derive(Debug)]
+pub struct Request {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Body,
+}
+
+/// What a request sends.
+pub(super) enum Body {
+    Whole(Bytes),
+    /// Sent once, so a redirect can't be followed; then nothing.
+    Pieces(Option<Pieces>),
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Pieces(_) => f.write_str("a stream"),
+        }
+    }
+}
+
+impl Request {
+    /// Reads a request as the core ABI gives it: headers are a JSON array of
+    /// pairs, or nothing.
+    pub(crate) fn read(
+        method: Result<String, Unreadable>,
+        url: Result<String, Unreadable>,
+        headers: Result<String, Unreadable>,
+        body: Result<Vec<u8>, Unreadable>,
+    ) -> Result<Self, String> {
+        let readable = |unreadable: Unreadable| unreadable.to_string();
+        let method = method.map_err(readable)?;
+        let url = url.map_err(readable)?;
+        let headers = pairs(&headers.map_err(readable)?)?;
+        Self::new(&method, &url, headers, body.map_err(readable)?)
+    }
+
+    /// A request with its whole body.
+    ///
+    /// # Errors
+    /// It can't be sent as it is; the text says what is wrong.
+    pub(crate) fn new(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: impl Into<Bytes>,
+    ) -> Result<Self, String> {
+        Self::of(method, url, headers, Body::Whole(body.into()))
+    }
+
+    /// A request whose body comes piece by piece. Redirects are not followed.
+    ///
+    /// # Errors
+    /// As [`Request::new`].
+    pub(crate) fn streamed(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: Pieces,
+    ) -> Result<Self, String> {
+        Self::of(method, url, headers, Body::Pieces(Some(body)))
+    }
+
+    fn of(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: Body,
+    ) -> Result<Self, String> {
+        let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes())
+            .map_err(|_| "the method is no HTTP method".to_owned())?;
+        if method == Method::CONNECT {
+            return Err("the method CONNECT opens a tunnel, and only requests are sent".to_owned());
+        }
+        if url.len() > URL_MAX_BYTES {
+            return Err(format!(
+                "the URL has {} bytes, and {URL_MAX_BYTES} are allowed",
+                url.len()
+            ));
+        }
+        let url = Url::parse(url).map_err(|error| format!("the URL is not valid: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!(
+                "the URL's scheme is `{}`, and only http and https are served",
+                url.scheme()
+            ));
+        }
+        Ok(Self { method, url, headers: header_map(headers, &body)?, body })
+    }
+
+    /// The request that a redirect to `location` asks for (RFC 9110, 15.4).
+    pub(super) fn redirected(
+        mut self,
+        status: StatusCode,
+        location: &str,
+    ) -> Result<Self, HttpError> {
+        let url = self.url.join(location).map_err(|error| {
+            HttpError::Transport(format!("redirected to what is no URL: {error}"))
+        })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(HttpError::Transport("redirected to another scheme than http".to_owned()));
+        }
+        if url.origin() != self.url.origin() {
+            for name in SENSITIVE {
+                self.headers.remove(name);
+            }
+        }
+        let becomes_get = status == StatusCode::SEE_OTHER && self.method != Method::HEAD
+            || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND)
+                && self.method == Method::POST;
+        if becomes_get {
+            self.method = Method::GET;
+            self.body = Body::Whole(Bytes::new());
+            self.headers.remove("content-type");
+        }
+        self.url = url;
+        Ok(self)
+    }
+}
+
+fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    crate::json::read(text)
+        .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))
+}
+
+/// Whether the header `name` is never the guest's to set.
+pub(crate) fn is_reserved(name: &HeaderName) -> bool {
+    RESERVED.contains(&name.as_str())
+}
+
+fn header_map(
+    pairs: impl IntoIterator<Item = (String, String)>,
+    body: &Body,
+) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        if headers.len() == MAX_HEADERS {
+            return Err(format!("more than the {MAX_HEADERS} headers that are allowed"));
+        }
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| "a header has a name that is not valid".to_owned())?;
+        // Only of a streamed body does nobody else know the length.
+        let counted = name == CONTENT_LENGTH && matches!(body, Body::Whole(_));
+        if is_reserved(&name) || counted {
+            return Err(format!("the header `{name}` is set by the host"));
+        }
+        let value = HeaderValue::from_str(&value)
+            .map_err(|_| format!("the header `{name}` has a value that is not valid"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, url: &str, headers: &str) -> Result<Request, String> {
+        Request::read(
+            Ok(method.to_owned()),
+            Ok(url.to_owned()),
+            Ok(headers.to_owned()),
+            Ok(vec![1]),
+        )
+    }
+
+    #[test]
+    fn bad_requests_are_told_what_is_wrong() {
+        assert!(request("GET", "http://x/", "[[\"a\",\"b\"]]").is_ok());
+        assert!(request("GET", "http://x/", "").is_ok());
+        for (method, url, headers, why) in [
+            ("G T", "http://x/", "", "method"),
+            ("connect", "http://x/", "", "CONNECT"),
+            ("GET", "http://x/", "[[\"Keep-Alive\",\"5\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"proxy-authorization\",\"y\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"expect\",\"100-continue\"]]", "set by the host"),
+            ("GET", "x", "", "URL"),
+            ("GET", "file:///etc/passwd", "", "scheme"),
+            ("GET", "http://x/", "{}", "pairs"),
+            ("GET", "http://x/", "[[\"host\",\"y\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"a\\n\",\"y\"]]", "name"),
+            ("GET", "http://x/", "[[\"a\",\"y\\n\"]]", "value"),
+        ] {
+            let error = request(method, url, headers).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn redirects_drop_credentials_and_bodies_as_the_standard_says() {
+        let headers = "[[\"authorization\",\"x\"],[\"accept\",\"y\"]]";
+        let post = || request("POST", "http://a/", headers).expect("valid");
+        let length = |request: &Request| match &request.body {
+            Body::Whole(bytes) => bytes.len(),
+            Body::Pieces(_) => panic!("it was whole"),
+        };
+        let same = post().redirected(StatusCode::TEMPORARY_REDIRECT, "/b").expect("valid");
+        assert_eq!((&same.method, length(&same), same.headers.len()), (&Method::POST, 1, 2));
+        let other = post().redirected(StatusCode::SEE_OTHER, "http://b/").expect("valid");
+        assert_eq!((&other.method, length(&other), other.headers.len()), (&Method::GET, 0, 1));
+        assert!(post().redirected(StatusCode::FOUND, "file:///x").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! Makes a host: its settings, its clock, where its telemetry goes, and the host
+//! functions of the embedder's own.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use sandglass_model::{Clock, SystemClock};
+use sandglass_telemetry::{Telemetry, metrics};
+
+use super::{Host, Inner, Shared};
+use crate::admission::Admission;
+use crate::capability::cache::Cache;
+use crate::capability::http::{HttpClient, NetworkClient};
+use crate::error::BuildError;
+use crate::executor::Executor;
+use crate::host_function::{BlockingCalls, HostFunction, Registry};
+use crate::module::ModuleCache;
+use crate::sandbox::{Metering, Sandbox};
+use crate::settings::Settings;
+use crate::ticker::Ticker;
+
+/// Makes a [`Host`].
+#[derive(Debug)]
+pub struct Builder {
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    telemetry: Telemetry,
+    http: Arc<dyn HttpClient>,
+    functions: Vec<HostFunction>,
+}
+
+impl Builder {
+    pub(super) fn new() -> Self {
+        Self {
+            settings: Settings::default(),
+            clock: Arc::new(SystemClock::new()),
+            telemetry: Telemetry::disabled(),
+            http: Arc::new(NetworkClient::default()),
+            functions: Vec::new(),
+        }
+    }
+
+    /// Sets the bounds.
+    #[must_use]
+    pub fn settings(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// Sets where metrics and spans go; nowhere, unless it is said.
+    #[must_use]
+    pub fn telemetry(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
+    }
+
+    /// Sets the clock that deadlines are measured by.
+    #[must_use]
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Sets what sends the guests' HTTP requests.
+    #[must_use]
+    pub fn http_client(self, http: Arc<dyn HttpClient>) -> Self {
+        Self { http, ..self }
+    }
+
+    /// Registers a host function of the embedder's own.
+    #[must_use]
+    pub fn function(mut self, function: HostFunction) -> Self {
+        self.functions.push(function);
+        self
+    }
+
+    /// Starts the host's threads and sets up its sandbox.
+    ///
+    /// # Errors
+    /// The operating system gives too little address space or no threads, or a host
+    /// function can't be registered.
+    pub fn build(self) -> Result<Host, BuildError> {
+        let Self { settings, clock, telemetry, http, functions } = self;
+        let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
+        let registry = Registry::new(functions, blocking)?;
+        let sandbox = Sandbox::new(&settings, Metering::Unmetered, &registry).map_err(|error| {
+            BuildError::Sandbox { max_runs: settings.slots(), why: format!("{error:#}") }
+        })?;
+        let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone())
+            .map_err(BuildError::Threads)?;
+        ticker.drive(sandbox.epoch());
+        let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls)
+            .map_err(BuildError::Threads)?;
+        telemetry.metrics.ticker_health(metrics::Health::Healthy);
+        let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
+        Ok(Host(Arc::new(Inner {
+            unmetered: Arc::new(sandbox),
+            fuel: Mutex::default(),
+            modules: ModuleCache::new(settings.max_cached_modules),
+            registry,
+            http,
+            executor,
+            admission: Arc::new(admission),
+            live: Arc::default(),
+            closed: AtomicBool::new(false),
+            ticker_failed: AtomicBool::new(false),
+            shared: Arc::new(Shared {
+                cache: Arc::new(Cache::new(settings.cache_bytes)),
+                settings,
+                clock,
+                telemetry,
+                ticker,
+            }),
+        })))
+    }
+}
