@@ -1,6 +1,7 @@
 //! The client that really sends: connections, redirects, and what goes wrong on the
 //! way.
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -41,6 +42,7 @@ impl NetworkClient {
         remaining: Duration,
         traceparent: &str,
     ) -> Result<reqwest::Response, HttpError> {
+        let has_body = request.body.is_some();
         let body = match &mut request.body {
             Body::Whole(bytes) => reqwest::Body::from(bytes.clone()),
             Body::Pieces(pieces) => match pieces.take() {
@@ -57,7 +59,13 @@ impl NetworkClient {
             .body(body)
             .send()
             .await
-            .map_err(|error| transport(&error.without_url()))
+            .map_err(|error| {
+                if has_body && is_cut_off(&error) {
+                    HttpError::Transport(CUT_OFF.to_owned())
+                } else {
+                    transport(&error.without_url())
+                }
+            })
     }
 
     async fn follow(
@@ -157,6 +165,24 @@ async fn read(mut response: reqwest::Response, limits: Limits) -> Result<Respons
     Ok(Response { status, headers, body })
 }
 
+/// A server may answer before it has read the whole body. Where it then waits for the
+/// rest or closes its half of the connection, the answer is read; where it closes all of
+/// it, writing fails first, mostly, and the client drops what it hasn't read.
+const CUT_OFF: &str = "the server closed the connection, perhaps before it had read the whole \
+    body; an answer that it gave is lost";
+
+/// Whether the connection was closed by the other side, after it was made.
+fn is_cut_off(error: &reqwest::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        }
+        source = error.source();
+    }
+    false
+}
+
 /// `error` comes without its URL, whose query may hold a secret.
 fn transport(error: &reqwest::Error) -> HttpError {
     HttpError::Transport(chain(error))
@@ -175,4 +201,115 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use bytes::Bytes;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::{Destination, Limits};
+    use super::*;
+    use crate::capability::streams;
+
+    /// Longer than anything here takes on a busy machine.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// More than the buffers of both ends of a connection hold.
+    const LARGE: usize = 64 << 20;
+
+    const LIMITS: Limits = Limits { timeout: LONG, remaining: LONG, response_bytes: 1 << 20 };
+
+    const ANSWER: &str =
+        "HTTP/1.1 413 X\r\nconnection: close\r\ncontent-length: 9\r\n\r\ntoo large";
+
+    /// What a server does that has read next to nothing of a request.
+    #[derive(Clone, Copy, Debug)]
+    enum Then {
+        AnswersAndWaits,
+        AnswersAndClosesItsHalf,
+        AnswersAndCloses,
+        Closes,
+    }
+
+    async fn server(then: Then) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+        let address = listener.local_addr().expect("it is bound");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, then));
+            }
+        });
+        address
+    }
+
+    async fn serve(mut stream: TcpStream, then: Then) {
+        // What it leaves unread makes its closing a reset.
+        drop(stream.read(&mut [0; 16]).await);
+        if !matches!(then, Then::Closes) {
+            drop(stream.write_all(ANSWER.as_bytes()).await);
+        }
+        match then {
+            Then::AnswersAndWaits => std::future::pending().await,
+            Then::AnswersAndClosesItsHalf => {
+                drop(stream.shutdown().await);
+                drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
+            }
+            Then::AnswersAndCloses | Then::Closes => {}
+        }
+    }
+
+    fn reached(address: SocketAddr) -> (String, Destinations) {
+        let destination: Destination = address.to_string().parse().expect("a host");
+        (format!("http://{address}/"), Destinations::from_iter([destination]))
+    }
+
+    /// What came of sending a whole body: the status and the body.
+    async fn sent(then: Then) -> Result<(u16, String), HttpError> {
+        let (url, destinations) = reached(server(then).await);
+        let request = Request::new("POST", &url, [], vec![0; LARGE]).expect("valid");
+        let client = NetworkClient::default();
+        let response = client.send(request, &destinations, LIMITS, "00").await?;
+        Ok((response.status, String::from_utf8_lossy(&response.body).into_owned()))
+    }
+
+    /// The same of a body that is written until that fails.
+    async fn written(then: Then) -> Result<(u16, String), HttpError> {
+        let (url, destinations) = reached(server(then).await);
+        let (pieces, body) = streams::body();
+        let request = Request::streamed("POST", &url, [], body).expect("valid");
+        let response = Box::pin(async move {
+            NetworkClient::default().open(request, &destinations, LIMITS, "00").await
+        });
+        let mut outgoing = streams::OutgoingRequest::new(pieces, response);
+        while outgoing.write(Bytes::from_static(&[0; 1 << 16])).await.is_ok() {}
+        let mut response = outgoing.finish().await?;
+        let body = response.read(1000).await?;
+        Ok((response.status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_though_the_body_was_not() {
+        for then in [Then::AnswersAndWaits, Then::AnswersAndClosesItsHalf] {
+            let answer = Ok((413, "too large".to_owned()));
+            assert_eq!(sent(then).await, answer, "{then:?}");
+            assert_eq!(written(then).await, answer, "{then:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_an_answer_is_lost_with_the_connection_the_error_says_so() {
+        let lost = HttpError::Transport(CUT_OFF.to_owned());
+        assert_eq!(sent(Then::Closes).await, Err(lost.clone()));
+        assert_eq!(written(Then::Closes).await, Err(lost.clone()));
+        for came in [sent(Then::AnswersAndCloses).await, written(Then::AnswersAndCloses).await] {
+            match came {
+                Ok(answer) => assert_eq!(answer, (413, "too large".to_owned())),
+                Err(error) => assert_eq!(error, lost),
+            }
+        }
+    }
 }

@@ -53,6 +53,16 @@ pub(super) enum Body {
     Pieces(Option<Pieces>),
 }
 
+impl Body {
+    /// Whether there is something to send.
+    pub(super) fn is_some(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => !bytes.is_empty(),
+            Self::Pieces(pieces) => pieces.is_some(),
+        }
+    }
+}
+
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
