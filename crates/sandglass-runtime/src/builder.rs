@@ -130,7 +130,8 @@ impl Builder {
     }
 
     /// Reads the journal, and recovers those of its entities that had handlers in flight
-    /// or are to go over to another version of their spec. The others sleep. Needs a tokio runtime.
+    /// or are to go over to another version of their spec. The others sleep. Needs a tokio
+    /// runtime, on whose threads all entities live.
     ///
     /// # Errors
     /// The journal can't be read, holds what doesn't fit, or takes no appends.
@@ -161,7 +162,9 @@ impl Builder {
         let (closing, _) = watch::channel(false);
         let tasks = Mutex::new(JoinSet::new());
         let (reloading, shutdown) = Default::default();
-        let runtime = Runtime(Arc::new(Inner { shared, tasks, closing, reloading, shutdown }));
+        let threads = tokio::runtime::Handle::current();
+        let inner = Inner { shared, tasks, threads, closing, reloading, shutdown };
+        let runtime = Runtime(Arc::new(inner));
         let recovery = Recovery { runtime: &runtime, fold, current: None, waiting: Vec::new() };
         recovery.run(behind_specs).await?;
         let (inner, weak) = (&runtime.0, Arc::downgrade(&runtime.0));

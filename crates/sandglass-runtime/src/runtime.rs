@@ -34,6 +34,9 @@ pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     /// Aborted when this is dropped.
     pub(crate) tasks: Mutex<JoinSet<()>>,
+    /// The threads that entities live on, whosever thread wakes them: a handler that asks
+    /// does so on a thread for guests.
+    pub(crate) threads: tokio::runtime::Handle,
     pub(crate) closing: watch::Sender<bool>,
     /// Held while specs are replaced.
     pub(crate) reloading: tokio::sync::Mutex<()>,
@@ -630,7 +633,7 @@ impl Inner {
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.sweep();
-        self.tasks().spawn(task);
+        self.tasks().spawn_on(task, &self.threads);
     }
 
     /// Lets go of tasks that have ended.

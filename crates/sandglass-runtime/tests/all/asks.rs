@@ -1,10 +1,10 @@
 //! Asks between entities: answered in the asked entity's turn, inside what the asker
 //! has left, and never in a circle.
 
-use sandglass_host::{Answered, AskError};
+use sandglass_host::{Answered, Ask, AskError, Asks as _};
 use sandglass_model::{
-    AskUntil, CancelledBy, Cause, DeadlineOwner, Decision, Ended, EntityRef, Event, Outcome,
-    OutcomeKind, Record, TransitionCause,
+    AskUntil, CancelledBy, Cause, Clock as _, DeadlineOwner, Decision, Ended, EntityRef, Event,
+    Outcome, OutcomeKind, Record, TransitionCause,
 };
 
 use crate::world::{Act, SESSION, World, completed, counts, one, pass, settle, two};
@@ -303,6 +303,32 @@ async fn an_asked_handler_that_is_run_again_has_its_own_time_and_may_ask() {
     let again = again.expect("run again");
     assert_eq!((again.not_after, again.dispatched.owner), (None, DeadlineOwner::Handler));
     assert_eq!(again.dispatched.dispatch, runs[1].dispatched.dispatch);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_that_an_ask_wakes_outlives_the_threads_of_its_asker() {
+    let world = of_two(&[Act::Hang, Act::Answer(1, completed())]).await;
+    world.send(START).await.expect("taken");
+    settle().await;
+    let asker = world.script.started.lock().expect("no panic")[0].clone();
+    let not_after = world.clock.now().after(asker.budget);
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let threads = threads.expect("threads of a host's own");
+    let asking = tokio::task::spawn_blocking(move || {
+        let ask = Ask {
+            target: two(),
+            action: START.to_owned(),
+            params: Default::default(),
+            until: AskUntil::Transition,
+            not_after,
+            trace: asker.dispatched.trace,
+        };
+        threads.block_on(asker.asks.ask(ask))
+    });
+    asking.await.expect("no panic").expect("taken");
+    pass(2).await;
+    assert_eq!(world.state_of(&two()).await, "Done", "its threads are the runtime's");
     world.replays().await;
 }
 
