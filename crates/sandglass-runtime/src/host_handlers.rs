@@ -17,7 +17,7 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::DispatchEnded;
 use serde_json::json;
 
-use crate::asking::Asking;
+use crate::asking::{Asking, answered_or_failed};
 use crate::handlers::{
     HandlerRun, Handlers, Reserved, RunFuture, Signals, lost, stopped, unreported,
 };
@@ -434,8 +434,12 @@ impl Asks for HostAsks {
     }
 
     fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>> {
-        let not_after = self.clocks.on_the_runtime(ask.not_after);
-        self.asks.ask(Ask { not_after, ..ask })
+        let (asks, clocks) = (self.asks.clone(), self.clocks.clone());
+        // The clocks are the embedder's, and may panic.
+        answered_or_failed(Box::pin(async move {
+            let not_after = clocks.on_the_runtime(ask.not_after);
+            asks.ask(Ask { not_after, ..ask }).await
+        }))
     }
 }
 

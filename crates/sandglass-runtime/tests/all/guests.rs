@@ -8,7 +8,8 @@ use sandglass_host::{Host, Manifest, Settings};
 use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
-    Cause, Clock, DeadlineOwner, Ended, EntityRef, Event, Object, Position, SystemClock,
+    Cause, Clock, DeadlineOwner, Ended, EntityRef, Event, Monotonic, Object, Position, SystemClock,
+    WallTime,
 };
 use sandglass_runtime::{
     ActorError, HandlerRun, Handlers, HostHandlers, Module, Request, RunFuture, Runtime,
@@ -96,6 +97,15 @@ async fn world(
     types: &[(&str, &str, String)],
     telemetry: Telemetry,
 ) -> (Runtime, Arc<MemoryJournal>) {
+    // Not the host's: their points mean nothing to each other.
+    world_at(Arc::new(SystemClock::new()), types, telemetry).await
+}
+
+async fn world_at(
+    clock: Arc<impl Clock + 'static>,
+    types: &[(&str, &str, String)],
+    telemetry: Telemetry,
+) -> (Runtime, Arc<MemoryJournal>) {
     let settings = Settings { max_runs: 1, max_asking: 4, ..Settings::default() };
     let host = Host::builder().settings(settings).telemetry(telemetry.clone());
     let host = host.build().expect("a host");
@@ -104,8 +114,6 @@ async fn world(
         let manifest = Manifest::named(*name).ask_targets(targets);
         ((*name).to_owned(), Module::new(text.as_bytes(), manifest))
     });
-    // Not the host's: their points mean nothing to each other.
-    let clock = Arc::new(SystemClock::new());
     let handlers = HostHandlers::new(host, Arc::clone(&clock) as _, modules);
     handlers.compile().await;
     let journal = Arc::new(MemoryJournal::new());
@@ -217,6 +225,40 @@ async fn a_handler_that_is_cancelled_while_it_waits_for_its_place_never_starts()
     let [(first, queued), (second, _)] = &ends[..] else { panic!("{ends:?}") };
     assert_eq!((first.entity_type(), second.entity_type()), ("B", "A"));
     assert_eq!((queued.cause, queued.started_at), (Cause::Cancel, None));
+    runtime.shutdown(Duration::from_secs(60)).await;
+}
+
+/// A clock that panics where a guest's thread asks it.
+#[derive(Debug)]
+struct NotForGuests(SystemClock);
+
+impl Clock for NotForGuests {
+    fn now(&self) -> Monotonic {
+        let thread = std::thread::current();
+        assert!(
+            !thread.name().is_some_and(|name| name.starts_with("sandglass-guest")),
+            "a clock's defect"
+        );
+        self.0.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_that_panics_on_its_way_is_an_error_to_the_guest_which_goes_on() {
+    let types = [("A", "100s", asks("B/1", "settled")), ("B", "100s", ANSWERS.to_owned())];
+    let clock = Arc::new(NotForGuests(SystemClock::new()));
+    let (runtime, journal) = world_at(clock, &types, Telemetry::disabled()).await;
+    let request = Request::new("Begin");
+    let settled = runtime.send_and_settle(&entity("A"), request).await.expect("taken");
+    assert_eq!(settled.state, "Failed", "the guest fails where its ask does");
+    let ends = ends(&journal).await;
+    let [(_, end)] = &ends[..] else { panic!("{ends:?}") };
+    assert_eq!(end.cause, Cause::Trap, "by itself, and not with its host");
+    assert_eq!(end.host_calls.count, 1);
     runtime.shutdown(Duration::from_secs(60)).await;
 }
 
