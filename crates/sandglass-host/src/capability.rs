@@ -171,9 +171,8 @@ impl Guest {
 
     /// Tells what the handler is doing, for people.
     pub(crate) fn status(&mut self, status: String) {
-        let mut status = self.redactor.text(status);
-        log::truncate(&mut status, signal::STATUS_MAX_BYTES);
-        self.tell(Signal::Status(log::one_line(&status)));
+        let status = self.redactor.text(status);
+        self.tell(Signal::Status(log::cut(&status, signal::STATUS_MAX_BYTES)));
     }
 
     fn tell(&self, signal: Signal) {

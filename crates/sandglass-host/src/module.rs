@@ -14,7 +14,7 @@ use sandglass_telemetry::Metrics;
 
 use crate::error::rejection;
 use crate::manifest::Manifest;
-use crate::sandbox::{Metering, Sandbox};
+use crate::sandbox::{MAX_TABLE_ELEMENTS, Metering, Sandbox};
 
 pub(crate) use cache::ModuleCache;
 use component::Component;
@@ -211,6 +211,16 @@ pub(crate) fn check_limits(
                 "integration is granted {} bytes of memory, and this host gives at most \
                  {host_max_memory_bytes}",
                 limits.memory_bytes
+            ),
+        ));
+    }
+    if limits.table_elements > u64::from(MAX_TABLE_ELEMENTS) {
+        return Err(rejection(
+            RejectionKind::InvalidDispatch,
+            format!(
+                "integration is granted tables of {} elements, and a host gives at most \
+                 {MAX_TABLE_ELEMENTS}",
+                limits.table_elements
             ),
         ));
     }

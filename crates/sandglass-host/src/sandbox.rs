@@ -42,8 +42,9 @@ const MAX_CORE_INSTANCES: u32 = 64;
 /// Tables of one guest; toolchains make one, hand-written modules a few.
 const MAX_TABLES: u32 = 4;
 
-/// Elements of the largest table that any limit can allow.
-const MAX_TABLE_ELEMENTS: usize = 100_000;
+/// Elements of the largest table that any limit can allow: ten times what the
+/// interpreters of toolchains have, and 800 kB of each instance slot.
+pub(crate) const MAX_TABLE_ELEMENTS: u32 = 100_000;
 
 /// Whether an engine counts fuel. Counting slows guest code down, so only those
 /// that have a fuel limit pay for it.
@@ -167,7 +168,7 @@ fn pool(settings: &Settings) -> PoolingAllocationConfig {
         .total_gc_heaps(slots)
         .max_memory_size(max_memory)
         .max_tables_per_module(MAX_TABLES)
-        .table_elements(MAX_TABLE_ELEMENTS)
+        .table_elements(MAX_TABLE_ELEMENTS as usize)
         .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
         .table_keep_resident(KEEP_RESIDENT_BYTES)
         .pagemap_scan(Enabled::Auto);

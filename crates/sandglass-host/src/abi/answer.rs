@@ -4,9 +4,13 @@
 use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome};
 use serde_json::Value;
 
+use crate::capability::log::cut;
 use crate::capability::result::violation;
 use crate::json;
 use crate::secret::Redactor;
+
+/// Longest message of a failure, in bytes: people read it in a line of a report.
+const MESSAGE_MAX_BYTES: u32 = 2048;
 
 /// The outcome that the answer `bytes` stands for.
 pub(crate) fn outcome(bytes: &[u8], redactor: &Redactor) -> Outcome {
@@ -91,14 +95,7 @@ fn failed(value: Value) -> Failure {
             (FailureKind::GuestFailure, "the guest answered failure and no `error`".to_owned())
         }
     };
-    Failure { kind, message: printable_message(message), result: Some(value) }
-}
-
-fn printable_message(mut message: String) -> String {
-    /// A message that people read in a line of a report.
-    const MESSAGE_MAX_BYTES: u32 = 2048;
-    crate::capability::log::truncate(&mut message, MESSAGE_MAX_BYTES);
-    crate::capability::log::one_line(&message)
+    Failure { kind, message: cut(&message, MESSAGE_MAX_BYTES), result: Some(value) }
 }
 
 fn shape(value: Value, why: &str) -> Failure {

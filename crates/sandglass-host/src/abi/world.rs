@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use wasmtime::Result;
 use wasmtime::component::{HasSelf, Linker};
 
+use crate::capability::log::FIELDS_MAX_BYTES;
 use crate::functions::Functions;
 use crate::store::RunStore;
 
@@ -90,6 +91,18 @@ fn object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
         Value::Object(fields) => Ok(fields),
         _ => Err(format!("{what} must be a JSON object")),
     }
+}
+
+/// The object that `text` is, within what is told of one thing.
+fn fields_of(what: &str, text: &str) -> Result<Map<String, Value>, String> {
+    bounded(what, text, FIELDS_MAX_BYTES).and_then(|()| object(what, text))
+}
+
+fn bounded(what: &str, text: &str, max: u32) -> Result<(), String> {
+    if text.len() > max as usize {
+        return Err(format!("{what} has {} bytes, and {max} are allowed", text.len()));
+    }
+    Ok(())
 }
 
 fn json(what: &str, text: &str) -> Result<Value, String> {

@@ -104,10 +104,7 @@ impl GuestLog {
     }
 
     fn line(&self, message: String) -> String {
-        let message = self.speaker.redactor.text(message);
-        let mut line = one_line(clipped(&message, LINE_MAX_BYTES));
-        truncate(&mut line, LINE_MAX_BYTES);
-        line
+        cut(&self.speaker.redactor.text(message), LINE_MAX_BYTES)
     }
 
     fn emit(&self, level: Level, message: &str, fields: Option<&str>) {
@@ -184,6 +181,14 @@ pub(crate) fn truncate(text: &mut String, max: u32) {
     text.truncate(clipped(text, max).len());
 }
 
+/// `text` in one line of at most `max` bytes.
+pub(crate) fn cut(text: &str, max: u32) -> String {
+    let mut line = one_line(clipped(text, max));
+    // The escapes have made it longer, perhaps.
+    truncate(&mut line, max);
+    line
+}
+
 /// Whether `c` is no text, but something that a terminal obeys: a control
 /// character, one that turns the direction of writing, a separator of lines.
 pub(crate) fn is_obeyed(c: char) -> bool {
@@ -210,6 +215,12 @@ mod tests {
     fn a_line_holds_nothing_that_a_terminal_obeys() {
         assert_eq!(one_line("a\u{1b}[31m\nb\r\n"), "a\\u{1b}[31m\\nb");
         assert_eq!(one_line("a\u{202e}b\u{2028}c\u{2066}"), "a\\u{202e}b\\u{2028}c\\u{2066}");
+    }
+
+    #[test]
+    fn escapes_make_no_line_longer_than_allowed() {
+        assert_eq!(cut("\u{1b}\u{1b}", 7), "\\u{1b}\\");
+        assert_eq!(cut("aé", 2), "a");
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Most time that a call may take that begins now.
+    /// Most time that a request may take that begins now, where no call waits for it
+    /// that has a bound of its own.
     pub(crate) fn timeout(&self) -> Duration {
         self.left().min(self.grants.host_call_timeout)
     }
@@ -47,8 +48,9 @@ impl Outside {
     }
 
     fn limits(&self) -> Limits {
+        // Calls that wait for it have bounds of their own.
         Limits {
-            timeout: self.timeout(),
+            timeout: self.left(),
             remaining: self.left(),
             response_bytes: self.grants.response_bytes,
         }

@@ -15,7 +15,7 @@ const OVERHEAD_BYTES: u64 = 64;
 /// Why the scratch can't do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ScratchError {
-    #[error("no scratch was granted to this integration; its manifest's `scratch_bytes` would")]
+    #[error("no scratch was granted to this integration; `scratch` in its manifest would")]
     Denied,
     #[error("the scratch of {0} bytes is full: delete what is no longer needed")]
     Full(u64),

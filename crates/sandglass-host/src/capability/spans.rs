@@ -11,7 +11,7 @@ use sandglass_telemetry::trace::{Foreign, Kind, Value, names};
 use serde_json::Value as Json;
 
 use super::Guest;
-use super::log::{one_line, truncate};
+use super::log::cut;
 use super::speaker::Speaker;
 
 /// Spans that one run may start; what users' handlers have today. A further one is
@@ -192,8 +192,8 @@ impl Spans {
                 (None, Some(fraction)) => Held::Fraction(fraction),
                 (None, None) => Held::Text(number.to_string()),
             },
-            Json::String(text) => Held::Text(cut(text, VALUE_MAX_BYTES)),
-            other => Held::Text(cut(other.to_string(), VALUE_MAX_BYTES)),
+            Json::String(text) => Held::Text(cut(&text, VALUE_MAX_BYTES)),
+            other => Held::Text(cut(&other.to_string(), VALUE_MAX_BYTES)),
         }
     }
 
@@ -202,7 +202,7 @@ impl Spans {
     }
 
     fn text(&self, text: String, max: u32) -> String {
-        cut(self.speaker.redactor.text(text), max)
+        cut(&self.speaker.redactor.text(text), max)
     }
 
     fn take(&mut self, bytes: usize) -> bool {
@@ -250,13 +250,6 @@ fn foreign(attributes: &[(String, Held)]) -> Vec<Foreign<'_>> {
         Held::Text(text) => Value::Text(text),
     };
     attributes.iter().map(|(name, held)| (name.as_str(), value(held))).collect()
-}
-
-fn cut(mut text: String, max: u32) -> String {
-    truncate(&mut text, max);
-    let mut text = one_line(&text);
-    truncate(&mut text, max);
-    text
 }
 
 impl Guest {

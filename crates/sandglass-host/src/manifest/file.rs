@@ -16,6 +16,7 @@ use sandglass_source::{
 
 use super::{Abi, AskTarget, Manifest};
 use crate::capability::http::Destination;
+use crate::sandbox::MAX_TABLE_ELEMENTS;
 use crate::secret::{GrantedSecrets, Secrets};
 
 /// Largest manifest, in bytes: a thousand times what people write by hand.
@@ -31,8 +32,6 @@ const MEMORY_MAX_BYTES: u64 = 4 << 30;
 const HELD_MAX_BYTES: u64 = 256 << 20;
 /// Largest file of a module: twice what toolchains with an interpreter give.
 const MODULE_MAX_BYTES: u64 = 64 << 20;
-/// Most elements of a table: 80 MB of the host's memory.
-const TABLE_MAX_ELEMENTS: u64 = 10_000_000;
 /// Most handlers of one integration in flight, and in its queue: above any host's.
 const HANDLERS_MAX: u64 = 1_000_000;
 
@@ -213,7 +212,7 @@ fn limits(
     let limits = GuestLimits {
         memory_bytes: size(table, "memory", MEMORY_MAX_BYTES, out).unwrap_or(defaults.memory_bytes),
         table_elements: table
-            .count("table_elements", 0..=TABLE_MAX_ELEMENTS, out)
+            .count("table_elements", 0..=u64::from(MAX_TABLE_ELEMENTS), out)
             .unwrap_or(defaults.table_elements),
         fuel: table.count("fuel", 1..=u64::MAX, out),
         response_bytes: size(table, "response", HELD_MAX_BYTES, out)

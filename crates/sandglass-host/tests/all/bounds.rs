@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings};
 use sandglass_model::{FailureKind, GuestLimits, LimitKind, RejectionKind, RunReport, TrapKind};
+use serde_json::json;
 
 /// Longer than anything here takes on a busy machine.
 const LONG_MS: u64 = 60_000;
@@ -189,4 +190,48 @@ async fn memories_that_are_together_too_large_are_a_limit_and_no_trap() {
     let Outcome::Limit(breach) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(breach.kind, LimitKind::WasmMemory);
     assert_eq!(breach.observed, (512 + 600) << 16);
+}
+
+#[test]
+fn no_integration_is_granted_larger_tables_than_there_are() {
+    let settings = Settings { max_runs: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let load = |table_elements| {
+        let limits = GuestLimits { table_elements, ..GuestLimits::default() };
+        host.load(MANY_NUMBERS.as_bytes(), Manifest::named("guest").limits(limits))
+    };
+    let rejection = load(100_001).expect_err("one too many");
+    assert!(rejection.message.contains("at most 100000"), "{rejection}");
+    load(100_000).expect("as many as there are");
+}
+
+/// Answers the entity's field `cart` as its params.
+fn answers_a_field() -> String {
+    component(
+        r#"(import "sandglass:integration/context@0.1.0" (instance $context
+             (export "read-field" (func (param "name" string) (result (option string))))))
+           (core func $read-field (canon lower (func $context "read-field")
+             (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))"#,
+        r#"(import "context" "read-field" (func $f (param i32 i32 i32)))
+           (data (i32.const 64) "cart")"#,
+        r#"(with "context" (instance (export "read-field" (func $read-field))))"#,
+        "(call $f (i32.const 64) (i32.const 4) (i32.const 512))
+         (i32.store (i32.const 24) (i32.load (i32.const 516)))
+         (i32.store (i32.const 28) (i32.load (i32.const 520)))",
+    )
+}
+
+#[tokio::test]
+async fn a_component_reads_the_fields_that_a_core_module_reads() {
+    let settings = Settings { max_runs: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let guest = host.load(answers_a_field().as_bytes(), Manifest::named("guest"));
+    let guest = guest.expect("a guest");
+    for entity_state in [json!({"cart": {"n": 1}}), json!({"fields": {"cart": {"n": 1}}})] {
+        let context = Context { entity_state, ..Context::default() };
+        let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context);
+        let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
+        let Outcome::Completed(completion) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(completion.params.get("n"), Some(&json!(1)));
+    }
 }

@@ -107,6 +107,32 @@ async fn a_call_that_takes_too_long_ends_alone_and_the_guest_goes_on() {
 }
 
 #[tokio::test]
+async fn a_component_waits_as_long_as_its_manifest_says_though_others_may_wait_less() {
+    const COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/component.wasm");
+    let after = Duration::from_millis(300);
+    let server = Server::start(Script { after, ..answers(200, "late") }).await;
+    let host_call_timeout = Duration::from_millis(50);
+    let settings = Settings { max_runs: 1, host_call_timeout, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let got = async |timeouts: &[(&str, Duration)]| {
+        let timeouts = timeouts.iter().map(|(name, most)| ((*name).to_owned(), *most));
+        let manifest = Manifest::named("gets")
+            .allow_hosts(["127.0.0.1".parse().expect("a host")])
+            .host_call_timeouts(timeouts);
+        let guest = host.load(COMPONENT, manifest).expect("a guest");
+        let config = [("does", "get".to_owned()), ("url", server.url())];
+        let config = config.map(|(key, value)| (key.to_owned(), value)).into();
+        let context = Context { config, ..Context::default() };
+        let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+            .deadline(DispatchDeadline::after(Duration::from_secs(60)));
+        host.run(&guest, dispatch).await.expect("it ran")
+    };
+    let report = got(&[("sandglass:integration/http.send", Duration::from_secs(30))]).await;
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    assert!(message(&got(&[]).await).contains("TimedOut(50)"));
+}
+
+#[tokio::test]
 async fn a_killed_call_leaves_no_connection_open() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let url = format!("http://{}/", listener.local_addr().expect("bound"));

@@ -1,6 +1,7 @@
 //! Streams by name, the cache that they are kept in from run to run, their hashes,
 //! and HTTP from one to another.
 
+use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use wasmtime::{Caller, Linker, Result};
 
@@ -152,8 +153,8 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
             let prepared = prepared.and_then(|(body, out)| {
                 // Without a name there is no body, or nobody wants the response's.
                 let body = match body.as_str() {
-                    "" => Vec::new(),
-                    name => guest.stream(name).map_err(|error| error.to_string())?.to_vec(),
+                    "" => Bytes::new(),
+                    name => guest.stream(name).map_err(|error| error.to_string())?,
                 };
                 let room = match out.as_str() {
                     "" => guest.response_bytes(),

@@ -40,9 +40,10 @@ impl WasiHttpHooks for Sending {
         let outside = self.0.clone();
         let options = options.unwrap_or_default();
         Box::new(async move {
-            let timeout = options.first_byte_timeout.unwrap_or(Duration::MAX);
-            let patience = options.between_bytes_timeout.unwrap_or(Duration::MAX);
-            let patience = patience.min(outside.timeout());
+            // A poll of WASI has no bound of its own, so the request has that of a call.
+            let most = outside.timeout();
+            let timeout = options.first_byte_timeout.unwrap_or(most).min(most);
+            let patience = options.between_bytes_timeout.unwrap_or(most).min(most);
             let opened = http::within(timeout, outside.open(read(request)?)).await;
             let response = answer(opened.map_err(wasi_error)?, patience)?;
             Ok((response, Box::new(async { Ok(()) }) as Finishing))

@@ -6,7 +6,7 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::interface::{metrics, spans};
-use super::{FIRST, http, object, telling};
+use super::{FIRST, fields_of, http, telling};
 use crate::boundary::imports;
 use crate::capability::spans::{Attributes, Handle, SpanEnd};
 
@@ -92,5 +92,5 @@ imports! { IMPORTS from FIRST + telling::IMPORTS.len() + http::IMPORTS.len();
 }
 
 fn listed(attributes: &str) -> Result<Attributes, String> {
-    Ok(object("the attributes' JSON", attributes)?.into_iter().collect())
+    Ok(fields_of("the attributes' JSON", attributes)?.into_iter().collect())
 }

@@ -1,13 +1,13 @@
 //! The interfaces of the world that need nothing but the run itself: log, context,
 //! secrets, clock, progress, fail.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use wasmtime::{Error, Result};
 
 use super::interface::{clock, context, fail, log, progress, secrets};
-use super::{FIRST, Raised, json, object};
+use super::{FIRST, Raised, bounded, fields_of, json};
 use crate::boundary::imports;
-use crate::capability::log::{FIELDS_MAX_BYTES, Level as LogLevel};
+use crate::capability::log::Level as LogLevel;
 use crate::capability::signal;
 
 imports! { IMPORTS from FIRST;
@@ -36,8 +36,7 @@ imports! { IMPORTS from FIRST;
                 Ok(String::from_utf8_lossy(&store.guest.context()).into_owned())
             }
             instant "read-field" fn read_field(store, name: String) -> Result<Option<Json>> {
-                let context: Value = serde_json::from_slice(&store.guest.context())?;
-                Ok(context["entity_state"].get(name).map(Value::to_string))
+                Ok(store.guest.field(&name).map(Value::to_string))
             }
         }
     }
@@ -91,18 +90,6 @@ imports! { IMPORTS from FIRST;
             }
         }
     }
-}
-
-/// The object that `text` is, within what is logged.
-fn fields_of(what: &str, text: &str) -> Result<Map<String, Value>, String> {
-    bounded(what, text, FIELDS_MAX_BYTES).and_then(|()| object(what, text))
-}
-
-fn bounded(what: &str, text: &str, max: u32) -> Result<(), String> {
-    if text.len() > max as usize {
-        return Err(format!("{what} has {} bytes, and {max} are allowed", text.len()));
-    }
-    Ok(())
 }
 
 impl From<log::Level> for LogLevel {

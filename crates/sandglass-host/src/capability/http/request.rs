@@ -79,7 +79,7 @@ impl Request {
         method: Result<String, Unreadable>,
         url: Result<String, Unreadable>,
         headers: Result<String, Unreadable>,
-        body: Result<Vec<u8>, Unreadable>,
+        body: Result<impl Into<Bytes>, Unreadable>,
     ) -> Result<Self, String> {
         let readable = |unreadable: Unreadable| unreadable.to_string();
         let method = method.map_err(readable)?;
