@@ -50,6 +50,14 @@ const SPINS: &str = r#"(module
     (memory (export "memory") 1)
     (func (export "run") (param i32 i32) (result i32) (loop $ever br $ever) i32.const 0))"#;
 
+const TELLS_AND_SPINS: &str = r#"(module
+    (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 8) "begun")
+    (func (export "run") (param i32 i32) (result i32)
+        (drop (call $status (i32.const 8) (i32.const 5)))
+        (loop $ever br $ever) i32.const 0))"#;
+
 /// A type of entity whose one handler is the module of the same name.
 fn spec(name: &str, deadline: &str) -> Spec {
     let endings = [
@@ -211,11 +219,16 @@ async fn an_asked_guest_that_spins_is_killed_at_its_askers_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_is_cancelled_while_it_waits_for_its_place_never_starts() {
-    let types = [("A", "100s", SPINS.to_owned()), ("B", "100s", SPINS.to_owned())];
+    let types = [("A", "100s", TELLS_AND_SPINS.to_owned()), ("B", "100s", SPINS.to_owned())];
     let (runtime, journal) = world(&types, Telemetry::disabled()).await;
-    for name in ["A", "B"] {
-        runtime.send(&entity(name), "Begin", Object::new()).await.expect("taken");
-    }
+    let mut events = runtime.subscribe();
+    runtime.send(&entity("A"), "Begin", Object::new()).await.expect("taken");
+    // From here on A has the only place.
+    while !matches!(
+        events.next().await.expect("it lives").expect("few happen"),
+        sandglass_runtime::Event::Recorded(record) if record.event.kind() == "signal"
+    ) {}
+    runtime.send(&entity("B"), "Begin", Object::new()).await.expect("taken");
     for name in ["B", "A"] {
         assert_eq!(runtime.cancel(&entity(name), None, "enough"), Ok(1));
         let settled = runtime.settled(&entity(name)).await.expect("it lives");
