@@ -149,6 +149,16 @@ pub(crate) fn until_ended(world: &World, at: &str) -> Value {
     }
 }
 
+#[test]
+fn the_document_says_which_bodies_may_be_left_out_and_that_modules_are_bytes() {
+    let document = World::new().get("/openapi.json").is(200).json();
+    let create = &document["paths"]["/v1/entities/{type}/{id}"]["post"]["requestBody"];
+    assert_eq!(create["required"], json!(false));
+    let put = &document["paths"]["/v1/modules/{name}"]["put"]["requestBody"];
+    let bytes = json!({"application/octet-stream": {}, "application/wasm": {}});
+    assert_eq!((&put["required"], &put["content"]), (&json!(true), &bytes));
+}
+
 fn lists_and_puts_modules(world: &World) {
     let list = world.get("/v1/modules").is(200).json();
     let names: Vec<&Value> =
