@@ -1,11 +1,14 @@
-//! Reads files that people name, each up to a bound: none fills the memory, however
-//! large it is or grows.
+//! Reads files that people name, and lists folders, each up to a bound: none fills the
+//! memory, however large it is or grows.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Why what a file holds isn't to be had.
+/// Most entries of a folder that is read: it is the wrong one otherwise.
+pub const FOLDER_ENTRIES_MAX: usize = 10_000;
+
+/// Why what a file or a folder holds isn't to be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -38,6 +41,16 @@ pub enum Error {
     NoText {
         /// The file.
         path: PathBuf,
+    },
+    /// There is more in a folder than allowed.
+    #[error("folder `{}` has more than {max} {what}", path.display())]
+    TooMany {
+        /// The folder.
+        path: PathBuf,
+        /// How many there may be.
+        max: usize,
+        /// What there is too much of.
+        what: &'static str,
     },
 }
 
@@ -82,6 +95,33 @@ pub fn start(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
+/// The paths in a folder whose names are `wanted`, in the order of the names. What has
+/// such a name and is no file, or can't be read, is among them: reading it tells that,
+/// and passing it over would not. What begins with a dot isn't: editors keep their own
+/// files so.
+///
+/// # Errors
+/// The folder can't be read, or has more than [`FOLDER_ENTRIES_MAX`] entries.
+pub fn named_in(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |why| Error::Unreadable { path: folder.to_owned(), why };
+    let mut paths = Vec::new();
+    for (number, entry) in fs::read_dir(folder).map_err(unreadable)?.enumerate() {
+        if number >= FOLDER_ENTRIES_MAX {
+            let (path, max) = (folder.to_owned(), FOLDER_ENTRIES_MAX);
+            return Err(Error::TooMany { path, max, what: "entries" });
+        }
+        let entry = entry.map_err(unreadable)?;
+        // A name that is no UTF-8 ends as it ends.
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with('.') && wanted(&name) {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +140,26 @@ mod tests {
         for no_file in [folder.path(), Path::new("/dev/zero")] {
             assert!(matches!(start(no_file, 4), Err(Error::NoFile { .. })));
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_named_as_a_wanted_file_is_listed_whatever_it_is() {
+        use std::os::unix::ffi::OsStrExt as _;
+        use std::os::unix::fs::symlink;
+
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("b.x"), "").expect("written");
+        fs::create_dir(at("a.x")).expect("made");
+        symlink("nowhere", at("c.x")).expect("made");
+        let no_text = folder.path().join(std::ffi::OsStr::from_bytes(b"d\xff.x"));
+        fs::write(&no_text, "").expect("written");
+        for other in ["e.y", ".f.x"] {
+            fs::write(at(other), "").expect("written");
+        }
+        let found = named_in(folder.path(), |name| name.ends_with(".x")).expect("it is read");
+        assert_eq!(found, [at("a.x"), at("b.x"), at("c.x"), no_text]);
+        assert!(matches!(named_in(&at("b.x"), |_| true), Err(Error::Unreadable { .. })));
     }
 }

@@ -2,8 +2,6 @@
 //! read whole, or not at all.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -68,17 +66,9 @@ impl From<FolderModule> for (String, Module) {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// A file in it can't be read.
+    /// It can't be read, or a file in it.
     #[error(transparent)]
     File(#[from] file::Error),
-    /// It can't be read itself.
-    #[error("can't read folder `{}`: {why}", path.display())]
-    Unreadable {
-        /// The folder.
-        path: PathBuf,
-        /// What the operating system says, or what there is too much of.
-        why: io::Error,
-    },
     /// There is no spec in it.
     #[error("there is no *{SPEC_ENDING} in `{}`", .0.display())]
     Empty(PathBuf),
@@ -98,9 +88,7 @@ impl From<manifest::Error> for FolderError {
     fn from(error: manifest::Error) -> Self {
         match error {
             manifest::Error::File(error) => Self::File(error),
-            manifest::Error::Folder { path, why } => Self::Unreadable { path, why },
             manifest::Error::Wrong(findings) => Self::Wrong(findings),
-            other => Self::Unreadable { path: PathBuf::new(), why: io::Error::other(other) },
         }
     }
 }
@@ -139,6 +127,7 @@ impl Folder {
             }
             findings.extend(Finding::all_of(path, &source, diagnostics));
         }
+        findings.extend(one_of_each_type(&specs));
         let is_error = |finding: &Finding| finding.diagnostic.severity == Severity::Error;
         if findings.iter().any(is_error) {
             return Err(FolderError::Wrong(findings));
@@ -226,23 +215,24 @@ fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
 
 /// The paths of a folder's specs, in order.
 fn spec_paths(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
-    let unreadable = |why| FolderError::Unreadable { path: folder.to_owned(), why };
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.ends_with(SPEC_ENDING) && path.is_file() {
-            paths.push(path);
-        }
-        if paths.len() > SPECS_MAX {
-            return Err(unreadable(io::Error::other(format!(
-                "it has more than {SPECS_MAX} specs"
-            ))));
-        }
+    let paths = file::named_in(folder, |name| name.ends_with(SPEC_ENDING))?;
+    if paths.len() > SPECS_MAX {
+        let (path, max) = (folder.to_owned(), SPECS_MAX);
+        return Err(file::Error::TooMany { path, max, what: "specs" }.into());
     }
-    if paths.is_empty() {
-        return Err(FolderError::Empty(folder.to_owned()));
+    if paths.is_empty() { Err(FolderError::Empty(folder.to_owned())) } else { Ok(paths) }
+}
+
+/// What is wrong where two specs are of one type.
+#[must_use]
+pub fn one_of_each_type(specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
+    let (mut first, mut findings) = (BTreeMap::new(), Vec::new());
+    for (path, spec) in specs {
+        let Some(other) = first.insert(spec.name.as_str(), path) else { continue };
+        let mut out = Diagnostics::new(&spec.source);
+        let message = format!("`{}` is the type of the spec in `{}`", spec.name, other.display());
+        out.error_with_help(spec.name.span(), message, "give each a name of its own");
+        findings.extend(Finding::all_of(path.as_path(), &spec.source, out.finish()));
     }
-    paths.sort();
-    Ok(paths)
+    findings
 }

@@ -33,7 +33,9 @@ pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
 pub use asking::Asking;
 pub use builder::{AWAKE_MAX, BuildError, Builder, LINGER};
 pub use error::{ActorError, ErrorClass};
-pub use folder::{Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX};
+pub use folder::{
+    Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX, one_of_each_type,
+};
 pub use handlers::{
     HandlerRun, Handlers, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
 };

@@ -28,8 +28,15 @@ impl<'s> Document<'s> {
             return None;
         }
         let (document, errors) = DeTable::parse_recoverable(source);
+        let mut told = None;
         for error in &errors {
-            out.error(&error.span().unwrap_or(0..0), error.message());
+            let span = error.span().unwrap_or(0..0);
+            let what = (out.line(span.start), error.message());
+            // Brackets that are nested too deeply are wrong one by one.
+            if told != Some(what) {
+                out.error(&span, error.message());
+            }
+            told = Some(what);
         }
         // What follows from a misread line would only mislead.
         errors.is_empty().then_some(Self(document))

@@ -2,13 +2,13 @@
 //! that stand beside them.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use sandglass_host::file::read_text;
+use anyhow::bail;
+use sandglass_host::file::{named_in, read_text};
 use sandglass_host::manifest::{self, FILE_NAME, Found, Manifests, module_beside};
 use sandglass_liveness::Spec;
+use sandglass_runtime::{SPEC_ENDING, one_of_each_type};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use super::section::{self, Written};
@@ -23,7 +23,7 @@ pub(crate) fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let mut found = files_in(path, is_scenario)?;
+    let mut found = named_in(path, is_scenario)?;
     found.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
     if found.is_empty() {
         bail!("there is no scenario*.toml in `{}`", path.display());
@@ -34,25 +34,6 @@ pub(crate) fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Whether a file of this name is a scenario.
 pub(crate) fn is_scenario(name: &str) -> bool {
     name.starts_with("scenario") && name.ends_with(".toml")
-}
-
-/// The files of a folder whose names are `wanted`, by name.
-pub(crate) fn files_in(
-    folder: &Path,
-    wanted: impl Fn(&str) -> bool,
-) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder)
-        .with_context(|| format!("can't read folder `{}`", folder.display()))?;
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(&wanted) && path.is_file() {
-            found.push(path);
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 /// Reads a scenario with its specs, and looks for its modules. The inner error is
@@ -72,22 +53,26 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     let found_manifests = findings.is_empty();
     let spec_paths = match specs {
         Some(names) => names.iter().map(|name| beside.join(name)).collect(),
-        None => files_in(folder, |name| name.ends_with(".ioa.toml"))?,
+        None => named_in(folder, |name| name.ends_with(SPEC_ENDING))?,
     };
     if spec_paths.is_empty() {
         bail!("there is no *.ioa.toml beside `{}`, and it names no `specs`", path.display());
     }
-    let mut files = Vec::new();
+    let (mut files, mut specs) = (Vec::new(), Vec::new());
     for path in spec_paths {
         let source = read_text(&path, SOURCE_MAX_BYTES as u64)?;
         let file = SpecFile { path, source };
         let spec = check_spec(&file, &servers, &mut findings);
-        // Where a manifest is wrong, it may be the one that has the module.
-        if let Some(spec) = spec.filter(|_| found_manifests) {
-            find_modules(&file, &spec, folder, &manifests, &mut modules, &mut findings);
+        if let Some(spec) = spec {
+            // Where a manifest is wrong, it may be the one that has the module.
+            if found_manifests {
+                find_modules(&file, &spec, folder, &manifests, &mut modules, &mut findings);
+            }
+            specs.push((file.path.clone(), spec));
         }
         files.push(file);
     }
+    findings.extend(one_of_each_type(&specs));
     for module in modules.iter().filter(|module| module.is_manifest && module.path.is_file()) {
         if let Some(found) = gathered(Found::read(&module.path), &mut findings)? {
             findings.extend(found.module().err().map(|finding| *finding));

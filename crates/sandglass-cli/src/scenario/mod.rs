@@ -16,7 +16,7 @@ use sandglass_model::{EntityRef, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use files::{files_in, find, is_scenario, load};
+pub(crate) use files::{find, is_scenario, load};
 
 /// Largest scenario file, in bytes: far more than people write by hand.
 pub(crate) const SOURCE_MAX_BYTES: usize = 1 << 20;

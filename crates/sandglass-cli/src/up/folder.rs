@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use sandglass_daemon::Declared;
-use sandglass_host::Secret;
+use sandglass_host::{Secret, file};
 use sandglass_liveness::Spec;
-use sandglass_runtime::{Folder, FolderError, FolderModule};
+use sandglass_runtime::{Folder, FolderError, FolderModule, one_of_each_type};
 
 use super::told;
 use crate::play::guest;
@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::R
     if !path.is_dir() {
         bail!("`{}` is no folder", path.display());
     }
-    let scenarios = scenario::files_in(path, scenario::is_scenario)?;
+    let scenarios = file::named_in(path, scenario::is_scenario)?;
     if scenarios.is_empty() { of_folder(path, secrets) } else { of_scenarios(&scenarios) }
 }
 
@@ -77,13 +77,18 @@ fn of_scenarios(paths: &[std::path::PathBuf]) -> anyhow::Result<Served> {
             }
         }
     }
+    let specs: Vec<_> = specs.into_iter().collect();
+    let twice = one_of_each_type(&specs);
+    if !twice.is_empty() {
+        bail!(told(&twice));
+    }
     let declared = modules.values().map(|module| {
         let (name, manifest, bytes) = guest(module)?;
         Ok(Declared { name, bytes: bytes.into(), manifest })
     });
     Ok(Served {
         modules: declared.collect::<anyhow::Result<_>>()?,
-        specs: specs.into_values().collect(),
+        specs: specs.into_iter().map(|(_, spec)| spec).collect(),
         warnings: Vec::new(),
     })
 }

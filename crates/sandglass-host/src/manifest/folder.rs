@@ -2,7 +2,6 @@
 //! stand in it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,9 +22,6 @@ const NAME_ENDING: &str = ".integration.toml";
 /// Most manifests of one folder: more than one host loads.
 pub const MANIFESTS_MAX: usize = 1_000;
 
-/// Most entries of a folder that are looked at: it is the wrong one otherwise.
-const FOLDER_ENTRIES_MAX: usize = 10_000;
-
 /// A manifest that was read, and where.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -40,19 +36,10 @@ pub struct Manifests(BTreeMap<String, Found>);
 
 /// Why manifests can't be had.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
-    /// A file can't be read.
+    /// A file or a folder can't be read.
     #[error(transparent)]
     File(#[from] file::Error),
-    /// A folder can't be read.
-    #[error("can't read folder `{}`: {why}", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// What the operating system says, or what there is too much of.
-        why: io::Error,
-    },
     /// They are wrong, and all that is wrong in them is this.
     #[error("{} ({})", first(.0), .0.len())]
     Wrong(Vec<Finding>),
@@ -68,7 +55,7 @@ fn first(findings: &[Finding]) -> String {
 /// Whether a path is a manifest's, by its name.
 #[must_use]
 pub fn is_manifest(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     name == FILE_NAME || (name.ends_with(NAME_ENDING) && !name.starts_with('.'))
 }
 
@@ -280,24 +267,23 @@ impl Manifests {
 }
 
 /// The paths of a folder's manifests, in order.
-fn paths(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let unreadable = |why| Error::Folder { path: folder.to_owned(), why };
-    let too_much = |what| unreadable(io::Error::other(what));
-    let mut paths = Vec::new();
-    for (number, entry) in fs::read_dir(folder).map_err(unreadable)?.enumerate() {
-        if number >= FOLDER_ENTRIES_MAX {
-            return Err(too_much(format!("it has more than {FOLDER_ENTRIES_MAX} entries")));
+fn paths(folder: &Path) -> Result<Vec<PathBuf>, file::Error> {
+    let manifest = |path: PathBuf| {
+        if is_manifest(&path) {
+            return Some(path);
         }
-        let path = entry.map_err(unreadable)?.path();
         let within = path.join(FILE_NAME);
-        if is_manifest(&path) && path.is_file() {
-            paths.push(path);
-        } else if within.is_file() {
-            paths.push(within);
-        }
-        if paths.len() > MANIFESTS_MAX {
-            return Err(too_much(format!("it has more than {MANIFESTS_MAX} manifests")));
-        }
+        // Also where it can't be read: then reading it says so.
+        let absent = within.symlink_metadata().is_err_and(|error| {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        });
+        (!absent).then_some(within)
+    };
+    let mut paths: Vec<PathBuf> =
+        file::named_in(folder, |_| true)?.into_iter().filter_map(manifest).collect();
+    if paths.len() > MANIFESTS_MAX {
+        let (path, max) = (folder.to_owned(), MANIFESTS_MAX);
+        return Err(file::Error::TooMany { path, max, what: "manifests" });
     }
     paths.sort();
     Ok(paths)

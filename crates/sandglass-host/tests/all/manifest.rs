@@ -253,7 +253,7 @@ fn a_folder_is_read_whole_or_not_at_all() {
     };
     assert!(findings[0].diagnostic.message.contains("`one` is the name of the integration in"));
     assert!(findings.iter().any(|finding| finding.path.ends_with("third/integration.toml")));
-    assert!(matches!(Manifests::find(&folder.path().join("absent")), Err(Error::Folder { .. })));
+    assert!(matches!(Manifests::find(&folder.path().join("absent")), Err(Error::File(_))));
 }
 
 #[test]

@@ -118,5 +118,24 @@ fn a_folder_without_specs_is_none() {
     let empty = folder(&[]);
     assert!(matches!(Folder::read(empty.path()), Err(FolderError::Empty(_))));
     let absent = empty.path().join("absent");
-    assert!(matches!(Folder::read(&absent), Err(FolderError::Unreadable { .. })));
+    assert!(matches!(Folder::read(&absent), Err(FolderError::File(_))));
+}
+
+#[test]
+fn two_specs_of_one_type_are_told_with_their_files() {
+    let twice = folder(&[("a.ioa.toml", SPEC), ("b.ioa.toml", SPEC), ("charge.wat", MODULE)]);
+    let [told] = &wrong(twice.path())[..] else { panic!("one mistake") };
+    assert!(told.starts_with("3:8: error: `Order` is the type of the spec in"), "{told}");
+    assert!(told.contains("a.ioa.toml"), "{told}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_is_not_read_without_a_file_that_cannot_be_read() {
+    for name in ["other.ioa.toml", "other.integration.toml", "integration.toml"] {
+        let folder = folder(&[("order.ioa.toml", SPEC), ("charge.wat", MODULE)]);
+        std::os::unix::fs::symlink("nowhere", folder.path().join(name)).expect("made");
+        let error = Folder::read(folder.path()).expect_err("it is no file");
+        assert!(error.to_string().contains(name), "{error}");
+    }
 }
