@@ -40,7 +40,7 @@ pub trait Handlers: Send + Sync + 'static {
     }
 
     /// The hash of the module that an integration names, where it is known before
-    /// the run.
+    /// the run. Asked where [`Handlers::reserve`] kept no room for a version of it.
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
         let _ = module;
         None
@@ -79,7 +79,10 @@ pub struct HandlerRun {
 /// Room that was kept for one run: whatever a [`Handlers`] makes of that. It is
 /// given back when it is dropped. Clones share it.
 #[derive(Clone, Default)]
-pub struct Reserved(Option<Arc<Mutex<Kept>>>);
+pub struct Reserved {
+    room: Option<Arc<Mutex<Kept>>>,
+    module_hash: Option<ModuleHash>,
+}
 
 type Kept = Option<Box<dyn Any + Send>>;
 
@@ -87,13 +90,25 @@ impl Reserved {
     /// Keeps `room`.
     #[must_use]
     pub fn of(room: impl Any + Send) -> Self {
-        Self(Some(Arc::new(Mutex::new(Some(Box::new(room))))))
+        Self { room: Some(Arc::new(Mutex::new(Some(Box::new(room))))), module_hash: None }
+    }
+
+    /// The same, for this version of the run's module: that is what its record names.
+    #[must_use]
+    pub fn for_module(self, hash: ModuleHash) -> Self {
+        Self { module_hash: Some(hash), ..self }
+    }
+
+    /// The version of the run's module that it is for, where it is for one.
+    #[must_use]
+    pub const fn module_hash(&self) -> Option<ModuleHash> {
+        self.module_hash
     }
 
     /// Takes out what is kept; none where nothing of this type is.
     #[must_use = "room that isn't used is given back"]
     pub fn take<T: Any>(&self) -> Option<T> {
-        let mut kept = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.room.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         let room = kept.take()?.downcast::<T>();
         match room {
             Ok(room) => Some(*room),
@@ -107,7 +122,7 @@ impl Reserved {
 
 impl fmt::Debug for Reserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Reserved(room)" } else { "Reserved(nothing)" })
+        f.write_str(if self.room.is_some() { "Reserved(room)" } else { "Reserved(nothing)" })
     }
 }
 

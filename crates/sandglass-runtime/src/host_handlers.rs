@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sandglass_host::{
     Answer, Answered, Ask, AskError, Asks, Context, Dispatch, DispatchDeadline, Error, Host,
-    Integration, Manifest, ReserveFor, Signal,
+    Integration, Manifest, Reservation, ReserveFor, Signal,
 };
 use sandglass_model::{
     Busy, Cause, Clock, DeadlineOwner, DeadlineReport, Dispatched, HandlerDeadlineExceeded,
@@ -75,16 +75,17 @@ pub struct HostHandlers {
     modules: Arc<Modules>,
 }
 
-/// The modules by name: as many as the embedder has named.
+/// The modules by name, in the version that new dispatches take: as many as the embedder
+/// has named.
 #[derive(Debug, Default)]
-struct Modules(RwLock<BTreeMap<String, Versions>>);
+struct Modules(RwLock<BTreeMap<String, Arc<Loadable>>>);
 
-/// The version of a module that new dispatches take, and the one before: a dispatch
-/// whose record names that one may still have to start.
-#[derive(Clone, Debug)]
-struct Versions {
-    present: Arc<Loadable>,
-    before: Option<Arc<Loadable>>,
+/// The room of one run, and the version of its module that its record names, which is kept
+/// for as long as the run needs it, whatever takes its place meanwhile.
+#[derive(Debug)]
+struct Room {
+    reservation: Reservation,
+    version: Arc<Loadable>,
 }
 
 #[derive(Debug)]
@@ -159,6 +160,8 @@ impl Handlers for HostHandlers {
         let host = self.host.clone();
         let clock = Arc::clone(&self.clock);
         let modules = Arc::clone(&self.modules);
+        let room: Option<Room> = run.reserved.take();
+        let (reservation, version) = room.map(|room| (room.reservation, room.version)).unzip();
         Box::pin(async move {
             let began = clock.now();
             let parent = run.not_after.unwrap_or(Monotonic::NEVER);
@@ -168,13 +171,16 @@ impl Handlers for HostHandlers {
             let loaded = tokio::select! {
                 biased;
                 request = run.stop.wait() => Err(stopped(request)),
-                loaded = modules.load(&host, &run) => loaded.map_err(rejected),
+                loaded = modules.load(&host, &run, version) => loaded.map_err(rejected),
                 () = timer::until(&*clock, too_late_at) => Err(too_late(&run)),
                 () = timer::until(&*clock, parent) => return expired(&host, &run, began, clock.now()),
             };
             let compile = clock.now().since(began);
             match loaded {
-                Ok(integration) => dispatch((&host, &clock), &integration, &run, compile).await,
+                Ok(integration) => {
+                    let room = (reservation, compile);
+                    dispatch((&host, &clock), &integration, &run, room).await
+                }
                 Err(never) => never_ran(&host, &run, never, compile),
             }
         })
@@ -182,14 +188,16 @@ impl Handlers for HostHandlers {
 
     fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
         // One that is unknown is rejected where it would start.
-        let versions = self.modules.read().get(&dispatched.module).cloned();
-        let Some(Versions { present, .. }) = versions else { return Ok(Reserved::default()) };
-        let of = ReserveFor::new(&present.module.manifest, tenant);
-        self.host.reserve(of).map(Reserved::of)
+        let present = self.modules.read().get(&dispatched.module).cloned();
+        let Some(version) = present else { return Ok(Reserved::default()) };
+        let hash = version.module.hash;
+        let of = ReserveFor::new(&version.module.manifest, tenant);
+        let reservation = self.host.reserve(of)?;
+        Ok(Reserved::of(Room { reservation, version }).for_module(hash))
     }
 
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
-        self.modules.read().get(module).map(|versions| versions.present.module.hash)
+        self.modules.read().get(module).map(|present| present.module.hash)
     }
 }
 
@@ -218,14 +226,21 @@ fn is_kept(loaded: &Result<Integration, Rejection>) -> bool {
 }
 
 impl Modules {
-    /// The integration of a run, in the version that its record names where that is
-    /// still known.
-    async fn load(&self, host: &Host, run: &HandlerRun) -> Result<Integration, Rejection> {
-        let name = &run.dispatched.module;
-        let versions = self.read().get(name).cloned();
-        let Some(Versions { present, before }) = versions else { return Err(self.unknown(name)) };
-        let recorded = |one: &Arc<Loadable>| run.dispatched.module_hash == Some(one.module.hash);
-        before.filter(recorded).unwrap_or(present).load(host, name).await
+    /// The integration of a run, in the version that its record names: the one that is
+    /// kept for it, or, where none is, the present one.
+    async fn load(
+        &self,
+        host: &Host,
+        run: &HandlerRun,
+        kept: Option<Arc<Loadable>>,
+    ) -> Result<Integration, Rejection> {
+        let Dispatched { module: name, module_hash: recorded, .. } = &run.dispatched;
+        let version = kept.or_else(|| self.read().get(name).cloned());
+        let Some(version) = version else { return Err(self.unknown(name)) };
+        match recorded {
+            Some(recorded) if *recorded != version.module.hash => Err(replaced(name)),
+            _ => version.load(host, name).await,
+        }
     }
 
     fn unknown(&self, name: &str) -> Rejection {
@@ -241,25 +256,19 @@ impl Modules {
     }
 
     fn put(&self, modules: impl IntoIterator<Item = (String, Arc<Loadable>)>) {
-        let mut table = self.write();
-        for (name, present) in modules {
-            let before = table.remove(&name).map(|versions| versions.present);
-            table.insert(name, Versions { present, before });
-        }
+        self.write().extend(modules);
     }
 
     fn present(&self) -> Vec<(String, Arc<Loadable>)> {
-        let of =
-            |(name, versions): (&String, &Versions)| (name.clone(), Arc::clone(&versions.present));
-        self.read().iter().map(of).collect()
+        self.read().iter().map(|(name, present)| (name.clone(), Arc::clone(present))).collect()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Versions>> {
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Arc<Loadable>>> {
         // Each change is made whole before anything can panic.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Versions>> {
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<Loadable>>> {
         // As above.
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -273,6 +282,15 @@ type NeverRan = (Outcome, Cause);
 
 fn rejected(rejection: Rejection) -> NeverRan {
     (Outcome::Rejected(rejection), Cause::NotStarted)
+}
+
+/// Nothing of the version that a record names was kept for its run.
+fn replaced(name: &str) -> Rejection {
+    let message = format!(
+        "another version of the module `{name}` has taken the place of the one that the \
+         dispatch names; dispatch it again"
+    );
+    Rejection { kind: RejectionKind::UnknownModule, message }
 }
 
 fn too_late(run: &HandlerRun) -> NeverRan {
@@ -290,7 +308,7 @@ async fn dispatch(
     (host, clock): (&Host, &Arc<dyn Clock>),
     integration: &Integration,
     run: &HandlerRun,
-    compile: Duration,
+    (reservation, compile): (Option<Reservation>, Duration),
 ) -> RunReport {
     let dispatched = &run.dispatched;
     let context = Context {
@@ -319,7 +337,7 @@ async fn dispatch(
         }))
         .asks(Arc::new(HostAsks { asks: run.asks.clone(), clocks }))
         .compiled_in(compile);
-    if let Some(reservation) = run.reserved.take() {
+    if let Some(reservation) = reservation {
         dispatch = dispatch.reserved(reservation);
     }
     if let Some(parent) = run.parent {

@@ -66,7 +66,8 @@ impl Actor {
     ) -> Result<Committed, ActorError> {
         for event in &mut events {
             if let RecordedEvent::Dispatched(dispatched) = event {
-                let known = self.module_hash(&dispatched.module);
+                let known = rooms.module_hash(dispatched.dispatch);
+                let known = known.or_else(|| self.module_hash(&dispatched.module));
                 dispatched.module_hash = known.or(dispatched.module_hash);
             }
         }

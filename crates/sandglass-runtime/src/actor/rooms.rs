@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sandglass_model::{Busy, BusyScope, DispatchId, Dispatched, Event};
+use sandglass_model::{Busy, BusyScope, DispatchId, Dispatched, Event, ModuleHash};
 
 use crate::asking::Lent;
 use crate::caught::caught;
@@ -40,6 +40,11 @@ impl Rooms {
     /// Why there isn't room for all of them.
     pub(super) fn missing(&self) -> Option<Busy> {
         self.rooms.values().find_map(|room| room.as_ref().err().copied())
+    }
+
+    /// The version of its module that room is kept for, where it is for one.
+    pub(super) fn module_hash(&self, dispatch: DispatchId) -> Option<ModuleHash> {
+        self.rooms.get(&dispatch)?.as_ref().ok()?.module_hash()
     }
 
     /// The room of one handler.

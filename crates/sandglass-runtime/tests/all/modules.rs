@@ -5,12 +5,17 @@ use std::sync::Arc;
 use sandglass_host::{Host, Manifest, Settings};
 use sandglass_journal::MemoryJournal;
 use sandglass_liveness::Spec;
-use sandglass_model::{EntityRef, ModuleHash, Object, RejectionKind, SystemClock};
-use sandglass_runtime::{Event, Handlers, HostHandlers, Module, Runtime, Subscription};
+use sandglass_model::{
+    Busy, Dispatched, EntityRef, ModuleHash, Object, OutcomeKind, RejectionKind, SystemClock,
+};
+use sandglass_runtime::{
+    Event, HandlerRun, Handlers, HostHandlers, Module, Reserved, RunFuture, Runtime, Subscription,
+};
 
 use crate::world::SESSION;
 
 const WAITS: &str = include_str!("../../../../guest-fixtures/wat/sleeps_in_wasi_poll.wat");
+const TRAPS: &str = include_str!("../../../../guest-fixtures/wat/divides_by_zero.wat");
 const FINISHES: &str = include_str!("../../../../guest-fixtures/wat/echo.wat");
 
 fn module(text: &str) -> Module {
@@ -18,9 +23,13 @@ fn module(text: &str) -> Module {
 }
 
 fn handlers() -> HostHandlers {
+    handlers_of(WAITS)
+}
+
+fn handlers_of(first: &str) -> HostHandlers {
     let settings = Settings { max_runs: 4, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
-    let first = ("run_tools".to_owned(), module(WAITS));
+    let first = ("run_tools".to_owned(), module(first));
     HostHandlers::new(host, Arc::new(SystemClock::new()), [first])
 }
 
@@ -57,6 +66,58 @@ async fn a_new_version_takes_new_dispatches_and_those_in_flight_finish_on_theirs
     assert_eq!(runtime.settled(&new).await.expect("it lives").state, "Done");
     runtime.cancel(&old, None, "enough").expect("it lives");
     assert_eq!(ran(&mut events, &old).await, Some(ModuleHash::of(WAITS.as_bytes())));
+}
+
+/// Puts two other versions between the record of a run and its start.
+struct PutsTwo {
+    handlers: HostHandlers,
+    /// Whether they are asked for room, as those that stand before others should.
+    asks_for_room: bool,
+}
+
+impl Handlers for PutsTwo {
+    fn start(&self, run: HandlerRun) -> RunFuture {
+        let handlers = self.handlers.clone();
+        Box::pin(async move {
+            for other in [WAITS, TRAPS] {
+                handlers.put("run_tools", module(other)).await.expect("sound");
+            }
+            handlers.start(run).await
+        })
+    }
+
+    fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
+        match self.asks_for_room {
+            true => self.handlers.reserve(dispatched, tenant),
+            false => Ok(Reserved::default()),
+        }
+    }
+
+    fn module_hash(&self, module: &str) -> Option<ModuleHash> {
+        self.handlers.module_hash(module)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_has_the_version_that_its_record_names_or_none() {
+    for (asks_for_room, expected) in
+        [(true, OutcomeKind::Completed), (false, OutcomeKind::Rejected)]
+    {
+        let runtime = Runtime::builder(Arc::new(MemoryJournal::new()))
+            .handlers(Arc::new(PutsTwo { handlers: handlers_of(FINISHES), asks_for_room }))
+            .specs([Spec::parse(SESSION).spec.expect("sound")])
+            .build()
+            .await
+            .expect("an empty journal");
+        let mut events = runtime.subscribe();
+        let entity: EntityRef = "Session/one".parse().expect("valid");
+        runtime.create(entity.clone()).await.expect("new");
+        let accepted = runtime.send(&entity, "ProcessToolCalls", Object::new()).await;
+        let dispatch = accepted.expect("taken").dispatches[0];
+        assert_eq!(ran(&mut events, &entity).await, Some(ModuleHash::of(FINISHES.as_bytes())));
+        let outcome = runtime.outcome(&entity, dispatch).await.expect("it has ended");
+        assert_eq!(outcome.kind(), expected, "{outcome:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
