@@ -36,6 +36,11 @@
     (call $require (i32.eq (i32.const 1) (call $cache_contains (i32.const 80) (i32.const 1))))
     (call $require (i32.eq (i32.const 5) (call $cache_to_stream (i32.const 80) (i32.const 1) (i32.const 96) (i32.const 4))))
     (call $require (i32.eq (i32.const 71) (call $hash_stream (i32.const 96) (i32.const 4) (i32.const 32) (i32.const 6) (i32.const 8192) (i32.const 71))))
+    ;; Keys and names have from 1 to 256 bytes.
+    (call $refused (call $cache_from_stream (i32.const 80) (i32.const 0) (i32.const 16) (i32.const 5)))
+    (call $refused (call $cache_from_stream (i32.const 1024) (i32.const 257) (i32.const 16) (i32.const 5)))
+    (call $accepted (call $cache_contains (i32.const 80) (i32.const 0)))
+    (call $refused (call $hash_stream (i32.const 16) (i32.const 0) (i32.const 32) (i32.const 6) (i32.const 8192) (i32.const 71)))
     (call $refused (call $cache_to_stream (i32.const 80) (i32.const 1) (i32.const 0) (i32.const 0)))
     (call $refused (call $cache_to_stream (i32.const 80) (i32.const 1) (i32.const 0) (i32.const 300)))
     (call $accepted (call $cache_contains (i32.const -1) (i32.const 5)))

@@ -121,6 +121,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_can_not_be_a_name_is_told_from_what_is_not_there() {
+        let guest = Guest::idle();
+        assert_eq!(guest.stream(""), Err(StreamError::InvalidName(0)));
+        assert_eq!(guest.stream(&"x".repeat(257)), Err(StreamError::InvalidName(257)));
+        assert_eq!(guest.stream("x"), Err(StreamError::Unknown("x".to_owned())));
+    }
+
+    #[test]
     fn streams_are_bounded_in_number_and_size() {
         let streams = Streams::new();
         assert_eq!(streams.room("", 100), Err(StreamError::InvalidName(0)));
