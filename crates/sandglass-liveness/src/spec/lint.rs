@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use sandglass_source::Diagnostics;
 
 use super::check::entered;
-use super::{Effect, Spec, StateTimeout, refusable};
+use super::{Action, Effect, Spec, StateTimeout, refusable};
 
 /// Warns of what is legal in `spec` and doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     obsolete_resets(spec, out);
     refusable_endings(spec, out);
+    timers_that_end_nothing(spec, out);
     endless_schedules(spec, out);
     unreachable_states(spec, out);
     idle_integrations(spec, out);
@@ -80,6 +81,37 @@ fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
             }
         }
     }
+}
+
+/// Timers after which an entity may still be in their state. They come again, so that it is
+/// not forgotten; but where nobody else ends the state, nothing does.
+fn timers_that_end_nothing(spec: &Spec, out: &mut Diagnostics<'_>) {
+    for timeout in spec.timeouts.values() {
+        let (state, name) = (&timeout.state, &timeout.on_timeout);
+        let declared = spec.actions.get(name.as_str());
+        if let Some((doubt, help)) = declared.and_then(|action| doubt(spec, timeout, action)) {
+            let message = format!("the timer of state `{state}` takes `{name}`, {doubt}");
+            out.warning(name.span(), message, help);
+        }
+    }
+}
+
+/// Why a timer that takes `action` may end nothing, and what to do about it.
+fn doubt(spec: &Spec, timeout: &StateTimeout, action: &Action) -> Option<(String, &'static str)> {
+    if let Some(param) = refusable::not_given(spec, timeout, action) {
+        let doubt = format!("which needs the parameter `{param}`, and is refused without it");
+        return Some((doubt, "give it in the `params` of the timer"));
+    }
+    if action.guard.is_some() {
+        let help = "while the guard refuses it, the timer only starts again; name an action that \
+                    is always taken";
+        return Some(("whose guard may refuse it".to_owned(), help));
+    }
+    let stays = action.leads_to(&timeout.state) == timeout.state.as_str();
+    (stays && timeout.max_occurrences.is_some()).then(|| {
+        let doubt = "which stays in the state, and no more often than `max_occurrences`";
+        (doubt.to_owned(), "take `max_occurrences` away, or name an action that leaves the state")
+    })
 }
 
 /// Actions that send one another again at once, for ever, where nothing may refuse

@@ -100,13 +100,23 @@ fn gives(ending: &str, param: &str, kind: VariableKind) -> bool {
 
 /// Whether a timer fires as often as it takes, with what its action needs.
 fn always_comes(spec: &Spec, timeout: &StateTimeout) -> bool {
-    let holds = |(param, kind): (&Name, VariableKind)| {
+    let action = spec.actions.get(timeout.on_timeout.as_str());
+    timeout.max_occurrences.is_none()
+        && action.is_some_and(|action| not_given(spec, timeout, action).is_none())
+}
+
+/// A parameter that the timer's action needs and the timer doesn't give, or not of its
+/// kind.
+pub(super) fn not_given<'s>(
+    spec: &'s Spec,
+    timeout: &StateTimeout,
+    action: &'s Action,
+) -> Option<&'s Name> {
+    let holds = |param: &Name, kind: VariableKind| {
         let given: Option<&Value> = timeout.params.get(param.as_str());
         given.is_some_and(|value| kind.hold(value).is_some())
     };
-    let action = spec.actions.get(timeout.on_timeout.as_str());
-    timeout.max_occurrences.is_none()
-        && action.is_some_and(|action| needed(spec, action).all(holds))
+    needed(spec, action).find(|(param, kind)| !holds(param, *kind)).map(|(param, _)| param)
 }
 
 fn refused_for_ever(

@@ -510,6 +510,21 @@ fn what_is_legal_and_doubtful_is_warned_of() {
         ),
         ("trigger run_tools\", \"", "", "integration `run_tools` is never started"),
         (
+            "name = \"Fail\"",
+            "name = \"Fail\"\nguard = \"rounds > 0\"",
+            "the timer of state `Executing` takes `Fail`, whose guard may refuse it",
+        ),
+        (
+            "on_timeout = \"Fail\"",
+            "on_timeout = \"Note\"",
+            "the timer of state `Executing` takes `Note`, which needs the parameter `text`",
+        ),
+        (
+            "on_timeout = \"Fail\"\nreset_on = [\"PartnerReplied\"]\nparams = { reason = \"idle\" }",
+            "on_timeout = \"Note\"\nmax_occurrences = 2\nparams = { text = \"still here\" }",
+            "takes `Note`, which stays in the state, and no more often than `max_occurrences`",
+        ),
+        (
             "action = \"ProcessToolCalls\", delay_seconds = 60",
             "action = \"Later\", delay_seconds = 0",
             "`Later` is sent again at once, for ever",

@@ -167,7 +167,13 @@ impl Actor {
                 metrics.transition(entity_type, action);
                 return Some(self.trace_transition(sequence, (action, from, to), cause, *trace));
             }
-            RecordedEvent::StateIdle { state, .. } => metrics.state_timeout(entity_type, state),
+            RecordedEvent::StateIdle { state, action, taken, .. } => {
+                metrics.state_timeout(entity_type, state);
+                if !taken {
+                    let entity = &self.entity.entity;
+                    tracing::warn!(%entity, state, action, "a state's timer is refused; it comes again");
+                }
+            }
             RecordedEvent::Dispatched(dispatched) => self.note_default_budget(dispatched),
             RecordedEvent::Ended(ended) => {
                 if let Decision::Superseded { action } = &ended.decision {
