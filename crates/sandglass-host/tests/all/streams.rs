@@ -61,7 +61,7 @@ fn dispatch(budget: Duration) -> Dispatch {
 /// take no memory until somebody writes them.
 fn large() -> Streams {
     let streams = Streams::new();
-    streams.put("given", vec![0; 1 << 30]);
+    streams.put("given", vec![0; 2 << 30]);
     streams
 }
 
