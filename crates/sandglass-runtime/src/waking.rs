@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::{Arc, Weak};
 
-use sandglass_journal::{self as journal, PAGE_MAX_ENTRIES};
+use sandglass_journal as journal;
 use sandglass_liveness::Fold;
 use sandglass_model::{EntityRef, Position};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -21,6 +21,10 @@ use crate::timer;
 /// fill the journal's groups, and few enough that a hundred thousand timers that ring
 /// together don't bring them all into memory.
 pub(crate) const WAKING_MAX: usize = 256;
+
+/// Records of an entity that wakes which are read at once. A journal may have one reader for
+/// all; these hold it up for some milliseconds, and others read between them.
+const PIECE: usize = 128;
 
 /// The life of an entity that was asleep, until it sleeps again. `room` is its place
 /// among those that timers have woken.
@@ -80,7 +84,7 @@ async fn read(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, Act
     let mut fold = Fold::of(shared.specs().known.clone());
     let (mut next, mut last) = (Some(Position(0)), Position(0));
     while let Some(from) = next {
-        let page = shared.journal.read_entity(name.clone(), from, PAGE_MAX_ENTRIES).await;
+        let page = shared.journal.read_entity(name.clone(), from, PIECE).await;
         let page = page.map_err(ActorError::journal)?;
         next = page.next;
         for entry in page.entries {

@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "the tests wait in virtual time")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sandglass_journal::{
@@ -221,9 +221,10 @@ async fn a_sleeper_that_another_process_writes_is_let_go() {
     assert_eq!(world.actions().await, ["Wait", "Wait"], "no timer of its either");
 }
 
-/// A journal whose entities can't be read at times.
-#[derive(Debug)]
-struct Unreadable(MemoryJournal, AtomicBool);
+/// A journal whose entities can't be read at times, and that notes the most which is read of
+/// one at once.
+#[derive(Debug, Default)]
+struct Unreadable(MemoryJournal, AtomicBool, AtomicUsize);
 
 impl Journal for Unreadable {
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
@@ -240,6 +241,7 @@ impl Journal for Unreadable {
         from: Position,
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
+        self.2.fetch_max(limit, Ordering::SeqCst);
         if self.1.load(Ordering::SeqCst) {
             let failed = Err(Error::Unavailable { what: "no disk".to_owned() });
             return Box::pin(std::future::ready(failed));
@@ -277,7 +279,7 @@ impl Journal for Unreadable {
 
 #[tokio::test(start_paused = true)]
 async fn a_sleeper_that_cannot_be_read_says_so_and_its_timer_comes_again() {
-    let journal = Arc::new(Unreadable(MemoryJournal::new(), AtomicBool::new(false)));
+    let journal = Arc::new(Unreadable::default());
     let runtime = builder(&journal).linger(Duration::ZERO).build().await.expect("empty");
     runtime.create(one()).await.expect("new");
     runtime.send(&one(), "Wait", Object::new()).await.expect("taken");
@@ -294,8 +296,22 @@ async fn a_sleeper_that_cannot_be_read_says_so_and_its_timer_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_long_history_is_read_in_pieces_between_which_others_read() {
+    let journal = Arc::new(Unreadable::default());
+    let runtime = builder(&journal).linger(Duration::from_secs(1)).build().await.expect("empty");
+    runtime.create(one()).await.expect("new");
+    for _ in 0..500 {
+        runtime.send(&one(), "Touch", Object::new()).await.expect("taken");
+    }
+    pass(10).await;
+    assert_eq!(runtime.entity(&one()).await.expect("it woke").sequence, Sequence(500));
+    let most = journal.2.load(Ordering::SeqCst);
+    assert!((1..=128).contains(&most), "{most}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_sleeper_that_cannot_be_read_goes_over_to_its_new_spec_once_it_can() {
-    let journal = Arc::new(Unreadable(MemoryJournal::new(), AtomicBool::new(false)));
+    let journal = Arc::new(Unreadable::default());
     let runtime = builder(&journal).linger(Duration::ZERO).build().await.expect("empty");
     for entity in [one(), two()] {
         runtime.create(entity).await.expect("new, and without a timer");
