@@ -3,6 +3,7 @@
 mod past;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sandglass_model::{
     DEFAULT_TENANT, Decision, DispatchId, Dispatched, EntityRef, Event, Incarnation, Object,
@@ -43,8 +44,8 @@ pub struct Entity {
 /// A handler that was asked for and hasn't ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InFlight {
-    /// What it was asked with.
-    pub dispatched: Box<Dispatched>,
+    /// What it was asked with: shared, because entities are copied with each decision.
+    pub dispatched: Arc<Dispatched>,
     /// Whether the entity has left the state that started it, so that it is being
     /// stopped and its outcome changes nothing.
     pub left: bool,
@@ -122,7 +123,8 @@ impl Entity {
                 let order = self.dispatched;
                 self.dispatched += 1;
                 self.past.forget(dispatched.dispatch);
-                let run = InFlight { dispatched: dispatched.clone(), left: false, order };
+                let asked_with = Arc::new((**dispatched).clone());
+                let run = InFlight { dispatched: asked_with, left: false, order };
                 self.in_flight.insert(dispatched.dispatch, run);
             }
             Event::Ended(ended) => {

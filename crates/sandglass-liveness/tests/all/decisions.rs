@@ -1,5 +1,7 @@
 //! Decisions: what each input becomes, and every ending of a handler.
 
+use std::sync::Arc;
+
 use sandglass_liveness::{Command, Input, Refusal};
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Decision, Event, Failure, FailureKind, Incarnation,
@@ -338,4 +340,13 @@ fn an_ending_that_is_refused_in_its_own_state_falls_back_to_another_ending() {
         assert_eq!(life.state(), state);
         assert_eq!(crate::generated::divergences(&life.log), 0);
     }
+}
+
+#[test]
+fn a_copy_of_an_entity_shares_what_its_handlers_were_asked_with() {
+    let mut life = Life::of(SESSION);
+    life.start();
+    let copy = life.entity().clone();
+    let [of_copy, of_it] = [&copy, life.entity()].map(|entity| &entity.in_flight()[0].dispatched);
+    assert!(Arc::ptr_eq(of_copy, of_it), "it may be 2 MiB, and each decision makes a copy");
 }

@@ -19,7 +19,16 @@ use crate::error::ActorError;
 /// A decision that is durable.
 pub(super) struct Committed {
     pub(super) first: Position,
-    pub(super) events: Vec<RecordedEvent>,
+    /// The handlers that it asked for.
+    pub(super) dispatches: Vec<DispatchId>,
+}
+
+/// The handlers that `events` ask for.
+fn dispatched(events: &[RecordedEvent]) -> impl Iterator<Item = DispatchId> {
+    events.iter().filter_map(|event| match event {
+        RecordedEvent::Dispatched(dispatched) => Some(dispatched.dispatch),
+        _ => None,
+    })
 }
 
 impl Actor {
@@ -71,33 +80,34 @@ impl Actor {
                 dispatched.module_hash = known.or(dispatched.module_hash);
             }
         }
-        let before = self.entity.clone();
-        let mut after = before.clone();
-        let mut records = Vec::with_capacity(events.len());
+        let mut after = self.entity.clone();
+        let mut sequences = Vec::with_capacity(events.len());
         for event in &events {
-            records.push((after.sequence_with(event), event.clone()));
+            sequences.push(after.sequence_with(event));
             after.apply(&self.spec, event, at);
         }
         let batch = Batch {
-            entity: Some(before.entity.clone()),
-            expected: Expected::At(before.sequence),
+            entity: Some(after.entity.clone()),
+            expected: Expected::At(self.entity.sequence),
             at,
-            records: records.clone(),
+            records: sequences.iter().copied().zip(events.iter().cloned()).collect(),
         };
         let appended = self.shared.append(batch).await;
         let first = appended.map_err(|error| self.append_failed(error))?;
-        self.last = (first.0..).map(Position).take(records.len()).last().unwrap_or(first);
+        self.last = (first.0..).map(Position).take(events.len()).last().unwrap_or(first);
         self.recording.succeeded();
-        self.entity = after;
+        let before = std::mem::replace(&mut self.entity, after);
         self.show();
+        let commands = commands(Some(&before), &self.entity, &events);
+        let dispatches = dispatched(&events).collect();
         let mut parent = None;
-        for ((sequence, event), place) in records.into_iter().zip(first.0..) {
+        for ((sequence, event), place) in sequences.into_iter().zip(events).zip(first.0..) {
             parent = self.told_others(&before, sequence, &event).or(parent);
             let entity = Some(before.entity.clone());
             self.shared.publish(recorded(Position(place), at, entity, sequence, event));
         }
-        self.carry_out(commands(Some(&before), &self.entity, &events), rooms, parent);
-        Ok(Committed { first, events })
+        self.carry_out(commands, rooms, parent);
+        Ok(Committed { first, dispatches })
     }
 
     /// The hash of a module, where whatever runs it knows that by now.

@@ -440,14 +440,10 @@ impl Actor {
     /// What whoever asked is told.
     fn accepted(&self, committed: Result<Committed, ActorError>) -> Result<Accepted, ActorError> {
         let committed = committed.inspect_err(|error| self.count_refused(error))?;
-        let dispatches = committed.events.iter().filter_map(|event| match event {
-            RecordedEvent::Dispatched(dispatched) => Some(dispatched.dispatch),
-            _ => None,
-        });
         Ok(Accepted {
             sequence: self.entity.sequence,
             state: self.entity.state.clone(),
-            dispatches: dispatches.collect(),
+            dispatches: committed.dispatches,
             position: committed.first,
         })
     }
