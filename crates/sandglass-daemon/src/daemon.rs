@@ -20,6 +20,10 @@ use crate::settings::Settings;
 /// largest size in memory, and compiling takes a core.
 const PUTS_MAX: usize = 2;
 
+/// Pages of histories that are read and written out at the same time: each is in memory
+/// several times over then. More wait.
+const READING_MAX: usize = 8;
+
 /// What a daemon is made of.
 #[derive(Debug)]
 pub struct Parts {
@@ -51,6 +55,7 @@ struct Inner {
     waiting: Arc<Semaphore>,
     subscribers: Arc<Semaphore>,
     puts: Arc<Semaphore>,
+    reading: Arc<Semaphore>,
 }
 
 /// Why the daemon doesn't do its work.
@@ -73,6 +78,7 @@ impl Daemon {
             waiting: places(settings.max_waiting),
             subscribers: places(settings.max_subscribers),
             puts: places(PUTS_MAX),
+            reading: places(READING_MAX),
             parts,
             settings,
         }))
@@ -140,6 +146,12 @@ impl Daemon {
     /// A place among those who put modules.
     pub(crate) fn put(&self) -> Result<OwnedSemaphorePermit, Error> {
         place(&self.0.puts, PUTS_MAX, "modules are being put")
+    }
+
+    /// A place among those who read pages of histories, when there is one. None where
+    /// nothing is bounded any more.
+    pub(crate) async fn reading(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.reading).acquire_owned().await.ok()
     }
 
     /// Takes no more requests.

@@ -11,8 +11,8 @@ use sandglass_model::{
 };
 
 use crate::{
-    BATCH_MAX_RECORDS, Batch, Error, Expected, Health, Journal, Page, Place, Positions,
-    RECORD_MAX_BYTES,
+    BATCH_MAX_RECORDS, Batch, Error, Expected, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES,
+    Page, Place, Positions, RECORD_MAX_BYTES,
 };
 
 /// Defines a test for each fact, in a module `$name`. `$open` is an expression of
@@ -31,6 +31,7 @@ macro_rules! conformance_tests {
             one_of_many_racing_appenders_wins
             a_conflict_fails_only_itself
             pages_are_bounded_and_go_on
+            a_page_ends_with_the_entry_that_fills_it
             reads_one_entity_alone
             reads_entity_by_entity
             finds_who_asked_for_a_dispatch
@@ -348,6 +349,24 @@ pub async fn pages_are_bounded_and_go_on(journal: Subject) {
     assert_eq!(none.entries.len(), 1, "a page always gets on");
     assert_eq!(journal.read(Position(26), 10).await, Ok(Page::default()));
     assert_eq!(journal.read(Position(u64::MAX), 10).await, Ok(Page::default()));
+}
+
+/// See its name.
+pub async fn a_page_ends_with_the_entry_that_fills_it(journal: Subject) {
+    let entity = session("a");
+    let heavy = vec![(0, signal("x".repeat(PAGE_MAX_BYTES / 3))); 8];
+    append(&journal, batch(&entity, Expected::None, heavy)).await;
+    let (mut from, mut lengths) = (Some(Position(0)), Vec::new());
+    while let Some(start) = from {
+        let page = journal.read(start, PAGE_MAX_ENTRIES).await.expect("readable");
+        let same = journal.read_entity(entity.clone(), start, PAGE_MAX_ENTRIES).await;
+        assert_eq!(same.expect("readable"), page);
+        lengths.push(page.entries.len());
+        from = page.next;
+    }
+    assert_eq!(lengths, [3, 3, 2]);
+    let by_entity = journal.read_by_entity(None, PAGE_MAX_ENTRIES).await.expect("readable");
+    assert_eq!(by_entity.entries.len(), 3);
 }
 
 /// See its name.

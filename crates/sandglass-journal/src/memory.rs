@@ -9,8 +9,8 @@ use sandglass_model::{DispatchId, EntityRef, Event, Position, Record};
 use tokio::sync::watch;
 
 use crate::{
-    Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_ENTRIES, Page, Pending, Place,
-    Positions,
+    Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page,
+    Pending, Place, Positions,
 };
 
 /// A journal that ends with its process, and grows until then.
@@ -23,6 +23,8 @@ pub struct MemoryJournal {
 #[derive(Debug, Default)]
 struct Inner {
     records: Vec<Record>,
+    /// The bytes of JSON of each of `records`.
+    sizes: Vec<usize>,
     /// The indexes in `records` of what is about each entity, and about none.
     by_entity: BTreeMap<Option<EntityRef>, Vec<usize>>,
     dispatches: BTreeMap<DispatchId, usize>,
@@ -65,8 +67,8 @@ impl Inner {
         if self.closed {
             return Err(Error::Closed);
         }
-        // Only for its bounds, so that both stores refuse the same.
-        batch.lines()?;
+        // Only for their sizes, so that both stores refuse the same and read the same.
+        let (lines, _) = batch.lines()?;
         if let Some(what) = &self.failing {
             return Err(Error::Unavailable { what: what.clone() });
         }
@@ -75,6 +77,7 @@ impl Inner {
         let head = known.map(|place| self.records[*place].sequence);
         batch.admit(head.filter(|_| entity.is_some()))?;
         let (entity, at) = (entity.clone(), *at);
+        self.sizes.extend(lines.iter().map(|line| line.body.len()));
         let first = self.last().0 + 1;
         for ((sequence, event), position) in batch.records.into_iter().zip(first..) {
             let place = self.records.len();
@@ -90,13 +93,13 @@ impl Inner {
 
     fn page(&self, from: Position, limit: usize) -> Page {
         let first = index(from).min(self.records.len());
-        page(self.records[first..].iter(), limit)
+        self.read(first..self.records.len(), limit)
     }
 
     fn page_of(&self, entity: EntityRef, from: Position, limit: usize) -> Page {
         let places = self.by_entity.get(&Some(entity)).map_or(&[][..], Vec::as_slice);
         let first = places.partition_point(|place| *place < index(from));
-        page(places[first..].iter().map(|place| &self.records[*place]), limit)
+        self.read(places[first..].iter().copied(), limit)
     }
 
     fn by_entity(&self, after: Option<Place>, limit: usize) -> ByEntity {
@@ -104,17 +107,33 @@ impl Inner {
         let mut found = self
             .by_entity
             .range(&from..)
-            .flat_map(|(entity, places)| places.iter().map(move |place| (entity, place)))
-            .map(|(entity, place)| (entity, &self.records[*place]))
-            .skip_while(|(entity, record)| {
+            .flat_map(|(entity, places)| places.iter().map(move |place| (entity, *place)))
+            .skip_while(|(entity, place)| {
                 after.as_ref().is_some_and(|after| {
-                    (*entity, record.position) <= (&after.entity, after.position)
+                    (*entity, self.records[*place].position) <= (&after.entity, after.position)
                 })
-            });
-        let entries = found.by_ref().take(bounded(limit)).map(|(_, record)| record.clone());
-        let entries: Vec<Entry> = entries.map(Entry::Record).collect();
+            })
+            .map(|(_, place)| place);
+        let entries = self.take(&mut found, limit);
         let next = entries.last().filter(|_| found.next().is_some()).and_then(Place::of);
         ByEntity { entries, next }
+    }
+
+    /// The page of the records at `places`.
+    fn read(&self, mut places: impl Iterator<Item = usize>, limit: usize) -> Page {
+        let entries = self.take(&mut places, limit);
+        Page { entries, next: places.next().map(|place| self.records[place].position) }
+    }
+
+    /// As many of the records at `places` as a page may have.
+    fn take(&self, places: &mut impl Iterator<Item = usize>, limit: usize) -> Vec<Entry> {
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        while entries.len() < limit.clamp(1, PAGE_MAX_ENTRIES) && bytes < PAGE_MAX_BYTES {
+            let Some(place) = places.next() else { break };
+            bytes += self.sizes[place];
+            entries.push(Entry::Record(self.records[place].clone()));
+        }
+        entries
     }
 
     fn dispatch(&self, dispatch: DispatchId) -> Option<(EntityRef, Position)> {
@@ -130,15 +149,6 @@ impl Inner {
 /// Where the record of a position stands, and those from it on.
 fn index(position: Position) -> usize {
     usize::try_from(position.0.saturating_sub(1)).unwrap_or(usize::MAX)
-}
-
-fn bounded(limit: usize) -> usize {
-    limit.clamp(1, PAGE_MAX_ENTRIES)
-}
-
-fn page<'a>(mut found: impl Iterator<Item = &'a Record>, limit: usize) -> Page {
-    let entries = found.by_ref().take(bounded(limit)).cloned().map(Entry::Record).collect();
-    Page { entries, next: found.next().map(|record| record.position) }
 }
 
 impl Journal for MemoryJournal {

@@ -7,9 +7,9 @@ use crate::Error;
 /// Most entries of one page, whatever the reader asks for: small enough that a
 /// reader never holds a snapshot, and so the log's tail, for long.
 pub const PAGE_MAX_ENTRIES: usize = 1_000;
-/// A page ends with the entry that brings it to this many bytes of JSON, so that
-/// large records don't make a page of a thousand of them.
-pub const PAGE_MAX_BYTES: usize = 32 << 20;
+/// A page ends with the entry that brings it to this many bytes of JSON: a thousand
+/// records of the usual size, and few of those that are large.
+pub const PAGE_MAX_BYTES: usize = 1 << 20;
 
 /// Entries in the order of their positions.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -87,6 +87,22 @@ fn pages_a_history(world: &World) {
     assert_eq!(&paged, entries(&whole));
 }
 
+#[test]
+fn a_page_of_large_records_is_as_small_as_one_of_small_ones() {
+    let world = World::new();
+    world.post("/v1/entities/Session/1", "").is(201);
+    let large = format!(r#"{{"params": {{"note": "{}"}}}}"#, "x".repeat(700 << 10));
+    for _ in 0..3 {
+        world.post("/v1/entities/Session/1/actions/Touch", &large).is(200);
+    }
+    let history = "/v1/entities/Session/1/history?limit=1000";
+    let first = world.get(history).is(200).json();
+    let after = first["next"].as_u64().expect("there is more");
+    let second = world.get(&format!("{history}&after={after}")).is(200).json();
+    assert_eq!((entries(&first).len(), entries(&second).len()), (3, 1));
+    assert_eq!(second["next"], json!(null));
+}
+
 fn entries(page: &Value) -> &Vec<Value> {
     page["entries"].as_array().expect("entries")
 }

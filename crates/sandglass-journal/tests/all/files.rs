@@ -3,7 +3,7 @@
 use std::fs;
 
 use sandglass_journal::conformance::{batch, creation, dispatched, session, signal, step};
-use sandglass_journal::{Entry, Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal};
+use sandglass_journal::{Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal};
 use sandglass_model::{DispatchId, Position, Sequence};
 
 use crate::scratch::{Scratch, append_five, shared};
@@ -220,18 +220,4 @@ async fn people_can_read_it_with_sql() {
             .query_row(&format!("SELECT count(*) FROM {view}"), [], |row| row.get::<_, i64>(0))
             .expect("the view is there");
     }
-}
-
-#[tokio::test]
-async fn a_page_ends_early_where_records_are_large() {
-    let scratch = Scratch::new();
-    let journal = shared(scratch.open().expect("a new file"));
-    let entity = session("a");
-    for _ in 0..4 {
-        let large = batch(&entity, Expected::Any, vec![(0, signal("x".repeat(12 << 20)))]);
-        journal.append(large).await.expect("appended");
-    }
-    let page = journal.read(Position(0), 100).await.expect("readable");
-    assert_eq!((page.entries.len(), page.next), (3, Some(Position(4))));
-    assert!(page.entries.iter().all(|entry| matches!(entry, Entry::Record(_))));
 }
