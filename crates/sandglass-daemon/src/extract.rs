@@ -96,10 +96,22 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Daemon> for Segments<T> {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
+        if let Some(at) = half_encoded(parts.uri.path()) {
+            let message = format!("`%` at byte {at} of the path is followed by no two digits");
+            return Err(Error::new(Code::BadPath, message));
+        }
         let path = Path::from_request_parts(parts, daemon).await;
         path.map(|Path(segments)| Self(segments))
             .map_err(|error: PathRejection| Error::new(Code::BadPath, error.body_text()))
     }
+}
+
+/// The place of a `%` that begins no percent-encoded byte (RFC 3986, 2.1).
+fn half_encoded(path: &str) -> Option<usize> {
+    let bytes = path.as_bytes();
+    let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    let percents = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
+    percents.map(|(at, _)| at).find(|at| !(is_hex(at + 1) && is_hex(at + 2)))
 }
 
 /// The query.
@@ -113,6 +125,21 @@ impl<T: DeserializeOwned> FromRequestParts<Daemon> for Asked<T> {
         query
             .map(|Query(asked)| Self(asked))
             .map_err(|error: QueryRejection| Error::new(Code::BadQuery, error.body_text()))
+    }
+}
+
+/// That nothing is asked in the query: what is there and does nothing was meant for
+/// something.
+pub(crate) struct NoQuery;
+
+impl FromRequestParts<Daemon> for NoQuery {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Daemon) -> Result<Self, Error> {
+        match parts.uri.query() {
+            None | Some("") => Ok(Self),
+            Some(_) => Err(Error::new(Code::BadQuery, "there is nothing to ask in a query here")),
+        }
     }
 }
 

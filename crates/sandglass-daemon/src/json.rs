@@ -1,11 +1,12 @@
-//! Reads JSON of clients: bounded in size, depth and time, and what is wrong with it is
-//! told with its place.
+//! Reads JSON of clients: bounded in size, depth, values and time, and what is wrong with
+//! it is told with its place.
 
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use futures_util::StreamExt as _;
+use sandglass_model::json;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 
@@ -28,6 +29,7 @@ pub(crate) fn read<T: DeserializeOwned + Default>(
         let message = "send the body as `Content-Type: application/json`";
         return Err(Error::new(Code::UnsupportedMediaType, message));
     }
+    require_plain(headers)?;
     if let Some(at) = too_deep(body) {
         let message = format!("the body nests deeper than {DEPTH_MAX} at byte {at}");
         return Err(Error::new(Code::BadJson, message));
@@ -37,7 +39,26 @@ pub(crate) fn read<T: DeserializeOwned + Default>(
         serde_json::from_slice::<IgnoredAny>(body).map_err(|error| unreadable(&error))?;
         return Err(Error::new(Code::BadBody, "the body must be a JSON object"));
     }
-    serde_json::from_slice(body).map_err(|error| unreadable(&error))
+    let text = str::from_utf8(body).map_err(|error| {
+        let at = error.valid_up_to();
+        Error::new(Code::BadJson, format!("the body is no UTF-8 at byte {at}"))
+    })?;
+    json::read(text).map_err(|error| match error {
+        json::Error::Invalid(error) => unreadable(&error),
+        other => Error::new(Code::BadJson, format!("the body can't be read: {other}")),
+    })
+}
+
+/// Refuses a body that is compressed: taken for what it says it would be nothing.
+pub(crate) fn require_plain(headers: &HeaderMap) -> Result<(), Error> {
+    let coded = headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| {
+        !coding.to_str().is_ok_and(|coding| coding.trim().eq_ignore_ascii_case("identity"))
+    });
+    if coded {
+        let message = "send the body as it is, without a `Content-Encoding`";
+        return Err(Error::new(Code::UnsupportedMediaType, message));
+    }
+    Ok(())
 }
 
 fn unreadable(error: &serde_json::Error) -> Error {
@@ -131,6 +152,15 @@ mod tests {
         assert!(json(&"[".repeat(1 << 20)).is_err());
         let brackets_in_text = format!(r#"{{"a": "\"{}"}}"#, "[".repeat(500));
         assert!(json(&brackets_in_text).is_ok());
+    }
+
+    #[test]
+    fn so_many_values_are_read_and_no_more() {
+        let values = |count: usize| format!(r#"{{"a": [{}1]}}"#, "1,".repeat(count - 1));
+        let most = json::MAX_VALUES as usize;
+        assert!(json(&values(most / 2)).is_ok());
+        let error = json(&values(most)).expect_err("it is more with what is around them");
+        assert!(format!("{error:?}").contains("more than the 65536 values"), "{error:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub struct Settings {
     /// Requests that wait at once for an entity to settle. Fewer than connections, so
     /// that whoever wants to cancel what they wait for gets through.
     pub max_waiting: usize,
-    /// Readers of events at once: each may hold a page of the journal.
+    /// Readers of events at once: each may hold a record of the journal and its text.
     pub max_subscribers: usize,
     /// Largest JSON body, in bytes: room for the largest parameters of an action.
     pub max_body_bytes: usize,

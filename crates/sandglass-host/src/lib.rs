@@ -47,7 +47,6 @@ pub mod file;
 mod functions;
 mod host;
 mod host_function;
-mod json;
 mod limiter;
 pub mod manifest;
 mod module;

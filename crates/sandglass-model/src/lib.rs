@@ -8,6 +8,7 @@ pub mod busy;
 pub mod cause;
 pub mod clock;
 pub mod id;
+pub mod json;
 pub mod limit;
 pub mod outcome;
 pub mod record;

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     pub(crate) specs: PathBuf,
     /// Where to listen; other than on a loopback address a key is needed
     /// [default: 127.0.0.1:7341]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
     /// Keep everything in this journal, which is made if there is none; without one it is
     /// gone with the process
@@ -51,4 +51,9 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     // What is still running then was told to end, and has had its time.
     threads.shutdown_background();
     ended
+}
+
+/// An address and a port.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "write an address and a port, as in 127.0.0.1:7341 or [::1]:7341")
 }

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::Daemon;
 use crate::access::{Permission, Principal};
 use crate::error::{Code, Envelope, Error};
-use crate::extract::{Asked, Body, By, Dispatch};
+use crate::extract::{Asked, Body, By, Dispatch, NoQuery};
 use crate::lookup;
 use crate::view::{
     CancelledView, DispatchView, HandlerView, InFlightPage, InFlightView, TakenView,
@@ -91,6 +91,7 @@ pub(crate) async fn list(
 pub(crate) async fn look(
     State(daemon): State<Daemon>,
     By(principal): By,
+    _: NoQuery,
     Dispatch(id): Dispatch,
 ) -> Result<Json<DispatchView>, Error> {
     principal.require(Permission::Read)?;
@@ -122,6 +123,7 @@ pub(crate) struct Cancel {
 pub(crate) async fn cancel(
     State(daemon): State<Daemon>,
     By(principal): By,
+    _: NoQuery,
     Dispatch(dispatch): Dispatch,
     Body(cancel): Body<Cancel>,
 ) -> Result<(StatusCode, Json<CancelledView>), Error> {
@@ -165,6 +167,7 @@ pub(crate) struct Retry {
 pub(crate) async fn retry(
     State(daemon): State<Daemon>,
     By(principal): By,
+    _: NoQuery,
     Dispatch(dispatch): Dispatch,
     Body(retry): Body<Retry>,
 ) -> Result<Json<TakenView>, Error> {

@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::Daemon;
 use crate::access::Permission;
 use crate::error::{Code, Envelope, Error};
-use crate::extract::{Asked, Body, By, Entity, EntityAction, Trace};
+use crate::extract::{Asked, Body, By, Entity, EntityAction, NoQuery, Trace};
 use crate::lookup;
 use crate::patience::within;
 use crate::view::{EntityView, HistoryPage, OutcomeView, TakenView, WaitedView};
@@ -29,7 +29,7 @@ const HISTORY_DEFAULT: usize = 100;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Create {
     /// On whose behalf it lives; that of the key, or `default`, unless it is said.
-    #[schema(min_length = 1, max_length = 128, pattern = r"^[\x21-\x7e]+$")]
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     tenant: Option<String>,
 }
 
@@ -51,6 +51,7 @@ pub(crate) struct Create {
 pub(crate) async fn create(
     State(daemon): State<Daemon>,
     By(principal): By,
+    _: NoQuery,
     Entity(entity): Entity,
     Body(create): Body<Create>,
 ) -> Result<(StatusCode, Json<EntityView>), Error> {
@@ -80,6 +81,7 @@ pub(crate) async fn create(
 pub(crate) async fn look(
     State(daemon): State<Daemon>,
     By(principal): By,
+    _: NoQuery,
     Entity(entity): Entity,
 ) -> Result<Json<EntityView>, Error> {
     principal.require(Permission::Read)?;
@@ -178,6 +180,10 @@ pub(crate) async fn act(
 ) -> Result<Response, Error> {
     principal.require(Permission::Act)?;
     let settings = daemon.settings();
+    if waiting.wait.is_some() {
+        // The answer tells of the entity and its handlers.
+        principal.require(Permission::Read)?;
+    }
     // Refused for want of a place before the action is taken, not after.
     let place = waiting.wait.map(|WaitFor::Settled| daemon.waiting()).transpose()?;
     let request = Request {
@@ -253,6 +259,9 @@ pub(crate) struct Part {
 }
 
 /// The records of an entity, the oldest first
+///
+/// A page ends with the entry that brings it to a mebibyte, so that it may have fewer
+/// entries than it is asked for; only `next` says whether there are more.
 #[utoipa::path(get, path = "/v1/entities/{type}/{id}/history", tag = "entities",
     params(
         ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),
@@ -269,13 +278,15 @@ pub(crate) async fn history(
     By(principal): By,
     Entity(entity): Entity,
     Asked(part): Asked<Part>,
-) -> Result<Json<HistoryPage>, Error> {
+) -> Result<Response, Error> {
     principal.require(Permission::Read)?;
     let limit = lookup::limit(part.limit, HISTORY_DEFAULT, HISTORY_MAX)?;
     lookup::entity(&daemon, &principal, &entity).await?;
     let from = Position(part.after.unwrap_or(0).saturating_add(1));
+    let _place = daemon.reading().await;
     let page = daemon.runtime().history(&entity, from, limit).await?;
-    Ok(Json(HistoryPage::of(page)))
+    // Written while it has its place: from here on there is only its text.
+    Ok(Json(HistoryPage::of(page)).into_response())
 }
 
 #[cfg(test)]

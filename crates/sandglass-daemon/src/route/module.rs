@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, header};
 use crate::Daemon;
 use crate::access::Permission;
 use crate::error::{Code, Envelope, Error};
-use crate::extract::{By, ModuleName};
+use crate::extract::{By, ModuleName, NoQuery};
 use crate::json;
 use crate::modules::Put;
 use crate::view::{ModuleList, ModuleView};
@@ -27,6 +27,7 @@ const MEDIA_TYPES: [&str; 2] = ["application/wasm", "application/octet-stream"];
 pub(crate) async fn list(
     State(daemon): State<Daemon>,
     By(principal): By,
+    _: NoQuery,
 ) -> Result<Json<ModuleList>, Error> {
     principal.require(Permission::Read)?;
     Ok(Json(ModuleList { modules: daemon.modules().list() }))
@@ -49,6 +50,7 @@ pub(crate) async fn list(
 pub(crate) async fn put(
     State(daemon): State<Daemon>,
     By(principal): By,
+    _: NoQuery,
     ModuleName(name): ModuleName,
     request: Request,
 ) -> Result<Json<ModuleView>, Error> {
@@ -58,6 +60,7 @@ pub(crate) async fn put(
     let settings = daemon.settings();
     let (parts, body) = request.into_parts();
     require_media_type(&parts.headers)?;
+    json::require_plain(&parts.headers)?;
     daemon.modules().require(&name)?;
     json::announced(&parts.headers, settings.max_module_bytes)?;
     let bytes = json::bytes(body, settings.max_module_bytes, settings.body_timeout).await?;

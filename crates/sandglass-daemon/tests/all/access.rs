@@ -57,6 +57,18 @@ fn a_key_does_what_it_may_and_no_more() {
 }
 
 #[test]
+fn a_key_that_may_not_read_is_told_no_outcomes() {
+    let text = "a-key-that-may-only-act";
+    let key = Key::new("actor", text).expect("a key").may([Permission::Act]);
+    let world = World::of(Make { keys: [key].into_iter().collect(), ..Make::default() });
+    world.with(text, "POST", "/v1/entities/Session/1").is(201);
+    let act = "/v1/entities/Session/1/actions/Touch";
+    world.with(text, "POST", &format!("{act}?wait=settled")).refuses(403, "forbidden");
+    world.with(text, "POST", act).is(200);
+    world.with(text, "GET", "/v1/entities/Session/1").refuses(403, "forbidden");
+}
+
+#[test]
 fn a_key_of_one_tenant_sees_that_one_alone() {
     let world = keyed();
     world.with(ANN, "POST", "/v1/entities/Session/anns").is(201);

@@ -25,6 +25,10 @@ fn each_mistake_is_told_by_its_code() {
     get("/v1/entities/Session/%ff", 400, "bad_path");
     get("/v1/entities/Session/%00", 400, "bad_path");
     get("/v1/entities/Session/%0a", 400, "bad_path");
+    get("/v1/entities/Session/%zz", 400, "bad_path");
+    get("/v1/entities/Session/%e", 400, "bad_path");
+    get("/v1/entities/Session/1?tenant=acme", 400, "bad_query");
+    get("/v1/modules?limit=1", 400, "bad_query");
     get(&format!("/v1/entities/Session/{long}"), 400, "bad_path");
     get(&format!("/v1/entities/{long}/1"), 400, "bad_path");
     get("/v1/entities/Ses%2Fsion/1", 400, "bad_path");
@@ -51,6 +55,7 @@ fn each_mistake_is_told_by_its_code() {
     post(act, "nonsense", 400, "bad_json");
     post(act, "\u{feff}{}", 400, "bad_json");
     post(act, &deep, 400, "bad_json");
+    post(act, &format!(r#"{{"params": {{"a": [{}1]}}}}"#, "1,".repeat(70_000)), 400, "bad_json");
     post(act, "[]", 400, "bad_body");
     post(act, "null", 400, "bad_body");
     post(act, r#"{"parmas": {}}"#, 400, "bad_body");
@@ -66,6 +71,9 @@ fn each_mistake_is_told_by_its_code() {
     post(&format!("{act}?wait=settled&timeout=-1s"), "", 400, "bad_query");
     post(&format!("{act}?wiat=settled"), "", 400, "bad_query");
     post(&format!("/v1/entities/Session/1/actions/{long}"), "", 400, "bad_path");
+    post("/v1/entities/Session/2?tenant=acme", "", 400, "bad_query");
+    post(&format!("/v1/dispatches/{id}/retry?attempt=1"), "", 400, "bad_query");
+    post(&format!("/v1/dispatches/{id}/cancel?reason=none"), "", 400, "bad_query");
     post("/v1/entities/Session/2", r#"{"tenant": ""}"#, 422, "bad_params");
     post("/v1/entities/Session/2", r#"{"tenant": "a\nb"}"#, 422, "bad_params");
     post(&format!("/v1/dispatches/{id}/cancel"), r#"{"reason": 1}"#, 400, "bad_body");
@@ -84,6 +92,10 @@ fn each_mistake_is_told_by_its_code() {
     ask("POST", act, &[("content-type", "text/plain")], "{}")
         .refuses(415, "unsupported_media_type");
     ask("POST", act, &[], "{}").refuses(415, "unsupported_media_type");
+    let coded = [JSON, ("content-encoding", "gzip")];
+    ask("POST", act, &coded, "{}").refuses(415, "unsupported_media_type");
+    let coded = [("content-type", "application/wasm"), ("content-encoding", "zstd")];
+    ask("PUT", "/v1/modules/waits", &coded, "(module)").refuses(415, "unsupported_media_type");
     ask("PUT", "/v1/modules/waits", &[JSON], "{}").refuses(415, "unsupported_media_type");
     let wasm = [("content-type", "application/wasm")];
     ask("PUT", "/v1/modules/waits", &wasm, "").refuses(422, "module_refused");

@@ -1,12 +1,11 @@
 //! Reads what a guest answered: JSON of one of three shapes, or a failure that
 //! says what is wrong with it.
 
-use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome};
+use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome, json};
 use serde_json::Value;
 
 use crate::capability::log::cut;
 use crate::capability::result::violation;
-use crate::json;
 use crate::secret::Redactor;
 
 /// Longest message of a failure, in bytes: people read it in a line of a report.

@@ -1,13 +1,12 @@
 //! Calls a component's handler as the WIT world says: its context, its export, and
 //! its answer, which becomes the same outcomes as a core module's.
 
-use sandglass_model::{FailureKind, Outcome};
+use sandglass_model::{FailureKind, Outcome, json};
 use serde_json::{Map, Value, json};
 use wasmtime::Store;
 
 use crate::boundary;
 use crate::capability::result::violation;
-use crate::json;
 use crate::module::component::Component;
 use crate::store::{Phase, RunStore};
 

@@ -68,6 +68,7 @@ fn json<T: DeserializeOwned>(
 ) -> Result<Result<T, String>> {
     let text = text(caller, what, place, max)?;
     Ok(text.map_err(|unreadable| unreadable.to_string()).and_then(|text| {
-        crate::json::read(&text).map_err(|error| format!("{what} is not valid JSON: {error}"))
+        sandglass_model::json::read(&text)
+            .map_err(|error| format!("{what} is not valid JSON: {error}"))
     }))
 }

@@ -106,7 +106,7 @@ fn bounded(what: &str, text: &str, max: u32) -> Result<(), String> {
 }
 
 fn json(what: &str, text: &str) -> Result<Value, String> {
-    crate::json::read(text).map_err(|error| format!("{what} is no JSON: {error}"))
+    sandglass_model::json::read(text).map_err(|error| format!("{what} is no JSON: {error}"))
 }
 
 impl DispatchContext {

@@ -144,7 +144,7 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn from_json(text: &str) -> Result<Self, AskError> {
-        crate::json::read(text)
+        sandglass_model::json::read(text)
             .map_err(|error| AskError::Invalid(format!("the ask can't be read: {error}")))
     }
 

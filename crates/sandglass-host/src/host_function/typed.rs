@@ -78,7 +78,7 @@ impl<T: DeserializeOwned + Send + 'static> Parameter for Json<T> {
     type Wire = String;
 
     fn read(text: String) -> Result<Self, String> {
-        crate::json::read(&text).map(Self).map_err(|error| error.to_string())
+        sandglass_model::json::read(&text).map(Self).map_err(|error| error.to_string())
     }
 }
 

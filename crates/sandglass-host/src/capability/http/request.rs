@@ -175,7 +175,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    crate::json::read(text)
+    sandglass_model::json::read(text)
         .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))
 }
 

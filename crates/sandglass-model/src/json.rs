@@ -1,30 +1,33 @@
-//! Reads JSON that a guest wrote, once it is known to hold few enough values: a
-//! byte or two of text can cost a hundred in memory.
+//! Reads JSON that a guest or a client wrote, once it is known to hold few enough
+//! values: a byte or two of text can cost a hundred in memory.
 
 use std::fmt;
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Most values (keys of objects included, and each object as [`OBJECT_VALUES`]) that
-/// a JSON text of a guest may hold. As a tree they are some five megabytes at worst,
-/// beside the text itself, and a run's end keeps and hands on about a dozen copies;
-/// what has more belongs in a stream. The parser bounds how deep they nest.
-pub(crate) const MAX_VALUES: u32 = 1 << 16;
+/// Most values (keys of objects included, and each object as eight) that a JSON text may
+/// hold. As a tree they are some five megabytes at worst, beside the text itself, and a
+/// run's end keeps and hands on about a dozen copies; what has more belongs in a stream.
+/// The parser bounds how deep they nest.
+pub const MAX_VALUES: u32 = 1 << 16;
 
 /// As how many values an object counts: the smallest one takes as much memory as
 /// that many others do.
 const OBJECT_VALUES: u32 = 8;
 
-/// What is wrong with a guest's JSON.
+/// What is wrong with JSON.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
+    /// It holds more than [`MAX_VALUES`].
     #[error(
         "it holds more than the {MAX_VALUES} values that are allowed, where a key is one and an \
          object is {OBJECT_VALUES}"
     )]
     TooManyValues,
+    /// There is no text.
     #[error("it is empty")]
     Empty,
+    /// It is no JSON, or not of what is wanted.
     #[error(transparent)]
     Invalid(#[from] serde_json::Error),
 }
@@ -34,7 +37,7 @@ pub(crate) enum Error {
 /// # Errors
 /// It holds more than [`MAX_VALUES`], and nothing was made of it; or it is no JSON
 /// of a `T`.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     if text.trim().is_empty() {
         return Err(Error::Empty);
     }
