@@ -3,17 +3,17 @@
 
 mod binary;
 
+use std::ffi::OsStr;
 use std::path::Path;
 
-use binary::{Folder, Running, Said, fixture, sandglass, with_nobody_reading};
+use binary::{Folder, Running, Said, fixture, sandglass, with_input, with_nobody_reading};
 use serde_json::Value;
 
 /// Runs a sample guest with a JSON report.
 fn run(guest: &str, more: &[&str]) -> (Said, Value) {
     let guest = fixture(guest);
-    let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
-        vec![&"run", &guest, &"--report", &"json"];
-    arguments.extend(more.iter().map(|one| one as &dyn AsRef<std::ffi::OsStr>));
+    let mut arguments: Vec<&dyn AsRef<OsStr>> = vec![&"run", &guest, &"--report", &"json"];
+    arguments.extend(more.iter().map(|one| one as &dyn AsRef<OsStr>));
     report(sandglass(&arguments))
 }
 
@@ -116,6 +116,16 @@ fn a_trap_has_function_file_and_line() {
     });
     let frame = named.unwrap_or_else(|| panic!("no frame of the guest in {report}"));
     assert!(frame["line"].as_u64().is_some() && frame["function"].is_string(), "{frame}");
+}
+
+#[test]
+fn parameters_are_read_from_the_standard_input() {
+    let echo = fixture("wat/echo.wat");
+    let arguments: [&dyn AsRef<OsStr>; 6] =
+        [&"run", &echo, &"--input", &"@-", &"--report", &"json"];
+    let piped = with_input(r#"{"city": "Bergen"}"#, &arguments).exits(0);
+    let report: Value = serde_json::from_str(&piped.out).expect("a report");
+    assert_eq!(report["result"]["params"]["trigger_params"]["city"], "Bergen", "{report}");
 }
 
 #[test]

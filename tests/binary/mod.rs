@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
@@ -58,6 +58,15 @@ pub(crate) fn sandglass(arguments: &[&dyn AsRef<OsStr>]) -> Said {
 pub(crate) fn with_variable(name: &str, value: &str, arguments: &[&dyn AsRef<OsStr>]) -> Said {
     let mut command = command(arguments);
     command.env(name, value);
+    to_the_end(command)
+}
+
+/// The same, with something to read from its standard input.
+pub(crate) fn with_input(text: &str, arguments: &[&dyn AsRef<OsStr>]) -> Said {
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    file.write_all(text.as_bytes()).and_then(|()| file.rewind()).expect("written");
+    let mut command = command(arguments);
+    command.stdin(file);
     to_the_end(command)
 }
 

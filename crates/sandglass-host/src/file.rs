@@ -60,11 +60,7 @@ pub enum Error {
 /// It can't be read, or has more.
 pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     // One byte more than allowed shows that it is too large.
-    let bytes = start(path, max_bytes.saturating_add(1))?;
-    if bytes.len() as u64 > max_bytes {
-        return Err(Error::TooLarge { path: path.to_owned(), max_bytes });
-    }
-    Ok(bytes)
+    bounded(start(path, max_bytes.saturating_add(1))?, path, max_bytes)
 }
 
 /// The same as text.
@@ -72,8 +68,30 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// As [`read`], or it is no UTF-8.
 pub fn read_text(path: &Path, max_bytes: u64) -> Result<String, Error> {
-    let bytes = read(path, max_bytes)?;
+    text(read(path, max_bytes)?, path)
+}
+
+/// All that `source`, which people call `path`, holds until its end, as text.
+///
+/// # Errors
+/// As [`read_text`].
+pub fn text_of(source: impl Read, path: &Path, max_bytes: u64) -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
+    source.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
+    text(bounded(bytes, path, max_bytes)?, path)
+}
+
+fn text(bytes: Vec<u8>, path: &Path) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| Error::NoText { path: path.to_owned() })
+}
+
+/// The bytes, where they are no more than `max_bytes`.
+fn bounded(bytes: Vec<u8>, path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
+    if bytes.len() as u64 > max_bytes {
+        return Err(Error::TooLarge { path: path.to_owned(), max_bytes });
+    }
+    Ok(bytes)
 }
 
 /// The first `max_bytes` of a file, or all of a shorter one.
@@ -134,6 +152,8 @@ mod tests {
         fs::write(&path, "four").expect("written");
         assert_eq!(read_text(&path, 4).ok().as_deref(), Some("four"));
         assert!(matches!(read(&path, 3), Err(Error::TooLarge { max_bytes: 3, .. })));
+        assert_eq!(text_of(&b"four"[..], &path, 4).ok().as_deref(), Some("four"));
+        assert!(matches!(text_of(&b"four"[..], &path, 3), Err(Error::TooLarge { .. })));
         assert_eq!(start(&path, 3).ok().as_deref(), Some(&b"fou"[..]));
         fs::write(&path, [0xff]).expect("written");
         assert!(matches!(read_text(&path, 4), Err(Error::NoText { .. })));

@@ -37,7 +37,8 @@ pub(crate) struct Arguments {
     /// The entity that it runs for [default: Run/ and a random id]
     #[arg(long, value_name = "TYPE/ID")]
     pub(crate) entity: Option<EntityRef>,
-    /// The action's parameters: a JSON object, or @ and a file that holds one
+    /// The action's parameters: a JSON object, or @ and a file that holds one, where @- is
+    /// what is given to the standard input
     #[arg(long, value_name = "JSON|@FILE")]
     pub(crate) input: Option<String>,
     /// An entry of the integration's configuration, whatever its name

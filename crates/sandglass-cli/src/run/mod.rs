@@ -100,10 +100,11 @@ fn unavailable(error: impl std::fmt::Display) -> Rejection {
 }
 
 async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, Rejection> {
-    // Before anything that takes time, so that no Ctrl-C ends it without a report.
+    // What somebody types may take its time: Ctrl-C ends the process meanwhile.
+    let params = params(arguments.input.as_deref())?;
+    // Before anything else that takes time, so that no Ctrl-C ends it without a report.
     let mut interrupts = Interrupts::listen().map_err(unavailable)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let params = params(arguments.input.as_deref())?;
     let entity = entity(arguments)?;
     let source = automaton::source(entity.entity_type(), arguments);
     let manifest = grants::of(arguments)?;
@@ -192,6 +193,8 @@ fn params(input: Option<&str>) -> Result<Object, Rejection> {
         None => return Ok(Object::new()),
         Some(input) => match input.strip_prefix('@') {
             None => input.to_owned(),
+            Some("-") => file::text_of(std::io::stdin(), Path::new("-"), INPUT_MAX_BYTES)
+                .map_err(|error| invalid(format!("--input: {error}")))?,
             Some(path) => file::read_text(Path::new(path), INPUT_MAX_BYTES)
                 .map_err(|error| invalid(format!("--input: {error}")))?,
         },
