@@ -16,10 +16,11 @@ use sandglass_model::{AskUntil, Asked, Dispatched, EntityRef, Monotonic, Object,
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 
-use crate::actor::{Handle, Message, Shared};
+use crate::actor::{Handle, Message};
 use crate::caught::Caught;
 use crate::error::ActorError;
-use crate::runtime::seen;
+use crate::reading::seen;
+use crate::shared::Shared;
 
 /// Takes the asks of one handler, on the runtime's clock. It lends what it asks for no
 /// more than the handler has left.

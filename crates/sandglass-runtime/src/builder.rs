@@ -15,12 +15,14 @@ use sandglass_telemetry::Telemetry;
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::actor::{Actor, Restored, Shared, Timers, View, seat};
+use crate::actor::{Actor, Restored, Timers, View, seat};
 use crate::asking::Circles;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
+use crate::inner::Inner;
 use crate::publish::SUBSCRIPTION_MAX;
-use crate::runtime::{Inner, Runtime};
+use crate::runtime::Runtime;
+use crate::shared::Shared;
 use crate::specs::{self, Specs};
 use crate::table::{Rest, Sleep, Table};
 use crate::waking::{WAKING_MAX, watch_alarms};

@@ -21,9 +21,13 @@ mod error;
 mod folder;
 mod handlers;
 mod host_handlers;
+mod inner;
 mod made_once;
 mod publish;
+mod reading;
+mod request;
 mod runtime;
+mod shared;
 mod specs;
 mod table;
 mod timer;
@@ -41,7 +45,8 @@ pub use handlers::{
 };
 pub use host_handlers::{HostHandlers, Module};
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
-pub use runtime::{Accepted, Request, Retry, Runtime, Signal};
+pub use request::{Accepted, Request, Retry, Signal};
+pub use runtime::Runtime;
 pub use specs::{ReloadError, Reloaded};
 pub use timer::SimClock;
 

@@ -1,126 +1,31 @@
-//! The runtime as its users see it: entities by name, and what can be asked of them.
+//! The runtime as its users see it: entities by name, and what can be asked of them. What can
+//! be seen of them is in `reading.rs`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_journal::{Journal, PAGE_MAX_ENTRIES, Page};
+use sandglass_journal::Journal;
 use sandglass_liveness::{self as liveness, Input, Spec};
 use sandglass_model::{
-    Cause, Decision, DispatchId, Dispatched, EntityRef, Event as RecordedEvent, Incarnation,
-    Object, Outcome, Position, Retried, Sequence, TraceContext,
+    Cause, DispatchId, Dispatched, EntityRef, Event as RecordedEvent, Incarnation, Object, Retried,
 };
-use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::sync::oneshot;
 
-use crate::actor::{Actor, Handle, Message, Shared, View, seat};
+use crate::actor::{Actor, Message, View, seat};
 use crate::builder::Builder;
 use crate::error::ActorError;
-use crate::publish::{RunView, Snapshot, Subscription};
-use crate::specs::{self, ReloadError, Reloaded, Specs};
-use crate::table::Entities;
+use crate::inner::Inner;
+use crate::publish::Snapshot;
+use crate::reading::seen;
+use crate::request::{Accepted, Request, Retry, Signal};
+use crate::specs::{self, ReloadError, Reloaded};
 use crate::{timer, waking};
-
-/// Entries read at once in search of an outcome.
-const SEARCH_PAGE: usize = 256;
 
 /// The entities of one journal. Cheap to clone; when the last clone is dropped,
 /// everything stops at once and the journal stays as it is.
 #[derive(Clone)]
 pub struct Runtime(pub(crate) Arc<Inner>);
-
-pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
-    /// Aborted when this is dropped.
-    pub(crate) tasks: Mutex<JoinSet<()>>,
-    /// The threads that entities live on, whosever thread wakes them: a handler that asks
-    /// does so on a thread for guests.
-    pub(crate) threads: tokio::runtime::Handle,
-    pub(crate) closing: watch::Sender<bool>,
-    /// Held while specs are replaced.
-    pub(crate) reloading: tokio::sync::Mutex<()>,
-    /// Held while shutting down.
-    pub(crate) shutdown: tokio::sync::Mutex<()>,
-}
-
-/// An action that is asked of an entity.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Request {
-    /// The action.
-    pub action: String,
-    /// Its parameters.
-    pub params: Object,
-    /// The span that asks; none starts a trace.
-    pub trace: Option<TraceContext>,
-    /// Where the entity has to be; none where that doesn't matter.
-    pub expected: Option<Sequence>,
-}
-
-impl Request {
-    /// A request for `action`, without parameters.
-    pub fn new(action: impl Into<String>) -> Self {
-        Self { action: action.into(), params: Object::new(), trace: None, expected: None }
-    }
-
-    /// With these parameters.
-    #[must_use]
-    pub fn params(self, params: Object) -> Self {
-        Self { params, ..self }
-    }
-
-    /// As part of this trace.
-    #[must_use]
-    pub fn trace(self, trace: TraceContext) -> Self {
-        Self { trace: Some(trace), ..self }
-    }
-
-    /// Only if the entity is at `sequence`.
-    #[must_use]
-    pub fn expecting(self, sequence: Sequence) -> Self {
-        Self { expected: Some(sequence), ..self }
-    }
-}
-
-/// Something that is told to an entity and is no action.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Signal {
-    /// What kind.
-    pub name: String,
-    /// The other entity that sends it, if one does.
-    pub from: Option<EntityRef>,
-    /// What it says.
-    pub payload: Value,
-}
-
-/// One more attempt that is asked for of a handler that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// For how long it may run, in whole milliseconds; none for as long as the last
-    /// attempt.
-    pub budget: Option<Duration>,
-    /// Who asks for it: at most [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES).
-    pub by: String,
-    /// Why, for people: at most
-    /// [`REASON_MAX_BYTES`](sandglass_liveness::decide::REASON_MAX_BYTES).
-    pub reason: String,
-    /// The attempt that whoever asks saw end: refused where it isn't the last any more, so
-    /// that of two who ask at once only one is heard. None where any will do.
-    pub expected_attempt: Option<u32>,
-}
-
-/// An action that was taken, or a retry: it is durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
-    /// The entity's sequence after it.
-    pub sequence: Sequence,
-    /// Its state after it.
-    pub state: String,
-    /// The handlers that it started.
-    pub dispatches: Vec<DispatchId>,
-    /// The place of its record.
-    pub position: Position,
-}
 
 impl Runtime {
     /// A builder of a runtime over `journal`.
@@ -313,83 +218,6 @@ impl Runtime {
         }
     }
 
-    /// The entity as it is now.
-    ///
-    /// # Errors
-    /// There is no such entity, or the journal can't be read.
-    pub async fn entity(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
-        self.wait_until(entity, |_| true).await
-    }
-
-    /// Up to `limit` entities (at most [`PAGE_MAX_ENTRIES`]) behind `after` in the order
-    /// of their names; from the first on where there is no `after`.
-    #[must_use]
-    pub fn entities(&self, after: Option<&EntityRef>, limit: usize) -> Vec<EntityRef> {
-        let entities = self.0.shared.table.lock();
-        entities.names(after).take(limit.min(PAGE_MAX_ENTRIES)).cloned().collect()
-    }
-
-    /// All handlers that are queued or in flight: as many as were let in, which is at
-    /// most [`IN_FLIGHT_MAX`](sandglass_liveness::decide::IN_FLIGHT_MAX) of each entity.
-    #[must_use]
-    pub fn in_flight(&self) -> Vec<(EntityRef, RunView)> {
-        let entities = self.0.shared.table.lock();
-        entities
-            .all_awake()
-            .filter_map(Handle::snapshot)
-            .flat_map(|snapshot| {
-                let runs = snapshot.in_flight.clone().into_iter();
-                runs.map(move |run| (snapshot.entity.clone(), run))
-            })
-            .collect()
-    }
-
-    /// Up to `limit` of the entity's records (at most
-    /// [`PAGE_MAX_ENTRIES`], and of some [`sandglass_journal::PAGE_MAX_BYTES`] together)
-    /// from `from` on, in the order of their positions.
-    ///
-    /// # Errors
-    /// There is no such entity, or the journal can't be read.
-    pub async fn history(
-        &self,
-        entity: &EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Result<Page, ActorError> {
-        if !self.0.shared.table.lock().contains(entity) {
-            return Err(ActorError::UnknownEntity(entity.clone()));
-        }
-        let page = self.0.shared.journal.read_entity(entity.clone(), from, limit).await;
-        page.map_err(ActorError::journal)
-    }
-
-    /// The same of the whole journal: the specs, and the records of all entities.
-    ///
-    /// # Errors
-    /// The journal can't be read.
-    pub async fn records(&self, from: Position, limit: usize) -> Result<Page, ActorError> {
-        self.0.shared.journal.read(from, limit).await.map_err(ActorError::journal)
-    }
-
-    /// The entity that asked for `dispatch`, also where that has ended, and the position
-    /// of its first record; none where nobody did.
-    ///
-    /// # Errors
-    /// The journal can't be read.
-    pub async fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Result<Option<(EntityRef, Position)>, ActorError> {
-        let found = self.0.shared.journal.find_dispatch(dispatch).await;
-        found.map_err(ActorError::journal)
-    }
-
-    /// The spec that new entities of a type obey.
-    #[must_use]
-    pub fn spec(&self, entity_type: &str) -> Option<Arc<Spec>> {
-        self.0.shared.specs().types.get(entity_type).cloned()
-    }
-
     /// Puts `specs` in the place of all that there are: all of them, or none.
     ///
     /// New entities obey them. An existing one goes over to the new version of its spec
@@ -427,47 +255,6 @@ impl Runtime {
         Ok(told)
     }
 
-    /// Waits until no handler of the entity is queued or in flight.
-    ///
-    /// # Errors
-    /// There is no such entity, or the runtime is shut down first.
-    pub async fn settled(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
-        self.wait_until(entity, |snapshot| snapshot.in_flight.is_empty()).await
-    }
-
-    /// Waits until `holds` for the entity. It stays awake as long as somebody waits.
-    ///
-    /// # Errors
-    /// There is no such entity, or the runtime is shut down first.
-    pub async fn wait_until(
-        &self,
-        entity: &EntityRef,
-        holds: impl FnMut(&Snapshot) -> bool,
-    ) -> Result<Arc<Snapshot>, ActorError> {
-        let view = self.0.reach(entity, Handle::watch)?;
-        seen(view, holds).await
-    }
-
-    /// Waits until a handler has ended and answers how.
-    ///
-    /// # Errors
-    /// [`ActorError::HandlerDeadlineExceeded`] where it timed out;
-    /// [`ActorError::UnknownDispatch`] where the entity never had it.
-    pub async fn outcome(
-        &self,
-        entity: &EntityRef,
-        dispatch: DispatchId,
-    ) -> Result<Outcome, ActorError> {
-        self.outcome_from(entity, dispatch, Position(0)).await
-    }
-
-    /// All that happens from now on. One who is [`crate::SUBSCRIPTION_MAX`] events
-    /// behind misses some, and is told how many.
-    #[must_use]
-    pub fn subscribe(&self) -> Subscription {
-        Subscription(self.0.shared.events.subscribe())
-    }
-
     /// Takes no more requests, asks all handlers to end, records how they did, and
     /// closes the journal. What hasn't ended and been recorded within `grace` is
     /// dropped, and found as interrupted by the next start. Where it is shutting down
@@ -503,147 +290,6 @@ impl Runtime {
             Err(TrySendError::Full(_)) => Err(ActorError::MailboxFull(entity.clone())),
             Err(TrySendError::Closed(_)) => Err(ActorError::Closed),
         }
-    }
-
-    async fn outcome_from(
-        &self,
-        entity: &EntityRef,
-        dispatch: DispatchId,
-        from: Position,
-    ) -> Result<Outcome, ActorError> {
-        let ended =
-            |snapshot: &Snapshot| snapshot.in_flight.iter().all(|run| run.dispatch != dispatch);
-        self.wait_until(entity, ended).await?;
-        let (mut next, mut last) = (Some(from), None);
-        while let Some(from) = next {
-            let page = self.0.shared.journal.read_entity(entity.clone(), from, SEARCH_PAGE).await;
-            let page = page.map_err(ActorError::journal)?;
-            next = page.next;
-            for entry in page.entries {
-                let record = entry.into_record().map_err(ActorError::journal)?;
-                // One that was retried has ended more than once.
-                last = outcome_of(record.event, dispatch).or(last);
-            }
-        }
-        match last {
-            Some(Outcome::TimedOut(exceeded)) => Err(ActorError::HandlerDeadlineExceeded(exceeded)),
-            Some(other) => Ok(other),
-            None => Err(ActorError::UnknownDispatch { entity: entity.clone(), dispatch }),
-        }
-    }
-}
-
-/// What an entity shows once `holds` for it.
-pub(crate) async fn seen(
-    mut view: watch::Receiver<View>,
-    mut holds: impl FnMut(&Snapshot) -> bool,
-) -> Result<Arc<Snapshot>, ActorError> {
-    let found = view.wait_for(|view| match view {
-        View::New | View::Waking => false,
-        View::Live(snapshot) => holds(snapshot),
-        View::Last(_) | View::Gone(_) => true,
-    });
-    let found = found.await.map_err(|_| ActorError::Closed)?.clone();
-    match found {
-        View::Live(snapshot) => Ok(snapshot),
-        View::Last(snapshot) if holds(&snapshot) => Ok(snapshot),
-        View::Gone(error) => Err(error),
-        View::New | View::Waking | View::Last(_) => Err(ActorError::Closed),
-    }
-}
-
-/// The final outcome of `dispatch`, where `event` records it.
-fn outcome_of(event: RecordedEvent, dispatch: DispatchId) -> Option<Outcome> {
-    match event {
-        RecordedEvent::Ended(ended)
-            if ended.dispatch == dispatch && ended.decision != Decision::Rerun =>
-        {
-            Some(ended.outcome)
-        }
-        _ => None,
-    }
-}
-
-impl Inner {
-    /// What `then` makes of an entity, which is woken where it sleeps. The entity can't
-    /// fall asleep meanwhile, nor before it has looked at what was put into its mailbox.
-    pub(crate) fn reach<T>(
-        &self,
-        entity: &EntityRef,
-        then: impl FnOnce(&Handle) -> T,
-    ) -> Result<T, ActorError> {
-        let mut entities = self.shared.table.lock();
-        if entities.awake(entity).is_none() {
-            if !entities.contains(entity) {
-                return Err(ActorError::UnknownEntity(entity.clone()));
-            }
-            self.wake(&mut entities, entity, None);
-        }
-        entities.awake(entity).map(then).ok_or(ActorError::Closed)
-    }
-
-    /// Wakes an entity whose timer rings by now.
-    pub(crate) fn wake_due(&self, room: OwnedSemaphorePermit) {
-        let mut entities = self.shared.table.lock();
-        if let Some(entity) = entities.due(self.shared.clock.now()) {
-            self.wake(&mut entities, &entity, Some(room));
-        }
-    }
-
-    /// Wakes the first entity behind `after` that obeys another spec than its type has in
-    /// `specs`; answers which.
-    pub(crate) fn wake_outdated(
-        &self,
-        after: Option<&EntityRef>,
-        specs: &Specs,
-        room: OwnedSemaphorePermit,
-    ) -> Option<EntityRef> {
-        let mut entities = self.shared.table.lock();
-        let entity = entities.outdated(after, specs)?;
-        self.wake(&mut entities, &entity, Some(room));
-        Some(entity)
-    }
-
-    /// Starts the task of an entity that sleeps, unless the runtime is shutting down.
-    fn wake(
-        &self,
-        entities: &mut Entities,
-        entity: &EntityRef,
-        room: Option<OwnedSemaphorePermit>,
-    ) {
-        if *self.closing.borrow() {
-            return;
-        }
-        let (handle, seat) = seat(View::Waking, self.closing.subscribe());
-        if let Some(sleep) = entities.rouse(entity, handle) {
-            let shared = Arc::clone(&self.shared);
-            let life = waking::wake(shared, entity.clone(), sleep, seat, room);
-            self.spawn_life(entity.clone(), life);
-        }
-    }
-
-    /// Starts the task of an entity, which is put to sleep where that unwinds.
-    pub(crate) fn spawn_life(
-        &self,
-        entity: EntityRef,
-        life: impl Future<Output = ()> + Send + 'static,
-    ) {
-        self.spawn(waking::unless_lost(Arc::clone(&self.shared), entity, life));
-    }
-
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.sweep();
-        self.tasks().spawn_on(task, &self.threads);
-    }
-
-    /// Lets go of tasks that have ended.
-    pub(crate) fn sweep(&self) {
-        let mut tasks = self.tasks();
-        while tasks.try_join_next().is_some() {}
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

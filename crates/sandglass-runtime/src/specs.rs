@@ -8,8 +8,8 @@ use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Entity, Spec};
 use sandglass_model::{Event, Position, Sequence, SpecDigest};
 
-use crate::actor::{Shared, recorded};
 use crate::error::ActorError;
+use crate::shared::{Shared, recorded};
 
 /// The specs at one moment.
 #[derive(Debug, Default)]

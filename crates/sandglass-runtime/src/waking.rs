@@ -9,10 +9,11 @@ use sandglass_liveness::Fold;
 use sandglass_model::{EntityRef, Position};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::actor::{Actor, Restored, Seat, Shared};
+use crate::actor::{Actor, Restored, Seat};
 use crate::caught::Caught;
 use crate::error::ActorError;
-use crate::runtime::Inner;
+use crate::inner::Inner;
+use crate::shared::Shared;
 use crate::specs::Specs;
 use crate::table::Sleep;
 use crate::timer;

@@ -11,10 +11,11 @@ use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
 use super::rooms::Rooms;
 use super::runs::Starting;
-use super::{Actor, Standing, recorded};
+use super::{Actor, Standing};
 use crate::asking::Lent;
 use crate::caught::caught;
 use crate::error::ActorError;
+use crate::shared::recorded;
 
 /// A decision that is durable.
 pub(super) struct Committed {

@@ -1,5 +1,6 @@
 //! One entity's task: it does one thing at a time, and appends before it acts.
 
+mod answering;
 mod committing;
 mod recording;
 mod rooms;
@@ -8,30 +9,21 @@ mod seat;
 mod timers;
 mod versions;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use sandglass_host::{Answered, AskError};
-use sandglass_journal::{self as journal, Batch, Expected, Journal};
-use sandglass_liveness::{Entity, Input, Refusal, Retry, Spec, decide};
-use sandglass_model::{
-    Asked, Clock, EntityRef, Event as RecordedEvent, Monotonic, Position, Record, Sequence,
-    SpecDigest, TraceContext, WallTime,
-};
-use sandglass_telemetry::metrics::{Health, Held, Level};
-use sandglass_telemetry::trace::{Kind, SpanStart, names};
-use sandglass_telemetry::{Span, Telemetry};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
+use sandglass_journal::{self as journal, Batch, Expected};
+use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
+use sandglass_model::{EntityRef, Monotonic, Position, Sequence, SpecDigest};
+use sandglass_telemetry::metrics::{Held, Level};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
-use crate::asking::{Circles, Heard, remaining_ms, to_asker};
 use crate::error::ActorError;
-use crate::handlers::Handlers;
 use crate::publish::{Event, Snapshot};
-use crate::runtime::{Accepted, Inner, Request, Signal};
+use crate::shared::{Shared, recorded};
 use crate::specs::Specs;
-use crate::table::{Sleep, Table};
+use crate::table::Sleep;
 use crate::timer;
-use committing::Committed;
+pub(crate) use answering::Message;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
 use seat::Shown;
@@ -45,68 +37,6 @@ pub use runs::SIGNAL_QUEUE_MAX;
 /// Requests that may wait for one entity: what it does in a second or so. Beyond
 /// that a caller is better told to come back than to wait in a longer queue.
 pub const MAILBOX_MAX: usize = 256;
-
-/// What all entities of a runtime share.
-pub(crate) struct Shared {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) journal: Arc<dyn Journal>,
-    pub(crate) handlers: Arc<dyn Handlers>,
-    pub(crate) telemetry: Telemetry,
-    pub(crate) events: broadcast::Sender<Event>,
-    pub(crate) journal_works: AtomicBool,
-    pub(crate) circles: Circles,
-    /// Whom asks go through; none until all entities are back.
-    pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
-    pub(crate) specs: watch::Sender<Arc<Specs>>,
-    pub(crate) table: Table,
-    /// Room for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
-    pub(crate) waking: Arc<Semaphore>,
-}
-
-impl Shared {
-    /// Appends, measures, and remembers whether appends work.
-    pub(crate) async fn append(&self, batch: Batch) -> Result<Position, journal::Error> {
-        let begun = self.clock.now();
-        let answer = self.journal.append(batch).await;
-        let metrics = &self.telemetry.metrics;
-        let works = !matches!(
-            answer,
-            Err(journal::Error::Unavailable { .. } | journal::Error::Damaged { .. })
-        );
-        if works {
-            metrics.journal_append(self.clock.now().since(begun));
-        } else {
-            metrics.journal_append_failed();
-        }
-        if self.journal_works.swap(works, Ordering::Relaxed) != works {
-            metrics.journal_health(if works { Health::Healthy } else { Health::Unhealthy });
-            if let Err(error) = &answer {
-                tracing::error!(%error, "the journal takes no appends; new dispatches are refused");
-            } else {
-                tracing::info!("the journal takes appends again");
-            }
-        }
-        answer.map(|positions| positions.first)
-    }
-
-    /// The specs as they are now.
-    pub(crate) fn specs(&self) -> Arc<Specs> {
-        Arc::clone(&self.specs.borrow())
-    }
-
-    /// Tells subscribers; nobody need listen.
-    pub(crate) fn publish(&self, event: Event) {
-        let _ = self.events.send(event);
-    }
-}
-
-/// What an entity is asked.
-pub(crate) enum Message {
-    Act { request: Request, reply: oneshot::Sender<Result<Accepted, ActorError>> },
-    Ask { heard: Box<Heard>, reply: oneshot::Sender<Result<Answered, AskError>> },
-    Retry { retry: Box<Retry>, reply: oneshot::Sender<Result<Accepted, ActorError>> },
-    Signal { signal: Signal, reply: oneshot::Sender<Result<(), ActorError>> },
-}
 
 /// An entity as its records make it.
 pub(crate) struct Restored {
@@ -340,36 +270,6 @@ impl Actor {
         self.runs.stop_all(sandglass_model::Cause::Shutdown, "");
     }
 
-    async fn answer(&mut self, message: Message) {
-        if let Err(error) = self.ready_to_write().await {
-            if !matches!(message, Message::Signal { .. }) {
-                self.count_refused(&error);
-            }
-            refuse(message, error);
-            return;
-        }
-        match message {
-            Message::Act { request, reply } => {
-                let answer = self.act(request).await;
-                let _ = reply.send(answer);
-            }
-            // Nobody waits for it any more.
-            Message::Ask { reply, .. } if reply.is_closed() => {}
-            Message::Ask { heard, reply } => {
-                let answer = self.asked(*heard).await;
-                let _ = reply.send(answer);
-            }
-            Message::Retry { retry, reply } => {
-                let committed = self.tell(&Input::Retry(retry)).await;
-                let _ = reply.send(self.accepted(committed));
-            }
-            Message::Signal { signal, reply } => {
-                let answer = self.signal(signal).await;
-                let _ = reply.send(answer);
-            }
-        }
-    }
-
     /// Whether something new may be decided: ends that wait for the journal come
     /// first, because what is decided next depends on them.
     async fn ready_to_write(&mut self) -> Result<(), ActorError> {
@@ -382,83 +282,6 @@ impl Actor {
                 None => Ok(()),
             },
         }
-    }
-
-    /// A trace for a request that belongs to none, and its first span.
-    fn root(&self, action: &str) -> Result<(TraceContext, Span), ActorError> {
-        let context = TraceContext::random().map_err(|_| ActorError::NoRandomness)?;
-        let entity = &self.entity.entity;
-        let span = self.shared.telemetry.tracer.start(&SpanStart {
-            name: names::REQUEST,
-            kind: Kind::Server,
-            context,
-            parent: None,
-            links: &[],
-            attributes: &[
-                (names::ENTITY_TYPE, entity.entity_type().into()),
-                (names::ENTITY_ID, entity.id().into()),
-                (names::ACTION, action.into()),
-            ],
-        });
-        Ok((context, span))
-    }
-
-    async fn act(&mut self, request: Request) -> Result<Accepted, ActorError> {
-        if let Some(expected) = request.expected.filter(|at| *at != self.entity.sequence) {
-            return Err(ActorError::Conflict { entity: self.entity.entity.clone(), expected });
-        }
-        let Request { action, params, trace, .. } = request;
-        let (trace, _root) = match trace {
-            Some(trace) => (trace, Span::disabled()),
-            None => self.root(&action)?,
-        };
-        let committed = self.tell(&Input::Action { action, params, trace, asked: None }).await;
-        self.accepted(committed)
-    }
-
-    /// Takes what a handler asks for.
-    async fn asked(&mut self, heard: Heard) -> Result<Answered, AskError> {
-        let Heard { action, params, trace, asked, tenant, lent } = heard;
-        if *tenant != *self.entity.tenant {
-            let target = &self.entity.entity;
-            // As if there were none: a tenant learns nothing of another.
-            return Err(to_asker(ActorError::UnknownEntity(target.clone())));
-        }
-        let now = self.shared.clock.now();
-        let remaining_ms = lent.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
-        let asked = Some(Asked { remaining_ms, ..asked });
-        let input = Input::Action { action, params, trace, asked };
-        let committed = self.tell_lent(&input, lent).await;
-        let accepted = self.accepted(committed).map_err(to_asker)?;
-        Ok(Answered {
-            sequence: accepted.sequence,
-            state: accepted.state,
-            fields: self.entity.variables.clone(),
-        })
-    }
-
-    /// What whoever asked is told.
-    fn accepted(&self, committed: Result<Committed, ActorError>) -> Result<Accepted, ActorError> {
-        let committed = committed.inspect_err(|error| self.count_refused(error))?;
-        Ok(Accepted {
-            sequence: self.entity.sequence,
-            state: self.entity.state.clone(),
-            dispatches: committed.dispatches,
-            position: committed.first,
-        })
-    }
-
-    fn count_refused(&self, error: &ActorError) {
-        if let ActorError::JournalUnavailable { .. } = error {
-            let reason = sandglass_telemetry::metrics::Refusal::JournalUnavailable;
-            self.shared.telemetry.metrics.dispatch_refused(reason);
-        }
-    }
-
-    async fn signal(&mut self, signal: Signal) -> Result<(), ActorError> {
-        let Signal { name, from, payload } = signal;
-        let input = Input::Signal { name, from, dispatch: None, payload };
-        self.tell(&input).await.map(|_| ())
     }
 
     async fn handler_ended(&mut self, ended: Ended) {
@@ -515,29 +338,4 @@ impl Actor {
         let held_back = self.held_back().map(|refusal| refusal.to_string());
         self.shown.show(Snapshot { held_back, ..Snapshot::of(&self.entity) });
     }
-}
-
-fn refuse(message: Message, error: ActorError) {
-    match message {
-        Message::Act { reply, .. } | Message::Retry { reply, .. } => {
-            let _ = reply.send(Err(error));
-        }
-        Message::Ask { reply, .. } => {
-            let _ = reply.send(Err(to_asker(error)));
-        }
-        Message::Signal { reply, .. } => {
-            let _ = reply.send(Err(error));
-        }
-    }
-}
-
-/// A record as it was appended.
-pub(crate) fn recorded(
-    position: Position,
-    at: WallTime,
-    entity: Option<EntityRef>,
-    sequence: Sequence,
-    event: RecordedEvent,
-) -> Event {
-    Event::Recorded(Arc::new(Record { position, at, entity, sequence, event }))
 }

@@ -15,12 +15,12 @@ use sandglass_telemetry::metrics::DispatchEnded;
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
-use super::Shared;
 use crate::asking::{Asking, Lent};
 use crate::caught::{Caught, caught};
 use crate::handlers::{
     HandlerRun, HandlerSignal, Reserved, Signals, Stop, lost, stopped, unreported,
 };
+use crate::shared::Shared;
 use crate::timer;
 
 /// Signals of one entity's handlers that may wait: a burst of each that may be in

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-use super::{MAILBOX_MAX, Message, Stops, refuse};
+use super::answering::refuse;
+use super::{MAILBOX_MAX, Message, Stops};
 use crate::error::ActorError;
 use crate::publish::Snapshot;
 

@@ -1,0 +1,145 @@
+//! What an entity is asked, and what it answers: each in its turn, once it is durable.
+
+use sandglass_host::{Answered, AskError};
+use sandglass_liveness::{Input, Retry};
+use sandglass_model::{Asked, TraceContext};
+use sandglass_telemetry::Span;
+use sandglass_telemetry::trace::{Kind, SpanStart, names};
+use tokio::sync::oneshot;
+
+use super::Actor;
+use super::committing::Committed;
+use crate::asking::{Heard, remaining_ms, to_asker};
+use crate::error::ActorError;
+use crate::request::{Accepted, Request, Signal};
+
+/// What an entity is asked.
+pub(crate) enum Message {
+    Act { request: Request, reply: oneshot::Sender<Result<Accepted, ActorError>> },
+    Ask { heard: Box<Heard>, reply: oneshot::Sender<Result<Answered, AskError>> },
+    Retry { retry: Box<Retry>, reply: oneshot::Sender<Result<Accepted, ActorError>> },
+    Signal { signal: Signal, reply: oneshot::Sender<Result<(), ActorError>> },
+}
+
+impl Actor {
+    pub(super) async fn answer(&mut self, message: Message) {
+        if let Err(error) = self.ready_to_write().await {
+            if !matches!(message, Message::Signal { .. }) {
+                self.count_refused(&error);
+            }
+            refuse(message, error);
+            return;
+        }
+        match message {
+            Message::Act { request, reply } => {
+                let answer = self.act(request).await;
+                let _ = reply.send(answer);
+            }
+            // Nobody waits for it any more.
+            Message::Ask { reply, .. } if reply.is_closed() => {}
+            Message::Ask { heard, reply } => {
+                let answer = self.asked(*heard).await;
+                let _ = reply.send(answer);
+            }
+            Message::Retry { retry, reply } => {
+                let committed = self.tell(&Input::Retry(retry)).await;
+                let _ = reply.send(self.accepted(committed));
+            }
+            Message::Signal { signal, reply } => {
+                let answer = self.signal(signal).await;
+                let _ = reply.send(answer);
+            }
+        }
+    }
+
+    async fn act(&mut self, request: Request) -> Result<Accepted, ActorError> {
+        if let Some(expected) = request.expected.filter(|at| *at != self.entity.sequence) {
+            return Err(ActorError::Conflict { entity: self.entity.entity.clone(), expected });
+        }
+        let Request { action, params, trace, .. } = request;
+        let (trace, _root) = match trace {
+            Some(trace) => (trace, Span::disabled()),
+            None => self.root(&action)?,
+        };
+        let committed = self.tell(&Input::Action { action, params, trace, asked: None }).await;
+        self.accepted(committed)
+    }
+
+    /// Takes what a handler asks for.
+    async fn asked(&mut self, heard: Heard) -> Result<Answered, AskError> {
+        let Heard { action, params, trace, asked, tenant, lent } = heard;
+        if *tenant != *self.entity.tenant {
+            let target = &self.entity.entity;
+            // As if there were none: a tenant learns nothing of another.
+            return Err(to_asker(ActorError::UnknownEntity(target.clone())));
+        }
+        let now = self.shared.clock.now();
+        let remaining_ms = lent.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
+        let asked = Some(Asked { remaining_ms, ..asked });
+        let input = Input::Action { action, params, trace, asked };
+        let committed = self.tell_lent(&input, lent).await;
+        let accepted = self.accepted(committed).map_err(to_asker)?;
+        Ok(Answered {
+            sequence: accepted.sequence,
+            state: accepted.state,
+            fields: self.entity.variables.clone(),
+        })
+    }
+
+    async fn signal(&mut self, signal: Signal) -> Result<(), ActorError> {
+        let Signal { name, from, payload } = signal;
+        let input = Input::Signal { name, from, dispatch: None, payload };
+        self.tell(&input).await.map(|_| ())
+    }
+
+    /// What whoever asked is told.
+    fn accepted(&self, committed: Result<Committed, ActorError>) -> Result<Accepted, ActorError> {
+        let committed = committed.inspect_err(|error| self.count_refused(error))?;
+        Ok(Accepted {
+            sequence: self.entity.sequence,
+            state: self.entity.state.clone(),
+            dispatches: committed.dispatches,
+            position: committed.first,
+        })
+    }
+
+    fn count_refused(&self, error: &ActorError) {
+        if let ActorError::JournalUnavailable { .. } = error {
+            let reason = sandglass_telemetry::metrics::Refusal::JournalUnavailable;
+            self.shared.telemetry.metrics.dispatch_refused(reason);
+        }
+    }
+
+    /// A trace for a request that belongs to none, and its first span.
+    fn root(&self, action: &str) -> Result<(TraceContext, Span), ActorError> {
+        let context = TraceContext::random().map_err(|_| ActorError::NoRandomness)?;
+        let entity = &self.entity.entity;
+        let span = self.shared.telemetry.tracer.start(&SpanStart {
+            name: names::REQUEST,
+            kind: Kind::Server,
+            context,
+            parent: None,
+            links: &[],
+            attributes: &[
+                (names::ENTITY_TYPE, entity.entity_type().into()),
+                (names::ENTITY_ID, entity.id().into()),
+                (names::ACTION, action.into()),
+            ],
+        });
+        Ok((context, span))
+    }
+}
+
+pub(super) fn refuse(message: Message, error: ActorError) {
+    match message {
+        Message::Act { reply, .. } | Message::Retry { reply, .. } => {
+            let _ = reply.send(Err(error));
+        }
+        Message::Ask { reply, .. } => {
+            let _ = reply.send(Err(to_asker(error)));
+        }
+        Message::Signal { reply, .. } => {
+            let _ = reply.send(Err(error));
+        }
+    }
+}

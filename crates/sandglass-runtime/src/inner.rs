@@ -1,0 +1,112 @@
+//! The inside of a runtime: the tasks of its entities, and how each is reached, woken and
+//! started. All of them live on the threads that the runtime was built on.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sandglass_model::EntityRef;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::JoinSet;
+
+use crate::actor::{Handle, View, seat};
+use crate::error::ActorError;
+use crate::shared::Shared;
+use crate::specs::Specs;
+use crate::table::Entities;
+use crate::waking;
+
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    /// Aborted when this is dropped.
+    pub(crate) tasks: Mutex<JoinSet<()>>,
+    /// The threads that entities live on, whosever thread wakes them: a handler that asks
+    /// does so on a thread for guests.
+    pub(crate) threads: tokio::runtime::Handle,
+    pub(crate) closing: watch::Sender<bool>,
+    /// Held while specs are replaced.
+    pub(crate) reloading: tokio::sync::Mutex<()>,
+    /// Held while shutting down.
+    pub(crate) shutdown: tokio::sync::Mutex<()>,
+}
+
+impl Inner {
+    /// What `then` makes of an entity, which is woken where it sleeps. The entity can't
+    /// fall asleep meanwhile, nor before it has looked at what was put into its mailbox.
+    pub(crate) fn reach<T>(
+        &self,
+        entity: &EntityRef,
+        then: impl FnOnce(&Handle) -> T,
+    ) -> Result<T, ActorError> {
+        let mut entities = self.shared.table.lock();
+        if entities.awake(entity).is_none() {
+            if !entities.contains(entity) {
+                return Err(ActorError::UnknownEntity(entity.clone()));
+            }
+            self.wake(&mut entities, entity, None);
+        }
+        entities.awake(entity).map(then).ok_or(ActorError::Closed)
+    }
+
+    /// Wakes an entity whose timer rings by now.
+    pub(crate) fn wake_due(&self, room: OwnedSemaphorePermit) {
+        let mut entities = self.shared.table.lock();
+        if let Some(entity) = entities.due(self.shared.clock.now()) {
+            self.wake(&mut entities, &entity, Some(room));
+        }
+    }
+
+    /// Wakes the first entity behind `after` that obeys another spec than its type has in
+    /// `specs`; answers which.
+    pub(crate) fn wake_outdated(
+        &self,
+        after: Option<&EntityRef>,
+        specs: &Specs,
+        room: OwnedSemaphorePermit,
+    ) -> Option<EntityRef> {
+        let mut entities = self.shared.table.lock();
+        let entity = entities.outdated(after, specs)?;
+        self.wake(&mut entities, &entity, Some(room));
+        Some(entity)
+    }
+
+    /// Starts the task of an entity that sleeps, unless the runtime is shutting down.
+    fn wake(
+        &self,
+        entities: &mut Entities,
+        entity: &EntityRef,
+        room: Option<OwnedSemaphorePermit>,
+    ) {
+        if *self.closing.borrow() {
+            return;
+        }
+        let (handle, seat) = seat(View::Waking, self.closing.subscribe());
+        if let Some(sleep) = entities.rouse(entity, handle) {
+            let shared = Arc::clone(&self.shared);
+            let life = waking::wake(shared, entity.clone(), sleep, seat, room);
+            self.spawn_life(entity.clone(), life);
+        }
+    }
+
+    /// Starts the task of an entity, which is put to sleep where that unwinds.
+    pub(crate) fn spawn_life(
+        &self,
+        entity: EntityRef,
+        life: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.spawn(waking::unless_lost(Arc::clone(&self.shared), entity, life));
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.sweep();
+        self.tasks().spawn_on(task, &self.threads);
+    }
+
+    /// Lets go of tasks that have ended.
+    pub(crate) fn sweep(&self) {
+        let mut tasks = self.tasks();
+        while tasks.try_join_next().is_some() {}
+    }
+
+    pub(crate) fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

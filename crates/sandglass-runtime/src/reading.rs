@@ -1,0 +1,195 @@
+//! What can be seen of a runtime: its entities as they are, what is in flight, what its
+//! journal holds, and how a handler ended. Nothing here changes anything.
+
+use std::sync::Arc;
+
+use sandglass_journal::{PAGE_MAX_ENTRIES, Page};
+use sandglass_liveness::Spec;
+use sandglass_model::{Decision, DispatchId, EntityRef, Event as RecordedEvent, Outcome, Position};
+use tokio::sync::watch;
+
+use crate::actor::{Handle, View};
+use crate::error::ActorError;
+use crate::publish::{RunView, Snapshot, Subscription};
+use crate::runtime::Runtime;
+
+/// Entries read at once in search of an outcome.
+const SEARCH_PAGE: usize = 256;
+
+impl Runtime {
+    /// The entity as it is now.
+    ///
+    /// # Errors
+    /// There is no such entity, or the journal can't be read.
+    pub async fn entity(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
+        self.wait_until(entity, |_| true).await
+    }
+
+    /// Up to `limit` entities (at most [`PAGE_MAX_ENTRIES`]) behind `after` in the order
+    /// of their names; from the first on where there is no `after`.
+    #[must_use]
+    pub fn entities(&self, after: Option<&EntityRef>, limit: usize) -> Vec<EntityRef> {
+        let entities = self.0.shared.table.lock();
+        entities.names(after).take(limit.min(PAGE_MAX_ENTRIES)).cloned().collect()
+    }
+
+    /// All handlers that are queued or in flight: as many as were let in, which is at
+    /// most [`IN_FLIGHT_MAX`](sandglass_liveness::decide::IN_FLIGHT_MAX) of each entity.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<(EntityRef, RunView)> {
+        let entities = self.0.shared.table.lock();
+        entities
+            .all_awake()
+            .filter_map(Handle::snapshot)
+            .flat_map(|snapshot| {
+                let runs = snapshot.in_flight.clone().into_iter();
+                runs.map(move |run| (snapshot.entity.clone(), run))
+            })
+            .collect()
+    }
+
+    /// Up to `limit` of the entity's records (at most
+    /// [`PAGE_MAX_ENTRIES`], and of some [`sandglass_journal::PAGE_MAX_BYTES`] together)
+    /// from `from` on, in the order of their positions.
+    ///
+    /// # Errors
+    /// There is no such entity, or the journal can't be read.
+    pub async fn history(
+        &self,
+        entity: &EntityRef,
+        from: Position,
+        limit: usize,
+    ) -> Result<Page, ActorError> {
+        if !self.0.shared.table.lock().contains(entity) {
+            return Err(ActorError::UnknownEntity(entity.clone()));
+        }
+        let page = self.0.shared.journal.read_entity(entity.clone(), from, limit).await;
+        page.map_err(ActorError::journal)
+    }
+
+    /// The same of the whole journal: the specs, and the records of all entities.
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn records(&self, from: Position, limit: usize) -> Result<Page, ActorError> {
+        self.0.shared.journal.read(from, limit).await.map_err(ActorError::journal)
+    }
+
+    /// The entity that asked for `dispatch`, also where that has ended, and the position
+    /// of its first record; none where nobody did.
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn find_dispatch(
+        &self,
+        dispatch: DispatchId,
+    ) -> Result<Option<(EntityRef, Position)>, ActorError> {
+        let found = self.0.shared.journal.find_dispatch(dispatch).await;
+        found.map_err(ActorError::journal)
+    }
+
+    /// The spec that new entities of a type obey.
+    #[must_use]
+    pub fn spec(&self, entity_type: &str) -> Option<Arc<Spec>> {
+        self.0.shared.specs().types.get(entity_type).cloned()
+    }
+
+    /// Waits until no handler of the entity is queued or in flight.
+    ///
+    /// # Errors
+    /// There is no such entity, or the runtime is shut down first.
+    pub async fn settled(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
+        self.wait_until(entity, |snapshot| snapshot.in_flight.is_empty()).await
+    }
+
+    /// Waits until `holds` for the entity. It stays awake as long as somebody waits.
+    ///
+    /// # Errors
+    /// There is no such entity, or the runtime is shut down first.
+    pub async fn wait_until(
+        &self,
+        entity: &EntityRef,
+        holds: impl FnMut(&Snapshot) -> bool,
+    ) -> Result<Arc<Snapshot>, ActorError> {
+        let view = self.0.reach(entity, Handle::watch)?;
+        seen(view, holds).await
+    }
+
+    /// Waits until a handler has ended and answers how.
+    ///
+    /// # Errors
+    /// [`ActorError::HandlerDeadlineExceeded`] where it timed out;
+    /// [`ActorError::UnknownDispatch`] where the entity never had it.
+    pub async fn outcome(
+        &self,
+        entity: &EntityRef,
+        dispatch: DispatchId,
+    ) -> Result<Outcome, ActorError> {
+        self.outcome_from(entity, dispatch, Position(0)).await
+    }
+
+    /// All that happens from now on. One who is [`crate::SUBSCRIPTION_MAX`] events
+    /// behind misses some, and is told how many.
+    #[must_use]
+    pub fn subscribe(&self) -> Subscription {
+        Subscription(self.0.shared.events.subscribe())
+    }
+
+    pub(crate) async fn outcome_from(
+        &self,
+        entity: &EntityRef,
+        dispatch: DispatchId,
+        from: Position,
+    ) -> Result<Outcome, ActorError> {
+        let ended =
+            |snapshot: &Snapshot| snapshot.in_flight.iter().all(|run| run.dispatch != dispatch);
+        self.wait_until(entity, ended).await?;
+        let (mut next, mut last) = (Some(from), None);
+        while let Some(from) = next {
+            let page = self.0.shared.journal.read_entity(entity.clone(), from, SEARCH_PAGE).await;
+            let page = page.map_err(ActorError::journal)?;
+            next = page.next;
+            for entry in page.entries {
+                let record = entry.into_record().map_err(ActorError::journal)?;
+                // One that was retried has ended more than once.
+                last = outcome_of(record.event, dispatch).or(last);
+            }
+        }
+        match last {
+            Some(Outcome::TimedOut(exceeded)) => Err(ActorError::HandlerDeadlineExceeded(exceeded)),
+            Some(other) => Ok(other),
+            None => Err(ActorError::UnknownDispatch { entity: entity.clone(), dispatch }),
+        }
+    }
+}
+
+/// What an entity shows once `holds` for it.
+pub(crate) async fn seen(
+    mut view: watch::Receiver<View>,
+    mut holds: impl FnMut(&Snapshot) -> bool,
+) -> Result<Arc<Snapshot>, ActorError> {
+    let found = view.wait_for(|view| match view {
+        View::New | View::Waking => false,
+        View::Live(snapshot) => holds(snapshot),
+        View::Last(_) | View::Gone(_) => true,
+    });
+    let found = found.await.map_err(|_| ActorError::Closed)?.clone();
+    match found {
+        View::Live(snapshot) => Ok(snapshot),
+        View::Last(snapshot) if holds(&snapshot) => Ok(snapshot),
+        View::Gone(error) => Err(error),
+        View::New | View::Waking | View::Last(_) => Err(ActorError::Closed),
+    }
+}
+
+/// The final outcome of `dispatch`, where `event` records it.
+fn outcome_of(event: RecordedEvent, dispatch: DispatchId) -> Option<Outcome> {
+    match event {
+        RecordedEvent::Ended(ended)
+            if ended.dispatch == dispatch && ended.decision != Decision::Rerun =>
+        {
+            Some(ended.outcome)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,84 @@
+//! What all entities of a runtime share, and how each of them appends and is published.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use sandglass_journal::{self as journal, Batch, Journal};
+use sandglass_model::{
+    Clock, EntityRef, Event as RecordedEvent, Position, Record, Sequence, WallTime,
+};
+use sandglass_telemetry::Telemetry;
+use sandglass_telemetry::metrics::Health;
+use tokio::sync::{Semaphore, broadcast, watch};
+
+use crate::asking::Circles;
+use crate::handlers::Handlers;
+use crate::inner::Inner;
+use crate::publish::Event;
+use crate::specs::Specs;
+use crate::table::Table;
+
+/// What all entities of a runtime share.
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) handlers: Arc<dyn Handlers>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) journal_works: AtomicBool,
+    pub(crate) circles: Circles,
+    /// Whom asks go through; none until all entities are back.
+    pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
+    pub(crate) specs: watch::Sender<Arc<Specs>>,
+    pub(crate) table: Table,
+    /// Room for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
+    pub(crate) waking: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// Appends, measures, and remembers whether appends work.
+    pub(crate) async fn append(&self, batch: Batch) -> Result<Position, journal::Error> {
+        let begun = self.clock.now();
+        let answer = self.journal.append(batch).await;
+        let metrics = &self.telemetry.metrics;
+        let works = !matches!(
+            answer,
+            Err(journal::Error::Unavailable { .. } | journal::Error::Damaged { .. })
+        );
+        if works {
+            metrics.journal_append(self.clock.now().since(begun));
+        } else {
+            metrics.journal_append_failed();
+        }
+        if self.journal_works.swap(works, Ordering::Relaxed) != works {
+            metrics.journal_health(if works { Health::Healthy } else { Health::Unhealthy });
+            if let Err(error) = &answer {
+                tracing::error!(%error, "the journal takes no appends; new dispatches are refused");
+            } else {
+                tracing::info!("the journal takes appends again");
+            }
+        }
+        answer.map(|positions| positions.first)
+    }
+
+    /// The specs as they are now.
+    pub(crate) fn specs(&self) -> Arc<Specs> {
+        Arc::clone(&self.specs.borrow())
+    }
+
+    /// Tells subscribers; nobody need listen.
+    pub(crate) fn publish(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+}
+
+/// A record as it was appended.
+pub(crate) fn recorded(
+    position: Position,
+    at: WallTime,
+    entity: Option<EntityRef>,
+    sequence: Sequence,
+    event: RecordedEvent,
+) -> Event {
+    Event::Recorded(Arc::new(Record { position, at, entity, sequence, event }))
+}
