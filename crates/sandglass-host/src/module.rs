@@ -27,6 +27,11 @@ const NAME_MAX_CHARS: usize = 128;
 /// misspellings score above this, unrelated names below.
 const SIMILAR: f64 = 0.8;
 
+/// Largest body of one function, in bytes. Compiling one of many blocks takes about 400
+/// times its size in memory, and as many are compiled at once as there are cores; the
+/// largest of CPython's interpreter, as its toolchain makes it, has 427 kB.
+const FUNCTION_MAX_BYTES: usize = 1 << 20;
+
 /// A module that is compiled, linked, and known to fit the contract.
 pub(crate) struct Compiled {
     pub(crate) hash: ModuleHash,
@@ -126,6 +131,7 @@ pub(crate) fn compile(
 ) -> Result<Compiled, Rejection> {
     let began = clock.now();
     let binary = binary(bytes)?;
+    check_function_sizes(&binary)?;
     let (code, needs) = match Kind::of(&binary) {
         Kind::CoreModule => {
             let (module, needs) = core_module::compile(sandbox, &binary)?;
@@ -144,6 +150,28 @@ pub(crate) fn compile(
         compile_time: clock.now().since(began),
         announced: Mutex::default(),
     })
+}
+
+/// Refuses functions that are larger than [`FUNCTION_MAX_BYTES`], also in a component's
+/// modules. What can't be parsed is left to the compiler, which says why.
+fn check_function_sizes(binary: &[u8]) -> Result<(), Rejection> {
+    let bodies = wasmparser::Parser::new(0).parse_all(binary).filter_map(|payload| match payload {
+        Ok(wasmparser::Payload::CodeSectionEntry(body)) => Some(body.range()),
+        _ => None,
+    });
+    let too_large = bodies.into_iter().find(|body| body.len() > FUNCTION_MAX_BYTES);
+    match too_large {
+        Some(body) => Err(rejection(
+            RejectionKind::ModuleTooLarge,
+            format!(
+                "module has a function of {} bytes at offset {}, and one may have \
+                 {FUNCTION_MAX_BYTES}; split it",
+                body.len(),
+                body.start
+            ),
+        )),
+        None => Ok(()),
+    }
 }
 
 fn binary(bytes: &[u8]) -> Result<Vec<u8>, Rejection> {

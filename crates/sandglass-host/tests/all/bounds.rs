@@ -235,3 +235,22 @@ async fn a_component_reads_the_fields_that_a_core_module_reads() {
         assert_eq!(completion.params.get("n"), Some(&json!(1)));
     }
 }
+
+#[test]
+fn a_function_that_would_cost_the_compiler_too_much_is_refused_in_components_too() {
+    let host = Host::builder().build().expect("a host");
+    // Its end and its list of locals are two bytes of it.
+    let module = |name: &str, bytes: usize| {
+        format!(r#"(module {name} (func (export "f") {}))"#, "nop ".repeat(bytes - 2))
+    };
+    for bytes in [1 << 20, (1 << 20) + 1] {
+        let component = format!("(component (core {})", &module("$m", bytes)[1..]);
+        for guest in [module("", bytes), component] {
+            let rejection = host
+                .load(guest.as_bytes(), Manifest::named("large"))
+                .expect_err("it has none of what a guest exports");
+            let too_large = rejection.kind == RejectionKind::ModuleTooLarge;
+            assert_eq!(too_large, bytes > 1 << 20, "{rejection:?}");
+        }
+    }
+}
