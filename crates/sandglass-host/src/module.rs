@@ -38,6 +38,8 @@ pub(crate) struct Compiled {
     pub(crate) code: Code,
     pub(crate) metering: Metering,
     pub(crate) needs: Needs,
+    /// Size of its machine code and what belongs to that, in bytes.
+    pub(crate) code_bytes: u64,
     /// What compiling it took.
     pub(crate) compile_time: Duration,
     announced: Mutex<BTreeSet<(String, String)>>,
@@ -47,6 +49,16 @@ pub(crate) struct Compiled {
 pub(crate) enum Code {
     Module(CoreModule),
     Component(Component),
+}
+
+impl Code {
+    fn bytes(&self) -> u64 {
+        let image = match self {
+            Self::Module(module) => module.pre.module().image_range(),
+            Self::Component(component) => component.pre.instance_pre().component().image_range(),
+        };
+        image.end.addr().saturating_sub(image.start.addr()) as u64
+    }
 }
 
 /// What a module needs to begin with, and where it can wait.
@@ -144,6 +156,7 @@ pub(crate) fn compile(
     };
     Ok(Compiled {
         hash: ModuleHash::of(bytes),
+        code_bytes: code.bytes(),
         code,
         metering,
         needs,

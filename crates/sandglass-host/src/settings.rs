@@ -30,8 +30,9 @@ pub struct Settings {
     /// Most linear memory that any integration may be granted, in bytes. It also
     /// bounds how long one bulk instruction can delay a kill.
     pub max_memory_bytes: u64,
-    /// Compiled modules that are kept for the next load of the same bytes.
-    pub max_cached_modules: usize,
+    /// Compiled code that is kept for the next load of the same bytes where no
+    /// integration has it any more, in bytes.
+    pub module_cache_bytes: u64,
     /// Most time that one host call to the outside may take.
     pub host_call_timeout: Duration,
     /// What guests may keep in the host's memory from run to run, in bytes, all
@@ -51,7 +52,7 @@ impl Default for Settings {
             guest_threads: std::thread::available_parallelism().map_or(1, usize::from),
             max_blocking_calls: 64,
             max_memory_bytes: 256 << 20,
-            max_cached_modules: 256,
+            module_cache_bytes: 64 << 20,
             host_call_timeout: Duration::from_secs(300),
             cache_bytes: 64 << 20,
         }

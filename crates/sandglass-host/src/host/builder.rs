@@ -93,7 +93,7 @@ impl Builder {
         Ok(Host(Arc::new(Inner {
             unmetered: Arc::new(sandbox),
             fuel: Mutex::default(),
-            modules: ModuleCache::new(settings.max_cached_modules),
+            modules: ModuleCache::new(settings.module_cache_bytes),
             registry,
             http,
             executor,

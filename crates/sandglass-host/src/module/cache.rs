@@ -1,17 +1,18 @@
 //! Keeps what was compiled for the next load of the same bytes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sandglass_model::ModuleHash;
 
 use super::Compiled;
 use crate::sandbox::Metering;
 
-/// Compiled modules, by the hash of their bytes. The one that was used longest
-/// ago makes room.
+/// Compiled modules, by the hash of their bytes. Each is here as long as an integration
+/// has it. Beyond that, those that were used last are kept, up to a size: a module that
+/// another version has replaced is gone sooner or later.
 pub(crate) struct ModuleCache {
-    capacity: usize,
+    max_bytes: u64,
     held: Mutex<Held>,
 }
 
@@ -19,39 +20,53 @@ type Key = (ModuleHash, Metering);
 
 #[derive(Default)]
 struct Held {
-    modules: BTreeMap<Key, (u64, Arc<Compiled>)>,
-    uses: u64,
+    known: BTreeMap<Key, Weak<Compiled>>,
+    /// The one that was used last is at the end.
+    kept: Vec<Arc<Compiled>>,
 }
 
 impl ModuleCache {
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), held: Mutex::default() }
+    /// One that keeps modules of `max_bytes` together that nobody has any more.
+    pub(crate) fn new(max_bytes: u64) -> Self {
+        Self { max_bytes, held: Mutex::default() }
     }
 
     pub(crate) fn find(&self, key: Key) -> Option<Arc<Compiled>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.uses += 1;
-        let now = held.uses;
-        let (used, module) = held.modules.get_mut(&key)?;
-        *used = now;
-        Some(Arc::clone(module))
+        let mut held = self.lock();
+        let module = held.known.get(&key)?.upgrade()?;
+        held.used(&module, self.max_bytes);
+        Some(module)
     }
 
     /// Keeps `module`; where somebody else was sooner, that one is kept and answered.
     pub(crate) fn keep(&self, module: Compiled) -> Arc<Compiled> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.uses += 1;
-        let now = held.uses;
+        let mut held = self.lock();
+        held.known.retain(|_, module| module.strong_count() > 0);
         let key = (module.hash, module.metering);
-        let (_, kept) = held.modules.entry(key).or_insert_with(|| (now, Arc::new(module)));
-        let kept = Arc::clone(kept);
-        if held.modules.len() > self.capacity {
-            let oldest =
-                held.modules.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| *key);
-            if let Some(oldest) = oldest {
-                held.modules.remove(&oldest);
-            }
-        }
-        kept
+        let sooner = held.known.get(&key).and_then(Weak::upgrade);
+        let module = sooner.unwrap_or_else(|| Arc::new(module));
+        held.known.insert(key, Arc::downgrade(&module));
+        held.used(&module, self.max_bytes);
+        module
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Each change is made whole before anything can panic.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    /// Puts `module` at the end, and lets those go that are too many by then.
+    fn used(&mut self, module: &Arc<Compiled>, max_bytes: u64) {
+        self.kept.retain(|kept| !Arc::ptr_eq(kept, module));
+        self.kept.push(Arc::clone(module));
+        let mut bytes = 0_u64;
+        let fitting = self.kept.iter().rev().take_while(|kept| {
+            bytes = bytes.saturating_add(kept.code_bytes);
+            bytes <= max_bytes
+        });
+        let fitting = fitting.count();
+        self.kept.drain(..self.kept.len() - fitting);
     }
 }
