@@ -63,8 +63,6 @@ pub enum Draining {
         /// The handlers and their entities.
         handlers: Vec<(EntityRef, RunView)>,
     },
-    /// All has ended and is recorded.
-    Done,
 }
 
 impl Daemon {
@@ -88,9 +86,15 @@ impl Serving {
     }
 
     /// Accepts no more, lets handlers end for most of `grace`, asks the rest to, records
-    /// how they did, and answers those who wait, at least with `shutting_down`. `tell` hears how it goes. It
-    /// takes no longer than `grace`; the journal is closed afterwards.
-    pub async fn shutdown(mut self, grace: Duration, mut tell: impl FnMut(Draining)) {
+    /// how they did, and answers those who wait, at least with `shutting_down`. `tell`
+    /// hears how it goes. It takes no longer than `grace`; the journal is closed
+    /// afterwards. Answers the handlers whose end could not be recorded by then: the next
+    /// start finds them as interrupted.
+    pub async fn shutdown(
+        mut self,
+        grace: Duration,
+        mut tell: impl FnMut(Draining),
+    ) -> Vec<(EntityRef, RunView)> {
         let clock = Arc::clone(self.daemon.clock());
         let over = clock.now().after(grace);
         let left = |until: Monotonic| until.since(clock.now());
@@ -116,7 +120,7 @@ impl Serving {
         };
         // Whoever takes the answer more slowly finds it in the journal.
         let _ = within(left(over), answered).await;
-        tell(Draining::Done);
+        self.daemon.in_flight()
     }
 }
 

@@ -14,8 +14,8 @@ use crate::up;
 /// SIGTERM or Ctrl-C accepts no more, lets handlers end for the grace, stops and records
 /// the rest; a second one ends at once.
 ///
-/// Exit code: 0 stopped orderly, 2 a folder, configuration, journal or address can't be
-/// used, 130 stopped at once.
+/// Exit code: 0 stopped orderly, 1 stopped and not all could be recorded, 2 a folder,
+/// configuration, journal or address can't be used, 130 stopped at once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass up --specs guest-fixtures/incident\n  \
     sandglass up --specs specs --journal runs.db\n  \

@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         }
     }
     tokio::select! {
-        () = up.stop() => Ok(Exit::Ok),
+        exit = up.stop() => Ok(exit),
         _ = interrupts.next() => {
             tell("ended at once; what was in flight is found as interrupted by the next start");
             Ok(Exit::Cancelled)
@@ -124,10 +124,10 @@ impl Up {
         Ok(Self { config, daemon, serving, host, exporter, otlp })
     }
 
-    async fn stop(self) {
+    async fn stop(self) -> Exit {
         let Self { config, serving, host, otlp, .. } = self;
         let grace = duration::told(config.grace);
-        serving.shutdown(config.grace, |draining| say(&draining, &grace)).await;
+        let unrecorded = serving.shutdown(config.grace, |draining| say(&draining, &grace)).await;
         host.shutdown().await;
         if let Some(otlp) = otlp {
             let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
@@ -135,6 +135,16 @@ impl Up {
                 tracing::warn!(%error, "the last spans are lost");
             }
         }
+        if unrecorded.is_empty() {
+            tell("stopped; the journal holds how everything ended");
+            return Exit::Ok;
+        }
+        tell(&format!(
+            "stopped; how {} handlers ended could not be recorded, and the next start finds them \
+             as interrupted",
+            unrecorded.len()
+        ));
+        Exit::Failed
     }
 }
 
@@ -169,7 +179,6 @@ fn say(draining: &Draining, grace: &str) {
                 tell(&format!("stopping {more} more"));
             }
         }
-        Draining::Done => tell("stopped; the journal holds how everything ended"),
     }
 }
 

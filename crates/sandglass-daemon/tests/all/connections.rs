@@ -114,7 +114,7 @@ fn a_shutdown_leaves_nobody_without_an_answer_and_frees_the_address() {
     let target = "/v1/entities/Session/2/actions/Wait?wait=settled";
     waits.write_all(&request("POST", target, &[], b"")).expect("it listens");
     while world.get("/v1/dispatches?in_flight=true").json()["dispatches"][1].is_null() {}
-    world.shutdown(Duration::from_secs(2));
+    assert_eq!(world.shutdown(Duration::from_secs(2)), 0, "all is recorded");
     // What came of it, unless the journal was closed before it could be looked up: it was
     // taken all the same.
     let answer = Answer::read(&mut waits).expect("an answer");
@@ -164,4 +164,12 @@ fn a_disk_that_hangs_holds_no_request_longer_than_it_may_take() {
     world.journal.set_hanging(false);
     // What was given up on by its client was not given up on by the runtime.
     while world.get("/v1/entities/Session/1").is(200).json()["fields"]["sum"] != 1 {}
+}
+
+#[test]
+fn a_shutdown_on_a_full_disk_says_what_is_not_recorded() {
+    let mut world = World::new();
+    waiting(&world, "1");
+    world.journal.set_failing(Some("disk full".to_owned()));
+    assert_eq!(world.shutdown(Duration::from_secs(2)), 1);
 }

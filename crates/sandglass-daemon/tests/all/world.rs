@@ -210,9 +210,10 @@ impl World {
         self.document.operations().into_iter().filter(|one| !driven.contains(one)).collect()
     }
 
-    pub(crate) fn shutdown(&mut self, grace: Duration) {
+    /// Answers how many handlers have an end that isn't recorded.
+    pub(crate) fn shutdown(&mut self, grace: Duration) -> usize {
         let serving = self.serving.take().expect("it was not shut down before");
-        self.threads.block_on(serving.shutdown(grace, |_| {}));
+        self.threads.block_on(serving.shutdown(grace, |_| {})).len()
     }
 }
 

@@ -379,6 +379,24 @@ async fn a_module_is_compiled_once_whatever_it_is_granted() {
 }
 
 #[test]
+fn a_module_is_kept_while_somebody_has_it_and_beyond_that_as_long_as_there_is_room() {
+    for (module_cache_bytes, compiled) in [(0, 3), (64 << 20, 2)] {
+        let exporter = Exporter::new(Prefix::default());
+        let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::default() };
+        let settings = Settings { module_cache_bytes, ..small() };
+        let host = Host::builder().settings(settings).telemetry(telemetry).build();
+        let host = host.expect("a host");
+        let one = load(&host, FINISHES);
+        drop(load(&host, SPINS));
+        drop(load(&host, FINISHES));
+        drop((one, load(&host, SPINS)));
+        let expected = format!("temper_wasm_module_compile_seconds_count {compiled}");
+        let scraped = exporter.render();
+        assert!(scraped.contains(&expected), "no `{expected}` in {scraped}");
+    }
+}
+
+#[test]
 fn modules_too_large_are_refused_before_anything_reads_them() {
     let host = host(small());
     let limits = GuestLimits { module_bytes: 16, ..GuestLimits::default() };
