@@ -106,7 +106,9 @@ pub(crate) async fn bytes(body: Body, max: usize, patience: Duration) -> Result<
         let mut stream = body.into_data_stream();
         let mut bytes = Vec::new();
         while let Some(piece) = within(patience, stream.next()).await.map_err(slow)? {
-            let piece = piece.map_err(|_| Error::new(Code::BadJson, "the body broke off"))?;
+            let piece = piece.map_err(|_| {
+                Error::new(Code::BadJson, "the body broke off, or its chunks are none")
+            })?;
             if bytes.len() + piece.len() > max {
                 let message = format!("the body is larger than {max} bytes");
                 return Err(Error::new(Code::TooLarge, message));

@@ -177,7 +177,7 @@ impl Modules {
         table.get(name).cloned().ok_or_else(|| {
             let names: Vec<&str> = table.keys().map(String::as_str).take(20).collect();
             let message = format!(
-                "no spec names a module `{name}` (known are: {}); load one that does first",
+                "no spec names a module `{name}` (known are: {}); reload with one that does",
                 names.join(", ")
             );
             Error::new(Code::UnknownModule, message)

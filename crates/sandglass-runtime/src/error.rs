@@ -29,7 +29,7 @@ pub enum ActorError {
         refusal: Refusal,
     },
     /// The entity isn't where the caller believes it to be: look at it again.
-    #[error("{entity} is not at sequence {expected}")]
+    #[error("{entity} is not at sequence {expected}; look where it is")]
     Conflict {
         /// The entity.
         entity: EntityRef,

@@ -12,6 +12,7 @@ use sandglass_telemetry::trace::names;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Place;
+use crate::host_function::caught;
 use crate::origin::Origin;
 use crate::race::{CallEnded, Race};
 use crate::secret::{Answer, Redactor};
@@ -218,7 +219,15 @@ async fn without_place(
 ) -> Result<Answered, AskError> {
     place.step_aside().map_err(AskError::Busy)?;
     // The place is taken again also where the ask is cut, so this is raced on its own.
-    let answer = race.call(asks.ask(ask)).await.unwrap_or(Err(AskError::TimedOut));
+    let answer = race.call(asked(asks, ask)).await.unwrap_or(Err(AskError::TimedOut));
     place.come_back().await;
     answer
+}
+
+/// What comes of the ask; who takes it is the embedder's, and may panic.
+async fn asked(asks: Arc<dyn Asks>, ask: Ask) -> Result<Answered, AskError> {
+    caught(Box::pin(async move { asks.ask(ask).await })).await.unwrap_or_else(|| {
+        tracing::error!("what takes the asks of handlers panicked");
+        Err(AskError::Unavailable("taking the ask failed inside the host".to_owned()))
+    })
 }

@@ -70,6 +70,7 @@ enum Then {
     Answers,
     Fails(AskError),
     Never,
+    Panics,
     /// Runs a handler of the asked entity on the same host.
     Dispatches(Host, Integration),
 }
@@ -109,6 +110,7 @@ impl Asks for Payments {
                 Box::pin(async move { Err(error) })
             }
             Then::Never => Box::pin(std::future::pending()),
+            Then::Panics => panic!("on its way"),
             Then::Dispatches(host, integration) => {
                 let (host, integration) = (host.clone(), integration.clone());
                 Box::pin(async move {
@@ -214,6 +216,11 @@ async fn each_failure_of_an_ask_is_an_error_that_begins_with_its_kind() {
     }
     let nobody = heard(&host, CHARGE, None).await;
     assert!(nobody.starts_with("ask_unavailable: "), "{nobody}");
+    let broken = heard(&host, CHARGE, Some(Payments::that(Then::Panics))).await;
+    assert!(broken.starts_with("ask_unavailable: taking the ask failed"), "{broken}");
+    // Its place and its room to wait were given back.
+    let after = heard(&host, CHARGE, Some(Payments::that(Then::Answers))).await;
+    assert!(after.contains("Charged"), "{after}");
 }
 
 #[tokio::test]
