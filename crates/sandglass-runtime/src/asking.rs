@@ -17,7 +17,6 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 
 use crate::actor::{Handle, Message};
-use crate::caught::Caught;
 use crate::error::ActorError;
 use crate::reading::seen;
 use crate::shared::Shared;
@@ -161,22 +160,8 @@ impl Asks for Asking {
     }
 
     fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>> {
-        answered_or_failed(Box::pin(self.clone().carry(ask)))
+        Box::pin(self.clone().carry(ask))
     }
-}
-
-/// What `asking` comes to; where it panics, an error to the guest, so that a fault on the way
-/// of one ask ends neither the run that asks nor what that has done.
-pub(crate) fn answered_or_failed(
-    asking: Answer<'static, Result<Answered, AskError>>,
-) -> Answer<'static, Result<Answered, AskError>> {
-    Box::pin(async move {
-        Caught(asking).await.unwrap_or_else(|| {
-            tracing::error!("carrying an ask panicked; the handler that asks is told so");
-            let what = "the ask failed in the runtime itself; whether it was taken isn't known";
-            Err(AskError::Unavailable(what.to_owned()))
-        })
-    })
 }
 
 impl fmt::Debug for Asking {

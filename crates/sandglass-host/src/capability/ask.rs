@@ -228,6 +228,7 @@ async fn without_place(
 async fn asked(asks: Arc<dyn Asks>, ask: Ask) -> Result<Answered, AskError> {
     caught(Box::pin(async move { asks.ask(ask).await })).await.unwrap_or_else(|| {
         tracing::error!("what takes the asks of handlers panicked");
-        Err(AskError::Unavailable("taking the ask failed inside the host".to_owned()))
+        let what = "the ask failed inside the host; whether it was taken isn't known";
+        Err(AskError::Unavailable(what.to_owned()))
     })
 }

@@ -217,7 +217,7 @@ async fn each_failure_of_an_ask_is_an_error_that_begins_with_its_kind() {
     let nobody = heard(&host, CHARGE, None).await;
     assert!(nobody.starts_with("ask_unavailable: "), "{nobody}");
     let broken = heard(&host, CHARGE, Some(Payments::that(Then::Panics))).await;
-    assert!(broken.starts_with("ask_unavailable: taking the ask failed"), "{broken}");
+    assert!(broken.starts_with("ask_unavailable: the ask failed inside"), "{broken}");
     // Its place and its room to wait were given back.
     let after = heard(&host, CHARGE, Some(Payments::that(Then::Answers))).await;
     assert!(after.contains("Charged"), "{after}");

@@ -1,0 +1,70 @@
+//! What guests ask and tell, on its way from the host to the runtime.
+
+use std::sync::Arc;
+
+use sandglass_host::{Answer, Answered, Ask, AskError, Asks, Host, Signal};
+use sandglass_model::{Clock, Monotonic};
+use sandglass_telemetry::Metrics;
+
+use crate::asking::Asking;
+use crate::handlers::Signals;
+
+/// The host's clock and the runtime's, whose points mean nothing to each other.
+#[derive(Clone, Debug)]
+pub(super) struct Clocks {
+    pub(super) host: Host,
+    pub(super) runtime: Arc<dyn Clock>,
+}
+
+impl Clocks {
+    pub(super) fn on_the_host(&self, at: Monotonic) -> Monotonic {
+        self.host.clock().now().after(at.since(self.runtime.now()))
+    }
+
+    fn on_the_runtime(&self, at: Monotonic) -> Monotonic {
+        self.runtime.now().after(at.since(self.host.clock().now()))
+    }
+}
+
+/// Passes on what a guest asks.
+#[derive(Debug)]
+pub(super) struct HostAsks {
+    pub(super) asks: Asking,
+    pub(super) clocks: Clocks,
+}
+
+impl Asks for HostAsks {
+    fn knows(&self, entity_type: &str, action: &str) -> bool {
+        self.asks.knows(entity_type, action)
+    }
+
+    fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>> {
+        let (asks, clocks) = (self.asks.clone(), self.clocks.clone());
+        Box::pin(async move {
+            let not_after = clocks.on_the_runtime(ask.not_after);
+            asks.ask(Ask { not_after, ..ask }).await
+        })
+    }
+}
+
+/// Passes on what a guest tells; what the entity can't keep up with is dropped
+/// and counted.
+#[derive(Debug)]
+pub(super) struct SignalAdaptor {
+    pub(super) signals: Signals,
+    pub(super) entity_type: String,
+    pub(super) metrics: Metrics,
+}
+
+impl sandglass_host::Signals for SignalAdaptor {
+    fn signal(&self, signal: Signal) {
+        let told = match signal {
+            Signal::Progress(progress) => self.signals.tell("progress", progress),
+            Signal::Heartbeat => self.signals.tell("heartbeat", serde_json::Value::Null),
+            Signal::Status(status) => self.signals.tell("status", status.into()),
+        };
+        if !told {
+            self.metrics.signal_dropped(&self.entity_type);
+        }
+    }
+}

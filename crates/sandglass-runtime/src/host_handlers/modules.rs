@@ -1,0 +1,166 @@
+//! The modules by name: each compiled once, in the version that new dispatches take.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use sandglass_host::{Host, Integration, Manifest};
+use sandglass_model::{Dispatched, ModuleHash, Rejection, RejectionKind};
+
+use crate::handlers::HandlerRun;
+use crate::made_once::MadeOnce;
+
+/// A module's bytes and what its integration is granted.
+#[derive(Clone, Debug)]
+pub struct Module {
+    bytes: Arc<[u8]>,
+    hash: ModuleHash,
+    manifest: Manifest,
+}
+
+impl Module {
+    /// The module of these bytes, text or binary, with these grants. Hashes them, which
+    /// takes a while where they are many.
+    #[must_use]
+    pub fn new(bytes: impl Into<Arc<[u8]>>, manifest: Manifest) -> Self {
+        let bytes = bytes.into();
+        Self { hash: ModuleHash::of(&bytes), bytes, manifest }
+    }
+
+    /// The same bytes with these grants.
+    #[must_use]
+    pub fn granted(self, manifest: Manifest) -> Self {
+        Self { manifest, ..self }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    /// What it is granted.
+    #[must_use]
+    pub const fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The hash of its bytes.
+    #[must_use]
+    pub const fn hash(&self) -> ModuleHash {
+        self.hash
+    }
+}
+
+/// The modules by name, in the version that new dispatches take: as many as the embedder
+/// has named.
+#[derive(Debug, Default)]
+pub(super) struct Modules(RwLock<BTreeMap<String, Arc<Loadable>>>);
+
+/// One version of a module, compiled when it is first asked for.
+#[derive(Debug)]
+pub(super) struct Loadable {
+    pub(super) module: Module,
+    loaded: MadeOnce<Result<Integration, Rejection>>,
+}
+
+impl Loadable {
+    pub(super) fn of(module: Module) -> Arc<Self> {
+        Arc::new(Self { module, loaded: MadeOnce::new(is_kept) })
+    }
+
+    /// The integration, compiled when it is first asked for; where the host can't compile
+    /// now, when it is next asked for.
+    pub(super) async fn load(&self, host: &Host, name: &str) -> Result<Integration, Rejection> {
+        let (host, module) = (host.clone(), self.module.clone());
+        let loaded = self.loaded.value(move || host.load(&module.bytes, module.manifest)).await;
+        loaded.unwrap_or_else(|| {
+            let message = format!("compiling the module `{name}` failed in the compiler itself");
+            Err(Rejection { kind: RejectionKind::InvalidModule, message })
+        })
+    }
+}
+
+/// Whether loading a module again would come to the same. What the host lacks for a while
+/// says nothing of the module.
+fn is_kept(loaded: &Result<Integration, Rejection>) -> bool {
+    let rejection = loaded.as_ref().err();
+    rejection.is_none_or(|rejection| rejection.kind != RejectionKind::HostUnavailable)
+}
+
+impl Modules {
+    /// The integration of a run, in the version that its record names: the one that is
+    /// kept for it, or, where none is, the present one.
+    pub(super) async fn load(
+        &self,
+        host: &Host,
+        run: &HandlerRun,
+        kept: Option<Arc<Loadable>>,
+    ) -> Result<Integration, Rejection> {
+        let Dispatched { module: name, module_hash: recorded, .. } = &run.dispatched;
+        let version = kept.or_else(|| self.named(name));
+        let Some(version) = version else { return Err(self.unknown(name)) };
+        match recorded {
+            Some(recorded) if *recorded != version.module.hash => Err(replaced(name)),
+            _ => version.load(host, name).await,
+        }
+    }
+
+    /// The version that new dispatches take.
+    pub(super) fn named(&self, name: &str) -> Option<Arc<Loadable>> {
+        self.read().get(name).cloned()
+    }
+
+    fn unknown(&self, name: &str) -> Rejection {
+        let modules = self.read();
+        let known: Vec<&str> = modules.keys().map(String::as_str).take(20).collect();
+        Rejection {
+            kind: RejectionKind::UnknownModule,
+            message: format!(
+                "no module is called `{name}`; register it with the runtime (known are: {})",
+                known.join(", ")
+            ),
+        }
+    }
+
+    pub(super) fn put(&self, modules: impl IntoIterator<Item = (String, Arc<Loadable>)>) {
+        self.write().extend(modules);
+    }
+
+    pub(super) fn present(&self) -> Vec<(String, Arc<Loadable>)> {
+        self.read().iter().map(|(name, present)| (name.clone(), Arc::clone(present))).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Arc<Loadable>>> {
+        // Each change is made whole before anything can panic.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<Loadable>>> {
+        // As above.
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nothing of the version that a record names was kept for its run.
+fn replaced(name: &str) -> Rejection {
+    let message = format!(
+        "another version of the module `{name}` has taken the place of the one that the \
+         dispatch names; dispatch it again"
+    );
+    Rejection { kind: RejectionKind::UnknownModule, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_host_lacks_for_a_while_is_not_held_against_a_module() {
+        for (kind, kept) in
+            [(RejectionKind::HostUnavailable, false), (RejectionKind::InvalidModule, true)]
+        {
+            let rejection = Rejection { kind, message: String::new() };
+            assert_eq!(is_kept(&Err(rejection)), kept, "{kind:?}");
+        }
+    }
+}

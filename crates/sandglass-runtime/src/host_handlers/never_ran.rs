@@ -1,0 +1,127 @@
+//! The reports of runs that the host never saw, counted as the host would.
+
+use std::time::Duration;
+
+use sandglass_host::{Error, Host};
+use sandglass_model::{
+    Cause, DeadlineOwner, DeadlineReport, HandlerDeadlineExceeded, Monotonic, Outcome, Rejection,
+    RejectionKind, RunReport, TimeSplit,
+};
+use sandglass_telemetry::metrics::DispatchEnded;
+
+use crate::handlers::{HandlerRun, unreported};
+
+/// What a report names where a run died before it was instantiated: the nearest of the
+/// names that there are.
+const INSTANTIATE: &str = "instantiate";
+
+/// How a run ended that didn't start, and why.
+pub(super) type NeverRan = (Outcome, Cause);
+
+pub(super) fn rejected(rejection: Rejection) -> NeverRan {
+    (Outcome::Rejected(rejection), Cause::NotStarted)
+}
+
+pub(super) fn too_late(run: &HandlerRun) -> NeverRan {
+    rejected(Rejection {
+        kind: RejectionKind::HostUnavailable,
+        message: format!(
+            "module `{}` was not compiled within the {} ms of schedule_to_start_timeout",
+            run.dispatched.module,
+            run.schedule_to_start.as_millis()
+        ),
+    })
+}
+
+/// What becomes of a run that the host didn't start; none where it did.
+pub(super) fn refused(error: &Error) -> Option<NeverRan> {
+    if let Error::Lost = error {
+        return None;
+    }
+    let message = error.to_string();
+    Some(rejected(Rejection { kind: RejectionKind::HostUnavailable, message }))
+}
+
+/// The report of a run that the host never saw, counted as the host would. (One that
+/// was lost is counted when its end is recorded, as one is that a restart finds.)
+pub(super) fn never_ran(
+    host: &Host,
+    run: &HandlerRun,
+    never: NeverRan,
+    compile: Duration,
+) -> RunReport {
+    let (outcome, cause) = never;
+    host.telemetry().metrics.dispatch_ended(&DispatchEnded {
+        entity_type: run.entity.entity_type(),
+        action: &run.dispatched.action,
+        outcome: outcome.kind(),
+        budget: Duration::from_millis(run.dispatched.budget_ms),
+        duration: Duration::ZERO,
+        overrun: Duration::ZERO,
+    });
+    let time_split_us = TimeSplit { compile: micros(compile), ..TimeSplit::default() };
+    RunReport { time_split_us, ..unreported(&run.dispatched, outcome, cause) }
+}
+
+/// The report of a run whose asker's deadline came while it was compiled. It died on the way
+/// to its instantiation, which is what its report names, as the host's does of one that
+/// was queued.
+pub(super) fn expired(
+    host: &Host,
+    run: &HandlerRun,
+    began: Monotonic,
+    now: Monotonic,
+) -> RunReport {
+    let parent = run.not_after.unwrap_or(now);
+    let dispatched = &run.dispatched;
+    let waited = now.since(began);
+    let deadline = DeadlineReport {
+        budget_ms: u64::try_from(parent.since(began).as_millis()).unwrap_or(u64::MAX),
+        elapsed_ms: u64::try_from(waited.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
+        overrun_us: micros(now.since(parent)),
+        owner: DeadlineOwner::Parent,
+    };
+    let time_split_us = TimeSplit { compile: micros(waited), ..TimeSplit::default() };
+    let exceeded = HandlerDeadlineExceeded {
+        integration: dispatched.integration.clone(),
+        entity_type: run.entity.entity_type().to_owned(),
+        entity_id: run.entity.id().to_owned(),
+        action: dispatched.action.clone(),
+        attempt: dispatched.attempt,
+        budget_ms: deadline.budget_ms,
+        elapsed_ms: deadline.elapsed_ms,
+        overrun_us: deadline.overrun_us,
+        owner: deadline.owner,
+        dying_span: INSTANTIATE.to_owned(),
+        backtrace: Vec::new(),
+        host_calls: 0,
+        time_split_us,
+        trace_id: dispatched.trace.trace_id,
+    };
+    let metrics = &host.telemetry().metrics;
+    metrics.deadline_exceeded(run.entity.entity_type(), &dispatched.action, INSTANTIATE);
+    let never = (Outcome::TimedOut(Box::new(exceeded)), Cause::ParentDeadline);
+    let report = never_ran(host, run, never, waited);
+    RunReport { deadline, dying_span: Some(INSTANTIATE.to_owned()), ..report }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::{Busy, BusyScope, OutcomeKind};
+
+    use super::*;
+
+    #[test]
+    fn only_a_run_that_was_not_started_is_rejected() {
+        let busy = Busy { scope: BusyScope::Host, limit: 1, retry_after_ms: 50 };
+        assert_eq!(refused(&Error::Lost), None, "its effects may have landed");
+        for error in [Error::Busy(busy), Error::ShuttingDown] {
+            let never = refused(&error).map(|(outcome, cause)| (outcome.kind(), cause));
+            assert_eq!(never, Some((OutcomeKind::Rejected, Cause::NotStarted)), "{error}");
+        }
+    }
+}
