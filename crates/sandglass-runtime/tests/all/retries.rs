@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandglass_liveness::Refusal;
+use sandglass_liveness::{Refusal, Spec};
 use sandglass_model::{DispatchId, Event, Outcome, OutcomeKind};
 use sandglass_runtime::{ActorError, ErrorClass, Retry};
 
@@ -155,5 +155,24 @@ async fn of_two_who_saw_the_same_attempt_end_only_one_is_heard() {
     assert_eq!(counts(&world.script)["started"], 2);
     world.runtime.retry(&one(), dispatch, after(2)).await.expect("attempt 2 was the last");
     assert_eq!(world.until("Done").await, 1);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_obeys_the_version_that_its_entity_has_gone_over_to() {
+    let (world, dispatch) = timed_out(&[Act::Hang, Act::Answer(7, completed())]).await;
+    let reload = async |source: &str| {
+        let spec = Spec::parse(source).spec.expect("sound");
+        world.runtime.reload([spec]).await.expect("it is taken");
+        settle().await;
+    };
+    reload(&forgiving().replace("name = \"run_tools\"", "name = \"run_others\"")).await;
+    let refused = world.runtime.retry(&one(), dispatch, retry(None)).await;
+    let Err(ActorError::Refused { refusal, .. }) = &refused else { panic!("{refused:?}") };
+    assert_eq!(*refusal, Refusal::UnknownIntegration { integration: "run_tools".to_owned() });
+    let otherwise = "on_success = \"Interrupt\"";
+    reload(&forgiving().replace("on_success = \"Finish\"", otherwise)).await;
+    world.runtime.retry(&one(), dispatch, retry(None)).await.expect("it is known again");
+    assert_eq!(world.until("Waiting").await, 7, "as the present version says");
     world.replays().await;
 }
