@@ -62,16 +62,19 @@ pub(crate) struct Sleep {
     /// Its timers go on while it sleeps.
     pub(crate) timers: Timers,
     /// The version of its spec that it was last found not to fit, which has been said.
-    pub(crate) held_back_from: Option<SpecDigest>,
+    /// Boxed, since there are many that sleep and few of these.
+    pub(crate) held_back_from: Option<Box<SpecDigest>>,
     /// When it is to be woken.
     alarm: Monotonic,
-    /// The wait after the next time that it can't be read.
-    wait: Duration,
+    /// How often it could not be read, one time after the other.
+    unread: u8,
 }
 
 /// First wait after an entity could not be read: a disk that works again is noticed within
 /// it.
 const AGAIN_FIRST: Duration = Duration::from_secs(5);
+/// How often the wait doubles: beyond the longest one.
+const AGAIN_DOUBLINGS: u8 = 8;
 /// Longest wait after an entity could not be read: a hundred thousand of them that are read
 /// in vain leave the disk alone for most of it.
 const AGAIN_LAST: Duration = Duration::from_secs(300);
@@ -79,13 +82,13 @@ const AGAIN_LAST: Duration = Duration::from_secs(300);
 impl Sleep {
     /// Until one of `timers` rings, or somebody asks.
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
-        let (alarm, wait) = (timers.next(), AGAIN_FIRST);
-        Self { spec, last: Some(last), timers, held_back_from: None, alarm, wait }
+        let alarm = timers.next();
+        Self { spec, last: Some(last), timers, held_back_from: None, alarm, unread: 0 }
     }
 
     /// The same, and it has been said that it doesn't fit that version.
     pub(crate) fn held_back_from(self, held_back_from: Option<SpecDigest>) -> Self {
-        Self { held_back_from, ..self }
+        Self { held_back_from: held_back_from.map(Box::new), ..self }
     }
 
     /// Of an entity whose task was lost: what it is, and what was in flight, is told by
@@ -93,20 +96,21 @@ impl Sleep {
     pub(crate) fn of_lost(now: Monotonic) -> Self {
         let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
         let (spec, last, held_back_from) = Default::default();
-        Self { spec, last, timers, held_back_from, alarm, wait: AGAIN_FIRST }
+        Self { spec, last, timers, held_back_from, alarm, unread: 0 }
     }
 
     /// The same after `entity` could not be read at `now`: where a timer of its rings or is to
     /// ring, or its type has another spec in `specs` than it obeys, it is woken again after a
     /// wait that grows each time.
     pub(crate) fn unread(self, entity: &EntityRef, specs: &Specs, now: Monotonic) -> Self {
-        let again = now.after(self.wait);
+        let wait = AGAIN_FIRST.saturating_mul(1 << self.unread.min(AGAIN_DOUBLINGS));
+        let again = now.after(wait.min(AGAIN_LAST));
         let alarm = match self.alarm {
             _ if self.is_outdated(entity, specs) => again,
             Monotonic::NEVER => Monotonic::NEVER,
             alarm => alarm.max(again),
         };
-        Self { alarm, wait: (self.wait * 2).min(AGAIN_LAST), ..self }
+        Self { alarm, unread: self.unread.saturating_add(1), ..self }
     }
 
     /// Whether entities of its type are to obey another spec than this one does.

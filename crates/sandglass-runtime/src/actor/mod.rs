@@ -119,7 +119,7 @@ impl Actor {
         let is_own = sleep.last.is_none_or(|last| restored.last == last);
         let mut actor = Self::new(shared, restored, seat);
         actor.timers = sleep.timers;
-        actor.held_back_from = sleep.held_back_from;
+        actor.held_back_from = sleep.held_back_from.map(|version| *version);
         actor.room = room;
         if !is_own {
             actor.let_go();
