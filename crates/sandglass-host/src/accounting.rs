@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{FunctionCalls, HostCalls, Monotonic};
+use sandglass_model::{CallPlace, EndPoint, FunctionCalls, HostCalls, Monotonic};
 
 use crate::functions::{FunctionId, Functions};
 
@@ -14,6 +14,8 @@ pub(crate) struct Accounting {
     /// By function; one for each that was called.
     by_function: Vec<(CallName, Stats)>,
     current: Option<(CallName, Monotonic)>,
+    /// The guest is at the entry of its next call.
+    is_arriving: bool,
     count: u64,
     total: Duration,
 }
@@ -44,7 +46,13 @@ struct Stats {
 }
 
 impl Accounting {
+    /// The guest has come to the entry of its next call, and may not be let in.
+    pub(crate) fn arrive(&mut self) {
+        self.is_arriving = true;
+    }
+
     pub(crate) fn enter(&mut self, function: FunctionId, now: Monotonic) {
+        self.is_arriving = false;
         self.count += 1;
         self.current = Some((CallName::Function(function), now));
     }
@@ -82,6 +90,16 @@ impl Accounting {
     /// What the call that is under way goes by.
     pub(crate) fn current<'a>(&'a self, functions: &'a Functions) -> Option<&'a str> {
         self.current.as_ref().map(|(name, _)| name.text(functions))
+    }
+
+    /// Where the run is among its calls.
+    pub(crate) fn point(&self) -> EndPoint {
+        let (place, call) = match (&self.current, self.is_arriving) {
+            (Some(_), _) => (CallPlace::Inside, self.count),
+            (None, true) => (CallPlace::Before, self.count + 1),
+            (None, false) => (CallPlace::After, self.count),
+        };
+        EndPoint { place, call }
     }
 
     pub(crate) fn total(&self) -> Duration {

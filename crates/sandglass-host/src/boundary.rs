@@ -36,6 +36,7 @@ pub(crate) struct Entered(());
 
 /// Lets a call of `function` in, unless the run must end.
 pub(crate) fn enter(store: &mut RunStore, function: FunctionId) -> Result<Entered> {
+    store.accounting.arrive();
     let now = check(store)?;
     store.accounting.enter(function, now);
     let name = store.functions.name(function);

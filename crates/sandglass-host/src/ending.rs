@@ -1,8 +1,8 @@
 //! What the end of a guest's code means: the first cause that was named decides.
 
 use sandglass_model::{
-    Cancellation, Cause, Frame, LimitBreach, LimitKind, Monotonic, Outcome, RejectionKind, Trap,
-    TrapKind,
+    Cancellation, Cause, EndPoint, Frame, LimitBreach, LimitKind, Monotonic, Outcome,
+    RejectionKind, Trap, TrapKind,
 };
 use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
@@ -17,6 +17,7 @@ use crate::store::{Phase, RunStore, frames, printable};
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) dying_span: String,
+    pub(crate) ended_at: EndPoint,
     pub(crate) backtrace: Vec<Frame>,
 }
 
@@ -65,7 +66,7 @@ impl Ending {
     ) -> Self {
         let data = store.data_mut();
         let dying_span = data.stopped_in.take().unwrap_or_else(|| data.present_span());
-        let place = Place { dying_span, backtrace };
+        let place = Place { dying_span, ended_at: data.accounting.point(), backtrace };
         let outcome = cancelled(run, cause, Some(place.dying_span.clone()));
         Self { outcome, cause, place: Some(place) }
     }
@@ -86,7 +87,11 @@ fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> 
         return Ending { outcome, cause: Cause::NotStarted, place: None };
     }
     let data = store.data();
-    let place = Some(Place { dying_span: data.present_span(), backtrace: unwound(error) });
+    let place = Some(Place {
+        dying_span: data.present_span(),
+        ended_at: data.accounting.point(),
+        backtrace: unwound(error),
+    });
     let outcome = match (error.downcast_ref::<wasmtime::Trap>(), data.limiter.denied()) {
         (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(spent(fuel.unwrap_or(0))),
         (_, Some(breach)) if follows_a_refusal(error) || never_came_to_be(data, error) => {

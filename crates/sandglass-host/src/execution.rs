@@ -208,12 +208,14 @@ impl Execution {
         drop(live_store);
         let teardown = self.shared.clock.now().since(off_cpu);
 
+        let ended_at = ending.place.as_ref().map(|place| place.ended_at);
         let (dying_span, backtrace) =
             ending.place.map(|place| (place.dying_span, place.backtrace)).unzip();
         let mut report = RunReport {
             outcome: ending.outcome,
             cause: ending.cause,
             dying_span,
+            ended_at,
             backtrace: backtrace.unwrap_or_default(),
             host_calls,
             time_split_us: TimeSplit { queue: micros(queue), teardown: micros(teardown), ..split },
@@ -370,6 +372,7 @@ impl Execution {
                 ..DeadlineReport::default()
             },
             dying_span: None,
+            ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),

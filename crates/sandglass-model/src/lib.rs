@@ -29,7 +29,9 @@ pub use outcome::{
 pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Ended, Event, Position, Record, Retried, TransitionCause,
 };
-pub use report::{DeadlineReport, Frame, FunctionCalls, HostCalls, RunReport, TimeSplit};
+pub use report::{
+    CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls, RunReport, TimeSplit,
+};
 pub use trace::{SpanId, TraceContext, TraceId};
 
 /// A JSON object with its keys in order, as parameters and variables are kept.

@@ -11,7 +11,7 @@ use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 use crate::outcome::{DeadlineOwner, Outcome};
-use crate::report::{DeadlineReport, HostCalls, TimeSplit};
+use crate::report::{DeadlineReport, EndPoint, HostCalls, TimeSplit};
 use crate::trace::TraceContext;
 
 /// The tenant of whatever names none.
@@ -241,6 +241,9 @@ pub struct Ended {
     /// What was running when it was stopped or trapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dying_span: Option<String>,
+    /// Where among its host calls that was: a replay ends it there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<EndPoint>,
     /// The host calls that it made.
     #[serde(default)]
     pub host_calls: HostCalls,

@@ -1,6 +1,8 @@
 //! What is known of one run when it has ended: the report that the command line
 //! prints and that records are made from.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -53,6 +55,50 @@ pub struct HostCalls {
     pub by_function: Vec<FunctionCalls>,
 }
 
+/// Where a run ended, in terms that a replay of it comes by again: which host call, and on
+/// which side of it. Time is none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndPoint {
+    /// Where it was in respect of that call.
+    pub place: CallPlace,
+    /// Which host call of the run, from 1; 0 before the first.
+    pub call: u64,
+}
+
+/// Where a run that ended was in respect of a host call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallPlace {
+    /// At its entry: nothing of it was done, and it isn't counted.
+    Before,
+    /// In it, or on the way out of it: the guest never had its answer.
+    Inside,
+    /// In the guest's code behind it.
+    After,
+}
+
+impl EndPoint {
+    /// How many host calls such a run has begun.
+    #[must_use]
+    pub const fn calls_begun(self) -> u64 {
+        match self.place {
+            CallPlace::Before => self.call.saturating_sub(1),
+            CallPlace::Inside | CallPlace::After => self.call,
+        }
+    }
+}
+
+impl fmt::Display for EndPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.place {
+            CallPlace::Before => "before",
+            CallPlace::Inside => "inside",
+            CallPlace::After => "after",
+        };
+        write!(f, "{place} host call {}", self.call)
+    }
+}
+
 /// The calls of one host function in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionCalls {
@@ -100,6 +146,8 @@ pub struct RunReport {
     pub deadline: DeadlineReport,
     /// What was running when it was stopped or trapped.
     pub dying_span: Option<String>,
+    /// Where among its host calls that was.
+    pub ended_at: Option<EndPoint>,
     /// Where the guest was then, innermost frame first.
     pub backtrace: Vec<Frame>,
     /// The host calls that it made.

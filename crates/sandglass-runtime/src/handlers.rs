@@ -160,6 +160,7 @@ pub(crate) fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause
             ..DeadlineReport::default()
         },
         dying_span: None,
+        ended_at: None,
         backtrace: Vec::new(),
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit::default(),

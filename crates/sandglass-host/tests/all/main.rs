@@ -7,6 +7,7 @@ mod bounds;
 mod dispatching;
 mod embedder;
 mod embedder_component;
+mod end_points;
 mod fixtures;
 mod http;
 mod manifest;

@@ -189,6 +189,7 @@ fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> Event {
         started_at: end.started_at,
         deadline: end.deadline,
         dying_span: end.dying_span.clone(),
+        ended_at: end.ended_at,
         host_calls: end.host_calls.clone(),
         time_split_us: end.time_split_us,
         asker_remaining_ms: end.asker_remaining_ms,

@@ -10,8 +10,9 @@ mod take;
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
-    AskUntil, Asked, Cause, DeadlineReport, DispatchId, Ended, EntityRef, Event, HostCalls,
-    Incarnation, Object, Outcome, RunReport, TimeSplit, TraceContext, TransitionCause, WallTime,
+    AskUntil, Asked, Cause, DeadlineReport, DispatchId, EndPoint, Ended, EntityRef, Event,
+    HostCalls, Incarnation, Object, Outcome, RunReport, TimeSplit, TraceContext, TransitionCause,
+    WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -117,6 +118,8 @@ pub struct HandlerEnd {
     pub deadline: DeadlineReport,
     /// What was running when it was stopped or trapped.
     pub dying_span: Option<String>,
+    /// Where among its host calls that was.
+    pub ended_at: Option<EndPoint>,
     /// The host calls that it made.
     pub host_calls: HostCalls,
     /// Where the time went.
@@ -138,6 +141,7 @@ impl HandlerEnd {
             started_at: report.started_at,
             deadline: report.deadline,
             dying_span: report.dying_span.clone(),
+            ended_at: report.ended_at,
             host_calls: report.host_calls.clone(),
             time_split_us: report.time_split_us,
             asker_remaining_ms: None,
@@ -160,6 +164,7 @@ impl HandlerEnd {
                 ..DeadlineReport::default()
             },
             dying_span: None,
+            ended_at: None,
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),
             asker_remaining_ms: None,
@@ -177,6 +182,7 @@ impl HandlerEnd {
             started_at: ended.started_at,
             deadline: ended.deadline,
             dying_span: ended.dying_span.clone(),
+            ended_at: ended.ended_at,
             host_calls: ended.host_calls.clone(),
             time_split_us: ended.time_split_us,
             asker_remaining_ms: ended.asker_remaining_ms,

@@ -27,6 +27,7 @@ pub(super) fn false_end(
     found.of_cause(ended);
     found.of_deadline(dispatched, ended);
     found.of_asker(dispatched, ended);
+    found.of_end_point(ended);
     if let Outcome::TimedOut(exceeded) = &ended.outcome {
         found.of_timeout(entity, dispatched, ended, exceeded);
     }
@@ -117,6 +118,16 @@ impl Found {
         if remaining_ms == 0 || (lent && remaining_ms > dispatched.budget_ms) {
             let expected = format!("from 1 to {} ms", dispatched.budget_ms);
             self.push(WHAT, remaining_ms.to_string(), expected);
+        }
+    }
+
+    /// The calls that were begun tell where among them the run ended.
+    fn of_end_point(&mut self, ended: &Ended) {
+        let Some(at) = ended.ended_at else { return };
+        self.same("ended_at of an end", &at.calls_begun(), &ended.host_calls.count);
+        if ended.dying_span.is_none() {
+            let expected = "nothing, because nothing was running".to_owned();
+            self.push("ended_at of an end", at.to_string(), expected);
         }
     }
 

@@ -276,6 +276,7 @@ pub(crate) fn end_within(
         started_at: None,
         deadline,
         dying_span,
+        ended_at: None,
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit::default(),
         asker_remaining_ms: None,

@@ -249,6 +249,7 @@ impl Script {
             started_at: Some(self.clock.wall()),
             deadline: DeadlineReport { budget_ms, elapsed_ms, overrun_us: 0, owner },
             dying_span: None,
+            ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),

@@ -1,0 +1,117 @@
+//! Where among its host calls a run ended, which a replay of it comes by again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use sandglass_host::{
+    Context, Dispatch, DispatchDeadline, Host, Manifest, Settings, Signal, Signals,
+};
+use sandglass_model::{
+    CallPlace, Clock, EndPoint, Monotonic, OutcomeKind, RunReport, SystemClock, WallTime,
+};
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(600);
+
+/// A clock that a guest sets: by the status `n`, the `n`-th look at it on the guest's thread
+/// that follows finds it past every deadline.
+#[derive(Debug)]
+struct SetByGuest {
+    clock: SystemClock,
+    thread: Mutex<Option<ThreadId>>,
+    looks_left: AtomicU64,
+}
+
+impl SetByGuest {
+    fn is_guests(&self) -> bool {
+        *self.thread.lock().expect("no panic") == Some(std::thread::current().id())
+    }
+}
+
+impl Clock for SetByGuest {
+    fn now(&self) -> Monotonic {
+        let now = self.clock.now();
+        if !self.is_guests() {
+            return now;
+        }
+        let less = |left: u64| Some(left.saturating_sub(1));
+        let looks = self.looks_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        if looks.is_ok_and(|left| left <= 1) { now.after(LONG * 2) } else { now }
+    }
+
+    fn wall(&self) -> WallTime {
+        self.clock.wall()
+    }
+}
+
+impl Signals for SetByGuest {
+    fn signal(&self, signal: Signal) {
+        let Signal::Status(looks) = signal else { return };
+        self.looks_left.store(looks.parse().expect("a number"), Ordering::SeqCst);
+        *self.thread.lock().expect("no panic") = Some(std::thread::current().id());
+    }
+}
+
+/// Says its status twice, and then does `rest`.
+fn guest(status: &str, rest: &str) -> String {
+    let length = status.len();
+    format!(
+        r#"(module
+        (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
+        (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 8) "{status}")
+        (func (export "run") (param i32 i32) (result i32)
+            (drop (call $status (i32.const 8) (i32.const {length})))
+            (drop (call $status (i32.const 8) (i32.const {length})))
+            {rest} i32.const 0))"#
+    )
+}
+
+async fn run(guest: &str, budget: Duration) -> RunReport {
+    let clock = Arc::new(SetByGuest {
+        clock: SystemClock::new(),
+        thread: Mutex::default(),
+        looks_left: AtomicU64::new(u64::MAX),
+    });
+    let settings = Settings { max_runs: 1, guest_threads: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).clock(Arc::clone(&clock) as _).build();
+    let host = host.expect("a host");
+    let guest = host.load(guest.as_bytes(), Manifest::named("guest")).expect("a guest");
+    let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default())
+        .deadline(DispatchDeadline::after(budget))
+        .signals(clock);
+    host.run(&guest, dispatch).await.expect("it ran")
+}
+
+#[tokio::test]
+async fn a_run_that_is_stopped_ends_before_inside_or_after_a_host_call() {
+    let ever = "(loop $ever br $ever)";
+    // Each call looks at the clock as it comes and as it goes.
+    for (status, budget, place, call, dying_span) in [
+        ("1", LONG, CallPlace::Inside, 1, "host_set_status"),
+        ("2", LONG, CallPlace::Before, 2, "guest"),
+        ("99", Duration::from_millis(50), CallPlace::After, 2, "guest"),
+    ] {
+        let report = run(&guest(status, ever), budget).await;
+        assert_eq!(report.outcome.kind(), OutcomeKind::TimedOut, "{report:?}");
+        let ended_at = EndPoint { place, call };
+        assert_eq!(report.ended_at, Some(ended_at), "{report:?}");
+        assert_eq!(report.dying_span.as_deref(), Some(dying_span));
+        assert_eq!(report.host_calls.count, ended_at.calls_begun());
+    }
+}
+
+#[tokio::test]
+async fn a_trap_has_its_place_and_a_run_that_returns_has_none() {
+    let trapped = run(&guest("99", "unreachable"), LONG).await;
+    assert_eq!(trapped.outcome.kind(), OutcomeKind::Trapped);
+    assert_eq!(trapped.ended_at, Some(EndPoint { place: CallPlace::After, call: 2 }));
+    let inside = run(&guest("99", "(call $exit (i32.const 0))"), LONG).await;
+    assert_eq!(inside.outcome.kind(), OutcomeKind::Trapped, "{inside:?}");
+    assert_eq!(inside.ended_at, Some(EndPoint { place: CallPlace::Inside, call: 3 }));
+    let returned = run(&guest("99", ""), LONG).await;
+    assert_eq!((returned.ended_at, returned.dying_span), (None, None));
+}
