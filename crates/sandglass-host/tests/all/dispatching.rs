@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use sandglass_host::{
     Context, Dispatch, DispatchDeadline, Error, Host, Integration, Manifest, Outcome, Settings,
-    Signal, Signals,
+    Signal, Signals, StopHandle,
 };
 use sandglass_model::{
-    BusyScope, CancelledBy, Cause, Clock, DeadlineOwner, FailureKind, GuestLimits, SystemClock,
+    BusyScope, CancelledBy, Cause, Clock, DeadlineOwner, FailureKind, GuestLimits, RunReport,
+    SystemClock,
 };
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
+use tokio::task::JoinHandle;
 
 const SPINS: &str = r#"(module (memory (export "memory") 1)
     (func $spin (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
@@ -85,7 +87,7 @@ async fn spinners_never_hold_the_embedders_runtime() {
     // This test's runtime has one thread: were a guest on it, nothing else would
     // happen before its deadline.
     let mut turns = 0;
-    while !spinning.iter().all(tokio::task::JoinHandle::is_finished) {
+    while !spinning.iter().all(JoinHandle::is_finished) {
         tokio::task::yield_now().await;
         turns += 1;
     }
@@ -210,19 +212,23 @@ async fn a_parent_with_nothing_left_ends_the_run_before_the_guest_begins() {
     assert_eq!((exceeded.host_calls, &*exceeded.dying_span), (0, "instantiate"));
 }
 
+/// A run that has a place until it is stopped.
+async fn held(host: &Host) -> (StopHandle, JoinHandle<Result<RunReport, Error>>) {
+    let told = Arc::new(Told::default());
+    let holder = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let stop = holder.stop_handle();
+    let tells = load(host, TELLS_AND_SPINS);
+    let host = host.clone();
+    let holding = tokio::spawn(async move { host.run(&tells, holder).await });
+    told.1.notified().await;
+    (stop, holding)
+}
+
 #[tokio::test]
 async fn a_run_that_finds_no_place_in_time_is_rejected_and_says_so() {
     let host = host(Settings { max_runs: 1, ..small() });
     let spins = load(&host, SPINS);
-    let told = Arc::new(Told::default());
-    let holder = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
-    let stop = holder.stop_handle();
-    let tells = load(&host, TELLS_AND_SPINS);
-    let holding = tokio::spawn({
-        let host = host.clone();
-        async move { host.run(&tells, holder).await }
-    });
-    told.1.notified().await;
+    let (stop, holding) = held(&host).await;
     let impatient = dispatch(LONG_MS).schedule_to_start(Duration::from_millis(20));
     let report = host.run(&spins, impatient).await.expect("it was refused, and that is a report");
     assert!(matches!(report.outcome, Outcome::Rejected(_)), "{report:?}");
@@ -238,15 +244,7 @@ async fn a_run_whose_asker_has_nothing_left_while_it_is_queued_is_timed_out() {
     let host =
         Host::builder().settings(settings).clock(Arc::clone(&clock)).build().expect("a host");
     let spins = load(&host, SPINS);
-    let told = Arc::new(Told::default());
-    let holder = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
-    let stop = holder.stop_handle();
-    let tells = load(&host, TELLS_AND_SPINS);
-    let holding = tokio::spawn({
-        let host = host.clone();
-        async move { host.run(&tells, holder).await }
-    });
-    told.1.notified().await;
+    let (stop, holding) = held(&host).await;
     let parent = clock.now().after(Duration::from_millis(20));
     let deadline = DispatchDeadline::after(Duration::from_millis(LONG_MS)).within(parent);
     let report = host.run(&spins, dispatch(1).deadline(deadline)).await.expect("a report");

@@ -11,30 +11,10 @@ use serde::Serialize;
 
 /// Calls `find` with an address, and answers what it hears: as its params, or as
 /// its failure.
-const FINDS: &str = r#"(component
-  (import "sandglass:integration/types@0.1.0" (instance $types
-    (type $config (list (tuple string string)))
-    (type $dispatch-context-type (record
-      (field "tenant" string) (field "entity-type" string) (field "entity-id" string)
-      (field "trigger-action" string) (field "trigger-params" string)
-      (field "entity-state" string) (field "integration-config" $config)
-      (field "trace-id" string) (field "agent-id" (option string))
-      (field "session-id" (option string)) (field "dispatch-id" string)
-      (field "deadline-remaining-ms" u64) (field "attempt" u32)))
-    (export "dispatch-context" (type $dispatch-context (eq $dispatch-context-type)))
-    (type $completion-type (record (field "action" (option string)) (field "params" string)))
-    (export "completion" (type $completion (eq $completion-type)))
-    (type $typed-failure-type (record
-      (field "category" string) (field "code" string) (field "retryability" (option string))
-      (field "outcome" (option string)) (field "details" (option string))
-      (field "diagnostic" (option string))))
-    (export "typed-failure" (type $typed-failure (eq $typed-failure-type)))
-    (type $failure-type (variant (case "plain" string) (case "typed" $typed-failure)))
-    (export "failure" (type $failure (eq $failure-type)))))
-  (alias export $types "dispatch-context" (type $dispatch-context))
-  (alias export $types "completion" (type $completion))
-  (alias export $types "failure" (type $failure))
-  (import "acme:crm/contacts@1.0.0" (instance $contacts
+const FINDS: &str = concat!(
+    "(component\n",
+    include_str!("component_types.wat"),
+    r#"  (import "acme:crm/contacts@1.0.0" (instance $contacts
     (export "find" (func (param "email" string) (result (result string (error string)))))))
   (core module $libc
     (memory (export "memory") 1)
@@ -69,7 +49,8 @@ const FINDS: &str = r#"(component
     (canon lift (core func $main "handle")
       (memory (core memory $libc "memory"))
       (realloc (core func $libc "realloc"))))
-  (export "handle" (func $handle)))"#;
+  (export "handle" (func $handle)))"#
+);
 
 const INTERFACE: &str = "acme:crm/contacts@1.0.0";
 const NAME: &str = "acme:crm/contacts.find";
