@@ -1,12 +1,20 @@
-//! `sandglass log` and `sandglass replay` on journals that a real play has written,
-//! whole and damaged.
+//! `sandglass log`, `replay` and `journal` on journals that a real play or daemon has
+//! written, whole, damaged and in use.
 
 mod binary;
 
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
-use binary::{Folder, sandglass, with_nobody_reading};
+use binary::{Folder, Running, fixture, repository, sandglass, until, with_nobody_reading};
 
 const STEPS: &str = r#"
 [[step]]
@@ -127,5 +135,259 @@ fn a_journal_that_is_cut_off_never_passes_as_whole() {
             assert!(matches!(said.code, Some(2 | 3)), "cut at {kept}: {said:?}");
             assert!(!said.err.contains("panicked"), "{said:?}");
         }
+    }
+}
+
+/// What `sandglass log --json` says, line by line.
+fn logged(journal: &PathBuf) -> Vec<String> {
+    let said = sandglass(&[&"log", journal, &"--json"]).exits(0);
+    said.out.lines().map(str::to_owned).collect()
+}
+
+/// Asks the daemon for one lamp after the other until it is dropped.
+struct Load {
+    ended: Arc<AtomicBool>,
+    made: Option<JoinHandle<u32>>,
+}
+
+impl Load {
+    fn on(address: String) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&ended);
+        let make = move |number: &u32| {
+            let request = format!(
+                "POST /v1/entities/Lamp/{number} HTTP/1.1\r\nhost: localhost\r\n\
+                 connection: close\r\ncontent-length: 0\r\n\r\n"
+            );
+            let mut answer = String::new();
+            let mut stream = TcpStream::connect(&address).expect("it listens");
+            stream.write_all(request.as_bytes()).expect("it listens");
+            stream.read_to_string(&mut answer).expect("an answer");
+            assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+        };
+        let made = std::thread::spawn(move || {
+            let asked = (0..).take_while(|_| !until.load(Ordering::Relaxed)).inspect(make);
+            u32::try_from(asked.count()).expect("not that many")
+        });
+        Self { ended, made: Some(made) }
+    }
+
+    fn end(mut self) -> u32 {
+        self.ended.store(true, Ordering::Relaxed);
+        self.made.take().expect("ended once").join().expect("each was answered")
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A daemon with lamps that keep the state that they have, and its address.
+fn daemon(folder: &Folder, journal: &PathBuf) -> (Running, String) {
+    let specs = folder.path(".");
+    let listen = "127.0.0.1:0";
+    let mut up =
+        Running::start(&[&"up", &"--specs", &specs, &"--listen", &listen, &"--journal", journal]);
+    let line = up.line_with("listening on http://");
+    let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+    (up, address)
+}
+
+#[test]
+fn a_backup_beside_a_daemon_that_writes_is_one_state_of_its_journal() {
+    let folder = Folder::with_lamp_of(3600, "");
+    let journal = folder.path("runs.db");
+    let (up, address) = daemon(&folder, &journal);
+    let load = Load::on(address);
+    until(|| sandglass(&[&"log", &journal, &"--json"]).out.lines().count() > 20);
+    let mut backups = Vec::new();
+    for number in 0..4 {
+        let to = folder.path(&format!("backup-{number}.db"));
+        let before = logged(&journal).len() as u64;
+        let said = sandglass(&[&"journal", &"backup", &journal, &to, &"--json"]).exits(0);
+        let after = logged(&journal).len() as u64;
+        assert_eq!(said.err, "", "progress is for terminals");
+        let last = said.json_lines()[0]["last"].as_u64().expect("a position");
+        assert!((before..=after).contains(&last), "{before} {last} {after}");
+        backups.push((to, last));
+    }
+    assert!(load.end() > 20, "the daemon served meanwhile");
+    up.signal("TERM");
+    assert_eq!(up.ended().code(), Some(0));
+
+    let all = logged(&journal);
+    for (backup, last) in &backups {
+        sandglass(&[&"replay", backup]).exits(0).says(" 0 divergences");
+        let last = usize::try_from(*last).expect("not that many");
+        assert_eq!(logged(backup), all[..last], "what the source said up to there");
+    }
+    let (first, last) = &backups[0];
+    let (up, address) = daemon(&folder, first);
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let request = "POST /v1/entities/Lamp/after HTTP/1.1\r\nhost: localhost\r\n\
+                   connection: close\r\ncontent-length: 0\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("it listens");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 201"), "it opens for writing: {answer}");
+    up.signal("TERM");
+    assert_eq!(up.ended().code(), Some(0));
+    assert_eq!(logged(first).len() as u64, last + 1);
+}
+
+#[test]
+fn a_backup_has_a_new_place_in_a_folder_that_is_there() {
+    let (folder, journal) = played();
+    let taken = folder.write("taken.db", "mine");
+    sandglass(&[&"journal", &"backup", &journal, &taken]).exits(2).says("already");
+    assert_eq!(fs::read(&taken).expect("there"), b"mine");
+    sandglass(&[&"journal", &"backup", &journal, &journal]).exits(2).says("already");
+    let nowhere = folder.path("no/such/backup.db");
+    sandglass(&[&"journal", &"backup", &journal, &nowhere]).exits(2).says("No such file");
+    let to = folder.path("backup.db");
+    sandglass(&[&"journal", &"backup", &journal, &to]).exits(0).says("up to position");
+    assert_eq!(logged(&to), logged(&journal));
+}
+
+/// The names in a folder.
+fn names(folder: &Folder) -> BTreeSet<OsString> {
+    let entries = fs::read_dir(folder.path(".")).expect("there");
+    entries.map(|one| one.expect("readable").file_name()).collect()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_target_without_room_leaves_nothing() {
+    let (folder, journal) = played();
+    let before = names(&folder);
+    let (backup, export) = (folder.path("backup.db"), folder.path("export.jsonl"));
+    let backup: [&dyn AsRef<OsStr>; 4] = [&"journal", &"backup", &journal, &backup];
+    let export: [&dyn AsRef<OsStr>; 5] = [&"journal", &"export", &journal, &"--to", &export];
+    for arguments in [&backup[..], &export[..]] {
+        // In blocks of 512 bytes.
+        let said = Command::new("sh")
+            .args(["-c", "ulimit -f 1; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_sandglass")])
+            .args(arguments.iter().map(AsRef::as_ref))
+            .output()
+            .expect("sh is there");
+        let err = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(2), "{err}");
+        assert!(err.starts_with("error: ") && err.lines().count() == 1, "{err}");
+        assert_eq!(names(&folder), before, "{err}");
+    }
+}
+
+#[test]
+fn an_export_is_a_header_and_what_the_log_says() {
+    let (folder, journal) = played();
+    let export = sandglass(&[&"journal", &"export", &journal]).exits(0);
+    let (header, lines) = export.out.split_once('\n').expect("a header");
+    let header: serde_json::Value = serde_json::from_str(header).expect("JSON");
+    let expected = r#"{"format":"sandglass-journal","type":"header","version":1}"#;
+    assert_eq!(header.to_string(), expected);
+    let all = logged(&journal);
+    assert_eq!(lines.lines().collect::<Vec<_>>(), all);
+
+    let later = sandglass(&[&"journal", &"export", &journal, &"--from", &"3"]).exits(0);
+    assert_eq!(later.out.lines().skip(1).collect::<Vec<_>>(), all[2..]);
+    let of_one: [&dyn AsRef<OsStr>; 5] =
+        [&"journal", &"export", &journal, &"--entity", &"Lamp/hall"];
+    let log = sandglass(&[&"log", &journal, &"--entity", &"Lamp/hall", &"--json"]).exits(0);
+    assert_eq!(sandglass(&of_one).exits(0).out.split_once('\n').expect("a header").1, log.out);
+
+    let to = folder.path("export.jsonl");
+    let into: [&dyn AsRef<OsStr>; 5] = [&"journal", &"export", &journal, &"--to", &to];
+    assert_eq!(sandglass(&into).exits(0).out, "");
+    assert_eq!(fs::read_to_string(&to).expect("there"), export.out);
+    sandglass(&into).exits(2).says("already");
+    let said = with_nobody_reading(&[&"journal", &"export", &journal]).exits(0);
+    assert_eq!(said.err, "");
+}
+
+#[test]
+fn an_export_goes_on_behind_damage_and_tells_all_of_it() {
+    let (folder, journal) = played();
+    let all = logged(&journal);
+    sql(&journal, "UPDATE records SET at_ms = at_ms + 1 WHERE position = 2");
+    sql(&journal, "DELETE FROM records WHERE position IN (3, 4)");
+    let said = sandglass(&[&"journal", &"export", &journal]).exits(3);
+    assert!(said.err.contains("position 2: its checksum"), "{}", said.err);
+    assert!(said.err.contains("position 3: it is missing, as is all up to 4"), "{}", said.err);
+    let lines: Vec<&str> = said.out.lines().skip(1).collect();
+    assert_eq!(
+        (lines[0], &lines[3..]),
+        (&*all[0], &all[4..].iter().map(|l| &**l).collect::<Vec<_>>()[..])
+    );
+    let gaps: Vec<serde_json::Value> =
+        lines[1..3].iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let places = |gap: &serde_json::Value| {
+        (gap["type"].clone(), gap["position"].clone(), gap["last"].clone())
+    };
+    assert_eq!(places(&gaps[0]), ("damaged".into(), 2.into(), 2.into()));
+    assert_eq!(places(&gaps[1]), ("missing".into(), 3.into(), 4.into()));
+
+    let to = folder.path("backup.db");
+    let refused = sandglass(&[&"journal", &"backup", &journal, &to]).exits(3);
+    refused.says("no backup was made").says("position 2");
+    assert!(!to.exists());
+}
+
+#[test]
+fn what_is_no_journal_of_ours_is_neither_backed_up_nor_exported() {
+    let (folder, journal) = played();
+    let text = folder.write("notes.txt", "not a journal\n");
+    let other = folder.path("other.db");
+    sql(&other, "CREATE TABLE records (position)");
+    let newer = folder.path("newer.db");
+    fs::copy(&journal, &newer).expect("copied");
+    sql(&newer, "PRAGMA user_version = 9");
+    let before = names(&folder);
+    let to = folder.path("to");
+    let refusals =
+        [(&text, "no SQLite"), (&other, "something else"), (&newer, "format 9"), (&to, "no such")];
+    for (path, why) in refusals {
+        let bytes = fs::read(path).ok();
+        sandglass(&[&"journal", &"backup", path, &folder.path("copy")]).exits(2).says(why);
+        sandglass(&[&"journal", &"export", path, &"--to", &folder.path("copy")]).exits(2).says(why);
+        sandglass(&[&"journal", &"export", path]).exits(2).says(why);
+        assert_eq!(fs::read(path).ok(), bytes, "nothing is written into it");
+    }
+    assert_eq!(names(&folder), before);
+}
+
+#[test]
+fn a_journal_that_is_cut_off_is_exported_as_far_as_it_goes_and_not_backed_up() {
+    let (folder, journal) = played();
+    let whole = fs::read(&journal).expect("there");
+    for kept in (0..whole.len() / 4096 - 1).map(|page| page * 4096 + 100) {
+        let cut = folder.write("cut.journal", &whole[..kept]);
+        let said = sandglass(&[&"journal", &"export", &cut]);
+        assert!(matches!(said.code, Some(2 | 3)), "cut at {kept}: {said:?}");
+        assert!(!said.err.is_empty() && !said.err.contains("panicked"), "{said:?}");
+        let to = folder.path("backup.db");
+        let said = sandglass(&[&"journal", &"backup", &cut, &to]);
+        assert!(matches!(said.code, Some(2 | 3)), "cut at {kept}: {said:?}");
+        assert!(!to.exists() && !said.err.contains("panicked"), "{said:?}");
+        assert!(fs::read(&cut).expect("there") == whole[..kept], "cut at {kept}");
+    }
+}
+
+#[test]
+fn the_queries_of_the_documentation_find_something() {
+    let folder = Folder::new();
+    let journal = folder.path("runs.db");
+    let guest = fixture("built/hang.wasm");
+    sandglass(&[&"run", &guest, &"--journal", &journal, &"--deadline", &"100ms"]).exits(124);
+    let page = fs::read_to_string(repository("docs/journal.md")).expect("there");
+    let queries: Vec<&str> =
+        page.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(queries.len(), 3);
+    let connection = rusqlite::Connection::open(&journal).expect("a SQLite file");
+    for query in queries {
+        let mut statement =
+            connection.prepare(query).unwrap_or_else(|why| panic!("{query}: {why}"));
+        assert!(statement.exists([]).expect("it runs"), "{query} finds nothing");
     }
 }

@@ -12,6 +12,7 @@ mod batch;
 pub mod conformance;
 mod error;
 mod memory;
+mod new_file;
 mod page;
 mod sqlite;
 
@@ -23,10 +24,11 @@ use sandglass_model::{DispatchId, EntityRef, Position};
 pub use batch::{BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, Positions, RECORD_MAX_BYTES};
 pub use error::Error;
 pub use memory::MemoryJournal;
+pub use new_file::NewFile;
 pub use page::{ByEntity, Entry, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place};
 pub use sqlite::{
-    APPLICATION_ID, FORMAT, GROUP_MAX_RECORDS, Opened, QUEUE_MAX_BATCHES, QUEUE_MAX_BYTES,
-    Settings, SqliteJournal, SqliteReader, TornRecord,
+    APPLICATION_ID, BackedUp, Copied, FORMAT, Found, GROUP_MAX_RECORDS, Opened, QUEUE_MAX_BATCHES,
+    QUEUE_MAX_BYTES, Salvage, Settings, SqliteJournal, SqliteReader, TornRecord,
 };
 
 /// What a [`Journal`] answers later.

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod check;
+mod journal;
 mod log;
 mod play;
 pub(crate) mod replay;
@@ -17,6 +18,7 @@ pub(crate) enum Command {
     Check(check::Arguments),
     Log(log::Arguments),
     Replay(replay::Arguments),
+    Journal(journal::Arguments),
     Play(play::Arguments),
     Up(up::Arguments),
     /// The process that runs the runtime of a scenario
@@ -34,6 +36,7 @@ impl Command {
             Self::Run(arguments) => run::execute(&arguments),
             Self::Check(arguments) => check::execute(&arguments),
             Self::Log(arguments) => log::execute(&arguments),
+            Self::Journal(arguments) => journal::execute(arguments),
             Self::Replay(arguments) => replay::execute(&arguments),
             Self::Play(arguments) => play::execute(&arguments),
             Self::Up(arguments) => up::execute(&arguments),

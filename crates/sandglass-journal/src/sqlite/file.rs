@@ -267,7 +267,7 @@ fn still_address(path: &Path) -> String {
     address + "?immutable=1"
 }
 
-fn stamp(connection: &Connection) -> rusqlite::Result<(u32, u32)> {
+pub(super) fn stamp(connection: &Connection) -> rusqlite::Result<(u32, u32)> {
     let value = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     // Kept by SQLite as 32 bits, given back with a sign.
     let unsigned = |value: i64| u32::try_from(value & 0xffff_ffff).unwrap_or_default();

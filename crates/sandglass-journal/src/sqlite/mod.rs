@@ -1,12 +1,14 @@
 //! The journal in one SQLite file: a writer thread with group commit, a reader
 //! thread, and what happens when it is opened.
 
+mod backup;
 mod fault;
 mod file;
 mod log;
 mod place;
 mod reader;
 mod row;
+mod salvage;
 mod tail;
 mod writer;
 
@@ -18,8 +20,10 @@ use std::thread::JoinHandle;
 use sandglass_model::{DispatchId, EntityRef, Position};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+pub use backup::{BackedUp, Copied};
 pub use file::{APPLICATION_ID, FORMAT};
 pub use reader::SqliteReader;
+pub use salvage::{Found, Salvage};
 pub use tail::TornRecord;
 
 use crate::{

@@ -16,19 +16,25 @@ use crate::{ByEntity, Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Plac
 /// comes later is noticed.
 #[derive(Debug)]
 pub struct SqliteReader {
-    connection: Connection,
-    path: PathBuf,
-    reading: Reading,
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
+    pub(super) reading: Reading,
 }
 
 impl SqliteReader {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let reader = Self::open_for_salvage(path)?;
+        log::check(&reader.path)?;
+        Ok(reader)
+    }
+
+    /// As [`SqliteReader::open`], also where SQLite's log can be read in part alone.
+    pub(super) fn open_for_salvage(path: &Path) -> Result<Self, Error> {
         let Some(path) = &place::find(path)? else {
             return Err(fault::foreign(path, "there is no such file"));
         };
         let reading = if file::has_log(path) { Reading::WithLog } else { Reading::Still };
         let connection = file::open_reader(path, reading)?;
-        log::check(path)?;
         Ok(Self { connection, path: path.to_owned(), reading })
     }
 
@@ -89,7 +95,7 @@ impl SqliteReader {
         self.snapshot(|snapshot| Ok(position(last(snapshot)?)))
     }
 
-    fn snapshot<T>(
+    pub(super) fn snapshot<T>(
         &mut self,
         read: impl Fn(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
@@ -135,6 +141,16 @@ pub(super) fn all(
         filling.missing(due, given_out(snapshot)? + 1);
     }
     Ok((filling.page, filling.batches))
+}
+
+/// What stands at `position`, found without a look at what stands around it; none
+/// where there is nothing.
+pub(super) fn at(
+    snapshot: &Connection,
+    position: Position,
+) -> rusqlite::Result<Option<row::Decoded>> {
+    let sql = format!("SELECT {} FROM records WHERE position = ?1", row::columns());
+    snapshot.prepare_cached(&sql)?.query_row([key(position)], row::decode).optional()
 }
 
 fn of_entity(
@@ -220,7 +236,7 @@ fn key(position: Position) -> i64 {
     i64::try_from(position.0).unwrap_or(i64::MAX)
 }
 
-fn position(key: i64) -> Position {
+pub(super) fn position(key: i64) -> Position {
     Position(u64::try_from(key).unwrap_or_default())
 }
 
@@ -230,7 +246,7 @@ pub(super) fn last(snapshot: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// The last position that was given out.
-fn given_out(snapshot: &Connection) -> rusqlite::Result<i64> {
+pub(super) fn given_out(snapshot: &Connection) -> rusqlite::Result<i64> {
     snapshot.query_row("SELECT coalesce(max(position), 0) FROM head", [], |row| row.get(0))
 }
 

@@ -38,6 +38,21 @@ pub(super) fn recover(connection: &mut Connection, path: &Path) -> Result<Vec<To
     Ok(torn)
 }
 
+/// Reads the whole journal, and changes nothing: its last position, where all of it is
+/// whole, also its end.
+pub(super) fn check(snapshot: &Connection, path: &Path) -> Result<Position, Error> {
+    let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    check_pages(snapshot, path)?;
+    let mut torn = scan(snapshot, path)?;
+    let last = reader::last(snapshot).map_err(failed)?;
+    let cut = cut(snapshot, &torn, last).map_err(failed)?;
+    note_whole_ones(&mut torn, cut, last);
+    match torn.into_iter().next() {
+        Some(first) => Err(damaged(path, first, "")),
+        None => Ok(reader::position(last)),
+    }
+}
+
 /// Whether the file is sound as SQLite sees it, its indexes too: an entity's place is
 /// looked up in one.
 fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
@@ -54,12 +69,12 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
 }
 
 /// The damaged entries at the end.
-fn scan(transaction: &Transaction<'_>, path: &Path) -> Result<Vec<TornRecord>, Error> {
+fn scan(snapshot: &Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
     let mut torn: Vec<TornRecord> = Vec::new();
     let mut places: u64 = 0;
     let mut from = Some(Position(1));
     while let Some(start) = from {
-        let (page, _) = reader::all(transaction, start, PAGE_MAX_ENTRIES)
+        let (page, _) = reader::all(snapshot, start, PAGE_MAX_ENTRIES)
             .map_err(|error| fault::of(path, "checking", &error))?;
         for entry in page.entries {
             let position = entry.position();
@@ -90,13 +105,13 @@ fn damaged(path: &Path, first: TornRecord, more: &str) -> Error {
 
 /// The first position that can't stay: that of the first torn record, or of the
 /// first record of a batch that lost its end.
-fn cut(transaction: &Transaction<'_>, torn: &[TornRecord], last: i64) -> rusqlite::Result<i64> {
+fn cut(snapshot: &Connection, torn: &[TornRecord], last: i64) -> rusqlite::Result<i64> {
     let mut cut = torn
         .first()
         .and_then(|first| i64::try_from(first.position.0).ok())
         .unwrap_or(last.saturating_add(1));
     let mut batch_at =
-        transaction.prepare("SELECT batch FROM records WHERE position = ?1 AND batch >= ?2")?;
+        snapshot.prepare("SELECT batch FROM records WHERE position = ?1 AND batch >= ?2")?;
     while batch_at.exists(params![cut - 1, cut])? {
         cut -= 1;
     }

@@ -1,8 +1,10 @@
 //! The journals' public face: both stores against the conformance suite, and what
 //! only a file can suffer.
 
+mod backup;
 mod conforms;
 mod damage;
 mod files;
 mod places;
+mod salvage;
 mod scratch;

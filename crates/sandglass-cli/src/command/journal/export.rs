@@ -1,0 +1,144 @@
+//! `sandglass journal export`: all of a journal that can be read, as JSON lines.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use sandglass_journal::{Entry, Found, NewFile, Salvage};
+use sandglass_model::{EntityRef, Position};
+use serde_json::{Value, json};
+
+use super::Wish;
+use crate::exit::Exit;
+use crate::terminal::note;
+
+/// The version of the lines' form: 1 until a reader of it would have to change.
+const VERSION: u32 = 1;
+/// Most places of damage that are told on standard error, one line each: enough to see
+/// what it is about. All of them are in the export.
+const TOLD_MAX: u64 = 20;
+
+/// Exports a journal as JSON lines, also while it is being written or where it is damaged
+///
+/// The first line is {"type":"header","format":"sandglass-journal","version":1}. Each
+/// other one without a type is a record, with the keys of `sandglass log --json`; those of
+/// the type damaged, missing or unreadable say what is not there: position, last and what.
+/// They are told on standard error, too, and what stands behind them is exported.
+///
+/// Exit code: 0 all of it, 2 no record can be read, or FILE is there already or can't be
+/// written, 3 some records are damaged or missing (the rest is exported), 130 interrupted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  sandglass journal export runs.db --to runs.jsonl\n  \
+    sandglass journal export runs.db --entity Session/healthy | jq .event.type\n  \
+    sandglass journal export runs.db --from 1001 | gzip > newer.jsonl.gz")]
+pub(crate) struct Arguments {
+    /// The journal, as --journal named it
+    journal: PathBuf,
+    /// Only the records of one entity; those that are missing can't be told then
+    #[arg(long, value_name = "TYPE/ID")]
+    entity: Option<EntityRef>,
+    /// Only from this position on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    from: u64,
+    /// Write to this new file, which appears when it is whole
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+pub(super) fn execute(arguments: &Arguments, wish: &Wish) -> anyhow::Result<Exit> {
+    let Arguments { journal, entity, from, to } = arguments;
+    let mut salvage = Salvage::open(journal, entity.clone(), Position(*from))?;
+    let Some(to) = to else {
+        return Export::to(io::stdout().lock()).all(&mut salvage, wish);
+    };
+    let mut file = NewFile::begin(to)?;
+    let exit = Export::to(&mut file).all(&mut salvage, wish)?;
+    if matches!(exit, Exit::Ok | Exit::Diverged) {
+        file.finish()?;
+    }
+    Ok(exit)
+}
+
+struct Export<W: Write> {
+    lines: BufWriter<W>,
+    records: u64,
+    gaps: u64,
+}
+
+impl<W: Write> Export<W> {
+    fn to(output: W) -> Self {
+        Self { lines: BufWriter::new(output), records: 0, gaps: 0 }
+    }
+
+    fn all(mut self, salvage: &mut Salvage, wish: &Wish) -> anyhow::Result<Exit> {
+        match self.write(salvage, wish) {
+            Ok(exit) => Ok(exit),
+            // Whoever closes its reading end has seen enough.
+            Err(error) if nobody_reads(&error) => Ok(self.exit()),
+            Err(error) => Err(error.context("can't go on with the export")),
+        }
+    }
+
+    fn write(&mut self, salvage: &mut Salvage, wish: &Wish) -> anyhow::Result<Exit> {
+        let header = json!({"type": "header", "format": "sandglass-journal", "version": VERSION});
+        writeln!(self.lines, "{header}")?;
+        while let Some(page) = salvage.page()? {
+            page.iter().try_for_each(|found| self.found(found))?;
+            // A reader that follows sees a page when it is there.
+            self.lines.flush()?;
+            if wish.go_on().is_break() {
+                return Ok(Exit::Cancelled);
+            }
+        }
+        self.lines.flush()?;
+        if self.gaps > TOLD_MAX {
+            note(&format!("{} more places can't be read", self.gaps - TOLD_MAX));
+        }
+        Ok(self.exit())
+    }
+
+    fn found(&mut self, found: &Found) -> anyhow::Result<()> {
+        if let Found::Entry(Entry::Record(record)) = found {
+            self.records += 1;
+            serde_json::to_writer(&mut self.lines, record)?;
+        } else {
+            let gap = gap(found);
+            self.gaps += 1;
+            if self.gaps <= TOLD_MAX {
+                let (at, what) = (&gap["position"], gap["what"].as_str().unwrap_or_default());
+                note(&format!("position {at}: {what}"));
+            }
+            serde_json::to_writer(&mut self.lines, &gap)?;
+        }
+        Ok(self.lines.write_all(b"\n")?)
+    }
+
+    const fn exit(&self) -> Exit {
+        match (self.records, self.gaps) {
+            (_, 0) => Exit::Ok,
+            (0, _) => Exit::Unusable,
+            _ => Exit::Diverged,
+        }
+    }
+}
+
+/// What stands for places without a record.
+fn gap(found: &Found) -> Value {
+    let (kind, first, last, what) = match found {
+        Found::Entry(entry) => {
+            let last = Position(entry.position().0 + entry.places().saturating_sub(1));
+            let kind = if matches!(entry, Entry::Missing { .. }) { "missing" } else { "damaged" };
+            (kind, entry.position(), Some(last), entry.damage().unwrap_or_default())
+        }
+        Found::Unreadable { first, last, what } => ("unreadable", *first, *last, what.clone()),
+    };
+    json!({"type": kind, "position": first, "last": last, "what": what})
+}
+
+/// Told by what failed, not by what it says.
+fn nobody_reads(error: &anyhow::Error) -> bool {
+    let kind = match error.downcast_ref::<serde_json::Error>() {
+        Some(error) => error.io_error_kind(),
+        None => error.downcast_ref::<io::Error>().map(io::Error::kind),
+    };
+    kind == Some(io::ErrorKind::BrokenPipe)
+}

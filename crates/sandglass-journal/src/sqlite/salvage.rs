@@ -1,0 +1,187 @@
+//! Reading all of a journal that can be read, before and behind what can't. It
+//! repairs nothing.
+
+use std::path::Path;
+
+use sandglass_model::{EntityRef, Position};
+
+use super::{SqliteReader, file, log, reader};
+use crate::{Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES};
+
+/// Fewer bytes than any record takes in the file, so that the file's size says how many
+/// there can be where nothing else can be read about that.
+const ROW_MIN_BYTES: u64 = 32;
+
+/// A place of a journal, or several that can't be read.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every one is a record")]
+pub enum Found {
+    /// What an ordinary read finds, too.
+    Entry(Entry),
+    /// The part of the file that held these places can't be read.
+    Unreadable {
+        /// The first place.
+        first: Position,
+        /// The last place; none where nobody can tell.
+        last: Option<Position>,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl From<Entry> for Found {
+    fn from(entry: Entry) -> Self {
+        Self::Entry(entry)
+    }
+}
+
+/// A journal that is read from one position to its end, however damaged it is. It takes
+/// no lock and never writes, and blocks its caller's thread.
+#[derive(Debug)]
+pub struct Salvage {
+    reader: SqliteReader,
+    entity: Option<EntityRef>,
+    /// Where to go on.
+    from: Option<Position>,
+    /// What is wrong with SQLite's log, where it is read in part alone.
+    log: Option<String>,
+    /// Behind all that was found.
+    end: Position,
+}
+
+impl Salvage {
+    /// Opens the journal at `path`, to be read from `from` on; of one entity alone where
+    /// one is named. Records that are missing can't be seen then.
+    ///
+    /// # Errors
+    /// As [`SqliteJournal::open_read_only`](crate::SqliteJournal::open_read_only), but for
+    /// a damaged log of SQLite's, which is read as far as it goes.
+    pub fn open(
+        path: impl AsRef<Path>,
+        entity: Option<EntityRef>,
+        from: Position,
+    ) -> Result<Self, Error> {
+        let reader = SqliteReader::open_for_salvage(path.as_ref())?;
+        let log = match log::check(&reader.path) {
+            Ok(()) => None,
+            Err(Error::Damaged { place, what }) => Some(format!("{place}: {what}")),
+            Err(other) => return Err(other),
+        };
+        let from = Position(from.0.max(1));
+        Ok(Self { reader, entity, from: Some(from), log, end: from })
+    }
+
+    /// The next page, in the order of positions; none at the end.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub fn page(&mut self) -> Result<Option<Vec<Found>>, Error> {
+        let Some(from) = self.from.take() else {
+            let (first, last) = (self.end, None);
+            return Ok(self.log.take().map(|what| vec![Found::Unreadable { first, last, what }]));
+        };
+        let read = match &self.entity {
+            None => self.reader.read(from, PAGE_MAX_ENTRIES),
+            Some(entity) => self.reader.read_entity(entity, from, PAGE_MAX_ENTRIES),
+        };
+        match read {
+            Ok(page) => {
+                let last = page.entries.last().map(|last| last.position().0 + last.places());
+                self.end = Position(last.unwrap_or(from.0));
+                self.from = page.next;
+                Ok(Some(page.entries.into_iter().map(Found::from).collect()))
+            }
+            Err(Error::Damaged { .. }) => self.one_by_one(from).map(Some),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Looks each place up alone, for a page's worth of what can be read.
+    fn one_by_one(&mut self, from: Position) -> Result<Vec<Found>, Error> {
+        let (last, is_known) = self.last(from)?;
+        let mut found = Vec::new();
+        let (mut next, mut entries, mut bytes) = (from.0, 0, 0);
+        while next <= last.0 && entries < PAGE_MAX_ENTRIES && bytes < PAGE_MAX_BYTES {
+            let position = Position(next);
+            match self.reader.snapshot(|snapshot| reader::at(snapshot, position)) {
+                Ok(Some(decoded)) => {
+                    (entries, bytes) = (entries + 1, bytes + decoded.bytes);
+                    if self.wants(&decoded.entry) {
+                        found.push(Found::Entry(decoded.entry));
+                    }
+                }
+                Ok(None) if self.entity.is_some() => {}
+                Ok(None) => missing(&mut found, position),
+                Err(Error::Damaged { what, .. }) => unreadable(&mut found, position, what),
+                Err(other) => return Err(other),
+            }
+            next += 1;
+        }
+        self.end = Position(next);
+        self.from = (next <= last.0).then_some(self.end);
+        if !is_known && self.from.is_none() {
+            let what = "how far the journal goes can't be read".to_owned();
+            let first = without_tail(&mut found).unwrap_or(self.end);
+            found.push(Found::Unreadable { first, last: None, what });
+        }
+        Ok(found)
+    }
+
+    fn wants(&self, entry: &Entry) -> bool {
+        match (entry, &self.entity) {
+            (Entry::Record(record), Some(entity)) => record.entity.as_ref() == Some(entity),
+            // Whose it is can't be told.
+            _ => true,
+        }
+    }
+
+    /// The last place that there can be, and whether that is known.
+    fn last(&mut self, from: Position) -> Result<(Position, bool), Error> {
+        let length = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
+        let path = &self.reader.path;
+        let bytes = length(path).saturating_add(length(&file::sidecar(path, "-wal")));
+        let most = Position(from.0.saturating_add(bytes / ROW_MIN_BYTES));
+        match self.reader.snapshot(|snapshot| Ok(reader::position(reader::given_out(snapshot)?))) {
+            Ok(last) if last <= most => return Ok((last, true)),
+            Ok(_) | Err(Error::Damaged { .. }) => {}
+            Err(other) => return Err(other),
+        }
+        match self.reader.last() {
+            Ok(last) => Ok((last.min(most), false)),
+            Err(Error::Damaged { .. }) => Ok((most, false)),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// Notes a missing place; those that follow on one another are one.
+fn missing(found: &mut Vec<Found>, position: Position) {
+    match found.last_mut() {
+        Some(Found::Entry(Entry::Missing { last, .. })) if last.0 + 1 == position.0 => {
+            *last = position;
+        }
+        _ => found.push(Entry::Missing { first: position, last: position }.into()),
+    }
+}
+
+/// Notes a place that can't be read; those that follow on one another are one.
+fn unreadable(found: &mut Vec<Found>, position: Position, what: String) {
+    match found.last_mut() {
+        Some(Found::Unreadable { last: Some(last), .. }) if last.0 + 1 == position.0 => {
+            *last = position;
+        }
+        _ => found.push(Found::Unreadable { first: position, last: Some(position), what }),
+    }
+}
+
+/// Takes off what is missing or unreadable at the end, and says where that began.
+fn without_tail(found: &mut Vec<Found>) -> Option<Position> {
+    let mut began = None;
+    while let Some(Found::Unreadable { first, .. } | Found::Entry(Entry::Missing { first, .. })) =
+        found.last()
+    {
+        began = Some(*first);
+        found.pop();
+    }
+    began
+}
