@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use binary::{Folder, Running, fixture, repository, sandglass, until, with_nobody_reading};
+use binary::{Folder, LAMP, Running, fixture, repository, sandglass, until, with_nobody_reading};
 
 const STEPS: &str = r#"
 [[step]]
@@ -184,7 +184,7 @@ impl Drop for Load {
     }
 }
 
-/// A daemon with lamps that keep the state that they have, and its address.
+/// A daemon of the folder, and its address.
 fn daemon(folder: &Folder, journal: &PathBuf) -> (Running, String) {
     let specs = folder.path(".");
     let listen = "127.0.0.1:0";
@@ -197,7 +197,8 @@ fn daemon(folder: &Folder, journal: &PathBuf) -> (Running, String) {
 
 #[test]
 fn a_backup_beside_a_daemon_that_writes_is_one_state_of_its_journal() {
-    let folder = Folder::with_lamp_of(3600, "");
+    let folder = Folder::new();
+    folder.write("lamp.ioa.toml", LAMP);
     let journal = folder.path("runs.db");
     let (up, address) = daemon(&folder, &journal);
     let load = Load::on(address);

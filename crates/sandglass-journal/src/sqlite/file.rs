@@ -226,6 +226,26 @@ pub(super) enum Reading {
 
 /// Opens a journal that is there for reading alone: no lock, no write.
 pub(super) fn open_reader(path: &Path, reading: Reading) -> Result<Connection, Error> {
+    open_with(path, reading, harden)
+}
+
+/// The same of a file that may be cut off, for what is left of it.
+pub(super) fn open_salvager(path: &Path, reading: Reading) -> Result<Connection, Error> {
+    open_with(path, reading, |connection| {
+        harden(connection)?;
+        // SQLite reads nothing of a file that is shorter than it says, unless its schema
+        // may be repaired, which it can't be here: the file is open for reading alone.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+        Ok(())
+    })
+}
+
+fn open_with(
+    path: &Path,
+    reading: Reading,
+    prepare: impl Fn(&Connection) -> rusqlite::Result<()>,
+) -> Result<Connection, Error> {
     match path.metadata() {
         Ok(metadata) if metadata.len() == 0 => return Err(fault::foreign(path, "it is empty")),
         Ok(_) => {}
@@ -242,7 +262,7 @@ pub(super) fn open_reader(path: &Path, reading: Reading) -> Result<Connection, E
         };
         connection.busy_timeout(BUSY)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        harden(&connection)?;
+        prepare(&connection)?;
         let (application, format) = stamp(&connection)?;
         Ok((connection, application, format))
     };

@@ -23,18 +23,26 @@ pub struct SqliteReader {
 
 impl SqliteReader {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let reader = Self::open_for_salvage(path)?;
+        let reader = Self::open_by(path, file::open_reader)?;
         log::check(&reader.path)?;
         Ok(reader)
     }
 
-    /// As [`SqliteReader::open`], also where SQLite's log can be read in part alone.
+    /// As [`SqliteReader::open`], also where the file is cut off, or SQLite's log can be
+    /// read in part alone.
     pub(super) fn open_for_salvage(path: &Path) -> Result<Self, Error> {
+        Self::open_by(path, file::open_salvager)
+    }
+
+    fn open_by(
+        path: &Path,
+        open: impl Fn(&Path, Reading) -> Result<Connection, Error>,
+    ) -> Result<Self, Error> {
         let Some(path) = &place::find(path)? else {
             return Err(fault::foreign(path, "there is no such file"));
         };
         let reading = if file::has_log(path) { Reading::WithLog } else { Reading::Still };
-        let connection = file::open_reader(path, reading)?;
+        let connection = open(path, reading)?;
         Ok(Self { connection, path: path.to_owned(), reading })
     }
 

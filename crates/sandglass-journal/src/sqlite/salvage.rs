@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sandglass_model::{EntityRef, Position};
 
-use super::{SqliteReader, file, log, reader};
+use super::{SqliteReader, file, reader};
 use crate::{Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES};
 
 /// Fewer bytes than any record takes in the file, so that the file's size says how many
@@ -43,8 +43,8 @@ pub struct Salvage {
     entity: Option<EntityRef>,
     /// Where to go on.
     from: Option<Position>,
-    /// What is wrong with SQLite's log, where it is read in part alone.
-    log: Option<String>,
+    /// What is wrong with the file as a whole, or with SQLite's log: told last.
+    flaw: Option<String>,
     /// Behind all that was found.
     end: Position,
 }
@@ -55,20 +55,21 @@ impl Salvage {
     ///
     /// # Errors
     /// As [`SqliteJournal::open_read_only`](crate::SqliteJournal::open_read_only), but for
-    /// a damaged log of SQLite's, which is read as far as it goes.
+    /// a file that is cut off and a damaged log of SQLite's: what is left is read.
     pub fn open(
         path: impl AsRef<Path>,
         entity: Option<EntityRef>,
         from: Position,
     ) -> Result<Self, Error> {
-        let reader = SqliteReader::open_for_salvage(path.as_ref())?;
-        let log = match log::check(&reader.path) {
-            Ok(()) => None,
+        let path = path.as_ref();
+        let flaw = match SqliteReader::open(path) {
+            Ok(_) => None,
             Err(Error::Damaged { place, what }) => Some(format!("{place}: {what}")),
             Err(other) => return Err(other),
         };
+        let reader = SqliteReader::open_for_salvage(path)?;
         let from = Position(from.0.max(1));
-        Ok(Self { reader, entity, from: Some(from), log, end: from })
+        Ok(Self { reader, entity, from: Some(from), flaw, end: from })
     }
 
     /// The next page, in the order of positions; none at the end.
@@ -78,7 +79,7 @@ impl Salvage {
     pub fn page(&mut self) -> Result<Option<Vec<Found>>, Error> {
         let Some(from) = self.from.take() else {
             let (first, last) = (self.end, None);
-            return Ok(self.log.take().map(|what| vec![Found::Unreadable { first, last, what }]));
+            return Ok(self.flaw.take().map(|what| vec![Found::Unreadable { first, last, what }]));
         };
         let read = match &self.entity {
             None => self.reader.read(from, PAGE_MAX_ENTRIES),
@@ -120,7 +121,8 @@ impl Salvage {
         self.end = Position(next);
         self.from = (next <= last.0).then_some(self.end);
         if !is_known && self.from.is_none() {
-            let what = "how far the journal goes can't be read".to_owned();
+            let unknown = || "how far the journal goes can't be read".to_owned();
+            let what = self.flaw.take().unwrap_or_else(unknown);
             let first = without_tail(&mut found).unwrap_or(self.end);
             found.push(Found::Unreadable { first, last: None, what });
         }

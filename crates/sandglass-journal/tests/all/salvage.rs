@@ -3,7 +3,7 @@
 use std::fs;
 
 use sandglass_journal::conformance::{batch, creation, session, signal};
-use sandglass_journal::{Entry, Expected, Found, Journal, Salvage};
+use sandglass_journal::{Entry, Expected, Found, Salvage};
 use sandglass_model::{EntityRef, Position, Sequence};
 
 use crate::scratch::{Scratch, shared};
