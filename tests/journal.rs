@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,8 +139,8 @@ fn a_journal_that_is_cut_off_never_passes_as_whole() {
 }
 
 /// What `sandglass log --json` says, line by line.
-fn logged(journal: &PathBuf) -> Vec<String> {
-    let said = sandglass(&[&"log", journal, &"--json"]).exits(0);
+fn logged(journal: &Path) -> Vec<String> {
+    let said = sandglass(&[&"log", &journal, &"--json"]).exits(0);
     said.out.lines().map(str::to_owned).collect()
 }
 
@@ -185,11 +185,11 @@ impl Drop for Load {
 }
 
 /// A daemon of the folder, and its address.
-fn daemon(folder: &Folder, journal: &PathBuf) -> (Running, String) {
+fn daemon(folder: &Folder, journal: &Path) -> (Running, String) {
     let specs = folder.path(".");
     let listen = "127.0.0.1:0";
     let mut up =
-        Running::start(&[&"up", &"--specs", &specs, &"--listen", &listen, &"--journal", journal]);
+        Running::start(&[&"up", &"--specs", &specs, &"--listen", &listen, &"--journal", &journal]);
     let line = up.line_with("listening on http://");
     let address = line.trim().rsplit('/').next().expect("an address").to_owned();
     (up, address)

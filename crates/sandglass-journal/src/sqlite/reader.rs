@@ -146,7 +146,7 @@ pub(super) fn all(
     let mut filling = Filling { due: Some(from), ..Filling::new(limit) };
     let more = filling.fill(snapshot, &sql, &[&from, &fetched(limit)])?;
     if !more && let Some(due) = filling.due {
-        filling.missing(due, given_out(snapshot)? + 1);
+        filling.missing(due, given_out(snapshot)?.saturating_add(1));
     }
     Ok((filling.page, filling.batches))
 }

@@ -101,12 +101,12 @@ impl Salvage {
     fn one_by_one(&mut self, from: Position) -> Result<Vec<Found>, Error> {
         let (last, is_known) = self.last(from)?;
         let mut found = Vec::new();
-        let (mut next, mut entries, mut bytes) = (from.0, 0, 0);
-        while next <= last.0 && entries < PAGE_MAX_ENTRIES && bytes < PAGE_MAX_BYTES {
+        let (mut next, mut bytes) = (from.0, 0);
+        while next <= last.0 && found.len() < PAGE_MAX_ENTRIES && bytes < PAGE_MAX_BYTES {
             let position = Position(next);
             match self.reader.snapshot(|snapshot| reader::at(snapshot, position)) {
                 Ok(Some(decoded)) => {
-                    (entries, bytes) = (entries + 1, bytes + decoded.bytes);
+                    bytes += decoded.bytes;
                     if self.wants(&decoded.entry) {
                         found.push(Found::Entry(decoded.entry));
                     }

@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     from: u64,
     /// Write to this new file, which appears when it is whole
     #[arg(long, value_name = "FILE")]
-    to: Option<PathBuf>,
+    pub(super) to: Option<PathBuf>,
 }
 
 pub(super) fn execute(arguments: &Arguments, wish: &Wish) -> anyhow::Result<Exit> {

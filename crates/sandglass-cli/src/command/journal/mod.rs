@@ -30,6 +30,11 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
         Command::Backup(arguments) => {
             until_interrupted(move |wish| backup::execute(&arguments, wish))
         }
+        // What a reader has taken can't be tidied up, and one that takes no more must not
+        // hold the process.
+        Command::Export(arguments) if arguments.to.is_none() => {
+            export::execute(&arguments, &Wish::default())
+        }
         Command::Export(arguments) => {
             until_interrupted(move |wish| export::execute(&arguments, wish))
         }
