@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use sandglass_journal::conformance::{batch, creation, session, signal};
 use sandglass_journal::{BackedUp, Error, Expected, Journal, Settings, SqliteJournal};
@@ -20,6 +21,18 @@ async fn append_large(journal: &dyn Journal, entity: &EntityRef) {
     journal.append(large).await.expect("no writer waits");
 }
 
+/// An open journal of [`RECORDS`] records about one entity.
+async fn large() -> (Scratch, Arc<dyn Journal>, EntityRef) {
+    let scratch = Scratch::new();
+    let journal = shared(scratch.open().expect("a new file"));
+    let entity = session("a");
+    journal.append(creation(&entity)).await.expect("appended");
+    for _ in 1..RECORDS {
+        append_large(&*journal, &entity).await;
+    }
+    (scratch, journal, entity)
+}
+
 /// What lies in the folder beside the journal and its own files.
 fn others(scratch: &Scratch) -> Vec<String> {
     let names = fs::read_dir(scratch.path()).expect("there");
@@ -29,13 +42,7 @@ fn others(scratch: &Scratch) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_is_one_state_and_holds_up_no_writer() {
-    let scratch = Scratch::new();
-    let journal = shared(scratch.open().expect("a new file"));
-    let entity = session("a");
-    journal.append(creation(&entity)).await.expect("appended");
-    for _ in 1..RECORDS {
-        append_large(&*journal, &entity).await;
-    }
+    let (scratch, journal, entity) = large().await;
     let to = scratch.path().join("backup.db");
     let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
     let mut steps = 0;
@@ -63,13 +70,7 @@ async fn a_backup_is_one_state_and_holds_up_no_writer() {
 
 #[tokio::test]
 async fn a_backup_that_is_ended_leaves_nothing() {
-    let scratch = Scratch::new();
-    let journal = shared(scratch.open().expect("a new file"));
-    let entity = session("a");
-    journal.append(creation(&entity)).await.expect("appended");
-    for _ in 1..RECORDS {
-        append_large(&*journal, &entity).await;
-    }
+    let (scratch, _journal, _) = large().await;
     let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
     let ended = reader.back_up(scratch.path().join("backup.db"), |_| ControlFlow::Break(()));
     assert_eq!(ended, Ok(None));
