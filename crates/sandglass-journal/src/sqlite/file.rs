@@ -27,7 +27,16 @@ const FORMAT_2: &str = include_str!("format-2.sql");
 
 /// Holds the right to write a journal, until dropped or until the process ends.
 #[derive(Debug)]
-pub(super) struct WriterLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+pub(super) struct WriterLock(File);
+
+impl Drop for WriterLock {
+    /// Closing the file isn't enough: a process that is being started beside has it, too,
+    /// until it runs its program, and would keep the lock for that long (flock(2)).
+    fn drop(&mut self) {
+        // Where that fails, closing is what there is.
+        let _ = self.0.unlock();
+    }
+}
 
 /// Takes the lock file beside `path`. It is a file of its own because closing a
 /// second handle of the journal itself would end SQLite's locks on it.
@@ -292,4 +301,22 @@ pub(super) fn stamp(connection: &Connection) -> rusqlite::Result<(u32, u32)> {
     // Kept by SQLite as 32 bits, given back with a sign.
     let unsigned = |value: i64| u32::try_from(value & 0xffff_ffff).unwrap_or_default();
     Ok((unsigned(value("application_id")?), unsigned(value("user_version")?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_let_go_is_free_also_while_a_child_still_has_its_file() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("journal.db");
+        let held = lock(&path).expect("nobody has it");
+        // As a child has it between its making and its program.
+        let inherited = held.0.try_clone().expect("one more");
+        assert!(lock(&path).is_err(), "it is held");
+        drop(held);
+        lock(&path).expect("it was let go");
+        drop(inherited);
+    }
 }
