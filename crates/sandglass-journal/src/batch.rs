@@ -1,9 +1,10 @@
 //! What is appended: its shape, its bounds, and whether it may follow what is
 //! there. The same for every store.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use sandglass_model::{EntityRef, Event, Position, Sequence, WallTime};
+use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, WallTime};
 
 use crate::Error;
 
@@ -15,7 +16,11 @@ pub const BATCH_MAX_RECORDS: usize = 256;
 /// Largest batch, as JSON, in bytes: two of the largest records.
 pub const BATCH_MAX_BYTES: usize = 2 * RECORD_MAX_BYTES;
 
-/// Records that hold together or not at all.
+/// Most bytes of the recordings of one batch together: the 16 MiB that are recorded of a
+/// run's calls at most, and what their frames take.
+pub const RECORDING_MAX_BYTES: usize = 24 << 20;
+
+/// Records that hold together or not at all, made by [`Batch::new`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// The entity that they are about; none for a spec.
@@ -27,6 +32,28 @@ pub struct Batch {
     /// The records, each with the entity's sequence once it holds: from 1 to
     /// [`BATCH_MAX_RECORDS`].
     pub records: Vec<(Sequence, Event)>,
+    /// What was recorded of runs whose ends are among `records`: at most one of each,
+    /// and [`RECORDING_MAX_BYTES`] together.
+    pub recordings: Vec<Recording>,
+}
+
+/// What was recorded of one run of a guest, so that it can be run again. The journal
+/// doesn't look into it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Recording {
+    /// Which dispatch.
+    pub dispatch: DispatchId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The recording.
+    pub body: Vec<u8>,
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dispatch, attempt, body } = self;
+        write!(f, "Recording {{ {dispatch}, attempt {attempt}, {} bytes }}", body.len())
+    }
 }
 
 /// Where an entity has to be for a batch to be appended.
@@ -68,7 +95,24 @@ pub(crate) struct Line {
 }
 
 impl Batch {
-    /// The records as JSON, and the size of all in bytes.
+    /// Records without recordings.
+    #[must_use]
+    pub fn new(
+        entity: impl Into<Option<EntityRef>>,
+        expected: Expected,
+        at: WallTime,
+        records: Vec<(Sequence, Event)>,
+    ) -> Self {
+        Self { entity: entity.into(), expected, at, records, recordings: Vec::new() }
+    }
+
+    /// The same, with recordings of runs that end in it.
+    #[must_use]
+    pub fn with_recordings(self, recordings: Vec<Recording>) -> Self {
+        Self { recordings, ..self }
+    }
+
+    /// The records as JSON, and the size of all in bytes, recordings included.
     pub(crate) fn lines(&self) -> Result<(Vec<Line>, usize), Error> {
         let count = self.records.len();
         if count > BATCH_MAX_RECORDS {
@@ -88,7 +132,11 @@ impl Batch {
         if total > BATCH_MAX_BYTES {
             return Err(too_large("batch (in bytes)", total, BATCH_MAX_BYTES));
         }
-        Ok((lines, total))
+        let recorded = self.recordings.iter().map(|recording| recording.body.len()).sum();
+        if recorded > RECORDING_MAX_BYTES {
+            return Err(too_large("recordings (in bytes)", recorded, RECORDING_MAX_BYTES));
+        }
+        Ok((lines, total + recorded))
     }
 
     /// Whether the batch may be appended where the entity's last record has the
@@ -97,6 +145,7 @@ impl Batch {
         if self.records.is_empty() {
             return Err(invalid("it has no records"));
         }
+        self.admit_recordings()?;
         let Some(entity) = &self.entity else { return self.admit_without_entity() };
         let met = match self.expected {
             Expected::None => found.is_none(),
@@ -111,6 +160,31 @@ impl Batch {
             .iter()
             .try_fold(found, |at, (sequence, event)| follow(at, *sequence, event).map(Some))?;
         Ok(())
+    }
+
+    /// Each recording is of a run of its own that ends here.
+    fn admit_recordings(&self) -> Result<(), Error> {
+        let mut named = BTreeSet::new();
+        for recording in &self.recordings {
+            let Recording { dispatch, attempt, .. } = recording;
+            if self.end_of(recording).is_none() || !named.insert((*dispatch, *attempt)) {
+                return Err(invalid(format!(
+                    "a recording is of attempt {attempt} of dispatch {dispatch}, \
+                     and each is to be of one that ends with the batch"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Which record is the end of the run that was recorded.
+    pub(crate) fn end_of(&self, recording: &Recording) -> Option<usize> {
+        self.records.iter().position(|(_, event)| match event {
+            Event::Ended(ended) => {
+                (ended.dispatch, ended.attempt) == (recording.dispatch, recording.attempt)
+            }
+            _ => false,
+        })
     }
 
     fn admit_without_entity(&self) -> Result<(), Error> {
@@ -145,6 +219,12 @@ fn follow(at: Option<Sequence>, sequence: Sequence, event: &Event) -> Result<Seq
             Err(invalid(format!("a {kind} record has sequence {sequence} where {due} is due")))
         }
     }
+}
+
+/// That a batch has a recording of a run that one was appended of before.
+pub(crate) fn recorded_twice(recording: &Recording) -> Error {
+    let Recording { dispatch, attempt, .. } = recording;
+    invalid(format!("attempt {attempt} of dispatch {dispatch} was recorded before"))
 }
 
 fn invalid(what: impl Into<String>) -> Error {

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use sandglass_model::{
-    DeadlineOwner, DispatchId, Dispatched, EntityRef, Event, Incarnation, Object, Position, Record,
-    Sequence, SpecDigest, TraceContext, TransitionCause, WallTime,
+    Cause, DeadlineOwner, DeadlineReport, Decision, DispatchId, Dispatched, Ended, EntityRef,
+    Event, HostCalls, Incarnation, Object, Outcome, Position, Record, Sequence, SpecDigest,
+    TimeSplit, TraceContext, TransitionCause, WallTime,
 };
 
 use crate::{
     BATCH_MAX_RECORDS, Batch, Error, Expected, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES,
-    Page, Place, Positions, RECORD_MAX_BYTES,
+    Page, Place, Positions, RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording,
 };
 
 /// Defines a test for each fact, in a module `$name`. `$open` is an expression of
@@ -35,6 +36,8 @@ macro_rules! conformance_tests {
             reads_one_entity_alone
             reads_entity_by_entity
             finds_who_asked_for_a_dispatch
+            gives_back_what_was_recorded_of_a_run
+            refuses_recordings_of_runs_that_do_not_end_in_the_batch
             a_closed_journal_says_so
         }
     };
@@ -129,11 +132,36 @@ pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
     }))
 }
 
+/// The record of a handler's end.
+#[must_use]
+pub fn ended(dispatch: DispatchId, attempt: u32) -> Event {
+    Event::Ended(Box::new(Ended {
+        dispatch,
+        attempt,
+        outcome: Outcome::Interrupted,
+        cause: Cause::HostLost,
+        decision: Decision::Superseded { action: "Go".to_owned() },
+        started_at: None,
+        deadline: DeadlineReport::default(),
+        dying_span: None,
+        ended_at: None,
+        host_calls: HostCalls::default(),
+        time_split_us: TimeSplit::default(),
+        asker_remaining_ms: None,
+    }))
+}
+
+/// A recording of `bytes` bytes, none of which is text.
+#[must_use]
+pub fn recording(dispatch: DispatchId, attempt: u32, bytes: usize) -> Recording {
+    Recording { dispatch, attempt, body: vec![0xff; bytes] }
+}
+
 /// A batch about `entity`.
 #[must_use]
 pub fn batch(entity: &EntityRef, expected: Expected, records: Vec<(u64, Event)>) -> Batch {
     let records = records.into_iter().map(|(sequence, event)| (Sequence(sequence), event));
-    Batch { entity: Some(entity.clone()), expected, at: AT, records: records.collect() }
+    Batch::new(entity.clone(), expected, AT, records.collect())
 }
 
 /// The batch that creates `entity`.
@@ -155,8 +183,7 @@ fn spec(source: &str) -> Batch {
         automaton: "Session".to_owned(),
         source: source.to_owned(),
     };
-    let records = vec![(Sequence(0), event)];
-    Batch { entity: None, expected: Expected::Any, at: AT, records }
+    Batch::new(None, Expected::Any, AT, vec![(Sequence(0), event)])
 }
 
 async fn append(journal: &Subject, batch: Batch) -> Positions {
@@ -438,6 +465,52 @@ pub async fn finds_who_asked_for_a_dispatch(journal: Subject) {
 }
 
 /// See its name.
+pub async fn gives_back_what_was_recorded_of_a_run(journal: Subject) {
+    let (entity, one) = (session("a"), DispatchId::from_bytes([1; 16]));
+    let two = DispatchId::from_bytes([2; 16]);
+    append(&journal, creation(&entity)).await;
+    let at = Expected::At(Sequence(0));
+    let both = vec![(0, ended(one, 1)), (0, signal("x")), (0, ended(two, 7)), (0, ended(two, 8))];
+    let recorded = vec![recording(two, 7, 3), recording(one, 1, 0)];
+    append(&journal, batch(&entity, at, both).with_recordings(recorded)).await;
+    assert_eq!(journal.recording(one, 1).await, Ok(Some(vec![])));
+    assert_eq!(journal.recording(two, 7).await, Ok(Some(vec![0xff; 3])));
+    for (dispatch, attempt) in [(one, 2), (two, 8), (DispatchId::from_bytes([3; 16]), 1)] {
+        assert_eq!(journal.recording(dispatch, attempt).await, Ok(None));
+    }
+    let largest = vec![recording(two, 9, RECORDING_MAX_BYTES)];
+    append(&journal, batch(&entity, at, vec![(0, ended(two, 9))]).with_recordings(largest)).await;
+    let kept = journal.recording(two, 9).await.expect("readable");
+    assert_eq!(kept.map(|body| body.len()), Some(RECORDING_MAX_BYTES));
+}
+
+/// See its name.
+pub async fn refuses_recordings_of_runs_that_do_not_end_in_the_batch(journal: Subject) {
+    let (entity, one) = (session("a"), DispatchId::from_bytes([1; 16]));
+    append(&journal, creation(&entity)).await;
+    let at = Expected::At(Sequence(0));
+    let with = |event, recorded| batch(&entity, at, vec![(0, event)]).with_recordings(recorded);
+    let first = with(ended(one, 1), vec![recording(one, 1, 1)]);
+    append(&journal, first.clone()).await;
+    let senseless = [
+        first,
+        with(signal("x"), vec![recording(one, 2, 1)]),
+        with(ended(one, 2), vec![recording(one, 3, 1)]),
+        with(ended(one, 2), vec![recording(one, 2, 1), recording(one, 2, 1)]),
+        batch(&entity, at, vec![(0, ended(one, 2)), (0, ended(one, 1))])
+            .with_recordings(vec![recording(one, 2, 1), recording(one, 1, 1)]),
+    ];
+    for batch in senseless {
+        let error = refused(&journal, batch.clone()).await;
+        assert!(matches!(error, Error::Invalid { .. }), "{batch:?} -> {error:?}");
+    }
+    let large = with(ended(one, 2), vec![recording(one, 2, RECORDING_MAX_BYTES + 1)]);
+    assert!(matches!(refused(&journal, large).await, Error::TooLarge { .. }));
+    assert_eq!(journal.recording(one, 2).await, Ok(None), "nothing is left of a refused batch");
+    assert_eq!(journal.last().await, Ok(Position(2)));
+}
+
+/// See its name.
 pub async fn a_closed_journal_says_so(journal: Subject) {
     let entity = session("a");
     append(&journal, creation(&entity)).await;
@@ -451,5 +524,6 @@ pub async fn a_closed_journal_says_so(journal: Subject) {
     assert_eq!(journal.read_by_entity(None, 1).await, Err(Error::Closed));
     let dispatch = DispatchId::from_bytes([7; 16]);
     assert_eq!(journal.find_dispatch(dispatch).await, Err(Error::Closed));
+    assert_eq!(journal.recording(dispatch, 1).await, Err(Error::Closed));
     assert_eq!(journal.last().await, Err(Error::Closed));
 }

@@ -21,7 +21,10 @@ use std::pin::Pin;
 
 use sandglass_model::{DispatchId, EntityRef, Position};
 
-pub use batch::{BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, Positions, RECORD_MAX_BYTES};
+pub use batch::{
+    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, Positions, RECORD_MAX_BYTES,
+    RECORDING_MAX_BYTES, Recording,
+};
 pub use error::Error;
 pub use memory::MemoryJournal;
 pub use new_file::NewFile;
@@ -87,6 +90,16 @@ pub trait Journal: Send + Sync + fmt::Debug {
         &self,
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>>;
+
+    /// What was recorded of a run; none where nothing was.
+    ///
+    /// # Errors
+    /// As [`Journal::read`]; [`Error::Damaged`] where it isn't as it was appended.
+    fn recording(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>>;
 
     /// The position of the last record; 0 where there is none.
     ///

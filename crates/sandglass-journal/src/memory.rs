@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sandglass_model::{DispatchId, EntityRef, Event, Position, Record};
 use tokio::sync::watch;
 
+use crate::batch::recorded_twice;
 use crate::{
     Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page,
-    Pending, Place, Positions,
+    Pending, Place, Positions, Recording,
 };
 
 /// A journal that ends with its process, and grows until then.
@@ -28,6 +29,7 @@ struct Inner {
     /// The indexes in `records` of what is about each entity, and about none.
     by_entity: BTreeMap<Option<EntityRef>, Vec<usize>>,
     dispatches: BTreeMap<DispatchId, usize>,
+    recordings: BTreeMap<(DispatchId, u32), Vec<u8>>,
     failing: Option<String>,
     closed: bool,
 }
@@ -76,8 +78,14 @@ impl Inner {
         let known = self.by_entity.get(entity).and_then(|places| places.last());
         let head = known.map(|place| self.records[*place].sequence);
         batch.admit(head.filter(|_| entity.is_some()))?;
+        let of = |recording: &Recording| (recording.dispatch, recording.attempt);
+        let is_known = |one: &&Recording| self.recordings.contains_key(&of(one));
+        if let Some(known) = batch.recordings.iter().find(is_known) {
+            return Err(recorded_twice(known));
+        }
         let (entity, at) = (entity.clone(), *at);
         self.sizes.extend(lines.iter().map(|line| line.body.len()));
+        self.recordings.extend(batch.recordings.into_iter().map(|one| (of(&one), one.body)));
         let first = self.last().0 + 1;
         for ((sequence, event), position) in batch.records.into_iter().zip(first..) {
             let place = self.records.len();
@@ -186,6 +194,14 @@ impl Journal for MemoryJournal {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         Box::pin(async move { Ok(self.open()?.dispatch(dispatch)) })
+    }
+
+    fn recording(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+        Box::pin(async move { Ok(self.open()?.recordings.get(&(dispatch, attempt)).cloned()) })
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {

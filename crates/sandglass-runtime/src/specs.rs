@@ -89,7 +89,7 @@ pub(crate) async fn register(shared: &Shared, specs: &[Arc<Spec>]) -> Result<(),
     });
     let records: Vec<_> = registered.map(|event| (Sequence(0), event)).collect();
     let at = shared.clock.wall();
-    let batch = Batch { entity: None, expected: Expected::Any, at, records: records.clone() };
+    let batch = Batch::new(None, Expected::Any, at, records.clone());
     let first = shared.append(batch).await?;
     for ((sequence, event), place) in records.into_iter().zip(first.0..) {
         shared.publish(recorded(Position(place), at, None, sequence, event));

@@ -269,6 +269,14 @@ impl Journal for Noticing {
         self.journal.find_dispatch(dispatch)
     }
 
+    fn recording(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+        self.journal.recording(dispatch, attempt)
+    }
+
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
         self.journal.last()
     }

@@ -111,6 +111,14 @@ impl Journal for OwnJournal {
         })
     }
 
+    fn recording(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+        self.whole.recording(dispatch, attempt)
+    }
+
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
         self.whole.last()
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, Transaction};
 
 use super::{Settings, fault};
 use crate::Error;
@@ -15,15 +15,16 @@ use crate::Error;
 /// What the header of the SQLite file says: "SdGl".
 pub const APPLICATION_ID: u32 = 0x5364_476c;
 /// The format that this version writes, and the newest that it reads.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// How long SQLite waits for whoever else holds the file (a SQL prompt, say)
 /// before an operation fails.
 const BUSY: Duration = Duration::from_secs(5);
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// What each later format adds.
-const FORMAT_2: &str = include_str!("format-2.sql");
+/// What each later format adds, from [`FORMAT`] 2 on.
+const LATER: [&str; 2] = [include_str!("format-2.sql"), include_str!("format-3.sql")];
+const VIEWS: &str = include_str!("views.sql");
 
 /// Holds the right to write a journal, until dropped or until the process ends.
 #[derive(Debug)]
@@ -175,22 +176,31 @@ pub(super) fn open_writer(
 fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     transaction.execute_batch(SCHEMA)?;
-    transaction.execute_batch(FORMAT_2)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", FORMAT)?;
+    add_later(&transaction, 1)?;
     transaction.commit()
+}
+
+/// Adds what the formats behind `format` do.
+fn add_later(transaction: &Transaction<'_>, format: u32) -> rusqlite::Result<()> {
+    let is_later = |later: &(u32, &str)| later.0 > format;
+    for (_, adds) in (2..).zip(LATER).filter(is_later) {
+        transaction.execute_batch(adds)?;
+    }
+    transaction.execute_batch(VIEWS)?;
+    transaction.pragma_update(None, "user_version", FORMAT)
 }
 
 /// Brings a journal that was found whole to the newest format. What is in it stays as
 /// it is; earlier versions refuse it from then on, because they know fewer records.
 pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let mut upgraded = || -> rusqlite::Result<()> {
-        if stamp(connection)?.1 == FORMAT {
+        let format = stamp(connection)?.1;
+        if format == FORMAT {
             return Ok(());
         }
         let transaction = connection.transaction()?;
-        transaction.execute_batch(FORMAT_2)?;
-        transaction.pragma_update(None, "user_version", FORMAT)?;
+        add_later(&transaction, format)?;
         transaction.commit()
     };
     upgraded().map_err(|error| fault::of(path, "upgrading", &error))

@@ -7,6 +7,7 @@ mod file;
 mod log;
 mod place;
 mod reader;
+mod recording;
 mod row;
 mod salvage;
 mod tail;
@@ -28,7 +29,7 @@ pub use tail::TornRecord;
 
 use crate::{
     BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, Page, Pending,
-    Place, Positions,
+    Place, Positions, RECORDING_MAX_BYTES,
 };
 use log::Unfinished;
 use writer::{Failing, Job, Request, Writer};
@@ -36,8 +37,10 @@ use writer::{Failing, Job, Request, Writer};
 /// Most batches that wait for the writer; who comes after them waits outside.
 /// Several full groups, so that the writer never waits for its callers.
 pub const QUEUE_MAX_BATCHES: usize = 1024;
-/// Most bytes of JSON that wait for the writer: two of the largest batches.
+/// Most bytes that wait for the writer: two batches of the largest records, or one with
+/// the largest recordings, too.
 pub const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
+const _: () = assert!(BATCH_MAX_BYTES + RECORDING_MAX_BYTES <= QUEUE_MAX_BYTES, "each fits");
 /// Most records of one transaction, and so the most that one write can tear. Above
 /// this, one sync is spread so thin that a longer group gains nothing.
 pub const GROUP_MAX_RECORDS: usize = 4 * BATCH_MAX_RECORDS;
@@ -140,7 +143,6 @@ impl SqliteJournal {
 
     async fn submit(&self, batch: Batch) -> Result<Positions, Error> {
         let (lines, bytes) = batch.lines()?;
-        // Never more than the whole: a batch is smaller than the queue.
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room);
         let room = room.acquire_many_owned(bytes).await.map_err(|_| Error::Closed)?;
@@ -194,6 +196,16 @@ impl Journal for SqliteJournal {
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         Box::pin(async move {
             self.reader.ask(|answer| ReadRequest::FindDispatch { dispatch, answer }).await?
+        })
+    }
+
+    fn recording(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+        Box::pin(async move {
+            self.reader.ask(|answer| ReadRequest::Recording { dispatch, attempt, answer }).await?
         })
     }
 
@@ -285,6 +297,11 @@ enum ReadRequest {
         dispatch: DispatchId,
         answer: oneshot::Sender<Result<Option<(EntityRef, Position)>, Error>>,
     },
+    Recording {
+        dispatch: DispatchId,
+        attempt: u32,
+        answer: oneshot::Sender<Result<Option<Vec<u8>>, Error>>,
+    },
     Last {
         answer: oneshot::Sender<Result<Position, Error>>,
     },
@@ -306,6 +323,9 @@ fn serve_reads(mut reader: SqliteReader, mut requests: mpsc::Receiver<ReadReques
             }
             ReadRequest::FindDispatch { dispatch, answer } => {
                 let _ = answer.send(reader.find_dispatch(dispatch));
+            }
+            ReadRequest::Recording { dispatch, attempt, answer } => {
+                let _ = answer.send(reader.recording(dispatch, attempt));
             }
             ReadRequest::Last { answer } => {
                 let _ = answer.send(reader.last());

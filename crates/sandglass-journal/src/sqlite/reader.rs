@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, Transacti
 use sandglass_model::{DispatchId, EntityRef, Position};
 
 use super::file::{self, Reading};
-use super::{fault, log, place, row};
+use super::{fault, log, place, recording, row};
 use crate::{ByEntity, Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place};
 
 /// A journal opened for reading alone: it takes no lock, never writes, and works
@@ -93,6 +93,25 @@ impl SqliteReader {
         dispatch: DispatchId,
     ) -> Result<Option<(EntityRef, Position)>, Error> {
         self.snapshot(|snapshot| find_dispatch(snapshot, dispatch))
+    }
+
+    /// What was recorded of a run; none where nothing was.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::read`]; [`Error::Damaged`] where it isn't as it was appended.
+    pub fn recording(
+        &mut self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        match self.snapshot(|snapshot| recording::find(snapshot, dispatch, attempt))? {
+            None => Ok(None),
+            Some(Ok(body)) => Ok(Some(body)),
+            Some(Err((position, what))) => {
+                let place = format!("position {position} of `{}`", self.path.display());
+                Err(Error::Damaged { place, what })
+            }
+        }
     }
 
     /// The position of the last record; 0 where there is none.

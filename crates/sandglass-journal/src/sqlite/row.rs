@@ -24,7 +24,7 @@ pub(super) const INSERT: &str = "INSERT INTO records \
 
 /// Bytes of SHA-256 that are kept: a checksum against decay and careless edits
 /// needs no more, and one against forgers would need a key.
-const CHECKSUM_BYTES: usize = 16;
+pub(super) const CHECKSUM_BYTES: usize = 16;
 
 /// A record, as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -85,12 +85,9 @@ impl<'a> Row<'a> {
         digest.update([u8::from(self.entity.is_some())]);
         let (entity_type, entity_id) = self.entity.unwrap_or_default();
         for text in [entity_type, entity_id, self.kind, self.body] {
-            digest.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
-            digest.update(text);
+            update_with_length(&mut digest, text.as_bytes());
         }
-        let mut short = [0; CHECKSUM_BYTES];
-        short.copy_from_slice(&digest.finalize()[..CHECKSUM_BYTES]);
-        short
+        shortened(digest)
     }
 
     fn record(&self) -> Result<Record, String> {
@@ -115,6 +112,19 @@ impl<'a> Row<'a> {
             event,
         })
     }
+}
+
+/// Goes on with bytes of any length, so that no two lists of them are digested alike.
+pub(super) fn update_with_length(digest: &mut Sha256, bytes: &[u8]) {
+    digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
+    digest.update(bytes);
+}
+
+/// As much of a digest as is kept.
+pub(super) fn shortened(digest: Sha256) -> [u8; CHECKSUM_BYTES] {
+    let mut short = [0; CHECKSUM_BYTES];
+    short.copy_from_slice(&digest.finalize()[..CHECKSUM_BYTES]);
+    short
 }
 
 /// What a row reads as.

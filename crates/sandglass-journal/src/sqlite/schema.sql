@@ -39,39 +39,3 @@ CREATE TABLE torn_records (
     body        ANY,
     checksum    ANY
 ) STRICT;
-
--- For people with a SQL prompt.
-CREATE VIEW log AS
-    SELECT position,
-           strftime('%Y-%m-%dT%H:%M:%fZ', at_ms / 1000.0, 'unixepoch') AS at,
-           entity_type || '/' || entity_id AS entity,
-           sequence, kind, body
-    FROM records;
-CREATE VIEW transitions AS
-    SELECT position, at, entity, sequence,
-           body ->> '$.action' AS action,
-           body ->> '$.from' AS from_state,
-           body ->> '$.to' AS to_state,
-           body ->> '$.cause.cause' AS cause,
-           body ->> '$.trace' AS trace,
-           body -> '$.params' AS params
-    FROM log WHERE kind = 'transition';
-CREATE VIEW dispatches AS
-    SELECT position, at, entity, sequence,
-           body ->> '$.dispatch' AS dispatch,
-           body ->> '$.integration' AS integration,
-           body ->> '$.module' AS module,
-           body ->> '$.attempt' AS attempt,
-           body ->> '$.budget_ms' AS budget_ms
-    FROM log WHERE kind = 'dispatched';
-CREATE VIEW endings AS
-    SELECT position, at, entity, sequence,
-           body ->> '$.dispatch' AS dispatch,
-           body ->> '$.attempt' AS attempt,
-           body ->> '$.outcome.outcome' AS outcome,
-           body ->> '$.cause' AS cause,
-           body ->> '$.dying_span' AS dying_span,
-           body ->> '$.deadline.elapsed_ms' AS elapsed_ms,
-           body ->> '$.decision.decision' AS decision,
-           body ->> '$.decision.action' AS action
-    FROM log WHERE kind = 'ended';

@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sandglass_model::Position;
 
-use super::{GROUP_MAX_RECORDS, fault, reader};
+use super::{GROUP_MAX_RECORDS, fault, reader, recording};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was not whole when the journal was opened. What was
@@ -68,20 +68,26 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
     })
 }
 
-/// The damaged entries at the end.
+/// The damaged entries at the end. One whose recording is damaged is, too.
 fn scan(snapshot: &Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
     let mut torn: Vec<TornRecord> = Vec::new();
     let mut places: u64 = 0;
+    let mut flaws =
+        recording::flaws(snapshot).map_err(|error| fault::of(path, "checking", &error))?;
+    let mut end = Position(1);
     let mut from = Some(Position(1));
     while let Some(start) = from {
         let (page, _) = reader::all(snapshot, start, PAGE_MAX_ENTRIES)
             .map_err(|error| fault::of(path, "checking", &error))?;
         for entry in page.entries {
             let position = entry.position();
-            if entry.damage().is_some() {
+            end = Position(position.0.saturating_add(entry.places()));
+            let flaw = flaws.remove(&position);
+            let damage = entry.damage().or(flaw);
+            if damage.is_some() {
                 places = places.saturating_add(entry.places());
             }
-            match entry.damage() {
+            match damage {
                 Some(what) => torn.push(TornRecord { position, what }),
                 None if torn.is_empty() => {}
                 None => return Err(damaged(path, torn.swap_remove(0), "")),
@@ -92,6 +98,10 @@ fn scan(snapshot: &Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
             }
         }
         from = page.next;
+    }
+    if torn.is_empty() && flaws.range(end..).next().is_some() {
+        let what = "there is a recording of a run whose end is gone".to_owned();
+        torn.push(TornRecord { position: end, what });
     }
     Ok(torn)
 }
@@ -146,6 +156,7 @@ fn set_aside(transaction: &Transaction<'_>, cut: i64, torn: &[TornRecord]) -> ru
             note.execute(params![record.what, key])?;
         }
     }
+    recording::set_aside(transaction, cut)?;
     transaction.execute("DELETE FROM records WHERE position >= ?1", [cut])?;
     transaction.execute("UPDATE head SET position = ?1", [cut - 1])?;
     Ok(())

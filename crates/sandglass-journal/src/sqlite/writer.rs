@@ -11,8 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::file::WriterLock;
 use super::row::{self, Row};
-use super::{GROUP_MAX_RECORDS, fault, reader};
-use crate::batch::Line;
+use super::{GROUP_MAX_RECORDS, fault, reader, recording};
+use crate::batch::{Line, recorded_twice};
 use crate::{Batch, Error, Positions};
 
 /// What the writer is asked for.
@@ -169,6 +169,10 @@ fn append(
     let Some(rows) = rows else {
         return Ok(Err(Error::Invalid { what: "a sequence is out of range".to_owned() }));
     };
+    if let Some(known) = recording::known(transaction, &job.batch)? {
+        return Ok(Err(recorded_twice(known)));
+    }
+    recording::insert(transaction, &job.batch, last + 1)?;
     let mut statement = transaction.prepare_cached(row::INSERT)?;
     rows.iter().try_for_each(|row| row.insert(&mut statement))?;
     let place = |key| Position(u64::try_from(key).unwrap_or_default());

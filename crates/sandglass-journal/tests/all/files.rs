@@ -1,9 +1,14 @@
 //! Opening, locking, closing, crashing, a full disk: what becomes of the file.
 
 use std::fs;
+use std::ops::ControlFlow;
 
-use sandglass_journal::conformance::{batch, creation, dispatched, session, signal, step};
-use sandglass_journal::{Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal};
+use sandglass_journal::conformance::{
+    batch, creation, dispatched, ended, recording, session, signal, step,
+};
+use sandglass_journal::{
+    Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal, SqliteReader,
+};
 use sandglass_model::{DispatchId, Position, Sequence};
 
 use crate::scratch::{Scratch, append_five, shared};
@@ -142,36 +147,60 @@ fn takes_an_empty_file_but_reads_none() {
 #[tokio::test]
 async fn refuses_a_newer_format_and_leaves_it_alone() {
     let scratch = Scratch::with_five_records().await;
-    scratch.sql("PRAGMA user_version = 3");
+    scratch.sql("PRAGMA user_version = 4");
     let newer = Error::Newer { path: scratch.journal(), found: FORMAT + 1, supported: FORMAT };
     assert_eq!(scratch.open().expect_err("newer"), newer);
     assert_eq!(scratch.all().expect_err("newer"), newer);
-    scratch.sql("PRAGMA user_version = 2");
+    scratch.sql("PRAGMA user_version = 3");
     assert_eq!(places(&scratch.all().expect("unchanged")), [1, 2, 3, 4, 5]);
 }
 
+/// What takes a journal back to the format before.
+const BACK_TO_2: &str = "DROP TABLE recordings; DROP VIEW endings; \
+    CREATE VIEW endings AS SELECT position FROM log WHERE kind = 'ended'; \
+    PRAGMA user_version = 2;";
+const BACK_TO_1: &str = "DROP INDEX records_of_dispatch; PRAGMA user_version = 1;";
+
 #[tokio::test]
 async fn an_earlier_format_is_read_as_it_is_and_upgraded_when_it_is_written() {
-    let scratch = Scratch::with_five_records().await;
     let dispatch = DispatchId::from_bytes([7; 16]);
-    let opened = scratch.open().expect("a journal");
-    let asked = batch(&session("a"), Expected::At(Sequence(3)), vec![(3, dispatched(dispatch, 1))]);
-    opened.journal.append(asked).await.expect("it follows");
-    opened.journal.close().await;
-    scratch.sql("DROP INDEX records_of_dispatch; PRAGMA user_version = 1");
-    let found = Ok(Some((session("a"), Position(6))));
+    for (format, back) in [(2, BACK_TO_2.to_owned()), (1, BACK_TO_2.to_owned() + BACK_TO_1)] {
+        let scratch = Scratch::with_five_records().await;
+        let journal = shared(scratch.open().expect("a journal"));
+        let at = Expected::At(Sequence(3));
+        let asked = batch(&session("a"), at, vec![(3, dispatched(dispatch, 1))]);
+        journal.append(asked).await.expect("it follows");
+        journal.close().await;
+        scratch.sql(&back);
+        let found = Ok(Some((session("a"), Position(6))));
 
-    let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
-    assert_eq!(reader.find_dispatch(dispatch), found, "without an index, too");
-    assert!(!scratch.plan_of_find_dispatch().contains("records_of_dispatch"));
-    drop(reader);
+        let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
+        assert_eq!(reader.find_dispatch(dispatch), found, "without an index, too");
+        assert_eq!(reader.recording(dispatch, 1), Ok(None));
+        let has_index = scratch.plan_of_find_dispatch().contains("records_of_dispatch");
+        assert_eq!(has_index, format > 1);
+        backed_up(&mut reader, &scratch);
+        drop(reader);
 
-    let journal = shared(scratch.open().expect("the same journal"));
-    assert_eq!(journal.find_dispatch(dispatch).await, found);
-    journal.append(step(&session("a"), 4)).await.expect("goes on");
-    journal.close().await;
-    assert!(scratch.plan_of_find_dispatch().contains("records_of_dispatch"), "by the index");
-    shared(scratch.open().expect("once is enough"));
+        let journal = shared(scratch.open().expect("the same journal"));
+        assert_eq!(journal.find_dispatch(dispatch).await, found);
+        let end = batch(&session("a"), at, vec![(3, ended(dispatch, 1))]);
+        let end = end.with_recordings(vec![recording(dispatch, 1, 5)]);
+        journal.append(end).await.expect("goes on");
+        assert_eq!(journal.recording(dispatch, 1).await, Ok(Some(vec![0xff; 5])));
+        journal.close().await;
+        assert!(scratch.plan_of_find_dispatch().contains("records_of_dispatch"), "by the index");
+        shared(scratch.open().expect("once is enough"));
+        let views = "SELECT outcome, action FROM endings; SELECT budget_ms FROM dispatches";
+        scratch.sql(views);
+    }
+}
+
+/// A backup of an earlier format keeps it.
+fn backed_up(reader: &mut SqliteReader, scratch: &Scratch) {
+    let to = scratch.path().join("backup.db");
+    let made = reader.back_up(&to, |_| ControlFlow::Continue(())).expect("whole");
+    assert_eq!(made.expect("not ended").last, Position(6));
 }
 
 #[tokio::test]

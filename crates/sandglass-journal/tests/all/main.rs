@@ -6,5 +6,6 @@ mod conforms;
 mod damage;
 mod files;
 mod places;
+mod recordings;
 mod salvage;
 mod scratch;

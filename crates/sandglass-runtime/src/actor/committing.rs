@@ -87,12 +87,9 @@ impl Actor {
             sequences.push(after.sequence_with(event));
             after.apply(&self.spec, event, at);
         }
-        let batch = Batch {
-            entity: Some(after.entity.clone()),
-            expected: Expected::At(self.entity.sequence),
-            at,
-            records: sequences.iter().copied().zip(events.iter().cloned()).collect(),
-        };
+        let records = sequences.iter().copied().zip(events.iter().cloned()).collect();
+        let expected = Expected::At(self.entity.sequence);
+        let batch = Batch::new(after.entity.clone(), expected, at, records);
         let appended = self.shared.append(batch).await;
         let first = appended.map_err(|error| self.append_failed(error))?;
         self.last = (first.0..).map(Position).take(events.len()).last().unwrap_or(first);

@@ -140,12 +140,8 @@ impl Actor {
         let [event] = &events[..] else { return Err(refused(Refusal::UnknownEntity)) };
         let created = Entity::created(name.clone(), event, at);
         let entity = created.ok_or_else(|| refused(Refusal::UnknownEntity))?;
-        let batch = Batch {
-            entity: Some(name.clone()),
-            expected: Expected::None,
-            at,
-            records: vec![(Sequence(0), event.clone())],
-        };
+        let records = vec![(Sequence(0), event.clone())];
+        let batch = Batch::new(name.clone(), Expected::None, at, records);
         let last = shared.append(batch).await.map_err(|error| match error {
             journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
             other => ActorError::journal(other),

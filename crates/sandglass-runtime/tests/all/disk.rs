@@ -165,12 +165,9 @@ async fn an_entity_that_another_process_writes_is_let_go() {
     world.send("Wait").await.expect("taken");
     let mut stolen = world.records().await.pop().expect("the transition");
     stolen.sequence = stolen.sequence.next();
-    let batch = Batch {
-        entity: Some(one()),
-        expected: Expected::At(world.now().await.sequence),
-        at: stolen.at,
-        records: vec![(stolen.sequence, stolen.event)],
-    };
+    let expected = Expected::At(world.now().await.sequence);
+    let records = vec![(stolen.sequence, stolen.event)];
+    let batch = Batch::new(one(), expected, stolen.at, records);
     world.journal.append(batch).await.expect("it follows");
     let fenced = Err(ActorError::Fenced { entity: one() });
     assert_eq!(world.send("Touch").await, fenced);

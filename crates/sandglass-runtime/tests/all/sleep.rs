@@ -206,12 +206,9 @@ async fn a_sleeper_that_another_process_writes_is_let_go() {
     world.send("Wait").await.expect("taken");
     let mut stolen = world.records().await.pop().expect("the transition");
     stolen.sequence = stolen.sequence.next();
-    let batch = Batch {
-        entity: Some(one()),
-        expected: Expected::At(world.now().await.sequence),
-        at: stolen.at,
-        records: vec![(stolen.sequence, stolen.event)],
-    };
+    let expected = Expected::At(world.now().await.sequence);
+    let records = vec![(stolen.sequence, stolen.event)];
+    let batch = Batch::new(one(), expected, stolen.at, records);
     settle().await;
     world.journal.append(batch).await.expect("it follows");
     let fenced = Err(ActorError::Fenced { entity: one() });
@@ -262,6 +259,14 @@ impl Journal for Unreadable {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         self.0.find_dispatch(dispatch)
+    }
+
+    fn recording(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+        self.0.recording(dispatch, attempt)
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {

@@ -127,7 +127,7 @@ async fn write_history(path: &Path, entity: &EntityRef) {
             (Sequence(number), event)
         };
         let records = (next..(next + 250).min(HISTORY)).map(of).collect();
-        let batch = Batch { entity: Some(entity.clone()), expected, at: touched.at, records };
+        let batch = Batch::new(entity.clone(), expected, touched.at, records);
         journal.append(batch).await.expect("it follows");
         next += 250;
         expected = Expected::At(Sequence(next - 1));

@@ -1,0 +1,151 @@
+//! Recordings of runs, as rows: their checksums, and how they are found and checked.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use sandglass_model::{DispatchId, Position};
+use sha2::{Digest, Sha256};
+
+use super::{GROUP_MAX_RECORDS, file, reader, row};
+use crate::{Batch, RECORDING_MAX_BYTES, Recording};
+
+/// The format that brought them.
+const SINCE: u32 = 3;
+
+/// What is wrong with recordings, by the positions of their runs' ends.
+pub(super) type Flaws = BTreeMap<Position, String>;
+
+/// The first recording of `batch` that is of a run which was recorded before.
+pub(super) fn known<'a>(
+    transaction: &Transaction<'_>,
+    batch: &'a Batch,
+) -> rusqlite::Result<Option<&'a Recording>> {
+    for recording in &batch.recordings {
+        let mut known = transaction
+            .prepare_cached("SELECT 1 FROM recordings WHERE dispatch = ?1 AND attempt = ?2")?;
+        if known.exists(params![recording.dispatch.to_string(), recording.attempt])? {
+            return Ok(Some(recording));
+        }
+    }
+    Ok(None)
+}
+
+/// Inserts the recordings of `batch`, whose first record has the position `first`.
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    batch: &Batch,
+    first: i64,
+) -> rusqlite::Result<()> {
+    for recording in &batch.recordings {
+        let Recording { attempt, body, .. } = recording;
+        let dispatch = recording.dispatch.to_string();
+        let end = batch.end_of(recording).and_then(|end| i64::try_from(end).ok());
+        let position = first.saturating_add(end.unwrap_or_default());
+        let checksum = checksum(position, &dispatch, (*attempt).into(), body);
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO recordings (position, dispatch, attempt, body, checksum) \
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        insert.execute(params![position, dispatch, attempt, body, checksum])?;
+    }
+    Ok(())
+}
+
+/// The recording of a run, or what is wrong with it; none where there is none.
+pub(super) fn find(
+    snapshot: &Connection,
+    dispatch: DispatchId,
+    attempt: u32,
+) -> rusqlite::Result<Option<Result<Vec<u8>, (Position, String)>>> {
+    if file::stamp(snapshot)?.1 < SINCE {
+        return Ok(None);
+    }
+    let sql = format!("SELECT {} FROM recordings WHERE dispatch = ?1 AND attempt = ?2", columns());
+    let mut statement = snapshot.prepare_cached(&sql)?;
+    let decode = |found: &Row<'_>| {
+        let position = reader::position(found.get(0)?);
+        Ok(body(found).map(<[u8]>::to_vec).map_err(|what| (position, what)))
+    };
+    statement.query_row(params![dispatch.to_string(), attempt], decode).optional()
+}
+
+/// Reads all of them, and says which aren't whole or of no run that ends there: all where
+/// those are few, else more than one write can tear.
+pub(super) fn flaws(snapshot: &Connection) -> rusqlite::Result<Flaws> {
+    let mut flaws = Flaws::new();
+    if file::stamp(snapshot)?.1 < SINCE {
+        return Ok(flaws);
+    }
+    let sql = format!(
+        "SELECT {}, EXISTS (SELECT 1 FROM records WHERE records.position = recordings.position \
+         AND kind = 'ended' AND iif(json_valid(records.body), \
+         records.body ->> '$.dispatch' = dispatch AND records.body ->> '$.attempt' = attempt, 0)) \
+         FROM recordings ORDER BY position",
+        columns()
+    );
+    let mut statement = snapshot.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(found) = rows.next()?
+        && flaws.len() <= GROUP_MAX_RECORDS
+    {
+        let flaw = match body(found) {
+            Err(what) => what,
+            Ok(_) if found.get(5)? => continue,
+            Ok(_) => "its recording is of another run".to_owned(),
+        };
+        flaws.insert(reader::position(found.get(0)?), flaw);
+    }
+    Ok(flaws)
+}
+
+/// One that no journal wrote for its size isn't even loaded.
+fn columns() -> String {
+    format!(
+        "position, dispatch, attempt, \
+         iif(octet_length(body) <= {RECORDING_MAX_BYTES}, body, NULL), checksum"
+    )
+}
+
+/// The body in a row of [`columns`], or what is wrong with the row.
+fn body<'a>(found: &'a Row<'_>) -> Result<&'a [u8], String> {
+    let read = || -> Option<(i64, &'a str, i64, &'a [u8], &'a [u8])> {
+        let dispatch = found.get_ref(1).ok()?.as_str().ok()?;
+        let (body, kept) = (found.get_ref(3).ok()?.as_blob().ok()?, found.get_ref(4).ok()?);
+        Some((found.get(0).ok()?, dispatch, found.get(2).ok()?, body, kept.as_blob().ok()?))
+    };
+    let Some((position, dispatch, attempt, body, kept)) = read() else {
+        return Err("its recording is none, or larger than any".to_owned());
+    };
+    if kept == checksum(position, dispatch, attempt, body) {
+        Ok(body)
+    } else {
+        Err("the checksum of its recording doesn't match".to_owned())
+    }
+}
+
+/// As that of a record: over every column, each text with its length before it.
+fn checksum(position: i64, dispatch: &str, attempt: i64, body: &[u8]) -> [u8; row::CHECKSUM_BYTES] {
+    let mut digest = Sha256::new_with_prefix(b"sandglass recording 1");
+    for number in [position, attempt] {
+        digest.update(number.to_be_bytes());
+    }
+    for bytes in [dispatch.as_bytes(), body] {
+        row::update_with_length(&mut digest, bytes);
+    }
+    row::shortened(digest)
+}
+
+/// Sets aside those from `cut` on.
+pub(super) fn set_aside(transaction: &Transaction<'_>, cut: i64) -> rusqlite::Result<()> {
+    if file::stamp(transaction)?.1 < SINCE {
+        return Ok(());
+    }
+    transaction.execute(
+        "INSERT INTO torn_records (why, position, sequence, kind, body, checksum) \
+         SELECT 'a recording of ' || dispatch, position, attempt, 'recording', body, checksum \
+         FROM recordings WHERE position >= ?1",
+        [cut],
+    )?;
+    transaction.execute("DELETE FROM recordings WHERE position >= ?1", [cut])?;
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Recordings that were changed behind the journal's back, and those of a torn end.
+
+use std::ops::ControlFlow;
+
+use sandglass_journal::conformance::{batch, creation, ended, recording, session};
+use sandglass_journal::{Error, Expected, Journal, SqliteJournal};
+use sandglass_model::{DispatchId, Position, Sequence};
+
+use crate::scratch::{Scratch, shared};
+
+const FIRST: DispatchId = DispatchId::from_bytes([1; 16]);
+const LAST: DispatchId = DispatchId::from_bytes([2; 16]);
+
+/// Positions 1 (created), 2 and 3 (ends of [`FIRST`] and [`LAST`], each recorded); closed.
+async fn with_two_recordings() -> Scratch {
+    let scratch = Scratch::new();
+    let journal = shared(scratch.open().expect("a new file"));
+    let entity = session("a");
+    journal.append(creation(&entity)).await.expect("new");
+    for dispatch in [FIRST, LAST] {
+        let end = batch(&entity, Expected::At(Sequence(0)), vec![(0, ended(dispatch, 1))]);
+        let end = end.with_recordings(vec![recording(dispatch, 1, 10_000)]);
+        journal.append(end).await.expect("it follows");
+    }
+    journal.close().await;
+    scratch
+}
+
+const EDITS: [&str; 7] = [
+    "body = zeroblob(10000)",
+    "body = zeroblob(100000000)",
+    "dispatch = 'another'",
+    "attempt = 2",
+    "checksum = x'00'",
+    "checksum = zeroblob(16)",
+    "position = position + 100",
+];
+
+#[tokio::test]
+async fn a_recording_that_was_changed_refuses_the_opening_and_is_not_backed_up() {
+    for edit in EDITS {
+        let scratch = with_two_recordings().await;
+        scratch.sql(&format!("UPDATE recordings SET {edit} WHERE position = 2"));
+        if !edit.starts_with("position") {
+            let error = scratch.open().expect_err("damage that is not at the end");
+            let told = error.to_string();
+            assert!(matches!(error, Error::Damaged { .. }), "{edit}: {told}");
+            assert!(told.contains("position 2") && told.contains("recording"), "{edit}: {told}");
+        }
+        let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
+        let backup = reader.back_up(scratch.path().join("b.db"), |_| ControlFlow::Continue(()));
+        assert!(matches!(backup, Err(Error::Damaged { .. })), "{edit}: {backup:?}");
+        if !edit.starts_with("dispatch") && !edit.starts_with("attempt") {
+            let read = reader.recording(FIRST, 1);
+            assert!(matches!(read, Err(Error::Damaged { .. })), "{edit}: {read:?}");
+        }
+        assert_eq!(reader.recording(LAST, 1), Ok(Some(vec![0xff; 10_000])), "{edit}");
+        assert_eq!(scratch.all().expect("readable").into_records().expect("whole").len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_torn_recording_at_the_end_goes_with_its_batch_and_may_come_again() {
+    for edit in EDITS {
+        let scratch = with_two_recordings().await;
+        scratch.sql(&format!("UPDATE recordings SET {edit} WHERE position = 3"));
+        let opened = scratch.open().expect("torn only at the end");
+        let torn: Vec<u64> = opened.recovered.iter().map(|torn| torn.position.0).collect();
+        // One that stands elsewhere isn't missed where it stood.
+        let last = if edit.starts_with("position") { Position(4) } else { Position(3) };
+        assert_eq!(torn, [last.0], "{edit}");
+        assert_eq!(opened.journal.recording(LAST, 1).await, Ok(None), "{edit}");
+        let end = batch(&session("a"), Expected::At(Sequence(0)), vec![(0, ended(LAST, 1))]);
+        let end = end.with_recordings(vec![recording(LAST, 1, 3)]);
+        let again = opened.journal.append(end).await.expect("there is nothing of it");
+        assert_eq!(again.last, last, "{edit}");
+        opened.journal.close().await;
+        assert_eq!(scratch.open().expect("whole").recovered, [], "told once: {edit}");
+        let kept: i64 = rusqlite::Connection::open(scratch.journal())
+            .and_then(|file| {
+                let sql = "SELECT count(body) FROM torn_records WHERE kind = 'recording'";
+                file.query_row(sql, [], |row| row.get(0))
+            })
+            .expect("the table is there");
+        assert_eq!(kept, 1, "{edit}");
+    }
+}
