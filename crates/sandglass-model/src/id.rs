@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::entropy::{Entropy, NoEntropy};
+
 /// Longest entity type, action, state or integration name, in bytes: long enough
 /// for any identifier that people write, short enough for a metric label.
 pub const NAME_MAX_BYTES: usize = 128;
@@ -261,6 +263,18 @@ impl Incarnation {
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl Incarnation {
+    /// A new one, drawn from `entropy`.
+    ///
+    /// # Errors
+    /// It gives none.
+    pub fn drawn(entropy: &dyn Entropy) -> Result<Self, NoEntropy> {
+        let mut bytes = [0; 16];
+        entropy.fill(&mut bytes)?;
         Ok(Self(bytes))
     }
 }

@@ -7,6 +7,7 @@ pub mod ask;
 pub mod busy;
 pub mod cause;
 pub mod clock;
+pub mod entropy;
 pub mod id;
 pub mod json;
 pub mod limit;
@@ -19,6 +20,7 @@ pub use ask::{AskUntil, Asked};
 pub use busy::{Busy, BusyScope};
 pub use cause::{Cause, FirstCause};
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
+pub use entropy::{Entropy, NoEntropy, SystemEntropy};
 pub use id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 pub use limit::GuestLimits;
 pub use outcome::{

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::entropy::{Entropy, NoEntropy};
 use crate::id::DispatchId;
 pub use crate::id::{SpanId, TraceId};
 
@@ -46,6 +47,16 @@ impl TraceContext {
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 24];
         getrandom::fill(&mut bytes)?;
+        Ok(Self::root(bytes))
+    }
+
+    /// The root of a new trace, drawn from `entropy`.
+    ///
+    /// # Errors
+    /// It gives none.
+    pub fn drawn(entropy: &dyn Entropy) -> Result<Self, NoEntropy> {
+        let mut bytes = [0; 24];
+        entropy.fill(&mut bytes)?;
         Ok(Self::root(bytes))
     }
 

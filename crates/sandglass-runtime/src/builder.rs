@@ -10,7 +10,9 @@ use std::time::Duration;
 use sandglass_journal::{self as journal, Journal, PAGE_MAX_ENTRIES, Place};
 use sandglass_liveness::fold::Unfit;
 use sandglass_liveness::{Fold, Spec, go_over};
-use sandglass_model::{Clock, EntityRef, Position, Rejection, RejectionKind, SystemClock};
+use sandglass_model::{
+    Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SystemClock, SystemEntropy,
+};
 use sandglass_telemetry::Telemetry;
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 use tokio::task::JoinSet;
@@ -41,6 +43,7 @@ const RECOVERING_MAX: usize = 256;
 pub struct Builder {
     journal: Arc<dyn Journal>,
     clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
     handlers: Arc<dyn Handlers>,
     telemetry: Telemetry,
     specs: Vec<Arc<Spec>>,
@@ -79,6 +82,7 @@ impl Builder {
         Self {
             journal,
             clock: Arc::new(SystemClock::new()),
+            entropy: Arc::new(SystemEntropy),
             handlers: Arc::new(NoHandlers),
             telemetry: Telemetry::disabled(),
             specs: Vec::new(),
@@ -90,6 +94,12 @@ impl Builder {
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
+    }
+
+    /// Drawing the ids of lives and traces there: from the operating system, unless given.
+    #[must_use]
+    pub fn entropy(self, entropy: Arc<dyn Entropy>) -> Self {
+        Self { entropy, ..self }
     }
 
     /// With what runs handlers: nothing, unless given, so that each is rejected.
@@ -147,6 +157,7 @@ impl Builder {
         let (events, _) = broadcast::channel(SUBSCRIPTION_MAX);
         let shared = Arc::new(Shared {
             clock: self.clock,
+            entropy: self.entropy,
             journal: self.journal,
             handlers: self.handlers,
             telemetry: self.telemetry,

@@ -64,7 +64,8 @@ impl Runtime {
         let spec = self.spec(entity.entity_type()).ok_or_else(|| ActorError::UnknownType {
             entity_type: entity.entity_type().to_owned(),
         })?;
-        let incarnation = Incarnation::random().map_err(|_| ActorError::NoRandomness)?;
+        let incarnation =
+            Incarnation::drawn(&*self.0.shared.entropy).map_err(|_| ActorError::NoRandomness)?;
         let birth = Input::Create { incarnation, tenant };
         let (handle, seat) = seat(View::New, self.0.closing.subscribe());
         let view = handle.watch();
@@ -270,6 +271,7 @@ impl Runtime {
         let over = clock.now().after(grace);
         let all = async { while tasks.join_next().await.is_some() {} };
         tokio::select! {
+            biased;
             () = all => {}
             () = timer::until(&*clock, over) => tracing::warn!("handlers outlived the grace"),
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use sandglass_journal::{self as journal, Batch, Journal};
 use sandglass_model::{
-    Clock, EntityRef, Event as RecordedEvent, Position, Record, Sequence, WallTime,
+    Clock, EntityRef, Entropy, Event as RecordedEvent, Position, Record, Sequence, WallTime,
 };
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
@@ -21,6 +21,7 @@ use crate::table::Table;
 /// What all entities of a runtime share.
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) handlers: Arc<dyn Handlers>,
     pub(crate) telemetry: Telemetry,

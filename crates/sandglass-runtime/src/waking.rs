@@ -116,6 +116,7 @@ pub(crate) async fn wake_outdated(
     let mut after: Option<EntityRef> = None;
     loop {
         let room = tokio::select! {
+            biased;
             _ = closing.changed() => return,
             room = Arc::clone(&shared.waking).acquire_owned() => room,
         };
@@ -143,9 +144,11 @@ pub(crate) async fn watch_alarms(
             Arc::clone(&shared.waking).acquire_owned().await.ok()
         };
         let room = tokio::select! {
+            // A timer that rings comes before tidying up, however many fall asleep.
+            biased;
             _ = closing.changed() => return,
-            () = shared.table.fallen_asleep() => None,
             room = due => room,
+            () = shared.table.fallen_asleep() => None,
         };
         let Some(runtime) = runtime.upgrade() else { return };
         match room {

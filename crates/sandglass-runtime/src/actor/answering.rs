@@ -112,7 +112,8 @@ impl Actor {
 
     /// A trace for a request that belongs to none, and its first span.
     fn root(&self, action: &str) -> Result<(TraceContext, Span), ActorError> {
-        let context = TraceContext::random().map_err(|_| ActorError::NoRandomness)?;
+        let context =
+            TraceContext::drawn(&*self.shared.entropy).map_err(|_| ActorError::NoRandomness)?;
         let entity = &self.entity.entity;
         let span = self.shared.telemetry.tracer.start(&SpanStart {
             name: names::REQUEST,
