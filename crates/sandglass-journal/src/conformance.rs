@@ -113,6 +113,8 @@ pub fn signal(payload: impl Into<serde_json::Value>) -> Event {
 pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
     Event::Dispatched(Box::new(Dispatched {
         dispatch,
+        spec: Some(SpecDigest::of("spec")),
+        expected: Some(Sequence(0)),
         integration: "run_tools".to_owned(),
         module: "run_tools".to_owned(),
         module_hash: None,
@@ -142,6 +144,7 @@ pub fn ended(dispatch: DispatchId, attempt: u32) -> Event {
         cause: Cause::HostLost,
         decision: Decision::Superseded { action: "Go".to_owned() },
         started_at: None,
+        deadline_at: None,
         deadline: DeadlineReport::default(),
         dying_span: None,
         ended_at: None,

@@ -186,12 +186,7 @@ impl Replay {
     }
 
     fn compare(&mut self, record: &Record, mut expected: Event) {
-        if let (Event::Dispatched(recorded), Event::Dispatched(expected)) =
-            (&record.event, &mut expected)
-        {
-            // Known to the host that ran it, and to no decision.
-            expected.module_hash = recorded.module_hash;
-        }
+        follow_the_record(&record.event, &mut expected);
         if record.event == expected {
             return;
         }
@@ -268,6 +263,22 @@ impl Replay {
         if self.summary.divergences.len() < DIVERGENCES_MAX {
             self.summary.divergences.push(divergence);
         }
+    }
+}
+
+/// Takes over what no decision can tell: what is known to the host that ran a handler
+/// alone, and what records of an earlier version don't say.
+fn follow_the_record(recorded: &Event, expected: &mut Event) {
+    match (recorded, expected) {
+        (Event::Dispatched(recorded), Event::Dispatched(expected)) => {
+            expected.module_hash = recorded.module_hash;
+            expected.spec = recorded.spec.and(expected.spec);
+            expected.expected = recorded.expected.and(expected.expected);
+        }
+        (Event::Ended(recorded), Event::Ended(expected)) => {
+            expected.deadline_at = recorded.deadline_at.and(expected.deadline_at);
+        }
+        _ => {}
     }
 }
 

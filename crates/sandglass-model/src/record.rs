@@ -159,6 +159,13 @@ pub enum Event {
 pub struct Dispatched {
     /// Which dispatch.
     pub dispatch: DispatchId,
+    /// The spec that it was asked for by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<SpecDigest>,
+    /// The entity's sequence that the decision was made at, and so the one that the
+    /// journal had to find.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Sequence>,
     /// The integration, as the spec names it.
     pub integration: String,
     /// The module that the integration names.
@@ -236,6 +243,10 @@ pub struct Ended {
     /// When its guest might run; none where it never might.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<WallTime>,
+    /// When its budget was used up, or would have been: as far behind `started_at` as
+    /// the budget says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<WallTime>,
     /// Its deadline, and how much of it was used.
     pub deadline: DeadlineReport,
     /// What was running when it was stopped or trapped.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::Error;
 
@@ -13,6 +13,11 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::ConstraintViolation) => Error::Damaged {
             place: format!("`{}`", path.display()),
             what: format!("{error} (when {doing})"),
+        },
+        // The statements are the journal's own, so what they name isn't in the file.
+        Some(ErrorCode::Unknown) if is_about_the_statement(error) => Error::Damaged {
+            place: format!("`{}`", path.display()),
+            what: format!("what a journal has isn't in it: {error} (when {doing})"),
         },
         Some(ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),
         Some(ErrorCode::DiskFull) => unavailable(path, doing, error, "make room"),
@@ -24,6 +29,10 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
         }
         _ => unavailable(path, doing, error, "check the disk"),
     }
+}
+
+fn is_about_the_statement(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|error| error.extended_code & 0xff == ffi::SQLITE_ERROR)
 }
 
 fn unavailable(path: &Path, doing: &str, error: &rusqlite::Error, advice: &str) -> Error {

@@ -51,12 +51,15 @@ pub(super) fn insert(
     Ok(())
 }
 
+/// What is wrong with a recording, and the position of its run's end.
+pub(super) type Flaw = (Position, String);
+
 /// The recording of a run, or what is wrong with it; none where there is none.
 pub(super) fn find(
     snapshot: &Connection,
     dispatch: DispatchId,
     attempt: u32,
-) -> rusqlite::Result<Option<Result<Vec<u8>, (Position, String)>>> {
+) -> rusqlite::Result<Option<Result<Vec<u8>, Flaw>>> {
     if file::stamp(snapshot)?.1 < SINCE {
         return Ok(None);
     }
@@ -108,18 +111,16 @@ fn columns() -> String {
 
 /// The body in a row of [`columns`], or what is wrong with the row.
 fn body<'a>(found: &'a Row<'_>) -> Result<&'a [u8], String> {
-    let read = || -> Option<(i64, &'a str, i64, &'a [u8], &'a [u8])> {
+    let read = || {
         let dispatch = found.get_ref(1).ok()?.as_str().ok()?;
-        let (body, kept) = (found.get_ref(3).ok()?.as_blob().ok()?, found.get_ref(4).ok()?);
-        Some((found.get(0).ok()?, dispatch, found.get(2).ok()?, body, kept.as_blob().ok()?))
+        let body = found.get_ref(3).ok()?.as_blob().ok()?;
+        let checksum = checksum(found.get(0).ok()?, dispatch, found.get(2).ok()?, body);
+        Some((body, found.get_ref(4).ok()?.as_blob().ok()? == checksum))
     };
-    let Some((position, dispatch, attempt, body, kept)) = read() else {
-        return Err("its recording is none, or larger than any".to_owned());
-    };
-    if kept == checksum(position, dispatch, attempt, body) {
-        Ok(body)
-    } else {
-        Err("the checksum of its recording doesn't match".to_owned())
+    match read() {
+        Some((body, true)) => Ok(body),
+        Some((_, false)) => Err("the checksum of its recording doesn't match".to_owned()),
+        None => Err("its recording is none, or larger than any".to_owned()),
     }
 }
 

@@ -21,11 +21,22 @@ CREATE VIEW transitions AS
     FROM log WHERE kind = 'transition';
 CREATE VIEW dispatches AS
     SELECT position, at, entity, sequence,
+           body ->> '$.expected' AS expected,
            body ->> '$.dispatch' AS dispatch,
+           body ->> '$.attempt' AS attempt,
            body ->> '$.integration' AS integration,
            body ->> '$.module' AS module,
-           body ->> '$.attempt' AS attempt,
-           body ->> '$.budget_ms' AS budget_ms
+           body ->> '$.module_hash' AS module_hash,
+           body ->> '$.spec' AS spec,
+           body ->> '$.action' AS action,
+           body -> '$.params' AS params,
+           body ->> '$.state' AS state,
+           body -> '$.variables' AS variables,
+           body -> '$.config' AS config,
+           body ->> '$.budget_ms' AS budget_ms,
+           body ->> '$.owner' AS owner,
+           body ->> '$.asker' AS asker,
+           body ->> '$.trace' AS trace
     FROM log WHERE kind = 'dispatched';
 CREATE VIEW endings AS
     SELECT position, at, entity, sequence,
@@ -34,7 +45,17 @@ CREATE VIEW endings AS
            body ->> '$.outcome.outcome' AS outcome,
            body ->> '$.cause' AS cause,
            body ->> '$.dying_span' AS dying_span,
+           body ->> '$.ended_at.place' AS ended_place,
+           body ->> '$.ended_at.call' AS ended_call,
+           body ->> '$.host_calls.count' AS host_calls,
+           strftime('%Y-%m-%dT%H:%M:%fZ', (body ->> '$.started_at') / 1000.0, 'unixepoch')
+               AS started_at,
+           strftime('%Y-%m-%dT%H:%M:%fZ', (body ->> '$.deadline_at') / 1000.0, 'unixepoch')
+               AS deadline_at,
+           body ->> '$.deadline.budget_ms' AS budget_ms,
+           body ->> '$.deadline.owner' AS owner,
            body ->> '$.deadline.elapsed_ms' AS elapsed_ms,
+           body ->> '$.deadline.overrun_us' AS overrun_us,
            body ->> '$.decision.decision' AS decision,
            body ->> '$.decision.action' AS action
     FROM log WHERE kind = 'ended';

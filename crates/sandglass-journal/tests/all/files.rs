@@ -9,7 +9,9 @@ use sandglass_journal::conformance::{
 use sandglass_journal::{
     Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal, SqliteReader,
 };
-use sandglass_model::{DispatchId, Position, Sequence};
+use sandglass_model::{
+    CallPlace, DispatchId, EndPoint, Event, Position, Sequence, SpecDigest, WallTime,
+};
 
 use crate::scratch::{Scratch, append_five, shared};
 
@@ -244,9 +246,38 @@ async fn people_can_read_it_with_sql() {
         })
         .expect("the view is there");
     assert_eq!(read, ("2023-11-14T22:13:20.123Z".into(), "Session/a".into(), "Go".into()));
-    for view in ["log", "dispatches", "endings"] {
-        connection
-            .query_row(&format!("SELECT count(*) FROM {view}"), [], |row| row.get::<_, i64>(0))
-            .expect("the view is there");
+}
+
+#[tokio::test]
+async fn people_can_read_how_a_run_ended_with_sql() {
+    let scratch = Scratch::with_five_records().await;
+    let journal = shared(scratch.open().expect("a journal"));
+    let dispatch = DispatchId::from_bytes([7; 16]);
+    let mut end = ended(dispatch, 1);
+    if let Event::Ended(ended) = &mut end {
+        ended.started_at = Some(WallTime::from_millis(1_700_000_000_123));
+        ended.deadline_at = Some(WallTime::from_millis(1_700_000_001_123));
+        ended.ended_at = Some(EndPoint { place: CallPlace::Inside, call: 3 });
+        ended.dying_span = Some("host_http_call".to_owned());
     }
+    let records = vec![(3, dispatched(dispatch, 1)), (3, end)];
+    let batch = batch(&session("a"), Expected::At(Sequence(3)), records);
+    journal.append(batch).await.expect("it follows");
+    journal.close().await;
+    let connection = rusqlite::Connection::open(scratch.journal()).expect("a SQLite file");
+    let read: String = connection
+        .query_row(
+            "SELECT concat_ws(' ', expected, integration, substr(spec, 1, 4), started_at, \
+             deadline_at, ended_place, ended_call, dying_span, outcome, cause) \
+             FROM dispatches JOIN endings USING (dispatch, attempt)",
+            [],
+            |row| row.get(0),
+        )
+        .expect("the views are there");
+    let spec = &SpecDigest::of("spec").to_string()[..4];
+    let expected = format!(
+        "0 run_tools {spec} 2023-11-14T22:13:20.123Z 2023-11-14T22:13:21.123Z inside 3 \
+         host_http_call interrupted host_lost"
+    );
+    assert_eq!(read, expected);
 }

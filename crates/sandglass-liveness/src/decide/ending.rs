@@ -1,6 +1,8 @@
 //! What a handler's end becomes: rule 10 of handler deadlines, that every ending is
 //! a transition.
 
+use std::time::Duration;
+
 use sandglass_model::{
     Cause, Completion, DeadlineOwner, Decision, Dispatched, Ended, Event, Failure, FailureKind,
     Object, Outcome, TransitionCause, WallTime,
@@ -28,11 +30,8 @@ pub(super) fn decide(
         // A spec is kept with its entities, so only a damaged journal gets here.
         return Ok(vec![ended(end, end.outcome.clone(), superseded("none"))]);
     };
-    if is_rerun(integration, run, end) {
-        return Ok(rerun(end, &run.dispatched, integration));
-    }
     let ending = Ending { spec, entity, run, integration, end, now };
-    Ok(ending.decide())
+    Ok(if is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
 }
 
 struct Ending<'a> {
@@ -137,6 +136,31 @@ impl Ending<'_> {
         }
         vec![ended(self.end, outcome, superseded(&of.on_failure))]
     }
+
+    fn rerun(&self) -> Vec<Event> {
+        let Self { end, integration, .. } = self;
+        let dispatched = &self.run.dispatched;
+        let attempt = end.attempt + 1;
+        let own_ms = match dispatched.owner {
+            DeadlineOwner::Parent => integration.budget_ms,
+            DeadlineOwner::Handler => dispatched.budget_ms,
+        };
+        // After a crash whoever asked was lost, too, and lends it nothing any more.
+        let lent_ms = end.asker_remaining_ms;
+        let (budget_ms, owner) = within(own_ms, lent_ms);
+        let again = Dispatched {
+            spec: Some(self.spec.digest),
+            expected: Some(self.entity.sequence),
+            attempt,
+            budget_ms,
+            owner,
+            asker: lent_ms.and(dispatched.asker),
+            retried: None,
+            trace: dispatched.trace.of_dispatch(dispatched.dispatch, attempt),
+            ..(**dispatched).clone()
+        };
+        vec![ended(end, Outcome::Interrupted, Decision::Rerun), Event::Dispatched(Box::new(again))]
+    }
 }
 
 const fn is_success(outcome: &Outcome) -> bool {
@@ -150,27 +174,6 @@ fn is_rerun(integration: &Integration, run: &InFlight, end: &HandlerEnd) -> bool
         && end.attempt < RERUN_ATTEMPTS_MAX
 }
 
-fn rerun(end: &HandlerEnd, dispatched: &Dispatched, integration: &Integration) -> Vec<Event> {
-    let attempt = end.attempt + 1;
-    let own_ms = match dispatched.owner {
-        DeadlineOwner::Parent => integration.budget_ms,
-        DeadlineOwner::Handler => dispatched.budget_ms,
-    };
-    // After a crash whoever asked was lost, too, and lends it nothing any more.
-    let lent_ms = end.asker_remaining_ms;
-    let (budget_ms, owner) = within(own_ms, lent_ms);
-    let again = Dispatched {
-        attempt,
-        budget_ms,
-        owner,
-        asker: lent_ms.and(dispatched.asker),
-        retried: None,
-        trace: dispatched.trace.of_dispatch(dispatched.dispatch, attempt),
-        ..dispatched.clone()
-    };
-    vec![ended(end, Outcome::Interrupted, Decision::Rerun), Event::Dispatched(Box::new(again))]
-}
-
 fn superseded(action: &str) -> Decision {
     Decision::Superseded { action: action.to_owned() }
 }
@@ -180,6 +183,7 @@ fn failure(kind: FailureKind, message: String, completion: &Completion) -> Outco
 }
 
 fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> Event {
+    let budget = Duration::from_millis(end.deadline.budget_ms);
     Event::Ended(Box::new(Ended {
         dispatch: end.dispatch,
         attempt: end.attempt,
@@ -187,6 +191,7 @@ fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> Event {
         cause: end.cause,
         decision,
         started_at: end.started_at,
+        deadline_at: end.started_at.map(|started| started.after(budget)),
         deadline: end.deadline,
         dying_span: end.dying_span.clone(),
         ended_at: end.ended_at,

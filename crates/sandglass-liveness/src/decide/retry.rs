@@ -38,6 +38,8 @@ pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<
     // What an asker had left is no measure once nobody waits.
     let own = if past.was_lent { integration.budget_ms } else { past.budget_ms };
     Ok(vec![Event::Dispatched(Box::new(Dispatched {
+        spec: Some(spec.digest),
+        expected: Some(entity.sequence),
         module_hash: None,
         state: entity.state.clone(),
         variables: entity.variables.clone(),

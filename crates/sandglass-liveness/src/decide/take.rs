@@ -155,6 +155,8 @@ impl<'a> Taking<'a> {
         let (budget_ms, owner) = within(integration.budget_ms, lent_ms);
         Dispatched {
             dispatch,
+            spec: Some(self.spec.digest),
+            expected: Some(self.entity.sequence),
             integration: integration.name.to_string(),
             module: integration.module.to_string(),
             module_hash: None,

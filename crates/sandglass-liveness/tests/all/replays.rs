@@ -2,8 +2,9 @@
 
 use sandglass_liveness::{HandlerEnd, Input, Replay, Summary};
 use sandglass_model::{
-    AskUntil, Cancellation, CancelledBy, Cause, DeadlineOwner, DeadlineReport, Event,
-    HandlerDeadlineExceeded, Outcome, Position, TraceContext, Trap, TrapKind,
+    AskUntil, Cancellation, CancelledBy, Cause, DeadlineOwner, DeadlineReport, DispatchId, Event,
+    HandlerDeadlineExceeded, Outcome, Position, Sequence, SpecDigest, TraceContext, Trap, TrapKind,
+    WallTime,
 };
 
 use crate::generated::divergences;
@@ -46,6 +47,61 @@ fn a_divergence_names_the_record_the_field_and_both_values() {
     assert_eq!(found[0].entity, Some(Life::name()));
     assert_eq!(found[0].what, "transition.to");
     assert_eq!((&*found[0].recorded, &*found[0].expected), ("\"Done\"", "\"TimedOut\""));
+}
+
+#[test]
+fn records_that_do_not_say_what_later_ones_say_replay_as_well() {
+    let mut life = Life::of(SESSION);
+    let dispatch = life.start();
+    life.tell(Input::HandlerEnded(Box::new(started_at(dispatch, 5_000)))).expect("in flight");
+    let mut said = 0;
+    for record in &mut life.log {
+        match &mut record.event {
+            Event::Dispatched(dispatched) => {
+                said += u32::from(dispatched.spec.take().is_some());
+                said += u32::from(dispatched.expected.take().is_some());
+            }
+            Event::Ended(ended) => said += u32::from(ended.deadline_at.take().is_some()),
+            _ => {}
+        }
+    }
+    assert_eq!((said, replay(&life).divergences), (3, vec![]));
+}
+
+#[test]
+fn a_forged_spec_expectation_or_deadline_is_a_divergence() {
+    let forgeries: [(&str, fn(&mut Event)); 3] = [
+        ("dispatched.spec", |event| {
+            if let Event::Dispatched(dispatched) = event {
+                dispatched.spec = Some(SpecDigest::of("another"));
+            }
+        }),
+        ("dispatched.expected", |event| {
+            if let Event::Dispatched(dispatched) = event {
+                dispatched.expected = Some(Sequence(7));
+            }
+        }),
+        ("ended.deadline_at", |event| {
+            if let Event::Ended(ended) = event {
+                ended.deadline_at = Some(WallTime::from_millis(1));
+            }
+        }),
+    ];
+    for (what, forge) in forgeries {
+        let mut life = Life::of(SESSION);
+        let dispatch = life.start();
+        life.tell(Input::HandlerEnded(Box::new(started_at(dispatch, 5_000)))).expect("in flight");
+        life.log.iter_mut().for_each(|record| forge(&mut record.event));
+        let found: Vec<String> =
+            replay(&life).divergences.into_iter().map(|one| one.what).collect();
+        assert_eq!(found, [what]);
+    }
+}
+
+/// The end of a session's handler whose guest might run from `at_ms` on.
+fn started_at(dispatch: DispatchId, at_ms: i64) -> HandlerEnd {
+    let started_at = Some(WallTime::from_millis(at_ms));
+    HandlerEnd { started_at, ..end_within(900_000, dispatch, 1, completed(Some("Finish"))) }
 }
 
 #[test]
