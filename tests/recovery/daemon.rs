@@ -1,0 +1,83 @@
+//! One life of the daemon on the journal of the test, and the requests that it is sent.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::binary::{Folder, Running};
+
+/// A daemon that takes requests. Dropped, it is killed.
+pub(crate) struct Daemon {
+    _running: Running,
+    pub(crate) address: String,
+}
+
+/// Begins to start one; its standard error goes behind that of those before it.
+pub(crate) fn begin(folder: &Folder) -> Running {
+    let (specs, journal) = (folder.path("."), folder.path("runs.db"));
+    let said = File::options().create(true).append(true).open(folder.path("said"));
+    let stderr = Stdio::from(said.expect("made"));
+    let arguments: [&dyn AsRef<std::ffi::OsStr>; 7] =
+        [&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &"--journal", &journal];
+    Running::with_stderr(stderr, &arguments)
+}
+
+impl Daemon {
+    /// Waits until it takes requests.
+    #[track_caller]
+    pub(crate) fn listening(mut running: Running) -> Self {
+        let line = running.line_with("listening on http://");
+        let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+        Self { _running: running, address }
+    }
+
+    /// Kills it, as nothing can prevent.
+    pub(crate) fn kill(self) {}
+}
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// It was done.
+    Done(Value),
+    /// It was not done, and the code that says why.
+    Refused(String),
+    /// Nobody said: it may have been done.
+    Lost,
+}
+
+/// Sends a request. An answer that isn't whole is none.
+pub(crate) fn ask(address: &str, request: &str, body: &Value) -> Answer {
+    let Some((status, body)) = exchange(address, request, body) else { return Answer::Lost };
+    if status < 400 {
+        return Answer::Done(body);
+    }
+    match body["error"]["code"].as_str() {
+        // The one error after which it may have been done.
+        Some("timed_out") => Answer::Lost,
+        Some(code) => Answer::Refused(code.to_owned()),
+        None => panic!("{status} without a code: {body}"),
+    }
+}
+
+fn exchange(address: &str, request: &str, body: &Value) -> Option<(u16, Value)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    // Long enough for any machine: a test that would hang fails instead.
+    stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let length = body.len();
+    let head = format!(
+        "{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, serde_json::from_str(body).ok()?))
+}

@@ -1,0 +1,351 @@
+//! What the journal holds, and what has to hold in it whatever happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sandglass_journal::{PAGE_MAX_ENTRIES, SqliteJournal};
+use sandglass_model::{
+    Cause, Decision, DispatchId, Dispatched, Event, OutcomeKind, Position, Record, Sequence,
+    TransitionCause, WallTime,
+};
+use serde_json::Value;
+
+use crate::daemon::Answer;
+use crate::load::{Told, What};
+
+/// The integrations that a spec lets run again, and how often at the most.
+const RERUN: [&str; 2] = ["surely", "hangs_on"];
+const ATTEMPTS_MAX: u32 = 8;
+
+/// The records of a journal, as far as they were read.
+pub(crate) struct Log {
+    path: PathBuf,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Log {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, records: Vec::new() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads what has come since, and answers how many records there are.
+    #[track_caller]
+    pub(crate) fn read_on(&mut self) -> usize {
+        let mut journal = SqliteJournal::open_read_only(&self.path).expect("a journal");
+        let mut from = Some(self.end());
+        while let Some(start) = from {
+            let page = journal.read(start, PAGE_MAX_ENTRIES).expect("it can be read");
+            from = page.next;
+            for record in page.into_records().expect("no record is damaged") {
+                assert_eq!(record.position, self.end(), "there are no gaps");
+                self.records.push(record);
+            }
+        }
+        self.records.len()
+    }
+
+    /// Nothing that was ever read is another now.
+    #[track_caller]
+    pub(crate) fn is_as_it_was_read(&self) {
+        let mut again = Self::new(self.path.clone());
+        again.read_on();
+        assert!(self.records == again.records, "records have changed");
+    }
+
+    fn end(&self) -> Position {
+        Position(u64::try_from(self.records.len()).expect("it fits") + 1)
+    }
+
+    /// Every handler in flight behind `killed` records has ended since, as its spec says.
+    #[track_caller]
+    pub(crate) fn what_was_in_flight_has_ended(&self, killed: usize) {
+        let (before, after) = self.records.split_at(killed);
+        for run in in_flight(before) {
+            let end = after.iter().position(|one| ends(&one.event, run));
+            let end = end.unwrap_or_else(|| panic!("it never ended: {run:?}"));
+            let Event::Ended(ended) = &after[end].event else { unreachable!("it was found") };
+            let how = (ended.outcome.kind(), ended.cause);
+            assert_eq!(how, (OutcomeKind::Interrupted, Cause::HostLost), "{run:?}");
+            let next = after.get(end + 1).map(|record| &record.event);
+            if may_rerun(run) {
+                assert_eq!(ended.decision, Decision::Rerun, "{run:?}");
+                let Some(Event::Dispatched(again)) = next else { panic!("{run:?}: {next:?}") };
+                let attempt = (run.dispatch, run.attempt + 1);
+                assert_eq!((again.dispatch, again.attempt), attempt, "{run:?}");
+            } else {
+                let action = "Interrupt".to_owned();
+                assert_eq!(ended.decision, Decision::Take { action }, "{run:?}");
+                let Some(Event::Transition { action, to, cause, .. }) = next else {
+                    panic!("{run:?}: {next:?}")
+                };
+                assert_eq!((&**action, &**to), ("Interrupt", "Lost"), "{run:?}");
+                let dispatch = run.dispatch;
+                assert_eq!(*cause, TransitionCause::HandlerEnded { dispatch });
+            }
+        }
+    }
+
+    /// How many handlers are in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        in_flight(&self.records).count()
+    }
+
+    /// Each entity is created once, and each of its transitions has the next sequence.
+    #[track_caller]
+    pub(crate) fn entities_are_whole(&self) {
+        let mut sequences: BTreeMap<String, u64> = BTreeMap::new();
+        for record in &self.records {
+            let Some(entity) = record.entity.as_ref().map(ToString::to_string) else { continue };
+            let before = sequences.get(&entity).copied();
+            let now = match &record.event {
+                Event::Created { .. } => before.is_none().then_some(0),
+                Event::Transition { .. } => before.map(|before| before + 1),
+                _ => before,
+            };
+            assert_eq!(now, Some(record.sequence.0), "after {before:?}: {record:?}");
+            sequences.insert(entity, record.sequence.0);
+        }
+    }
+
+    /// No attempt begins but the first, one after a crash where the spec allows it, and
+    /// one that somebody asked for; and each ends once at the most.
+    #[track_caller]
+    pub(crate) fn nothing_ran_twice_by_itself(&self, told: &[Told]) {
+        let asked: BTreeSet<&str> = told.iter().filter_map(may_have_retried).collect();
+        let mut last: BTreeMap<DispatchId, (u32, Option<&Decision>)> = BTreeMap::new();
+        for record in &self.records {
+            match &record.event {
+                Event::Dispatched(run) => {
+                    let before = last.insert(run.dispatch, (run.attempt, None));
+                    let may = match (before, &run.retried) {
+                        (None, None) => run.attempt == 1,
+                        (Some((attempt, Some(Decision::Rerun))), None) => {
+                            run.attempt == attempt + 1 && RERUN.contains(&&*run.integration)
+                        }
+                        (Some((attempt, Some(Decision::Take { .. }))), Some(retried)) => {
+                            run.attempt == attempt + 1 && asked.contains(&*retried.reason)
+                        }
+                        _ => false,
+                    };
+                    assert!(may, "after {before:?}: {record:?}");
+                }
+                Event::Ended(ended) => {
+                    let before =
+                        last.insert(ended.dispatch, (ended.attempt, Some(&ended.decision)));
+                    assert_eq!(before, Some((ended.attempt, None)), "{record:?}");
+                    let how = ended.outcome.kind();
+                    let expected = [OutcomeKind::Completed, OutcomeKind::Interrupted];
+                    assert!(expected.contains(&how), "nothing else can end it: {record:?}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What was acknowledged is there once and as it was told, what was refused isn't, and
+    /// what nobody was told of is there once at the most.
+    #[track_caller]
+    pub(crate) fn agrees_with(&self, told: &[Told]) {
+        let index = Index::of(&self.records);
+        for one in told {
+            match (&one.what, &one.answer) {
+                (What::Look, Answer::Done(view)) => index.has_been(one, view),
+                (What::Create, Answer::Done(view)) => {
+                    index.is_created(one);
+                    assert_eq!(view["sequence"], 0, "{one:?}");
+                }
+                (What::Create, Answer::Refused(code)) => {
+                    assert_eq!(code, "entity_exists", "{one:?}");
+                    index.is_created(one);
+                }
+                (_, Answer::Done(view)) => index.has_taken(one, view),
+                (_, Answer::Refused(code)) => {
+                    let known = ["conflict", "not_taken", "not_retried"].contains(&&**code);
+                    assert!(known, "{one:?}");
+                    assert!(index.of_token(one).is_empty(), "it was refused: {one:?}");
+                }
+                (_, Answer::Lost) => assert!(index.of_token(one).len() <= 1, "{one:?}"),
+            }
+        }
+        index.each_creation_was_told_once(told);
+    }
+
+    /// Checks that no timer that has rung did so before its time, and that none began
+    /// anew at a restart that found half of it gone. Answers how many were put to that
+    /// test.
+    #[track_caller]
+    pub(crate) fn timers_went_on(&self, timer: Duration, restarts: &[WallTime]) -> usize {
+        let mut tested = 0;
+        for (set, rung) in self.timers() {
+            let Some(rung) = rung else { continue };
+            let (since, at) = (set.at, rung.at);
+            assert!(at >= since.after(timer), "too early: {set:?}, {rung:?}");
+            let found = |restart: &&WallTime| {
+                (since.after(timer / 2)..since.after(timer)).contains(restart)
+            };
+            for restart in restarts.iter().filter(found) {
+                assert!(at < restart.after(timer), "{restart} anew: {set:?}, {rung:?}");
+                tested += 1;
+            }
+        }
+        tested
+    }
+
+    pub(crate) fn all_timers_have_rung(&self) -> bool {
+        self.timers().iter().all(|(_, rung)| rung.is_some())
+    }
+
+    /// What set each timer, and what it became.
+    fn timers(&self) -> Vec<(&Record, Option<&Record>)> {
+        let mut timers: BTreeMap<String, (&Record, Option<&Record>)> = BTreeMap::new();
+        for record in &self.records {
+            let Some(entity) = record.entity.as_ref().map(ToString::to_string) else { continue };
+            match &record.event {
+                Event::Transition { action, .. } if action == "SwitchOn" || action == "Set" => {
+                    timers.insert(entity, (record, None));
+                }
+                Event::StateIdle { taken, .. } | Event::ScheduleDue { taken, .. } => {
+                    let (_, rung) = timers.get_mut(&entity).expect("it was set");
+                    assert!(*taken && rung.is_none(), "once: {record:?}");
+                    *rung = Some(record);
+                }
+                _ => {}
+            }
+        }
+        timers.into_values().collect()
+    }
+}
+
+/// The records by what they are looked for with.
+struct Index<'a> {
+    created: BTreeMap<String, Vec<&'a Record>>,
+    tokens: BTreeMap<&'a str, Vec<&'a Record>>,
+    /// The handlers that a request started, by its token.
+    started: BTreeMap<&'a str, Vec<DispatchId>>,
+    /// The state of an entity at a sequence.
+    states: BTreeMap<(String, Sequence), &'a str>,
+}
+
+impl<'a> Index<'a> {
+    fn of(records: &'a [Record]) -> Self {
+        let (created, tokens, started, states) = Default::default();
+        let mut index = Self { created, tokens, started, states };
+        for record in records {
+            let Some(entity) = record.entity.as_ref().map(ToString::to_string) else { continue };
+            match &record.event {
+                Event::Created { state, .. } => {
+                    index.states.insert((entity.clone(), record.sequence), state);
+                    index.created.entry(entity).or_default().push(record);
+                }
+                Event::Transition { params, to, .. } => {
+                    index.states.insert((entity, record.sequence), to);
+                    if let Some(token) = params.get("token").and_then(Value::as_str) {
+                        index.tokens.entry(token).or_default().push(record);
+                    }
+                }
+                Event::Dispatched(run) => index.dispatched(record, run),
+                _ => {}
+            }
+        }
+        index
+    }
+
+    fn dispatched(&mut self, record: &'a Record, run: &'a Dispatched) {
+        let token = match &run.retried {
+            Some(retried) => {
+                self.tokens.entry(&retried.reason).or_default().push(record);
+                Some(&*retried.reason)
+            }
+            None if run.attempt == 1 => run.params.get("token").and_then(Value::as_str),
+            None => None,
+        };
+        if let Some(token) = token {
+            self.started.entry(token).or_default().push(run.dispatch);
+        }
+    }
+
+    fn of_token(&self, told: &Told) -> &[&'a Record] {
+        self.tokens.get(&*told.token).map_or(&[], Vec::as_slice)
+    }
+
+    #[track_caller]
+    fn is_created(&self, told: &Told) {
+        let created = self.created.get(&told.entity).map_or(0, Vec::len);
+        assert_eq!(created, 1, "{told:?}");
+    }
+
+    #[track_caller]
+    fn has_been(&self, told: &Told, view: &Value) {
+        let sequence = Sequence(view["sequence"].as_u64().expect("a number"));
+        let state = self.states.get(&(told.entity.clone(), sequence));
+        assert_eq!(state.copied(), view["state"].as_str(), "{told:?}");
+    }
+
+    #[track_caller]
+    fn has_taken(&self, told: &Told, view: &Value) {
+        let [record] = self.of_token(told)[..] else {
+            panic!("not there once: {told:?}: {:?}", self.of_token(told))
+        };
+        assert_eq!(record.entity.as_ref().map(ToString::to_string), Some(told.entity.clone()));
+        assert_eq!(view["sequence"], record.sequence.0, "{told:?}: {record:?}");
+        assert_eq!(view["position"], record.position.0, "{told:?}: {record:?}");
+        let right = match (&record.event, &told.what) {
+            (Event::Transition { action, cause, .. }, What::Act(asked)) => {
+                action == asked && *cause == TransitionCause::Requested
+            }
+            (Event::Dispatched(run), What::Retry(asked)) => run.dispatch.to_string() == *asked,
+            _ => false,
+        };
+        assert!(right, "{told:?}: {record:?}");
+        self.has_been(told, view);
+        let started = self.started.get(&*told.token).map_or(&[][..], Vec::as_slice);
+        let started: Vec<Value> = started.iter().map(|id| id.to_string().into()).collect();
+        assert_eq!(view["dispatches"], Value::Array(started), "{told:?}");
+    }
+
+    /// Nobody else was told that it is new.
+    #[track_caller]
+    fn each_creation_was_told_once(&self, told: &[Told]) {
+        let mut seen = BTreeSet::new();
+        for one in told {
+            if matches!((&one.what, &one.answer), (What::Create, Answer::Done(_))) {
+                assert!(seen.insert(&one.entity), "told twice: {one:?}");
+            }
+        }
+        let twice = self.created.values().find(|records| records.len() > 1);
+        assert!(twice.is_none(), "{twice:?}");
+    }
+}
+
+/// The handlers that these records leave in flight.
+fn in_flight(records: &[Record]) -> impl Iterator<Item = &Dispatched> {
+    let mut open = BTreeMap::new();
+    for record in records {
+        match &record.event {
+            Event::Dispatched(run) => drop(open.insert(run.dispatch, &**run)),
+            Event::Ended(ended) => drop(open.remove(&ended.dispatch)),
+            _ => {}
+        }
+    }
+    open.into_values()
+}
+
+fn ends(event: &Event, run: &Dispatched) -> bool {
+    let Event::Ended(ended) = event else { return false };
+    (ended.dispatch, ended.attempt) == (run.dispatch, run.attempt)
+}
+
+fn may_rerun(run: &Dispatched) -> bool {
+    RERUN.contains(&&*run.integration) && run.attempt < ATTEMPTS_MAX
+}
+
+/// The token of a retry, unless it was refused.
+fn may_have_retried(told: &Told) -> Option<&str> {
+    let refused = matches!(told.answer, Answer::Refused(_));
+    (matches!(told.what, What::Retry(_)) && !refused).then_some(&told.token)
+}
