@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use binary::{Folder, fixture, sandglass};
 use daemon::{Answer, Daemon, ask};
 use load::{Client, Life, SHARED, Told, What};
-use log::Log;
+use log::{Log, Restart};
 use random::Random;
 
 /// How often the daemon is killed, unless it is said.
@@ -42,7 +42,7 @@ const LEAST_ACKNOWLEDGED: usize = 20;
 const MORE_ACKNOWLEDGED: usize = 120;
 /// How long timers run. A restart that finds half of that gone tells a timer that goes on
 /// from one that begins anew, and the other half is what a slow machine may take.
-const TIMER: Duration = Duration::from_secs(8);
+const TIMER: Duration = Duration::from_secs(12);
 /// Far longer than anything here takes.
 const LATE: Duration = Duration::from_secs(120);
 
@@ -182,8 +182,8 @@ struct Trial {
     clients: Vec<Client>,
     log: Log,
     told: Vec<Told>,
-    /// When each life but the first began.
-    restarts: Vec<WallTime>,
+    /// Each life but the first.
+    restarts: Vec<Restart>,
 }
 
 impl Trial {
@@ -238,7 +238,7 @@ impl Trial {
         let mut failed = 0;
         let mut killed = self.log.read_on();
         while failed < may_fail && self.log.in_flight() > 0 && self.random.below(3) == 0 {
-            self.restarts.push(self.clock.wall());
+            self.restarts.push(Restart { began: self.clock.wall(), listening: None });
             let recovered = killed + 1 + self.random.below(self.log.in_flight());
             let starting = daemon::begin(&self.folder);
             let late = self.clock.wall().after(LATE);
@@ -250,8 +250,9 @@ impl Trial {
             killed = self.log.read_on();
             failed += 1;
         }
-        self.restarts.push(self.clock.wall());
+        let began = self.clock.wall();
         let daemon = Daemon::listening(daemon::begin(&self.folder));
+        self.restarts.push(Restart { began, listening: Some(self.clock.wall()) });
         self.log.read_on();
         self.log.what_was_in_flight_has_ended(killed);
         sandglass(&[&"replay", &self.log.path()]).exits(0).says(" 0 divergences");

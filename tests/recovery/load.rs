@@ -1,6 +1,7 @@
 //! Clients that ask a daemon for this and that until it is gone, and what they were told.
 
 use std::sync::mpsc::Sender;
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -51,14 +52,27 @@ pub(crate) struct Client {
     unsure: Vec<String>,
     /// Dispatches that were in flight when a daemon was killed, maybe.
     retryable: Vec<(String, String)>,
+    /// Actions of which nobody said whether they were taken.
+    unanswered: Vec<Action>,
     /// Where the shared entities were when this client was last told.
     sequences: [u64; SHARED.len()],
 }
 
+/// An action that is asked for, as it can be sent again.
+#[derive(Clone, Debug)]
+struct Action {
+    entity: String,
+    name: &'static str,
+    token: String,
+    /// With it, sent twice it is taken once.
+    expected: Option<u64>,
+}
+
 impl Client {
     pub(crate) fn new(name: usize, random: Random) -> Self {
-        let (unsure, retryable) = Default::default();
-        Self { name, random, asked: 0, hanging: 0, unsure, retryable, sequences: [0; SHARED.len()] }
+        let (unsure, retryable, unanswered) = Default::default();
+        let sequences = [0; SHARED.len()];
+        Self { name, random, asked: 0, hanging: 0, unsure, retryable, unanswered, sequences }
     }
 
     /// Asks on until an answer is lost.
@@ -66,6 +80,9 @@ impl Client {
         self.hanging = 0;
         for entity in std::mem::take(&mut self.unsure) {
             self.create(life, tell, entity);
+        }
+        for action in std::mem::take(&mut self.unanswered) {
+            self.send(life, tell, action);
         }
         while self.step(life, tell).is_some() {}
     }
@@ -94,7 +111,7 @@ impl Client {
         };
         let entity = self.name("Job");
         self.create(life, tell, entity.clone())?;
-        let taken = self.act(life, tell, &entity, action, None)?;
+        let taken = self.act(life, tell, &entity, action)?;
         if action.starts_with("Hang") {
             self.hanging += 1;
             let dispatch = taken["dispatches"][0].as_str().expect("its handler is started");
@@ -112,14 +129,19 @@ impl Client {
     ) -> Option<()> {
         let entity = self.name(of);
         self.create(life, tell, entity.clone())?;
-        self.act(life, tell, &entity, action, None).map(drop)
+        self.act(life, tell, &entity, action).map(drop)
     }
 
     fn touch(&mut self, life: &Life<'_>, tell: &Sender<Told>) -> Option<()> {
         let (nth, entity) = self.shared();
         // Others are as quick, so that this is refused as often as it is taken.
         let expected = (self.random.below(4) == 0).then_some(self.sequences[nth]);
-        let taken = self.act(life, tell, entity, "Touch", expected)?;
+        let action = self.action(entity, "Touch", expected);
+        let taken = if expected.is_some() && self.random.below(2) == 0 {
+            self.send_twice(life, tell, action)?
+        } else {
+            self.send(life, tell, action)?
+        };
         self.saw(nth, &taken);
         Some(())
     }
@@ -158,12 +180,49 @@ impl Client {
         life: &Life<'_>,
         tell: &Sender<Told>,
         entity: &str,
-        action: &'static str,
-        expected: Option<u64>,
+        name: &'static str,
     ) -> Option<Value> {
-        let request = format!("POST /v1/entities/{entity}/actions/{action}");
-        let body = |token: &str| json!({"params": {"token": token}, "expected_sequence": expected});
-        self.told(life, tell, entity, What::Act(action), &request, body)
+        let action = self.action(entity, name, None);
+        self.send(life, tell, action)
+    }
+
+    fn action(&mut self, entity: &str, name: &'static str, expected: Option<u64>) -> Action {
+        Action { entity: entity.to_owned(), name, token: self.name("token"), expected }
+    }
+
+    /// Sends it on two connections at once, as what lies between may do.
+    fn send_twice(
+        &mut self,
+        life: &Life<'_>,
+        tell: &Sender<Told>,
+        action: Action,
+    ) -> Option<Value> {
+        let told = thread::scope(|threads| {
+            let other = threads.spawn(|| action.sent(life));
+            [action.sent(life), other.join().expect("it only asks")]
+        });
+        let said = told.iter().map(|told| said(&told.answer)).collect::<Option<Vec<_>>>();
+        told.into_iter().for_each(|told| drop(tell.send(told)));
+        match said {
+            Some(said) => said.into_iter().find(|said| !said.is_null()).or(Some(Value::Null)),
+            None => {
+                self.unanswered.push(action);
+                None
+            }
+        }
+    }
+
+    /// The answer; null where it was refused. Where there is none, it is sent again in
+    /// the next life if it can't be taken twice.
+    fn send(&mut self, life: &Life<'_>, tell: &Sender<Told>, action: Action) -> Option<Value> {
+        let told = action.sent(life);
+        let said = said(&told.answer);
+        // Whoever listens has failed, and says so.
+        let _ = tell.send(told);
+        if said.is_none() && action.expected.is_some() {
+            self.unanswered.push(action);
+        }
+        said
     }
 
     fn told(
@@ -177,11 +236,7 @@ impl Client {
     ) -> Option<Value> {
         let token = self.name("token");
         let answer = ask(life.address, request, &body(&token));
-        let said = match &answer {
-            Answer::Done(said) => Some(said.clone()),
-            Answer::Refused(_) => Some(Value::Null),
-            Answer::Lost => None,
-        };
+        let said = said(&answer);
         let told = Told { entity: entity.to_owned(), what, token, answer };
         // Whoever listens has failed, and says so.
         let _ = tell.send(told);
@@ -201,5 +256,24 @@ impl Client {
     fn name(&mut self, of: &str) -> String {
         self.asked += 1;
         format!("{of}/{}-{}", self.name, self.asked)
+    }
+}
+
+impl Action {
+    fn sent(&self, life: &Life<'_>) -> Told {
+        let Self { entity, name, token, expected } = self;
+        let request = format!("POST /v1/entities/{entity}/actions/{name}");
+        let body = json!({"params": {"token": token}, "expected_sequence": expected});
+        let answer = ask(life.address, &request, &body);
+        Told { entity: entity.clone(), what: What::Act(name), token: token.clone(), answer }
+    }
+}
+
+/// What an answer says; null for a refusal, and none where there was no answer.
+fn said(answer: &Answer) -> Option<Value> {
+    match answer {
+        Answer::Done(said) => Some(said.clone()),
+        Answer::Refused(_) => Some(Value::Null),
+        Answer::Lost => None,
     }
 }
