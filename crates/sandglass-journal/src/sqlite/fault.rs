@@ -1,6 +1,7 @@
 //! What an error of SQLite means for the caller, told by its code, never by its
 //! text.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use rusqlite::{ErrorCode, ffi};
@@ -12,7 +13,7 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::ConstraintViolation) => Error::Damaged {
             place: format!("`{}`", path.display()),
-            what: format!("{error} (when {doing})"),
+            what: format!("{} (when {doing})", shown(error)),
         },
         // The statements are the journal's own, so what they name isn't in the file.
         Some(ErrorCode::Unknown) if is_about_the_statement(error) => Error::Damaged {
@@ -36,7 +37,7 @@ fn is_about_the_statement(error: &rusqlite::Error) -> bool {
 }
 
 fn unavailable(path: &Path, doing: &str, error: &rusqlite::Error, advice: &str) -> Error {
-    let what = format!("{doing} `{}` failed: {error}; {advice}", path.display());
+    let what = format!("{doing} `{}` failed: {}; {advice}", path.display(), shown(error));
     Error::Unavailable { what }
 }
 
@@ -47,4 +48,27 @@ pub(super) fn of_file(path: &Path, doing: &str, error: &std::io::Error) -> Error
 
 pub(super) fn foreign(path: &Path, what: impl Into<String>) -> Error {
     Error::Foreign { path: path.to_owned(), what: what.into() }
+}
+
+/// A text that may hold what stands in the file, in one line and without what would
+/// drive a terminal. SQLite's own go over several lines.
+pub(super) fn shown(text: &impl Display) -> String {
+    let text = text.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut shown = String::with_capacity(text.len());
+    for c in lines.join("; ").chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_drives_no_terminal() {
+        let verdict = "*** in database main ***\nTree 7 page 7: \u{1b}[31m\n";
+        assert_eq!(shown(&verdict), "*** in database main ***; Tree 7 page 7: \\u{1b}[31m");
+    }
 }

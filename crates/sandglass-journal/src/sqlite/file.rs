@@ -149,7 +149,8 @@ fn check_stamp(path: &Path, application: u32, format: u32) -> Result<(), Error> 
     }
 }
 
-/// Opens the journal for writing, creating it where `present` is nothing.
+/// Opens the journal for writing, creating it where `present` is nothing. What is there
+/// stays as it is, also where it is closed again, until [`begin_writing`].
 pub(super) fn open_writer(
     path: &Path,
     present: Present,
@@ -161,11 +162,15 @@ pub(super) fn open_writer(
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection =
         Connection::open_with_flags(path, flags).map_err(|error| failed(&error))?;
-    connection.busy_timeout(BUSY).map_err(|error| failed(&error))?;
-    if present == Present::Nothing {
-        create(&mut connection).map_err(|error| failed(&error))?;
-    }
-    prepare_writer(&connection, settings).map_err(|error| failed(&error))?;
+    let prepare = |connection: &mut Connection| {
+        connection.busy_timeout(BUSY)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        if present == Present::Nothing {
+            create(connection)?;
+        }
+        prepare_writer(connection, settings)
+    };
+    prepare(&mut connection).map_err(|error| failed(&error))?;
     let (application, format) = stamp(&connection).map_err(|error| failed(&error))?;
     check_stamp(path, application, format)?;
     Ok(connection)
@@ -206,8 +211,18 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Er
     upgraded().map_err(|error| fault::of(path, "upgrading", &error))
 }
 
+/// Lets a journal that was found whole be written: through a log, which is taken into
+/// the file when that grows, and at the end.
+pub(super) fn begin_writing(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let begun = || -> rusqlite::Result<()> {
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+        Ok(())
+    };
+    begun().map_err(|error| fault::of(path, "opening", &error))
+}
+
 fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "journal_mode", "WAL")?;
     // A commit is on the disk when it returns, also where power fails.
     connection.pragma_update(None, "synchronous", "FULL")?;
     harden(connection)?;

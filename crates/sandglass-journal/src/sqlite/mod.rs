@@ -109,6 +109,7 @@ impl SqliteJournal {
         let unfinished = log::unfinished(path)?;
         let mut connection = file::open_writer(path, present, &settings)?;
         let mut recovered = tail::recover(&mut connection, path)?;
+        file::begin_writing(&connection, path)?;
         file::upgrade(&mut connection, path)?;
         let mut reading = SqliteReader::open(path)?;
         if let Some(Unfinished { what }) = unfinished {

@@ -5,6 +5,7 @@ use rusqlite::{CachedStatement, params};
 use sandglass_model::{EntityRef, Event, Position, Record, Sequence, WallTime};
 use sha2::{Digest, Sha256};
 
+use super::fault;
 use crate::batch::Line;
 use crate::{Entry, RECORD_MAX_BYTES};
 
@@ -94,16 +95,20 @@ impl<'a> Row<'a> {
         let unsigned = |what, value: i64| {
             u64::try_from(value).map_err(|_| format!("its {what} {value} is negative"))
         };
-        let event: Event = serde_json::from_str(self.body)
-            .map_err(|error| format!("its body is no event that is known: {error}"))?;
+        let event: Event = serde_json::from_str(self.body).map_err(|error| {
+            format!("its body is no event that is known: {}", fault::shown(&error))
+        })?;
         if event.kind() != self.kind {
-            return Err(format!("its kind is `{}` and its body says otherwise", self.kind));
+            return Err(format!(
+                "its kind is `{}` and its body says otherwise",
+                fault::shown(&self.kind)
+            ));
         }
         let entity = self
             .entity
             .map(|(entity_type, id)| EntityRef::new(entity_type, id))
             .transpose()
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| fault::shown(&error))?;
         Ok(Record {
             position: Position(unsigned("position", self.position)?),
             at: WallTime::from_millis(self.at_ms),

@@ -64,7 +64,7 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
     }
     Err(Error::Damaged {
         place: format!("`{}`", path.display()),
-        what: format!("{verdict}; keep a copy, and restore a backup"),
+        what: format!("{}; keep a copy, and restore a backup", fault::shown(&verdict)),
     })
 }
 
