@@ -1,5 +1,6 @@
 //! The binary `sandglass`: settings, wiring, exit codes and views. It holds no
-//! logic that a user of the libraries would miss.
+//! logic that a user of the libraries would miss, and is a library for `main.rs` and
+//! for who tests how it reads its files.
 
 mod command;
 mod diagnosis;
@@ -9,6 +10,7 @@ mod integrations;
 mod interrupts;
 mod narrate;
 mod play;
+pub mod reading;
 mod run;
 mod scenario;
 mod secrets;
@@ -33,7 +35,8 @@ struct Arguments {
     command: Command,
 }
 
-fn main() -> ExitCode {
+/// Does what the arguments of this process ask for.
+pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refused_arguments(&error),

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandglass_model::{EntityRef, Object};
+use sandglass_source::Diagnostics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -135,6 +136,11 @@ pub(crate) fn with_servers(
     }
     replaced.push_str(rest);
     Ok(replaced)
+}
+
+/// Reads a scenario file that stands in the folder `beside`, and nothing that it names.
+pub(crate) fn written(source: &str, beside: &Path, out: &mut Diagnostics<'_>) {
+    section::read(source, beside, out);
 }
 
 /// How a path is named to people: as they would from where they are.

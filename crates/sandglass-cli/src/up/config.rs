@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use sandglass_daemon::{Key, Keys, Permission};
 use sandglass_host::file::read_text;
-use sandglass_source::{Diagnostics, Document, Finding, Table, did_you_mean};
+use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Table, did_you_mean};
 
 use super::told;
 use crate::command::up::Arguments;
@@ -40,13 +40,9 @@ pub(super) struct Config {
     pub(super) http: sandglass_daemon::Settings,
 }
 
-impl Config {
-    /// The file, where one is named, and what the flags say before it.
-    ///
-    /// # Errors
-    /// All that is wrong in it, each with its line.
-    pub(super) fn read(arguments: &Arguments) -> anyhow::Result<Self> {
-        let mut config = Self {
+impl Default for Config {
+    fn default() -> Self {
+        Self {
             listen: LISTEN.into(),
             journal: None,
             grace: GRACE,
@@ -54,16 +50,23 @@ impl Config {
             secrets: BTreeMap::new(),
             host: sandglass_host::Settings::default(),
             http: sandglass_daemon::Settings::default(),
-        };
+        }
+    }
+}
+
+impl Config {
+    /// The file, where one is named, and what the flags say before it.
+    ///
+    /// # Errors
+    /// All that is wrong in it, each with its line.
+    pub(super) fn read(arguments: &Arguments) -> anyhow::Result<Self> {
+        let mut config = Self::default();
         let mut keys = Vec::new();
         if let Some(path) = &arguments.config {
             let source = read_text(path, SOURCE_MAX_BYTES as u64)?;
-            let mut out = Diagnostics::new(&source);
-            if let Some(document) = Document::parse(&source, SOURCE_MAX_BYTES, &mut out) {
-                let beside = path.parent().unwrap_or(Path::new(""));
-                config.take(&document.table("the configuration"), beside, &mut keys, &mut out);
-            }
-            let findings: Vec<Finding> = Finding::all_of(path, &source, out.finish()).collect();
+            let beside = path.parent().unwrap_or(Path::new(""));
+            let wrong = config.take_text(&source, beside, &mut keys);
+            let findings: Vec<Finding> = Finding::all_of(path, &source, wrong).collect();
             if !findings.is_empty() {
                 bail!(told(&findings));
             }
@@ -91,6 +94,21 @@ impl Config {
             );
         }
         Ok(self)
+    }
+
+    /// Takes what a file says that stands in the folder `beside`, and answers all that
+    /// is wrong in it.
+    pub(super) fn take_text(
+        &mut self,
+        source: &str,
+        beside: &Path,
+        keys: &mut Vec<Key>,
+    ) -> Vec<Diagnostic> {
+        let mut out = Diagnostics::new(source);
+        if let Some(document) = Document::parse(source, SOURCE_MAX_BYTES, &mut out) {
+            self.take(&document.table("the configuration"), beside, keys, &mut out);
+        }
+        out.finish()
     }
 
     fn take(

@@ -14,7 +14,7 @@ use sandglass_host::Host;
 use sandglass_journal::{Journal, MemoryJournal, SqliteJournal};
 use sandglass_model::{Clock, SystemClock};
 use sandglass_runtime::{HostHandlers, Runtime};
-use sandglass_source::Finding;
+use sandglass_source::{Diagnostic, Finding};
 use sandglass_telemetry::otlp::{self, Otlp};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
@@ -38,6 +38,11 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 const EXPORT_MAX: Duration = Duration::from_secs(2);
 /// Most handlers that are named when they are stopped; the journal names all.
 const NAMED_MAX: usize = 20;
+
+/// All that is wrong in a configuration, of which nothing is done.
+pub(crate) fn configuration(source: &str) -> Vec<Diagnostic> {
+    Config::default().take_text(source, Path::new(""), &mut Vec::new())
+}
 
 /// Runs the daemon to its end.
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
