@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, ffi};
 use sandglass_model::{DispatchId, EntityRef, Position};
 
 use super::file::{self, Reading};
@@ -162,7 +162,7 @@ pub(super) fn all(
         "SELECT {} FROM records WHERE position >= ?1 ORDER BY position LIMIT ?2",
         row::columns()
     );
-    let mut filling = Filling { due: Some(from), ..Filling::new(limit) };
+    let mut filling = Filling { due: Some(from), behind: Some(from - 1), ..Filling::new(limit) };
     let more = filling.fill(snapshot, &sql, &[&from, &fetched(limit)])?;
     if !more && let Some(due) = filling.due {
         filling.missing(due, given_out(snapshot)?.saturating_add(1));
@@ -191,7 +191,7 @@ fn of_entity(
          ORDER BY position LIMIT ?4",
         row::columns()
     );
-    let mut filling = Filling::new(limit);
+    let mut filling = Filling { behind: Some(key(from).max(1) - 1), ..Filling::new(limit) };
     let values: [&dyn ToSql; 4] =
         [&entity.entity_type(), &entity.id(), &key(from), &fetched(limit)];
     filling.fill(snapshot, &sql, &values)?;
@@ -233,6 +233,9 @@ fn by_entity(
         entries.truncate(first + 1);
     }
     let next = entries.last().filter(|_| is_full).and_then(Place::of);
+    if next.as_ref().is_some_and(|next| after.is_some_and(|after| next <= after)) {
+        return Err(out_of_order());
+    }
     Ok(ByEntity { entries, next })
 }
 
@@ -277,6 +280,12 @@ pub(super) fn given_out(snapshot: &Connection) -> rusqlite::Result<i64> {
     snapshot.query_row("SELECT coalesce(max(position), 0) FROM head", [], |row| row.get(0))
 }
 
+/// A reader that took it as it is would read for ever.
+fn out_of_order() -> rusqlite::Error {
+    let what = "its pages are not in the order of positions".to_owned();
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what))
+}
+
 /// A page that is being filled.
 #[derive(Debug)]
 struct Filling {
@@ -286,12 +295,21 @@ struct Filling {
     bytes: usize,
     /// The position that comes next, where no position may be left out.
     due: Option<i64>,
+    /// The position that all that is still to come is behind, where SQL asks for that.
+    behind: Option<i64>,
 }
 
 impl Filling {
     fn new(limit: usize) -> Self {
         let limit = limit.clamp(1, PAGE_MAX_ENTRIES);
-        Self { page: Page::default(), batches: Vec::new(), limit, bytes: 0, due: None }
+        Self {
+            page: Page::default(),
+            batches: Vec::new(),
+            limit,
+            bytes: 0,
+            due: None,
+            behind: None,
+        }
     }
 
     /// Whether there is more than the page takes.
@@ -315,6 +333,13 @@ impl Filling {
     /// Whether the row still found a place.
     fn take(&mut self, found: &Row<'_>) -> rusqlite::Result<bool> {
         let key: i64 = found.get(0)?;
+        if let Some(behind) = &mut self.behind {
+            // SQLite believes the file that its pages are in order.
+            if key <= *behind {
+                return Err(out_of_order());
+            }
+            *behind = key;
+        }
         if let Some(due) = self.due {
             self.missing(due, key);
             self.due = Some(key.saturating_add(1));
