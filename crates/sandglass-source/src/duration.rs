@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_model::limit::MAX_BUDGET_MS;
 
-use crate::shortened;
+use crate::{printable, shortened};
 
 /// Most characters of a text that a message repeats.
 const ECHO_MAX_CHARS: usize = 60;
@@ -42,7 +42,8 @@ fn parse(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text.trim()).map_err(|error| {
         // What is said of a text may hold it, however long that is.
         let (text, why) = (shortened(text, ECHO_MAX_CHARS), error.to_string());
-        let why = shortened(&why, WHY_MAX_CHARS);
+        let (text, why) = (printable(&text), shortened(&why, WHY_MAX_CHARS));
+        let why = printable(&why);
         format!("`{text}` is no duration ({why}): write \"900s\" or \"1h30m\", for instance")
     })
 }
@@ -92,5 +93,7 @@ mod tests {
         assert_eq!(within("1us", &range), Err("1us is too short: 1ms at least".to_owned()));
         let long = within(&"x".repeat(70_000), &range).expect_err("no duration");
         assert!(long.len() < 500, "{long}");
+        let odd = within("1\u{1b}\0s", &range).expect_err("no duration");
+        assert!(!odd.contains(char::is_control), "{odd:?}");
     }
 }

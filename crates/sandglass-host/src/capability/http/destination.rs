@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use reqwest::Url;
+use sandglass_source::{printable, shortened};
 
 use super::HttpError;
+
+/// Most characters of a text that a message repeats: more than most hosts' names have.
+const ECHO_MAX_CHARS: usize = 100;
 
 /// The hosts that an integration may reach: none, unless they are named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +33,10 @@ impl FromStr for Destination {
     type Err = InvalidDestination;
 
     fn from_str(text: &str) -> Result<Self, InvalidDestination> {
-        let invalid = || InvalidDestination(text.chars().filter(|c| !c.is_control()).collect());
+        let invalid = || {
+            let shown = shortened(text, ECHO_MAX_CHARS);
+            InvalidDestination(printable(&shown).into_owned())
+        };
         // A `*` would match nothing, and whoever writes it means something else.
         if text.contains(['/', '@', '?', '#', '\\', '*']) {
             return Err(invalid());
