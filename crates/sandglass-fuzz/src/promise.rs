@@ -1,0 +1,38 @@
+//! What is promised of every refusal.
+
+use std::fmt::Display;
+
+use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, is_unprintable};
+
+/// Longest message that people are told, in bytes. A message may name a name, which has
+/// a bound of its own, and a list of some.
+const MESSAGE_MAX_BYTES: usize = 16 << 10;
+
+/// A message can be shown on a terminal.
+#[track_caller]
+pub(crate) fn shown(message: &impl Display) {
+    let text = message.to_string();
+    assert!(!text.contains(is_unprintable), "it has control characters: {text:?}");
+    assert!(text.len() <= MESSAGE_MAX_BYTES, "it has {} bytes: {text:?}", text.len());
+}
+
+/// Each diagnostic can be shown, and names a place that is in the source.
+#[track_caller]
+pub(crate) fn placed(source: &str, diagnostics: &[Diagnostic]) {
+    assert!(diagnostics.len() <= DIAGNOSTICS_MAX, "{} diagnostics", diagnostics.len());
+    for one in diagnostics {
+        shown(&one.message);
+        one.help.iter().for_each(shown);
+        assert!(source.get(one.span.clone()).is_some(), "no place of the source: {one:?}");
+        let before = &source[..one.span.start];
+        assert_eq!(one.line, before.matches('\n').count() + 1, "{one:?}");
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        assert_eq!(one.column, line.chars().count() + 1, "{one:?}");
+    }
+}
+
+/// An error of JSON names a place.
+#[track_caller]
+pub(crate) fn located(error: &serde_json::Error) {
+    assert!(error.line() > 0 || error.column() == 0, "{error:?}");
+}

@@ -1,0 +1,9 @@
+//! The targets, by what they read.
+
+pub(crate) mod event;
+pub(crate) mod files;
+pub(crate) mod guest;
+pub(crate) mod journal;
+pub(crate) mod json;
+pub(crate) mod literals;
+pub(crate) mod spec;

@@ -1,0 +1,38 @@
+//! The files that people write beside specs: manifests, scenarios, configurations.
+
+use std::sync::Arc;
+
+use sandglass_cli::reading;
+use sandglass_host::FixedSecrets;
+use sandglass_host::manifest::File;
+
+use crate::promise;
+
+/// A manifest that is accepted reads as itself, and can be granted.
+pub(crate) fn manifest(input: &[u8]) {
+    let parsed = File::parse_bytes(input);
+    let Ok(source) = str::from_utf8(input) else {
+        assert!(parsed.file.is_none(), "it is no text");
+        return parsed.diagnostics.iter().for_each(|one| promise::shown(&one.message));
+    };
+    promise::placed(source, &parsed.diagnostics);
+    let Some(file) = parsed.file else {
+        return assert!(!parsed.diagnostics.is_empty(), "refused without a word");
+    };
+    let again = File::parse(source).file.expect("it was accepted");
+    assert_eq!(format!("{again:?}"), format!("{file:?}"));
+    let granted = file.manifest(Arc::new(FixedSecrets::default()));
+    assert_eq!(granted.module_max_bytes(), file.module_max_bytes());
+}
+
+/// Whatever is wrong in a scenario is told.
+pub(crate) fn scenario(input: &[u8]) {
+    let Ok(source) = str::from_utf8(input) else { return };
+    promise::placed(source, &reading::scenario(source));
+}
+
+/// Whatever is wrong in a configuration is told.
+pub(crate) fn configuration(input: &[u8]) {
+    let Ok(source) = str::from_utf8(input) else { return };
+    promise::placed(source, &reading::configuration(source));
+}

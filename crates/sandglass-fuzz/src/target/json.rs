@@ -1,0 +1,34 @@
+//! JSON of guests and clients, which may hold only so many values.
+
+use sandglass_model::json::{self, Error, MAX_VALUES};
+use serde_json::Value;
+
+use crate::promise;
+
+/// What is read is what serde reads, and never more than is allowed.
+pub(crate) fn read(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    match json::read::<Value>(text) {
+        Ok(value) => {
+            assert!(size(&value) <= MAX_VALUES as usize, "it holds too many values");
+            assert_eq!(serde_json::from_str::<Value>(text).ok(), Some(value.clone()));
+            let again = json::read::<Value>(&value.to_string()).expect("it was written as JSON");
+            assert_eq!(again, value);
+        }
+        Err(Error::Invalid(error)) => {
+            promise::located(&error);
+            promise::shown(&error);
+            assert!(serde_json::from_str::<Value>(text).is_err(), "{error}");
+        }
+        Err(refused) => promise::shown(&refused),
+    }
+}
+
+/// How many values it holds at least: of a key that was there twice, one is left.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Object(fields) => 8 + fields.values().map(|field| 1 + size(field)).sum::<usize>(),
+        _ => 1,
+    }
+}

@@ -1,0 +1,35 @@
+//! Short texts with a grammar of their own: durations, sizes, names, ids, destinations.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use sandglass_host::{AskTarget, Destination};
+use sandglass_model::{DispatchId, EntityRef, ModuleHash, TraceContext};
+use sandglass_source::{duration, size};
+
+use crate::promise;
+
+/// Each grammar reads the same text.
+pub(crate) fn read(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    text.parse::<Destination>().err().iter().for_each(promise::shown);
+    for quantity in [duration::from_text(text), size::parse(text)] {
+        quantity.err().iter().for_each(promise::shown);
+    }
+    as_itself::<AskTarget>(text);
+    as_itself::<DispatchId>(text);
+    as_itself::<EntityRef>(text);
+    as_itself::<ModuleHash>(text);
+    as_itself::<TraceContext>(text);
+}
+
+/// What is read is written and read as the same.
+fn as_itself<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
+    match text.parse::<T>() {
+        Ok(read) => {
+            let written = read.to_string();
+            assert_eq!(written.parse::<T>().ok(), Some(read), "{written:?}");
+        }
+        Err(refused) => promise::shown(&refused),
+    }
+}

@@ -1,0 +1,71 @@
+//! Spec files, and the guards in them.
+
+use sandglass_liveness::{Severity, Spec};
+use sandglass_model::Object;
+use serde_json::Value;
+
+use crate::promise;
+
+/// Before the guard of a spec with a variable of each type.
+const BEFORE: &str = r#"
+[automaton]
+name = "Guarded"
+states = ["Only"]
+initial = "Only"
+allow_indefinite_states = ["Only"]
+
+[[state]]
+name = "n"
+type = "counter"
+initial = 3
+
+[[state]]
+name = "s"
+type = "string"
+initial = "text"
+
+[[state]]
+name = "b"
+type = "bool"
+initial = true
+
+[[action]]
+name = "Act"
+from = ["Only"]
+guard = "#;
+
+/// A spec that is accepted reads as itself, also as one that a journal holds.
+pub(crate) fn read(input: &[u8]) {
+    let parsed = Spec::parse_bytes(input);
+    let Ok(source) = str::from_utf8(input) else {
+        assert!(parsed.spec.is_none(), "it is no text");
+        return parsed.diagnostics.iter().for_each(|one| promise::shown(&one.message));
+    };
+    promise::placed(source, &parsed.diagnostics);
+    let recorded = Spec::parse_recorded(source);
+    promise::placed(source, &recorded.diagnostics);
+    let Some(spec) = parsed.spec else {
+        let is_error = |severity| severity == Severity::Error;
+        let told = parsed.diagnostics.iter().any(|one| is_error(one.severity));
+        return assert!(told, "refused without a word");
+    };
+    let again = recorded.spec.expect("what is accepted is accepted from a journal");
+    assert_eq!(format!("{again:?}"), format!("{spec:?}"));
+    evaluate(&spec);
+}
+
+/// A guard is read, and says yes or no of any variables.
+pub(crate) fn guard(input: &[u8]) {
+    let Ok(guard) = str::from_utf8(input) else { return };
+    read(format!("{BEFORE}{}\n", Value::from(guard)).as_bytes());
+}
+
+fn evaluate(spec: &Spec) {
+    let variables = spec.initial_variables();
+    for guard in spec.actions.values().filter_map(|action| action.guard.as_ref()) {
+        // Of an entity that is new, and of one that a version left without variables.
+        for variables in [&variables, &Object::new()] {
+            assert_eq!(guard.holds(variables), guard.holds(variables), "it says yes or no");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What the targets promise, of every input that is kept.
+
+mod corpus;
