@@ -1,0 +1,288 @@
+//! Entity types that a seed makes up: valid specs in which everything can happen and
+//! nothing goes on for ever, in two versions, with and without the obsolete `reset_on`.
+//!
+//! Clients may send an entity anywhere. What it does of itself (timers, endings) leads to a
+//! later state, stays, or is counted by a guard, so that every life comes to rest.
+
+use std::fmt::Write as _;
+
+use crate::dice::Dice;
+
+/// Seconds that budgets, timers and schedules are drawn from: few, so that many of them
+/// fall at the same instant.
+const SECONDS: [u64; 7] = [1, 2, 3, 5, 10, 30, 60];
+/// How many versions of each spec there are.
+pub(crate) const VERSIONS: usize = 2;
+/// What another entity tells, and what states declare in `reset_on`.
+pub(crate) const PARTNER: &str = "PartnerReplied";
+/// What a state's own handlers send, and states of old declare in `reset_on`, too.
+pub(crate) const OWN: [&str; 3] = ["progress", "status", "Touch"];
+
+/// Whether the obsolete entries of `reset_on` are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ResetOn {
+    /// Signals of other entities alone.
+    #[default]
+    Needed,
+    /// What the state's own handlers send as well, as before handlers had deadlines.
+    Obsolete,
+}
+
+/// A type of entities.
+#[derive(Clone, Debug)]
+pub(crate) struct Automaton {
+    pub(crate) name: String,
+    states: Vec<State>,
+    handlers: Vec<Handler>,
+    /// Plain actions: from where to where.
+    goes: Vec<(Vec<usize>, usize)>,
+    later: (String, Durations),
+}
+
+/// In seconds, by version.
+type Durations = [u64; VERSIONS];
+
+#[derive(Clone, Debug)]
+struct State {
+    timer: Option<Timer>,
+    indefinite: bool,
+    is_partners: bool,
+    own_resets: Vec<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+struct Timer {
+    after: Durations,
+    leads_to: usize,
+    once: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Handler {
+    from: Vec<usize>,
+    home: usize,
+    budget: Durations,
+    schedule_to_start: Option<u64>,
+    names_success: bool,
+    keeps: bool,
+    reruns: bool,
+    again: bool,
+    /// Where each ending leads; none where it stays.
+    endings: [Option<usize>; 5],
+    /// The handler that a success starts.
+    then: Option<usize>,
+}
+
+const ENDINGS: [(&str, &str); 5] = [
+    ("on_success", "Done"),
+    ("on_failure", "Failed"),
+    ("on_timeout", "Late"),
+    ("on_interrupted", "Lost"),
+    ("on_cancelled", "Stopped"),
+];
+
+impl Automaton {
+    pub(crate) fn made_up(name: String, dice: &Dice) -> Self {
+        let open = 2 + dice.below(4);
+        let states: Vec<State> = (0..open).map(|at| State::made_up(at, open, dice)).collect();
+        let mut handlers: Vec<Handler> =
+            (0..1 + dice.below(3)).map(|_| Handler::made_up(open, dice)).collect();
+        for index in 0..handlers.len() {
+            let leads_to = handlers[index].endings[0];
+            let next = (0..handlers.len()).find(|other| Some(handlers[*other].home) == leads_to);
+            handlers[index].then = next.filter(|_| dice.per_mille(500));
+            // Counted by a guard, so the state has to have a timer that always comes.
+            let timer = states[handlers[index].home].timer.as_ref();
+            handlers[index].again &= timer.is_some_and(|timer| !timer.once);
+        }
+        let goes = (0..3 + dice.below(4)).map(|_| (some_of(open, dice), dice.below(open + 2)));
+        let goes: Vec<_> = goes.collect();
+        let scheduled = ["Touch", "Beat", "Go0", "Start0"];
+        let later = ((*dice.pick(&scheduled)).to_owned(), durations(dice));
+        Self { name, states, handlers, goes, later }
+    }
+
+    /// All actions that anybody may send, with some that can't succeed.
+    pub(crate) fn actions(&self) -> Vec<String> {
+        let mut actions: Vec<String> =
+            ["Touch", "Note", "Beat", "Later", "Nonsense"].map(str::to_owned).into();
+        actions.extend((0..self.goes.len()).map(|go| format!("Go{go}")));
+        // Twice, since they are what this is about.
+        actions.extend((0..2 * self.handlers.len()).map(|h| format!("Start{}", h / 2)));
+        actions.extend((0..self.handlers.len()).map(|h| format!("Done{h}")));
+        actions
+    }
+
+    /// What the state's own handlers send, where the state declares it in `reset_on`.
+    pub(crate) fn own_resets(&self, state: &str) -> &[&'static str] {
+        let index = state.strip_prefix('S').and_then(|index| index.parse::<usize>().ok());
+        index.and_then(|index| self.states.get(index)).map_or(&[], |state| &state.own_resets)
+    }
+
+    /// The text of its spec file.
+    pub(crate) fn source(&self, version: usize, reset_on: ResetOn) -> String {
+        let mut out = String::new();
+        // Writing to a string can't fail.
+        let _ = self.write(&mut out, version, reset_on);
+        out
+    }
+
+    fn write(&self, out: &mut String, version: usize, reset_on: ResetOn) -> std::fmt::Result {
+        let open = self.states.len();
+        let all: Vec<usize> = (0..open).collect();
+        let indefinite: Vec<usize> =
+            all.iter().copied().filter(|at| self.states[*at].indefinite).collect();
+        writeln!(out, "[automaton]\nname = \"{}\"", self.name)?;
+        writeln!(out, "states = {}", names(&(0..open + 2).collect::<Vec<_>>(), open))?;
+        writeln!(out, "initial = \"S0\"\nterminal = [\"T0\", \"T1\"]")?;
+        writeln!(out, "allow_indefinite_states = {}", names(&indefinite, open))?;
+        for (variable, kind) in [("beats", "counter"), ("tries", "counter"), ("note", "string")] {
+            writeln!(out, "[[state]]\nname = \"{variable}\"\ntype = \"{kind}\"")?;
+        }
+        action(out, "Touch", &all, None, open, "")?;
+        action(out, "Note", &all, None, open, NOTE)?;
+        action(out, "Beat", &all, None, open, BEAT)?;
+        let (scheduled, delay) = &self.later;
+        let later = format!("effect = \"schedule {scheduled} {}\"\n", delay[version]);
+        action(out, "Later", &all, None, open, &later)?;
+        for (index, (from, to)) in self.goes.iter().enumerate() {
+            action(out, &format!("Go{index}"), from, Some(*to), open, "")?;
+        }
+        for index in 0..self.handlers.len() {
+            self.write_handler(out, index, version)?;
+        }
+        for (index, state) in self.states.iter().enumerate() {
+            state.write(out, index, open, version, reset_on)?;
+        }
+        Ok(())
+    }
+
+    fn write_handler(&self, out: &mut String, index: usize, version: usize) -> std::fmt::Result {
+        let (handler, open) = (&self.handlers[index], self.states.len());
+        let home = handler.home;
+        let starts = format!("effect = \"trigger h{index}\"\n");
+        action(out, &format!("Start{index}"), &handler.from, Some(home), open, &starts)?;
+        // Also from earlier states, so that what is kept may end elsewhere.
+        let from: Vec<usize> = (0..=home).collect();
+        for ((_, name), to) in ENDINGS.iter().zip(handler.endings) {
+            let next = handler.then.filter(|_| *name == "Done");
+            let then = next.map(|next| format!("effect = \"trigger h{next}\"\n"));
+            let then = then.unwrap_or_default();
+            action(out, &format!("{name}{index}"), &from, to, open, &then)?;
+        }
+        let again = format!(
+            "guard = \"tries < 3\"\neffect = [\"increment tries\", \"trigger h{index}\"]\n"
+        );
+        if handler.again {
+            action(out, &format!("Again{index}"), &[home], None, open, &again)?;
+        }
+        writeln!(out, "[[integration]]\nname = \"h{index}\"\nmodule = \"m{index}\"")?;
+        writeln!(out, "deadline = \"{}s\"", handler.budget[version])?;
+        if let Some(seconds) = handler.schedule_to_start {
+            writeln!(out, "schedule_to_start_timeout = \"{seconds}s\"")?;
+        }
+        writeln!(out, "keep_on_exit = {}", handler.keeps)?;
+        if handler.reruns {
+            writeln!(out, "on_crash = \"rerun\"")?;
+        }
+        for (key, name) in ENDINGS {
+            match key {
+                "on_success" if handler.names_success => {}
+                "on_failure" if handler.again => writeln!(out, "{key} = \"Again{index}\"")?,
+                _ => writeln!(out, "{key} = \"{name}{index}\"")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+const NOTE: &str =
+    "params = [\"text\"]\neffect = { type = \"set\", var = \"note\", param = \"text\" }\n";
+const BEAT: &str = "guard = \"beats < 4\"\neffect = [\"increment beats\", \"schedule Beat 5\"]\n";
+
+impl State {
+    fn made_up(at: usize, open: usize, dice: &Dice) -> Self {
+        let indefinite = dice.per_mille(if at == 0 { 600 } else { 200 });
+        let leads_to = at + 1 + dice.below(open + 1 - at);
+        let (after, once) = (durations(dice), dice.per_mille(60));
+        let timer = (!indefinite).then_some(Timer { after, leads_to, once });
+        let is_own = |_: &&str| dice.per_mille(500);
+        let own_resets = OWN.into_iter().filter(|name| is_own(name)).collect();
+        Self { timer, indefinite, is_partners: dice.per_mille(500), own_resets }
+    }
+
+    fn write(
+        &self,
+        out: &mut String,
+        index: usize,
+        open: usize,
+        version: usize,
+        reset_on: ResetOn,
+    ) -> std::fmt::Result {
+        let Some(timer) = &self.timer else { return Ok(()) };
+        action(out, &format!("Expire{index}"), &[index], Some(timer.leads_to), open, "")?;
+        writeln!(out, "[[state_timeout]]\nstate = \"S{index}\"")?;
+        writeln!(out, "after_seconds = {}", timer.after[version])?;
+        writeln!(out, "on_timeout = \"Expire{index}\"")?;
+        if timer.once {
+            writeln!(out, "max_occurrences = 1")?;
+        }
+        let obsolete: &[&str] = if reset_on == ResetOn::Obsolete { &self.own_resets } else { &[] };
+        let partner = self.is_partners.then_some(PARTNER);
+        let resets: Vec<&str> = obsolete.iter().copied().chain(partner).collect();
+        writeln!(out, "reset_on = {resets:?}")
+    }
+}
+
+impl Handler {
+    fn made_up(open: usize, dice: &Dice) -> Self {
+        let home = dice.below(open);
+        let later = || home + 1 + dice.below(open + 1 - home);
+        let ending = |_| (!dice.per_mille(250)).then(later);
+        Self {
+            from: some_of(open, dice),
+            home,
+            budget: durations(dice),
+            schedule_to_start: dice.per_mille(300).then(|| *dice.pick(&SECONDS)),
+            names_success: dice.per_mille(300),
+            keeps: dice.per_mille(250),
+            reruns: dice.per_mille(300),
+            again: dice.per_mille(250),
+            endings: [0; 5].map(ending),
+            then: None,
+        }
+    }
+}
+
+fn durations(dice: &Dice) -> Durations {
+    [0; VERSIONS].map(|_| *dice.pick(&SECONDS))
+}
+
+/// One state at least, and any others.
+fn some_of(open: usize, dice: &Dice) -> Vec<usize> {
+    let always = dice.below(open);
+    (0..open).filter(|at| *at == always || dice.per_mille(600)).collect()
+}
+
+fn state_name(at: usize, open: usize) -> String {
+    if at < open { format!("S{at}") } else { format!("T{}", at - open) }
+}
+
+fn names(states: &[usize], open: usize) -> String {
+    format!("{:?}", states.iter().map(|at| state_name(*at, open)).collect::<Vec<_>>())
+}
+
+fn action(
+    out: &mut String,
+    name: &str,
+    from: &[usize],
+    to: Option<usize>,
+    open: usize,
+    more: &str,
+) -> std::fmt::Result {
+    writeln!(out, "[[action]]\nname = \"{name}\"\nfrom = {}", names(from, open))?;
+    if let Some(to) = to {
+        writeln!(out, "to = \"{}\"", state_name(to, open))?;
+    }
+    out.write_str(more)
+}

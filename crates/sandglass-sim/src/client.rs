@@ -1,0 +1,303 @@
+//! The clients of one process: what they ask, when, and what they make of the answer. They
+//! repeat themselves, go away before they are answered, and meet deadlines to the instant.
+
+use std::time::Duration;
+
+use sandglass_liveness::Entity;
+use sandglass_model::{DispatchId, EntityRef, Object, Sequence};
+use sandglass_runtime::{Accepted, ActorError, Request, Retry, Runtime, Signal};
+use serde_json::json;
+
+use crate::automaton::{OWN, PARTNER};
+use crate::invariant::Invariant;
+use crate::ledger::{Answer, short};
+use crate::scene::{Process, START};
+
+/// The clients.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    process: Process,
+    runtime: Runtime,
+}
+
+/// What a step leads to beside what it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Step,
+    /// The process is to be shut down.
+    Restart,
+}
+
+impl Clients {
+    pub(crate) const fn new(process: Process, runtime: Runtime) -> Self {
+        Self { process, runtime }
+    }
+
+    /// One step of the story.
+    pub(crate) async fn step(&self) -> Next {
+        let dice = &self.process.scene.clients;
+        let name = self.somebody();
+        self.come_to_the_moment(name.as_ref()).await;
+        let Some(name) = name.filter(|_| !self.is_to_create()) else {
+            self.create();
+            return Next::Step;
+        };
+        match dice.below(100) {
+            0..=49 => self.act(name),
+            50..=59 => self.act_twice(name),
+            60..=67 => self.signal(name),
+            68..=75 => self.cancel(&name),
+            76..=83 => self.retry(),
+            84..=92 => self.look(name),
+            93 | 94 => self.trouble_the_disk(),
+            95 => self.reload(),
+            96 if dice.per_mille(300) => return Next::Restart,
+            _ => self.act(name),
+        }
+        Next::Step
+    }
+
+    fn somebody(&self) -> Option<EntityRef> {
+        let names = &self.process.scene.story().names;
+        let dice = &self.process.scene.clients;
+        (!names.is_empty()).then(|| dice.pick(names).clone())
+    }
+
+    fn is_to_create(&self) -> bool {
+        let (many, most) =
+            (self.process.scene.story().names.len(), self.process.scene.plan.entities);
+        many < most && self.process.scene.clients.per_mille(if most > 100 { 600 } else { 300 })
+    }
+
+    /// Lets time pass: a little, a lot, or until something of `name` is due, so that what is
+    /// done next comes at that very instant.
+    async fn come_to_the_moment(&self, name: Option<&EntityRef>) {
+        let dice = &self.process.scene.clients;
+        let due_ms = || {
+            let ledger = self.process.scene.ledger();
+            let entity = ledger.entity(name?)?;
+            let spec = ledger.spec_of(entity)?;
+            let idle = entity.idle_timer(spec);
+            let idle = idle.map(|timer| timer.since.after(Duration::from_millis(timer.after_ms)));
+            let scheduled = entity.schedules().next().map(|schedule| schedule.due);
+            let at = idle.into_iter().chain(scheduled).min()?;
+            u64::try_from(at.as_millis() - START.as_millis() - self.process.now_ms()).ok()
+        };
+        let wait_ms = match dice.below(10) {
+            0..=3 => 0,
+            4 | 5 => dice.within(0..=50),
+            6 => dice.within(0..=5_000),
+            7 => 1_000 * dice.within(1..=5),
+            8 => due_ms().unwrap_or(1_000),
+            _ if dice.per_mille(200) => dice.within(0..=120_000),
+            _ => 0,
+        };
+        self.process.pause_ms(wait_ms).await;
+    }
+
+    fn create(&self) {
+        let scene = &self.process.scene;
+        let automaton = scene.clients.pick(&scene.automata).name.clone();
+        let id = format!("e{}", scene.story().names.len());
+        let Ok(name) = EntityRef::new(automaton, id) else { return };
+        scene.story().names.push(name.clone());
+        let is_small = scene.clients.per_mille(200);
+        let this = self.clone();
+        self.sometimes_lost(async move {
+            let created = match is_small {
+                true => this.runtime.create_for(name, "small").await,
+                false => this.runtime.create(name).await,
+            };
+            match created {
+                Ok(snapshot) if !this.process.has_crashed() => {
+                    this.process.ledger().shown(&snapshot);
+                }
+                Ok(_) => {}
+                Err(error) => this.refused(None, &error),
+            }
+        });
+    }
+
+    /// Asks for an action, with or without saying where the entity is.
+    fn act(&self, name: EntityRef) {
+        let expected = self.process.scene.clients.per_mille(200).then(|| self.sequence(&name));
+        let action = self.action(&name);
+        self.send(name, action, expected.flatten());
+    }
+
+    /// The same message twice, as a network does: only one of them can be meant.
+    fn act_twice(&self, name: EntityRef) {
+        let (expected, action) = (self.sequence(&name), self.action(&name));
+        self.send(name.clone(), action.clone(), expected);
+        self.send(name, action, expected);
+    }
+
+    fn action(&self, name: &EntityRef) -> String {
+        let scene = &self.process.scene;
+        scene.clients.pick(&scene.automaton(name).actions()).clone()
+    }
+
+    fn sequence(&self, name: &EntityRef) -> Option<Sequence> {
+        self.process.scene.ledger().entity(name).map(|entity| entity.sequence)
+    }
+
+    fn send(&self, name: EntityRef, action: String, expected: Option<Sequence>) {
+        let (id, mut params) = self.request();
+        if self.process.scene.clients.per_mille(700) {
+            params.insert("text".to_owned(), json!(format!("of {id}")));
+        }
+        let request = Request { expected, ..Request::new(action).params(params) };
+        let this = self.clone();
+        self.sometimes_lost(async move {
+            let answer = this.runtime.request(&name, request).await;
+            this.heard(id, answer);
+        });
+    }
+
+    fn retry(&self) {
+        let scene = &self.process.scene;
+        let retriable = scene.ledger().runs.retriable();
+        if retriable.is_empty() {
+            return;
+        }
+        let (name, (dispatch, attempt)) = scene.clients.pick(&retriable).clone();
+        let (id, _) = self.request();
+        let retry = Retry {
+            budget: scene.clients.per_mille(300).then(|| Duration::from_secs(2)),
+            by: format!("request {id}"),
+            reason: String::new(),
+            expected_attempt: scene.clients.per_mille(700).then_some(attempt),
+        };
+        let this = self.clone();
+        self.sometimes_lost(async move {
+            let answer = this.runtime.retry(&name, dispatch, retry).await;
+            this.heard(id, answer);
+        });
+    }
+
+    fn signal(&self, name: EntityRef) {
+        let scene = &self.process.scene;
+        let (id, _) = self.request();
+        let from = self.somebody().filter(|from| *from != name);
+        // What handlers send is never sent by another entity, so that leaving it out of
+        // `reset_on` is the only difference that it can make.
+        let (what, from) = match scene.clients.below(3) {
+            0 => (OWN[0], scene.clients.per_mille(500).then(|| name.clone())),
+            1 => (PARTNER, None),
+            _ => (PARTNER, from),
+        };
+        let signal = Signal { name: what.to_owned(), from, payload: json!({ "request": id }) };
+        let this = self.clone();
+        self.sometimes_lost(async move {
+            match this.runtime.signal(&name, signal).await {
+                Ok(()) if !this.process.has_crashed() => {
+                    this.process.ledger().answered(id, Answer::Accepted(None));
+                }
+                Ok(()) => {}
+                Err(error) => this.refused(Some(id), &error),
+            }
+        });
+    }
+
+    fn cancel(&self, name: &EntityRef) {
+        let first = |entity: &Entity| entity.in_flight().first().map(|run| run.dispatched.dispatch);
+        let dispatch: Option<DispatchId> = self.process.scene.ledger().entity(name).and_then(first);
+        let dispatch = dispatch.filter(|_| self.process.scene.clients.per_mille(500));
+        let answer = self.runtime.cancel(name, dispatch, "a client is tired of it");
+        let which = dispatch.map_or_else(|| "all".to_owned(), short);
+        self.process.ledger().tell(|| format!("      {name} cancel {which}: {answer:?}"));
+    }
+
+    fn look(&self, name: EntityRef) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            match this.runtime.entity(&name).await {
+                Ok(snapshot) if !this.process.has_crashed() => {
+                    this.process.ledger().shown(&snapshot);
+                }
+                Ok(_) => {}
+                Err(error) => this.refused(None, &error),
+            }
+        });
+    }
+
+    fn trouble_the_disk(&self) {
+        let scene = &self.process.scene;
+        if scene.plan.failing_appends > 0 {
+            let until_ms = self.process.now_ms() + *scene.clients.pick(&[10, 1_000, 20_000]);
+            self.process.ledger().tell(|| format!("      the disk fails until {until_ms} ms"));
+            scene.disk().fail_until(until_ms);
+        }
+    }
+
+    fn reload(&self) {
+        let version = self.process.scene.clients.below(crate::automaton::VERSIONS);
+        self.process.scene.story().version = version;
+        let (this, specs) = (self.clone(), crate::life::specs(&self.process.scene, version));
+        tokio::spawn(async move {
+            // Where it can't be recorded, the next start tries again.
+            let told = this.runtime.reload(specs).await.is_ok();
+            this.process.ledger().tell(|| format!("      reload of version {version}: {told}"));
+        });
+    }
+
+    /// Asks, and now and then goes away before there is an answer.
+    fn sometimes_lost(&self, asking: impl Future<Output = ()> + Send + 'static) {
+        let dice = &self.process.scene.clients;
+        let patience_ms = dice.per_mille(100).then(|| dice.within(0..=3));
+        let process = self.process.clone();
+        tokio::spawn(async move {
+            let Some(patience_ms) = patience_ms else { return asking.await };
+            tokio::select! {
+                biased;
+                () = asking => {}
+                () = process.pause_ms(patience_ms) => {}
+            }
+        });
+    }
+
+    fn request(&self) -> (u64, Object) {
+        let id = self.process.scene.ledger().requests.next();
+        (id, Object::from([("request".to_owned(), json!(id))]))
+    }
+
+    fn heard(&self, id: u64, answer: Result<Accepted, ActorError>) {
+        match answer {
+            // An answer of a process that is no more reaches nobody.
+            _ if self.process.has_crashed() => {}
+            Ok(accepted) => {
+                let answer = Answer::Accepted(Some(accepted.position));
+                self.process.ledger().answered(id, answer);
+            }
+            Err(error) => self.refused(Some(id), &error),
+        }
+    }
+
+    /// What it means that something was refused: some refusals can't be right.
+    fn refused(&self, id: Option<u64>, error: &ActorError) {
+        if self.process.has_crashed() {
+            return;
+        }
+        let mut ledger = self.process.ledger();
+        ledger.tell(|| format!("      request {id:?} is refused: {error}"));
+        let is_wrong = match error {
+            ActorError::Fenced { .. } => Some(Invariant::AppendsFit),
+            ActorError::Journal(_) => Some(Invariant::AppendsFit),
+            ActorError::UnknownEntity(name) if ledger.entity(name).is_some() => {
+                Some(Invariant::NobodyStuck)
+            }
+            _ => None,
+        };
+        if let Some(invariant) = is_wrong {
+            ledger.violated(invariant, error.to_string());
+        }
+        let Some(id) = id else { return };
+        let answer = match error {
+            // Whoever hears these doesn't know what was done.
+            ActorError::Closed | ActorError::HandlerDeadlineExceeded(_) => return,
+            ActorError::JournalUnavailable { .. } => Answer::NotWritten,
+            _ => Answer::Refused,
+        };
+        ledger.answered(id, answer);
+    }
+}

@@ -1,0 +1,117 @@
+//! What a guest does in one run, drawn when it starts.
+
+use sandglass_model::{
+    AskUntil, Completion, EntityRef, Failure, FailureKind, Object, Outcome, Trap, TrapKind,
+};
+use serde_json::json;
+
+use crate::automaton::OWN;
+use crate::dice::Dice;
+use crate::scene::Scene;
+
+/// What a guest does.
+#[derive(Clone, Debug)]
+pub(crate) struct Guest {
+    /// How long it waits for a place.
+    pub(crate) queued_ms: u64,
+    pub(crate) moves: Vec<Move>,
+    pub(crate) ending: Ending,
+}
+
+/// One thing that it does.
+#[derive(Clone, Debug)]
+pub(crate) enum Move {
+    Wait(u64),
+    Tell(&'static str),
+    Ask(Box<(EntityRef, String, AskUntil)>),
+}
+
+/// How it ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ending {
+    /// It returns when it is done.
+    Answer(Outcome),
+    /// It returns one millisecond before its deadline, and can be killed until then.
+    ReturnNear(Outcome),
+    /// It can't be interrupted, and returns so long after its deadline; at it, where that is
+    /// nothing.
+    ReturnAt { after_deadline_ms: u64, outcome: Outcome },
+    /// It never returns.
+    Hang,
+    /// Whatever runs it panics.
+    Panic,
+    /// It can't be run.
+    NotRun,
+}
+
+impl Guest {
+    pub(crate) fn made_up(
+        scene: &Scene,
+        of: &EntityRef,
+        names: &[EntityRef],
+        budget_ms: u64,
+        is_calm: bool,
+    ) -> Self {
+        let dice = &scene.guests;
+        let queued_ms = *dice.pick(&[0, 0, 0, 0, 10, 1_000, 1_001, 5_000]);
+        let outcome = outcome(dice);
+        let mut moves = Vec::new();
+        if !is_calm {
+            for _ in 0..dice.below(4) {
+                moves.push(Move::made_up(scene, of, names, budget_ms));
+            }
+        }
+        let ending = match dice.below(20) {
+            0..=2 => Ending::Hang,
+            3 => Ending::Panic,
+            4 => Ending::NotRun,
+            5 | 6 => Ending::ReturnAt { after_deadline_ms: 0, outcome },
+            7..=9 => Ending::ReturnAt { after_deadline_ms: dice.within(1..=3_000), outcome },
+            10 => Ending::ReturnNear(outcome),
+            _ => {
+                moves.push(Move::Wait(dice.within(0..=budget_ms)));
+                Ending::Answer(outcome)
+            }
+        };
+        Self { queued_ms, moves, ending }
+    }
+
+    pub(crate) const fn can_be_killed(&self) -> bool {
+        !matches!(self.ending, Ending::ReturnAt { .. })
+    }
+}
+
+impl Move {
+    fn made_up(scene: &Scene, of: &EntityRef, names: &[EntityRef], budget_ms: u64) -> Self {
+        let dice = &scene.guests;
+        match dice.below(10) {
+            0..=3 => Self::Tell(OWN[dice.below(2)]),
+            4 => Self::Ask(Box::new((of.clone(), "Touch".to_owned(), AskUntil::Transition))),
+            5 | 6 if !names.is_empty() => {
+                let target = dice.pick(names).clone();
+                let action = dice.pick(&scene.automaton(&target).actions()).clone();
+                let until =
+                    if dice.per_mille(600) { AskUntil::Settled } else { AskUntil::Transition };
+                Self::Ask(Box::new((target, action, until)))
+            }
+            _ => Self::Wait(dice.within(0..=budget_ms / 2)),
+        }
+    }
+}
+
+fn outcome(dice: &Dice) -> Outcome {
+    let failed = |kind| {
+        let message = "no luck".to_owned();
+        Outcome::Failed(Failure { kind, message, result: Some(json!({ "success": false })) })
+    };
+    match dice.below(10) {
+        0 => failed(FailureKind::GuestFailure),
+        1 => failed(FailureKind::InvalidJson),
+        2 => Outcome::Trapped(Trap { kind: TrapKind::Unreachable, message: "trap".to_owned() }),
+        _ => Outcome::Completed(Completion {
+            action: dice.per_mille(700).then(|| format!("Done{}", dice.below(3))),
+            params: Object::from([("text".to_owned(), json!("done"))]),
+            result: json!({ "success": true }),
+        }),
+    }
+}

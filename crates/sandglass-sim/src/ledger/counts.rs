@@ -1,0 +1,81 @@
+//! What seeds come to, in numbers.
+
+use sandglass_model::{Event, OutcomeKind, TransitionCause};
+use serde::Serialize;
+
+/// What a seed came to, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Records in the log.
+    pub records: u64,
+    /// Entities.
+    pub entities: u64,
+    /// Runs of handlers that were asked for.
+    pub dispatches: u64,
+    /// Those that completed.
+    pub completed: u64,
+    /// Those that timed out.
+    pub timed_out: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
+    /// Those that a crash interrupted.
+    pub interrupted: u64,
+    /// Actions that a handler asked for.
+    pub asked: u64,
+    /// State timers that fired.
+    pub idle: u64,
+    /// Actions that were scheduled and came due.
+    pub due: u64,
+    /// Requests that were acknowledged.
+    pub acknowledged: u64,
+    /// Appends that failed.
+    pub failed_appends: u64,
+    /// Crashes of the process.
+    pub crashes: u64,
+    /// Orderly restarts.
+    pub restarts: u64,
+}
+
+impl Counts {
+    /// Counts one more record.
+    pub(super) fn count(&mut self, event: &Event) {
+        self.records += 1;
+        match event {
+            Event::Created { .. } => self.entities += 1,
+            Event::Dispatched(_) => self.dispatches += 1,
+            Event::StateIdle { .. } => self.idle += 1,
+            Event::ScheduleDue { .. } => self.due += 1,
+            Event::Transition { cause: TransitionCause::Asked(_), .. } => self.asked += 1,
+            Event::Ended(ended) => match ended.outcome.kind() {
+                OutcomeKind::Completed => self.completed += 1,
+                OutcomeKind::TimedOut => self.timed_out += 1,
+                OutcomeKind::Cancelled => self.cancelled += 1,
+                OutcomeKind::Interrupted => self.interrupted += 1,
+                OutcomeKind::Failed
+                | OutcomeKind::Trapped
+                | OutcomeKind::Limit
+                | OutcomeKind::Rejected => {}
+            },
+            _ => {}
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.records += other.records;
+        self.entities += other.entities;
+        self.dispatches += other.dispatches;
+        self.completed += other.completed;
+        self.timed_out += other.timed_out;
+        self.cancelled += other.cancelled;
+        self.interrupted += other.interrupted;
+        self.asked += other.asked;
+        self.idle += other.idle;
+        self.due += other.due;
+        self.acknowledged += other.acknowledged;
+        self.failed_appends += other.failed_appends;
+        self.crashes += other.crashes;
+        self.restarts += other.restarts;
+    }
+}

@@ -1,0 +1,339 @@
+//! What really happened, as nobody inside the simulated process can know it, and the checks
+//! of the log against it: each record as it becomes durable, each answer as it is given.
+
+mod counts;
+mod requests;
+mod runs;
+
+use std::collections::BTreeMap;
+
+use sandglass_liveness::{Entity, Fold, Replay, Spec};
+use sandglass_model::{DispatchId, EntityRef, Event, Position, Record, TransitionCause};
+use sandglass_runtime::Snapshot;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::invariant::{Invariant, Violation};
+use crate::old_rule::OldRule;
+pub use counts::Counts;
+pub(crate) use requests::Answer;
+use requests::Requests;
+use runs::Runs;
+pub(crate) use runs::{Key, Truth};
+
+/// The ledger of one seed.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) counts: Counts,
+    pub(crate) old_rule: OldRule,
+    pub(crate) runs: Runs,
+    pub(crate) requests: Requests,
+    violation: Option<Violation>,
+    step: usize,
+    now_ms: i64,
+    log: Vec<Record>,
+    fold: Fold,
+    /// Each entity as it was before its last batch: what is shown may be as old as that.
+    before: BTreeMap<EntityRef, Option<Entity>>,
+    replay: Replay,
+    hash: Sha256,
+    story: Sha256,
+    timeline: Option<Vec<String>>,
+}
+
+impl Ledger {
+    pub(crate) fn new(tells: bool) -> Self {
+        Self { timeline: tells.then(Vec::new), ..Self::default() }
+    }
+
+    pub(crate) fn at(&mut self, step: usize, now_ms: i64) {
+        (self.step, self.now_ms) = (step, now_ms);
+    }
+
+    pub(crate) fn is_violated(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    pub(crate) fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Keeps the first violation: the ones behind it follow from it.
+    pub(crate) fn violated(&mut self, invariant: Invariant, what: impl Into<String>) {
+        let (step, at_ms, what) = (self.step, self.now_ms, what.into());
+        self.tell(|| format!("VIOLATED {invariant}: {what}"));
+        self.violation.get_or_insert(Violation { invariant, what, step, at_ms });
+    }
+
+    /// Writes a line of the story, where somebody reads it.
+    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+        let (now_ms, step) = (self.now_ms, self.step);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.push(format!("{now_ms:>10} ms  step {step:>4}  {}", line()));
+        }
+    }
+
+    pub(crate) fn take_timeline(&mut self) -> Vec<String> {
+        self.timeline.take().unwrap_or_default()
+    }
+
+    pub(crate) fn entity(&self, name: &EntityRef) -> Option<&Entity> {
+        self.fold.entity(name)
+    }
+
+    pub(crate) fn entities(&self) -> impl Iterator<Item = (&Entity, &Spec)> {
+        self.fold.entities().filter_map(|entity| Some((entity, &**self.fold.spec(entity.spec)?)))
+    }
+
+    pub(crate) fn spec_of(&self, entity: &Entity) -> Option<&Spec> {
+        self.fold.spec(entity.spec).map(|spec| &**spec)
+    }
+
+    /// The hash of the log, and that of it without what names a spec.
+    pub(crate) fn hashes(&self) -> (String, String) {
+        let text = |hash: &Sha256| hex(&hash.clone().finalize());
+        (text(&self.hash), text(&self.story))
+    }
+
+    /// These records are durable from now on.
+    pub(crate) fn committed(&mut self, records: &[Record]) {
+        let Some(first) = records.first() else { return };
+        if let Some(name) = &first.entity {
+            let before = self.fold.entity(name).cloned();
+            self.before.insert(name.clone(), before);
+        }
+        for record in records {
+            self.one(record);
+        }
+        if let Some(name) = &first.entity {
+            self.not_forgotten(name);
+        }
+    }
+
+    fn one(&mut self, record: &Record) {
+        let due = Position(self.log.len() as u64 + 1);
+        if record.position != due {
+            let what = format!("a record has position {} where {due} is due", record.position);
+            self.violated(Invariant::AppendsFit, what);
+        }
+        self.counts.count(&record.event);
+        self.tell(|| told(record));
+        self.check(record);
+        if let Err(unfit) = self.fold.apply(record) {
+            self.violated(Invariant::StateIsFold, format!("{}: {unfit}", record.position));
+        }
+        self.replay.feed(record);
+        let line = serde_json::to_vec(record).unwrap_or_default();
+        self.hash.update(&line);
+        if !names_a_spec(&record.event) {
+            self.story.update(&line);
+        }
+        self.log.push(record.clone());
+    }
+
+    fn check(&mut self, record: &Record) {
+        let Some(name) = &record.entity else { return };
+        let entity = self.fold.entity(name);
+        let found = match &record.event {
+            Event::Dispatched(dispatched) => {
+                let spec = entity.and_then(|entity| self.fold.spec(entity.spec));
+                self.runs.dispatched(name, dispatched, record.position, spec.map(|spec| &**spec))
+            }
+            Event::Ended(ended) => self.runs.ended(name, ended),
+            Event::StateIdle { state, .. } => {
+                let in_flight = entity.map_or(0, Entity::in_flight_count);
+                let running = self.runs.running(name);
+                (in_flight + running > 0).then(|| {
+                    let what = format!(
+                        "the timer of `{state}` of {name} fires with {in_flight} handlers in \
+                         flight, {running} of them running"
+                    );
+                    (Invariant::NoIdleInFlight, what)
+                })
+            }
+            _ => None,
+        };
+        let request = request_of(&record.event);
+        let doubled = request.and_then(|id| self.requests.found(id, record.position));
+        let old = self.old_rule.recorded(record, entity, self.fold.specs());
+        for (invariant, what) in found.into_iter().chain(doubled).chain(old) {
+            self.violated(invariant, what);
+        }
+    }
+
+    /// What may not last has something that ends it.
+    fn not_forgotten(&mut self, name: &EntityRef) {
+        let Some(entity) = self.fold.entity(name) else { return };
+        let Some(spec) = self.fold.spec(entity.spec) else { return };
+        let is_live = entity.in_flight_count() + entity.schedules().len() > 0
+            || entity.idle_timer(spec).is_some();
+        if !is_live && !may_last(entity, spec) {
+            let what = format!("{name} is in `{}`, and nothing ends that", entity.state);
+            self.violated(Invariant::NobodyStuck, what);
+        }
+    }
+
+    /// A handler was started.
+    pub(crate) fn started(&mut self, name: &EntityRef, key: Key) {
+        let in_flight = self.fold.entity(name).and_then(|entity| entity.run(key.0));
+        let is_in_flight = in_flight.is_some_and(|run| run.dispatched.attempt == key.1);
+        if let Some((invariant, what)) = self.runs.started(name, key, is_in_flight) {
+            self.violated(invariant, what);
+        }
+    }
+
+    /// A client has its answer.
+    pub(crate) fn answered(&mut self, id: u64, answer: Answer) {
+        if let Answer::Accepted(_) = answer {
+            self.counts.acknowledged += 1;
+        }
+        if let Some((invariant, what)) = self.requests.answered(id, answer, &self.log) {
+            self.violated(invariant, what);
+        }
+    }
+
+    /// Somebody was shown an entity.
+    pub(crate) fn shown(&mut self, snapshot: &Snapshot) {
+        let name = &snapshot.entity;
+        let now = self.fold.entity(name).is_some_and(|entity| is_of(snapshot, entity));
+        let before = self.before.get(name).and_then(Option::as_ref);
+        if !now && !before.is_some_and(|entity| is_of(snapshot, entity)) {
+            let what = format!(
+                "{name} shows `{}` at sequence {} with {} in flight, and its records say {}",
+                snapshot.state,
+                snapshot.sequence,
+                snapshot.in_flight.len(),
+                self.fold.entity(name).map_or_else(|| "nothing".to_owned(), described)
+            );
+            self.violated(Invariant::StateIsFold, what);
+        }
+    }
+
+    /// A record was published.
+    pub(crate) fn published(&mut self, record: &Record) {
+        let index = usize::try_from(record.position.0.saturating_sub(1)).unwrap_or(usize::MAX);
+        if self.log.get(index) != Some(record) {
+            let what = format!("record {} was published and isn't in the log", record.position);
+            self.violated(Invariant::DurableFirst, what);
+        }
+    }
+
+    /// The process has ended, with all that ran in it.
+    pub(crate) fn process_ended(&mut self) {
+        self.runs.all_lost();
+        self.requests.process_ended();
+    }
+
+    /// An entity that hasn't come to rest.
+    pub(crate) fn restless(&self) -> Option<String> {
+        let restless = self.entities().find(|(entity, spec)| {
+            let owes = entity.in_flight_count() + entity.schedules().len() > 0;
+            owes || !may_last(entity, spec)
+        });
+        restless.map(|(entity, _)| format!("{} is {}", entity.entity, described(entity)))
+    }
+
+    /// The checks that need the whole log: `disk` is what is really there.
+    pub(crate) fn close(&mut self, disk: &[Record]) {
+        let summary = std::mem::take(&mut self.replay).finish();
+        if let Some(first) = summary.divergences.first() {
+            let many = summary.divergence_count;
+            let what = format!(
+                "{many} divergences, the first at {}: {} is {}, and {} is decided",
+                first.position, first.what, first.recorded, first.expected
+            );
+            self.violated(Invariant::ReplayAgrees, what);
+        }
+        let found = self.runs.close().or_else(|| self.requests.close(disk));
+        if let Some((invariant, what)) = found {
+            self.violated(invariant, what);
+        } else if disk != self.log {
+            let what = format!("the disk has {} records of {}", disk.len(), self.log.len());
+            self.violated(Invariant::AcknowledgedOnce, what);
+        }
+    }
+}
+
+/// Whether the spec lets an entity stay as it is.
+fn may_last(entity: &Entity, spec: &Spec) -> bool {
+    let timeout = spec.timeouts.get(&entity.state);
+    let is_used_up = timeout.is_some_and(|timeout| {
+        timeout.max_occurrences.is_some_and(|most| entity.occurrences_of(&entity.state) >= most)
+    });
+    spec.is_terminal(&entity.state) || spec.indefinite.contains(&entity.state) || is_used_up
+}
+
+fn is_of(snapshot: &Snapshot, entity: &Entity) -> bool {
+    let shown = snapshot.in_flight.iter().map(|run| (run.dispatch, run.attempt));
+    let folded = entity.in_flight();
+    let folded = folded.iter().map(|run| (run.dispatched.dispatch, run.dispatched.attempt));
+    snapshot.state == entity.state
+        && snapshot.variables == entity.variables
+        && snapshot.sequence == entity.sequence
+        && snapshot.incarnation == entity.incarnation
+        && snapshot.tenant == entity.tenant
+        && snapshot.spec == entity.spec
+        && snapshot.schedules == entity.schedules().len()
+        && shown.eq(folded)
+}
+
+fn described(entity: &Entity) -> String {
+    format!(
+        "in `{}` at sequence {} with {} in flight and {} scheduled",
+        entity.state,
+        entity.sequence,
+        entity.in_flight_count(),
+        entity.schedules().len()
+    )
+}
+
+fn names_a_spec(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::SpecRegistered { .. } | Event::Created { .. } | Event::SpecChanged { .. }
+    )
+}
+
+/// The request that a record answers.
+fn request_of(event: &Event) -> Option<u64> {
+    match event {
+        Event::Transition { params, cause, .. } => match cause {
+            TransitionCause::Requested | TransitionCause::Asked(_) => {
+                params.get("request").and_then(Value::as_u64)
+            }
+            _ => None,
+        },
+        Event::Signal { payload, .. } => payload.get("request").and_then(Value::as_u64),
+        Event::Dispatched(dispatched) => {
+            let retried = dispatched.retried.as_ref()?;
+            retried.by.strip_prefix("request ")?.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+fn told(record: &Record) -> String {
+    let name = record.entity.as_ref().map_or_else(String::new, ToString::to_string);
+    let what = match &record.event {
+        Event::Transition { action, from, to, .. } => format!("{action}: {from} -> {to}"),
+        Event::Dispatched(one) => {
+            format!("{} {} attempt {}", short(one.dispatch), one.integration, one.attempt)
+        }
+        Event::Ended(one) => {
+            format!("{} {} {:?}", short(one.dispatch), one.outcome.kind(), one.decision)
+        }
+        Event::Created { state, .. } => state.clone(),
+        Event::StateIdle { state, action, taken, .. } => format!("{state}: {action}, {taken}"),
+        Event::Signal { name, resets_idle, .. } => format!("{name}, {resets_idle}"),
+        _ => String::new(),
+    };
+    format!("{:>5} {name} {} {what}", record.position, record.event.kind())
+}
+
+pub(crate) fn short(dispatch: DispatchId) -> String {
+    dispatch.to_string().chars().take(8).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,100 @@
+//! What was asked of the runtime, what was answered, and where in the log it is.
+
+use std::collections::BTreeMap;
+
+use sandglass_model::{Position, Record};
+
+use super::request_of;
+use crate::invariant::Invariant;
+
+/// What somebody was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It is done, and its record has this place; none where that wasn't told.
+    Accepted(Option<Position>),
+    /// Nothing was done.
+    Refused,
+    /// The disk didn't take it: nothing was done, unless a crash finds it there.
+    NotWritten,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    answer: Option<Answer>,
+    place: Option<Position>,
+    /// Whether the process that answered has ended since.
+    is_past: bool,
+}
+
+/// All requests of a seed, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Requests(BTreeMap<u64, Asked>);
+
+type Found = Option<(Invariant, String)>;
+
+impl Requests {
+    /// The number of a new one.
+    pub(crate) fn next(&mut self) -> u64 {
+        let id = self.0.len() as u64;
+        self.0.insert(id, Asked::default());
+        id
+    }
+
+    /// The record of a request is durable.
+    pub(super) fn found(&mut self, id: u64, place: Position) -> Found {
+        let asked = self.0.entry(id).or_default();
+        if let Some(first) = asked.place.replace(place) {
+            let what = format!("request {id} is in the log at {first} and at {place}");
+            return Some((Invariant::AcknowledgedOnce, what));
+        }
+        let is_nothing = match asked.answer {
+            Some(Answer::Refused) => true,
+            Some(Answer::NotWritten) => !asked.is_past,
+            _ => false,
+        };
+        is_nothing.then(|| {
+            let what = format!("request {id} was refused, and is in the log at {place}");
+            (Invariant::RefusedIsNothing, what)
+        })
+    }
+
+    pub(super) fn answered(&mut self, id: u64, answer: Answer, log: &[Record]) -> Found {
+        let asked = self.0.entry(id).or_default();
+        asked.answer = Some(answer);
+        match (answer, asked.place) {
+            (Answer::Accepted(told), Some(place)) if told.is_none_or(|told| told == place) => None,
+            (Answer::Accepted(told), place) => {
+                let (told, end) = (told.map(|told| told.0), log.len());
+                let what = format!(
+                    "request {id} is acknowledged at {told:?}, and its record is at {place:?} of {end}"
+                );
+                Some((Invariant::DurableFirst, what))
+            }
+            (Answer::Refused | Answer::NotWritten, Some(place)) => {
+                let what = format!("request {id} is refused, and is in the log at {place}");
+                Some((Invariant::RefusedIsNothing, what))
+            }
+            (Answer::Refused | Answer::NotWritten, None) => None,
+        }
+    }
+
+    pub(super) fn process_ended(&mut self) {
+        self.0.values_mut().for_each(|asked| asked.is_past = true);
+    }
+
+    /// Holds what was acknowledged against what is really on the disk.
+    pub(super) fn close(&self, disk: &[Record]) -> Found {
+        let mut times: BTreeMap<u64, u32> = BTreeMap::new();
+        for id in disk.iter().filter_map(|record| request_of(&record.event)) {
+            *times.entry(id).or_default() += 1;
+        }
+        self.0.iter().find_map(|(id, asked)| {
+            let is_acknowledged = matches!(asked.answer, Some(Answer::Accepted(_)));
+            let times = times.get(id).copied().unwrap_or(0);
+            (times > 1 || (is_acknowledged && times == 0)).then(|| {
+                let what = format!("request {id} is {times} times on the disk");
+                (Invariant::AcknowledgedOnce, what)
+            })
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! The runs of handlers: what was asked for, what really ran and how it really ended, and
+//! what was decided.
+
+use std::collections::BTreeMap;
+
+use sandglass_liveness::Spec;
+use sandglass_liveness::spec::OnCrash;
+use sandglass_model::{
+    Cause, DispatchId, Dispatched, Ended, EntityRef, Monotonic, OutcomeKind, Position,
+};
+
+use super::short;
+use crate::invariant::Invariant;
+
+/// One attempt of one dispatch.
+pub(crate) type Key = (DispatchId, u32);
+
+/// How a run really ended, as its guest and its clock know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Truth {
+    /// The cause that was named first, by whoever names one.
+    pub(crate) cause: Cause,
+    /// When the guest's export returned, if it did.
+    pub(crate) returned_at: Option<Monotonic>,
+    /// Its deadline.
+    pub(crate) ends_at: Monotonic,
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    entity: EntityRef,
+    first: Position,
+    has_started: bool,
+    is_running: bool,
+    truth: Option<Truth>,
+    outcome: Option<OutcomeKind>,
+}
+
+/// All runs of a seed.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    runs: BTreeMap<Key, Run>,
+    /// How many handlers of each entity run at the moment.
+    running: BTreeMap<EntityRef, usize>,
+}
+
+type Found = Option<(Invariant, String)>;
+
+impl Runs {
+    pub(super) fn dispatched(
+        &mut self,
+        entity: &EntityRef,
+        dispatched: &Dispatched,
+        first: Position,
+        spec: Option<&Spec>,
+    ) -> Found {
+        let key = (dispatched.dispatch, dispatched.attempt);
+        let run = Run {
+            entity: entity.clone(),
+            first,
+            has_started: false,
+            is_running: false,
+            truth: None,
+            outcome: None,
+        };
+        if self.runs.insert(key, run).is_some() {
+            return Some((Invariant::AtMostOnce, format!("{} is dispatched twice", shown(key))));
+        }
+        let integration = spec.and_then(|spec| spec.integrations.get(&dispatched.integration));
+        let reruns = integration.is_some_and(|one| one.on_crash == OnCrash::Rerun);
+        let is_wanted = key.1 == 1 || dispatched.retried.is_some() || reruns;
+        (!is_wanted).then(|| {
+            (Invariant::AtMostOnce, format!("{} is an attempt that nobody wants", shown(key)))
+        })
+    }
+
+    pub(super) fn ended(&mut self, entity: &EntityRef, ended: &Ended) -> Found {
+        let key = (ended.dispatch, ended.attempt);
+        let Some(run) = self.runs.get_mut(&key).filter(|run| run.entity == *entity) else {
+            let what = format!("{} of {entity} ended and was never asked for", shown(key));
+            return Some((Invariant::OneDecision, what));
+        };
+        if let Some(before) = run.outcome.replace(ended.outcome.kind()) {
+            let what = format!("{} ended as {before}, and again", shown(key));
+            return Some((Invariant::OneDecision, what));
+        }
+        let what = run.contradiction(ended)?;
+        Some((Invariant::TrueEnding, format!("{} of {entity}: {what}", shown(key))))
+    }
+
+    pub(super) fn started(&mut self, entity: &EntityRef, key: Key, is_in_flight: bool) -> Found {
+        let Some(run) = self.runs.get_mut(&key) else {
+            let what = format!("{} of {entity} starts, and isn't in the log", shown(key));
+            return Some((Invariant::DurableFirst, what));
+        };
+        if std::mem::replace(&mut run.has_started, true) {
+            return Some((
+                Invariant::AtMostOnce,
+                format!("{} of {entity} starts again", shown(key)),
+            ));
+        }
+        if !is_in_flight {
+            let what = format!("{} of {entity} starts, and has ended", shown(key));
+            return Some((Invariant::AtMostOnce, what));
+        }
+        run.is_running = true;
+        *self.running.entry(entity.clone()).or_default() += 1;
+        None
+    }
+
+    /// A run has ended, and nothing of it is left.
+    pub(crate) fn stopped(&mut self, key: Key, truth: Option<Truth>) {
+        let Some(run) = self.runs.get_mut(&key).filter(|run| run.is_running) else { return };
+        (run.is_running, run.truth) = (false, truth);
+        if let Some(running) = self.running.get_mut(&run.entity) {
+            *running -= 1;
+        }
+    }
+
+    pub(super) fn running(&self, entity: &EntityRef) -> usize {
+        self.running.get(entity).copied().unwrap_or(0)
+    }
+
+    pub(super) fn all_lost(&mut self) {
+        self.running.clear();
+        self.runs.values_mut().for_each(|run| run.is_running = false);
+    }
+
+    /// Those that have ended with something else than success, for whoever wants another
+    /// attempt.
+    pub(crate) fn retriable(&self) -> Vec<(EntityRef, Key)> {
+        let ended = self.runs.iter().filter(|(_, run)| {
+            run.outcome.is_some_and(|outcome| outcome != OutcomeKind::Completed)
+        });
+        ended.map(|(key, run)| (run.entity.clone(), *key)).collect()
+    }
+
+    pub(super) fn close(&self) -> Found {
+        let open = self.runs.iter().find(|(_, run)| run.outcome.is_none())?;
+        let ((dispatch, attempt), run) = open;
+        let what = format!(
+            "{} of {} (record {}) has no decision",
+            shown((*dispatch, *attempt)),
+            run.entity,
+            run.first
+        );
+        Some((Invariant::OneDecision, what))
+    }
+}
+
+impl Run {
+    /// What is recorded of the end and can't be true.
+    fn contradiction(&self, ended: &Ended) -> Option<String> {
+        let (recorded, cause) = (ended.outcome.kind(), ended.cause);
+        if self.is_running && ended.outcome.kind() != OutcomeKind::Interrupted {
+            return Some(format!("it is recorded as {recorded} and still runs"));
+        }
+        let truth = self.truth?;
+        if cause != Cause::HostLost && cause != truth.cause {
+            return Some(format!("it ended by {:?}, and {cause:?} is recorded", truth.cause));
+        }
+        let late = truth.returned_at.is_some_and(|at| at > truth.ends_at);
+        match recorded {
+            OutcomeKind::Completed if late || truth.returned_at.is_none() => {
+                Some("it completed, and its guest returned too late".to_owned())
+            }
+            OutcomeKind::TimedOut if ended.deadline.elapsed_ms <= ended.deadline.budget_ms => {
+                Some("it timed out inside its budget".to_owned())
+            }
+            OutcomeKind::TimedOut if truth.returned_at.is_some() && !late => {
+                Some("it timed out, and its guest returned in time".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn shown((dispatch, attempt): Key) -> String {
+    format!("run {} attempt {attempt}", short(dispatch))
+}

@@ -1,0 +1,39 @@
+//! Seeded simulation of Sandglass: the real runtime, liveness and journal, in a world that a
+//! seed makes up: clock, disk, handlers, clients and crashes. It finds what breaks a promise,
+//! and never ships with what it tests.
+//!
+//! ```text
+//!  seed ─▶ plan, specs, dice
+//!             │
+//!             ▼        one process after the other, each on a tokio runtime of its own
+//!  clients ─▶ Runtime ─▶ Store ─▶ Disk ──────────── outlives them ──▶ the next process
+//!             │            └─▶ Ledger: each record as it is durable, each answer, each start
+//!             └─▶ World: guests that answer, hang, ask, come late, in a host that ends them
+//! ```
+
+mod automaton;
+mod campaign;
+mod client;
+mod dice;
+mod disk;
+mod fault;
+mod guest;
+mod invariant;
+mod ledger;
+mod life;
+mod old_rule;
+mod plan;
+mod report;
+mod scene;
+mod simulation;
+mod store;
+mod world;
+
+pub use automaton::ResetOn;
+pub use campaign::{Compared, Failure, Mode, Summary, campaign, shortest};
+pub use fault::Fault;
+pub use invariant::{Invariant, Violation};
+pub use ledger::Counts;
+pub use old_rule::RuleCounts;
+pub use plan::Options;
+pub use simulation::{Run, simulate};

@@ -1,0 +1,201 @@
+//! The life of one process: it starts over what the disk has, is driven through the steps of
+//! the story, and crashes, is restarted, or comes to rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_liveness::Spec;
+use sandglass_model::{Clock as _, EntityRef, WallTime};
+use sandglass_runtime::{BuildError, Event, Runtime};
+
+use crate::client::{Clients, Next};
+use crate::disk::records;
+use crate::fault::Fault;
+use crate::invariant::Invariant;
+use crate::scene::{Process, Scene};
+use crate::store::Store;
+use crate::world::World;
+
+/// How long a story may take to come to rest, in milliseconds: far longer than all timers,
+/// budgets and schedules behind one another.
+const REST_MAX_MS: i64 = 7 * 24 * 3_600_000;
+/// Entities that are looked at after a start.
+const LOOKED_AT: usize = 20;
+/// How long an orderly end may take.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Crashed,
+    Restarted,
+    /// It could not start: the disk failed.
+    NotStarted,
+    /// The story is over.
+    Rested,
+}
+
+/// What is left of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) end: End,
+    pub(crate) wall: WallTime,
+    /// How many commands it has passed.
+    pub(crate) commands: u64,
+}
+
+/// Lives one life, on a tokio runtime of its own that ends with it, as all does that a
+/// process holds.
+///
+/// # Errors
+/// The operating system gives no runtime.
+pub(crate) fn live(
+    scene: &Arc<Scene>,
+    wall: WallTime,
+    fuse: u64,
+    nth: usize,
+) -> std::io::Result<Left> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let tokio = builder.enable_time().start_paused(true).build()?;
+    let left = tokio.block_on(async {
+        let process = Process::new(Arc::clone(scene), wall, fuse);
+        let end = tokio::select! {
+            biased;
+            () = process.crashed() => End::Crashed,
+            end = lived(&process, nth) => end,
+        };
+        // What goes down with it does nothing any more.
+        process.crash();
+        Left { end, wall: process.clock.wall(), commands: process.used_of(fuse) }
+    });
+    drop(tokio);
+    after(scene, left);
+    Ok(left)
+}
+
+/// What the end of a process means for the ledger and the disk.
+fn after(scene: &Scene, left: Left) {
+    let survivors = scene.disk().crash(&scene.crashes, scene.fault);
+    let mut ledger = scene.ledger();
+    ledger.process_ended();
+    match left.end {
+        End::Crashed => ledger.counts.crashes += 1,
+        End::Restarted => ledger.counts.restarts += 1,
+        End::NotStarted | End::Rested => {}
+    }
+    ledger.tell(|| format!("====== {:?} after {} commands", left.end, left.commands));
+    for survivor in survivors {
+        ledger.tell(|| "      this was on the disk:".to_owned());
+        ledger.committed(&records(&survivor.batch, survivor.positions));
+    }
+}
+
+async fn lived(process: &Process, nth: usize) -> End {
+    let scene = &process.scene;
+    let store = Store::new(process.clone(), nth > 0);
+    tokio::spawn(store.clone().sync_for_ever());
+    let world = World::new(process.clone());
+    let version = scene.story().version;
+    let builder = Runtime::builder(Arc::new(store))
+        .clock(Arc::new(process.clock))
+        .entropy(Arc::new(scene.entropy.clone()))
+        .handlers(Arc::new(world.clone()))
+        .linger(Duration::from_millis(scene.plan.linger_ms))
+        .awake_max(scene.plan.awake_max)
+        .specs(specs(scene, version));
+    let runtime = match builder.build().await {
+        Ok(runtime) => runtime,
+        Err(error) => return not_started(process, &error),
+    };
+    if scene.has(Fault::DoubledDispatch) {
+        world.run_orphans();
+    }
+    tokio::spawn(listen(process.clone(), runtime.subscribe()));
+    look_at_all(process, &runtime, LOOKED_AT).await;
+    let clients = Clients::new(process.clone(), runtime.clone());
+    while scene.story().step < scene.plan.steps {
+        scene.story().step += 1;
+        if clients.step().await == Next::Restart {
+            runtime.shutdown(GRACE).await;
+            return End::Restarted;
+        }
+        if scene.ledger().is_violated() {
+            return End::Rested;
+        }
+    }
+    process.calm();
+    rest(process).await;
+    look_at_all(process, &runtime, usize::MAX).await;
+    End::Rested
+}
+
+/// The specs of a version.
+pub(crate) fn specs(scene: &Scene, version: usize) -> Vec<Spec> {
+    let sources = scene.automata.iter().map(|one| one.source(version, scene.reset_on));
+    sources.filter_map(|source| Spec::parse(&source).spec).collect()
+}
+
+fn not_started(process: &Process, error: &BuildError) -> End {
+    let mut ledger = process.ledger();
+    ledger.tell(|| format!("      it can't start: {error}"));
+    let is_wrong = match error {
+        BuildError::Journal(error) => {
+            !matches!(error, sandglass_journal::Error::Unavailable { .. })
+        }
+        BuildError::Recovery { error, .. } => {
+            !matches!(**error, sandglass_runtime::ActorError::JournalUnavailable { .. })
+        }
+        BuildError::Unfit { .. } | BuildError::DoubledType(_) => true,
+    };
+    if is_wrong {
+        ledger.violated(Invariant::StateIsFold, format!("it can't start: {error}"));
+    }
+    End::NotStarted
+}
+
+/// Holds all that is published against the ledger.
+async fn listen(process: Process, mut events: sandglass_runtime::Subscription) {
+    while let Some(event) = events.next().await {
+        if let Ok(Event::Recorded(record)) = event
+            && !process.has_crashed()
+        {
+            process.ledger().published(&record);
+        }
+    }
+}
+
+async fn look_at_all(process: &Process, runtime: &Runtime, most: usize) {
+    let names: Vec<EntityRef> =
+        process.scene.ledger().entities().map(|(entity, _)| entity.entity.clone()).collect();
+    for name in names.iter().take(most) {
+        match runtime.entity(name).await {
+            Ok(snapshot) => process.ledger().shown(&snapshot),
+            Err(sandglass_runtime::ActorError::JournalUnavailable { .. }) => {}
+            Err(error) => {
+                let what = format!("{name} is in the log, and can't be seen: {error}");
+                process.ledger().violated(Invariant::NobodyStuck, what);
+            }
+        }
+    }
+}
+
+/// Lets time pass until everybody has come to rest.
+async fn rest(process: &Process) {
+    let over_ms = process.now_ms() + REST_MAX_MS;
+    let mut wait_ms = 100;
+    loop {
+        process.pause_ms(wait_ms).await;
+        wait_ms = (wait_ms * 2).min(3_600_000);
+        let restless = {
+            let ledger = process.scene.ledger();
+            if ledger.is_violated() {
+                return;
+            }
+            ledger.restless()
+        };
+        let Some(restless) = restless else { return };
+        if process.now_ms() > over_ms {
+            return process.ledger().violated(Invariant::NobodyStuck, restless);
+        }
+    }
+}

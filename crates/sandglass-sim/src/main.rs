@@ -1,0 +1,141 @@
+//! The binary `sandglass-sim`: options, progress, and an exit code that says whether every
+//! promise held.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser;
+use sandglass_sim::{Fault, Mode, Options, ResetOn, Summary, campaign, simulate};
+
+/// Runs the real runtime, its decisions and its journal in worlds that seeds make up, with
+/// failing disks and crashes at every command, and says which promise doesn't hold.
+///
+/// A seed that fails is told with the shortest story that shows it and the command line that
+/// tells that story again.
+#[derive(Debug, Parser)]
+#[command(name = "sandglass-sim", version, after_help = EXAMPLES)]
+struct Arguments {
+    /// How many seeds to simulate, each twice.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0, value_name = "SEED", conflicts_with = "seed")]
+    from: u64,
+    /// Simulate this one, and tell its story.
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "reset_on"])]
+    seed: Option<u64>,
+    /// Take only so many steps of each story, and let everything come to rest.
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
+    /// How many entities there are, in place of as many as a seed says.
+    #[arg(long, value_name = "N", value_parser = entities)]
+    entities: Option<usize>,
+    /// Make this mistake on purpose.
+    #[arg(long, value_name = "FAULT")]
+    fault: Option<Fault>,
+    /// Crash the first process at its N-th command, and no other one.
+    #[arg(long, value_name = "N")]
+    crash_at: Option<u64>,
+    /// Compare with states that declare in `reset_on` what their own handlers send.
+    #[arg(long)]
+    reset_on: bool,
+    /// Let states declare in `reset_on` what their own handlers send.
+    #[arg(long, conflicts_with = "reset_on")]
+    obsolete_resets: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sandglass-sim --seeds 1000                  a thousand worlds, each twice
+  sandglass-sim --seed 17 --steps 12          the first steps of one of them, line by line
+  sandglass-sim --seeds 50 --fault late-success
+  sandglass-sim --seeds 1000 --reset-on       what the obsolete entries of reset_on change
+
+The exit code is 1 where a promise doesn't hold, and 2 where the simulation can't be run.";
+
+/// Most entities of one seed: each is looked at again and again.
+const ENTITIES_MAX: usize = 20_000;
+
+fn entities(text: &str) -> Result<usize, String> {
+    let number = text.parse::<usize>().map_err(|error| error.to_string())?;
+    let fits = (1..=ENTITIES_MAX).contains(&number);
+    fits.then_some(number).ok_or_else(|| format!("it must be from 1 to {ENTITIES_MAX}"))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            // Where it can't be written, the exit code says it.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether every promise held.
+fn run(arguments: &Arguments) -> anyhow::Result<bool> {
+    let reset_on = if arguments.obsolete_resets { ResetOn::Obsolete } else { ResetOn::Needed };
+    let options = Options {
+        entities: arguments.entities,
+        steps: arguments.steps,
+        reset_on,
+        fault: arguments.fault,
+        crash_at: arguments.crash_at,
+        tells: false,
+    };
+    if let Some(seed) = arguments.seed {
+        return tell(seed, &options, arguments.json);
+    }
+    let mode = if arguments.reset_on { Mode::ResetOn } else { Mode::Twice };
+    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
+    let total = arguments.seeds;
+    let is_watched = io::stderr().is_terminal();
+    let told = |done: usize| {
+        if is_watched {
+            let _ = write!(io::stderr(), "\r{done} of {total} seeds");
+        }
+    };
+    let summary = campaign(seeds, &options, mode, told).context("the simulation can't be run")?;
+    if is_watched {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+    say(&summary, arguments.json)?;
+    Ok(summary.failed == 0)
+}
+
+fn say(summary: &Summary, as_json: bool) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match as_json {
+        true => writeln!(out, "{}", serde_json::to_string(summary)?)?,
+        false => writeln!(out, "{summary}")?,
+    }
+    Ok(())
+}
+
+/// Tells one story.
+fn tell(seed: u64, options: &Options, as_json: bool) -> anyhow::Result<bool> {
+    let options = Options { tells: !as_json, ..*options };
+    let run = simulate(seed, &options).context("the simulation can't be run")?;
+    let mut out = io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", serde_json::to_string(&run)?)?;
+        return Ok(run.violation.is_none());
+    }
+    for line in &run.timeline {
+        writeln!(out, "{line}")?;
+    }
+    let (steps, clock_ms, next) = (run.steps, run.clock_ms, run.next_random);
+    writeln!(out, "{steps} steps, {clock_ms} ms, next {next:016x}, log {}", run.log_hash)?;
+    match &run.violation {
+        Some(violation) => writeln!(out, "violated: {violation}")?,
+        None => writeln!(out, "every invariant held")?,
+    }
+    Ok(run.violation.is_none())
+}

@@ -1,0 +1,84 @@
+//! What a seed is to be: how many entities, how long, and how bad the world is.
+
+use crate::automaton::{Automaton, ResetOn};
+use crate::dice::Dice;
+use crate::fault::Fault;
+
+/// What is asked of a simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Entities of each seed; none for as many as the seed says.
+    pub entities: Option<usize>,
+    /// Only so many steps of the seed, and then rest; none for all.
+    pub steps: Option<usize>,
+    /// Whether states declare obsolete entries in `reset_on`.
+    pub reset_on: ResetOn,
+    /// The mistake that is made on purpose.
+    pub fault: Option<Fault>,
+    /// The command at which the first process crashes; none for as the seed says.
+    pub crash_at: Option<u64>,
+    /// Whether to tell the story, line by line.
+    pub tells: bool,
+}
+
+/// One seed in this many is a large one.
+const LARGE_EVERY: u64 = 100;
+
+/// What one seed is to be. Chances are of a thousand.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) steps: usize,
+    pub(crate) entities: usize,
+    pub(crate) reset_on: ResetOn,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) crash_at: Option<u64>,
+    /// About so many commands between two crashes; none for a process that never crashes.
+    pub(crate) crash_every: Option<u64>,
+    /// An append that fails.
+    pub(crate) failing_appends: u32,
+    /// A read that fails.
+    pub(crate) failing_reads: u32,
+    /// Room for a handler that isn't there.
+    pub(crate) busy: u32,
+    /// Longest that an append takes, in milliseconds.
+    pub(crate) slowest_ms: u64,
+    /// How long entities stay awake, in milliseconds.
+    pub(crate) linger_ms: u64,
+    /// How many stay awake at once.
+    pub(crate) awake_max: usize,
+}
+
+impl Plan {
+    /// The plan of a seed, and the types of its entities.
+    pub(crate) fn of(seed: u64, options: &Options) -> (Self, Vec<Automaton>) {
+        let dice = Dice::new(seed, "plan");
+        let is_large = seed % LARGE_EVERY == LARGE_EVERY - 1;
+        let entities = if is_large { dice.within(1_000..=2_500) } else { dice.within(2..=30) };
+        let drawn = usize::try_from(entities).unwrap_or(usize::MAX);
+        let entities = options.entities.unwrap_or(drawn).max(1);
+        let steps =
+            if is_large || options.entities.is_some() { entities * 2 } else { 60 + entities * 4 };
+        let is_bad = dice.per_mille(700);
+        let bad = |chances: [u32; 4]| if is_bad { *dice.pick(&chances) } else { 0 };
+        let every = *dice.pick(&[20, 60, 200, 600]);
+        let plan = Self {
+            seed,
+            steps: options.steps.unwrap_or(steps),
+            entities,
+            reset_on: options.reset_on,
+            fault: options.fault,
+            crash_at: options.crash_at,
+            crash_every: dice.per_mille(750).then_some(if is_large { every * 20 } else { every }),
+            failing_appends: bad([0, 5, 20, 80]),
+            failing_reads: bad([0, 0, 5, 20]),
+            busy: bad([0, 20, 100, 300]),
+            slowest_ms: *dice.pick(&[0, 0, 1, 5, 200]),
+            linger_ms: *dice.pick(&[0, 0, 1_000, 5_000]),
+            awake_max: *dice.pick(&[1, 10, 2_000]),
+        };
+        let types = 1 + dice.below(3);
+        let automata = (0..types).map(|at| Automaton::made_up(format!("Kind{at}"), &dice));
+        (plan, automata.collect())
+    }
+}

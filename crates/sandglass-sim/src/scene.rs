@@ -1,0 +1,202 @@
+//! What outlives a process: the disk, the ledger, the dice, and how far the story has come;
+//! and the process itself, as something that can end at any command.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandglass_model::{Clock, EntityRef, Monotonic, WallTime};
+use sandglass_runtime::{HandlerRun, SimClock};
+use tokio::sync::watch;
+
+use crate::automaton::{Automaton, ResetOn};
+use crate::dice::Dice;
+use crate::disk::Disk;
+use crate::fault::Fault;
+use crate::ledger::Ledger;
+use crate::plan::Plan;
+
+/// When every story begins.
+pub(crate) const START: WallTime = WallTime::from_millis(1_700_000_000_000);
+
+/// What outlives a process.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) plan: Plan,
+    pub(crate) automata: Vec<Automaton>,
+    pub(crate) reset_on: ResetOn,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) entropy: Dice,
+    pub(crate) clients: Dice,
+    pub(crate) guests: Dice,
+    pub(crate) store: Dice,
+    pub(crate) crashes: Dice,
+    pub(crate) disk: Mutex<Disk>,
+    ledger: Mutex<Ledger>,
+    story: Mutex<Story>,
+}
+
+/// How far the story has come.
+#[derive(Debug, Default)]
+pub(crate) struct Story {
+    pub(crate) step: usize,
+    pub(crate) version: usize,
+    /// Entities that somebody has tried to create.
+    pub(crate) names: Vec<EntityRef>,
+    /// What the last process ran when it ended, where a fault runs it again.
+    pub(crate) orphans: Vec<HandlerRun>,
+}
+
+impl Scene {
+    pub(crate) fn new(plan: Plan, ledger: Ledger, automata: Vec<Automaton>) -> Self {
+        let dice = |stream| Dice::new(plan.seed, stream);
+        Self {
+            reset_on: plan.reset_on,
+            fault: plan.fault,
+            entropy: dice("entropy"),
+            clients: dice("clients"),
+            guests: dice("guests"),
+            store: dice("store"),
+            crashes: dice("crashes"),
+            disk: Mutex::default(),
+            ledger: Mutex::new(ledger),
+            story: Mutex::default(),
+            automata,
+            plan,
+        }
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+
+    pub(crate) fn story(&self) -> MutexGuard<'_, Story> {
+        lock(&self.story)
+    }
+
+    pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
+        lock(&self.disk)
+    }
+
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// The type of an entity.
+    pub(crate) fn automaton(&self, entity: &EntityRef) -> &Automaton {
+        let of_type = |one: &&Automaton| one.name == entity.entity_type();
+        self.automata.iter().find(of_type).unwrap_or(&self.automata[0])
+    }
+
+    /// What all streams would give next, as one number.
+    pub(crate) fn next_random(&self) -> u64 {
+        let streams = [&self.entropy, &self.clients, &self.guests, &self.store, &self.crashes];
+        streams.into_iter().fold(0, |all, dice| all.rotate_left(13) ^ dice.next())
+    }
+}
+
+/// The lock of `mutex`: there is one thread, so nobody waits for it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One process. When it has crashed, whoever asks it anything waits for ever.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) scene: Arc<Scene>,
+    pub(crate) clock: SimClock,
+    state: Arc<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Commands that are left until it crashes.
+    fuse: AtomicU64,
+    crashed: watch::Sender<bool>,
+    /// Whether the world leaves it alone, so that it comes to rest.
+    is_calm: AtomicBool,
+}
+
+impl Process {
+    /// One that crashes at its `fuse`-th command.
+    pub(crate) fn new(scene: Arc<Scene>, wall: WallTime, fuse: u64) -> Self {
+        let state = State {
+            fuse: AtomicU64::new(fuse),
+            crashed: watch::Sender::new(false),
+            is_calm: AtomicBool::new(false),
+        };
+        Self { scene, clock: SimClock::starting_at(wall), state: Arc::new(state) }
+    }
+
+    /// A place where a process may crash: it goes on behind it, or never.
+    pub(crate) async fn command(&self) {
+        if !self.passes() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The same for who can't wait: false where it has crashed.
+    pub(crate) fn passes(&self) -> bool {
+        if self.has_crashed() {
+            return false;
+        }
+        let left = self.state.fuse.load(Ordering::Relaxed);
+        self.state.fuse.store(left.saturating_sub(1), Ordering::Relaxed);
+        if left <= 1 {
+            self.crash();
+        }
+        left > 1
+    }
+
+    pub(crate) fn crash(&self) {
+        self.state.crashed.send_replace(true);
+    }
+
+    pub(crate) fn has_crashed(&self) -> bool {
+        *self.state.crashed.borrow()
+    }
+
+    pub(crate) async fn crashed(&self) {
+        // The sender is ours, so that this ends only by its condition.
+        let _ = self.state.crashed.subscribe().wait_for(|crashed| *crashed).await;
+    }
+
+    /// How many commands it has passed, of so many.
+    pub(crate) fn used_of(&self, fuse: u64) -> u64 {
+        fuse - self.state.fuse.load(Ordering::Relaxed)
+    }
+
+    /// The world leaves it alone from now on.
+    pub(crate) fn calm(&self) {
+        self.state.is_calm.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.state.is_calm.load(Ordering::Relaxed)
+    }
+
+    /// The simulated time since the start of the story, in milliseconds.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.clock.wall().as_millis() - START.as_millis()
+    }
+
+    /// The ledger, which knows what time it is.
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        let step = self.scene.story().step;
+        let mut ledger = self.scene.ledger();
+        ledger.at(step, self.now_ms());
+        ledger
+    }
+
+    /// Waits in simulated time.
+    #[allow(clippy::disallowed_methods, reason = "this is simulated time")]
+    pub(crate) async fn pause_ms(&self, millis: u64) {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    /// Waits until its clock has reached `at`.
+    pub(crate) async fn until(&self, at: Monotonic) {
+        let left = at.since(self.clock.now());
+        self.pause_ms(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)).await;
+    }
+}

@@ -1,0 +1,116 @@
+//! One seed, from the first process to the last: it depends on the seed and the options,
+//! and on nothing else.
+
+use std::sync::Arc;
+
+use sandglass_liveness::Spec;
+use serde::Serialize;
+
+use crate::invariant::{Invariant, Violation};
+use crate::ledger::{Counts, Ledger};
+use crate::life::{End, live};
+use crate::old_rule::{OldRule, RuleCounts};
+use crate::plan::{Options, Plan};
+use crate::scene::{START, Scene};
+
+/// Most processes of one story: past it the next one never crashes.
+const LIVES_MAX: usize = 60;
+
+/// What a seed came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Run {
+    /// The seed.
+    pub seed: u64,
+    /// How many steps were taken.
+    pub steps: usize,
+    /// The simulated time at the end, in milliseconds since the start.
+    pub clock_ms: i64,
+    /// The next random number of all its streams.
+    pub next_random: u64,
+    /// The hash of its log.
+    pub log_hash: String,
+    /// The same without what names a spec, so that two versions of a spec that do the same
+    /// have the same.
+    pub story_hash: String,
+    /// In numbers.
+    pub counts: Counts,
+    /// What the old rule of state timers would have done.
+    pub rules: RuleCounts,
+    /// The commands that the first process passed.
+    pub first_commands: u64,
+    /// What doesn't hold.
+    pub violation: Option<Violation>,
+    /// The story, where it was to be told.
+    #[serde(skip)]
+    pub timeline: Vec<String>,
+}
+
+/// Simulates one seed.
+///
+/// # Errors
+/// The operating system gives no runtime to do it in.
+pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
+    let (plan, automata) = Plan::of(seed, options);
+    let mut ledger = Ledger::new(options.tells);
+    ledger.old_rule = OldRule::beside(&automata);
+    let scene = Arc::new(Scene::new(plan, ledger, automata));
+    check_specs(&scene);
+    let (mut wall, mut first_commands) = (START, 0);
+    for nth in 0.. {
+        let left = live(&scene, wall, fuse(&scene, nth), nth)?;
+        if nth == 0 {
+            first_commands = left.commands;
+        }
+        wall = left.wall;
+        if left.end == End::Rested || scene.ledger().is_violated() {
+            break;
+        }
+        let down_ms = *scene.crashes.pick(&[0, 1, 1_000, 60_000]);
+        wall = wall.after(std::time::Duration::from_millis(down_ms));
+    }
+    let disk = scene.disk().records();
+    let mut ledger = scene.ledger();
+    if !ledger.is_violated() {
+        ledger.close(&disk);
+    }
+    let (log_hash, story_hash) = ledger.hashes();
+    let steps = scene.story().step;
+    Ok(Run {
+        seed,
+        steps,
+        clock_ms: wall.as_millis() - START.as_millis(),
+        next_random: scene.next_random(),
+        log_hash,
+        story_hash,
+        counts: ledger.counts,
+        rules: ledger.old_rule.counts,
+        first_commands,
+        violation: ledger.violation().cloned(),
+        timeline: ledger.take_timeline(),
+    })
+}
+
+/// At which command the next process crashes.
+fn fuse(scene: &Scene, nth: usize) -> u64 {
+    match (scene.plan.crash_at, scene.plan.crash_every) {
+        (Some(at), _) if nth == 0 => at,
+        (Some(_), _) | (None, None) => u64::MAX,
+        (None, Some(_)) if nth >= LIVES_MAX => u64::MAX,
+        (None, Some(every)) => scene.crashes.within(1..=every * 2),
+    }
+}
+
+/// What is made up has to be valid: a spec that isn't would be simulated by nobody.
+fn check_specs(scene: &Scene) {
+    for automaton in &scene.automata {
+        for version in 0..crate::automaton::VERSIONS {
+            let parsed = Spec::parse(&automaton.source(version, scene.reset_on));
+            if parsed.spec.is_none() {
+                let errors = parsed.diagnostics.iter().map(ToString::to_string);
+                let errors: Vec<String> = errors.collect();
+                let what = format!("a spec that was made up isn't valid: {}", errors.join("; "));
+                scene.ledger().violated(Invariant::StateIsFold, what);
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The journal of one process: it hands batches to the simulated disk, which syncs them in
+//! groups after a while, fails, hangs, and ends with the power.
+
+use std::sync::Arc;
+
+use sandglass_journal::{
+    Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, Page, Pending, Place,
+    Positions,
+};
+use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, TransitionCause};
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::disk::{Synced, records};
+use crate::fault::Fault;
+use crate::invariant::Invariant;
+use crate::scene::Process;
+
+/// The journal, as the process sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    process: Process,
+    journal: Arc<MemoryJournal>,
+    given: Arc<Notify>,
+    closed: Arc<watch::Sender<bool>>,
+    /// Whether the process that reads has been there before.
+    is_second: bool,
+}
+
+impl Store {
+    pub(crate) fn new(process: Process, is_second: bool) -> Self {
+        let journal = process.scene.disk().journal();
+        let closed = Arc::new(watch::Sender::new(false));
+        Self { process, journal, given: Arc::default(), closed, is_second }
+    }
+
+    /// Syncs what is given, as long as the process lives.
+    pub(crate) async fn sync_for_ever(self) {
+        let Process { scene, .. } = &self.process;
+        loop {
+            while !scene.disk().has_queue() {
+                self.given.notified().await;
+            }
+            if scene.plan.slowest_ms > 0 && !self.process.is_calm() {
+                let slow = scene.store.within(0..=scene.plan.slowest_ms);
+                self.process.pause_ms(slow).await;
+            }
+            self.process.command().await;
+            let synced = scene.disk().sync(scene.has(Fault::FalseSync));
+            for one in &synced {
+                self.enter(one);
+            }
+            self.process.command().await;
+            for Synced { answer, reply, .. } in synced {
+                // Who asked may be gone.
+                let _ = reply.send(answer);
+            }
+        }
+    }
+
+    /// Enters what has become durable in the ledger.
+    fn enter(&self, synced: &Synced) {
+        let mut ledger = self.process.ledger();
+        match &synced.answer {
+            Ok(positions) => ledger.committed(&records(&synced.batch, *positions)),
+            Err(error @ (Error::Conflict { .. } | Error::Invalid { .. })) => {
+                ledger.violated(Invariant::AppendsFit, error.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+
+    async fn take(&self, mut batch: Batch) -> Result<Positions, Error> {
+        if *self.closed.borrow() {
+            return Err(Error::Closed);
+        }
+        self.process.command().await;
+        let scene = &self.process.scene;
+        if self.fails() {
+            self.process.ledger().counts.failed_appends += 1;
+            if scene.store.per_mille(500) {
+                scene.disk().refuse(batch);
+            }
+            return Err(Error::Unavailable { what: "the disk is full".to_owned() });
+        }
+        if scene.has(Fault::WrongSequence)
+            && scene.store.per_mille(50)
+            && let Expected::At(sequence) = batch.expected
+        {
+            batch.expected = Expected::At(Sequence(sequence.0 + 1));
+        }
+        if scene.has(Fault::LostDisarm) {
+            self.forget_to_disarm(&batch);
+        }
+        let (reply, answer) = oneshot::channel();
+        let early = scene.disk().give(batch, reply);
+        self.given.notify_one();
+        if scene.has(Fault::EarlyAnswer) && scene.store.per_mille(100) {
+            return Ok(early);
+        }
+        let answer = answer.await.unwrap_or(Err(Error::Closed));
+        self.process.command().await;
+        answer
+    }
+
+    fn fails(&self) -> bool {
+        let scene = &self.process.scene;
+        if self.process.is_calm() {
+            return false;
+        }
+        scene.disk().is_failing(self.process.now_ms())
+            || scene.store.per_mille(scene.plan.failing_appends)
+    }
+
+    /// What a process would append that doesn't disarm a state's timer: the timer's action,
+    /// in spite of the handler that this batch asks for.
+    fn forget_to_disarm(&self, batch: &Batch) {
+        let Some(name) = batch.entity.clone() else { return };
+        if !batch.records.iter().any(|(_, event)| matches!(event, Event::Dispatched(_))) {
+            return;
+        }
+        let to = batch.records.iter().find_map(|(_, event)| match event {
+            Event::Transition { to, .. } => Some(to.clone()),
+            _ => None,
+        });
+        let Some(state) = to else { return };
+        let store = self.clone();
+        tokio::spawn(async move { store.fire_anyway(name, state).await });
+    }
+
+    async fn fire_anyway(self, name: EntityRef, state: String) {
+        let timeout = {
+            let ledger = self.process.scene.ledger();
+            let spec = ledger.entity(&name).and_then(|entity| ledger.spec_of(entity));
+            spec.and_then(|spec| spec.timeouts.get(&state).cloned())
+        };
+        let Some(timeout) = timeout else { return };
+        self.process.pause_ms(timeout.after_ms).await;
+        let batch = {
+            let ledger = self.process.scene.ledger();
+            let Some(entity) = ledger.entity(&name) else { return };
+            let Some(spec) = ledger.spec_of(entity) else { return };
+            if entity.is_settled() || entity.state != state {
+                return;
+            }
+            let action = timeout.on_timeout.to_string();
+            let to = spec.actions.get(&action).and_then(|action| action.to.clone());
+            let idle = Event::StateIdle {
+                state: state.clone(),
+                after_ms: timeout.after_ms,
+                idle_ms: timeout.after_ms,
+                occurrence: 1,
+                action: action.clone(),
+                taken: true,
+            };
+            let transition = Event::Transition {
+                action,
+                params: timeout.params.clone(),
+                from: state,
+                to: to.map_or_else(String::new, |to| to.to_string()),
+                variables: entity.variables.clone(),
+                cause: TransitionCause::StateIdle,
+                trace: sandglass_model::TraceContext::root([1; 24]),
+            };
+            let at = sandglass_model::Clock::wall(&self.process.clock);
+            let sequence = entity.sequence;
+            let records = vec![(sequence, idle), (sequence.next(), transition)];
+            Batch::new(name, Expected::At(sequence), at, records)
+        };
+        let (reply, _nobody_waits) = oneshot::channel();
+        self.process.scene.disk().give(batch, reply);
+        self.given.notify_one();
+    }
+
+    fn read_fails(&self) -> Result<(), Error> {
+        let scene = &self.process.scene;
+        if *self.closed.borrow() {
+            return Err(Error::Closed);
+        }
+        if !self.process.is_calm() && scene.store.per_mille(scene.plan.failing_reads) {
+            return Err(Error::Unavailable { what: "the disk can't be read".to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Whether a fault has a process that starts again forget this entry.
+    fn forgets(&self, entry: &Entry) -> bool {
+        let is_faulty = self.is_second && self.process.scene.has(Fault::LostTimer);
+        let Entry::Record(record) = entry else { return false };
+        let Some(name) = record.entity.as_ref().filter(|_| is_faulty) else { return false };
+        let ledger = self.process.scene.ledger();
+        let Some(entity) = ledger.entity(name) else { return false };
+        let timer = ledger.spec_of(entity).and_then(|spec| entity.idle_timer(spec));
+        timer.is_some() && name.id().len() % 2 == 0
+    }
+}
+
+impl Journal for Store {
+    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
+        Box::pin(self.take(batch))
+    }
+
+    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
+        Box::pin(async move {
+            self.process.command().await;
+            self.read_fails()?;
+            self.journal.read(from, limit).await
+        })
+    }
+
+    fn read_entity(
+        &self,
+        entity: EntityRef,
+        from: Position,
+        limit: usize,
+    ) -> Pending<'_, Result<Page, Error>> {
+        Box::pin(async move {
+            self.process.command().await;
+            self.read_fails()?;
+            self.journal.read_entity(entity, from, limit).await
+        })
+    }
+
+    fn read_by_entity(
+        &self,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Pending<'_, Result<ByEntity, Error>> {
+        Box::pin(async move {
+            self.process.command().await;
+            self.read_fails()?;
+            let mut page = self.journal.read_by_entity(after, limit).await?;
+            page.entries.retain(|entry| !self.forgets(entry));
+            Ok(page)
+        })
+    }
+
+    fn find_dispatch(
+        &self,
+        dispatch: DispatchId,
+    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+        Box::pin(async move {
+            self.process.command().await;
+            self.read_fails()?;
+            self.journal.find_dispatch(dispatch).await
+        })
+    }
+
+    fn recording(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+        self.journal.recording(dispatch, attempt)
+    }
+
+    fn last(&self) -> Pending<'_, Result<Position, Error>> {
+        self.journal.last()
+    }
+
+    fn health(&self) -> Health {
+        if *self.closed.borrow() { Health::Closed } else { Health::Working }
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.closed.send_replace(true);
+        })
+    }
+}

@@ -1,0 +1,271 @@
+//! The handlers of one process: what guests do, as the dice say, and a host around each that
+//! holds it to its deadline as the real one does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_host::{Ask, Asks as _};
+use sandglass_model::{
+    Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock as _, DeadlineOwner, DeadlineReport,
+    Dispatched, FirstCause, HandlerDeadlineExceeded, HostCalls, Monotonic, Object, Outcome,
+    Rejection, RejectionKind, RunReport, TimeSplit,
+};
+use sandglass_runtime::{HandlerRun, Handlers, Reserved, RunFuture, not_run};
+use serde_json::json;
+
+use crate::fault::Fault;
+use crate::guest::{Ending, Guest, Move};
+use crate::ledger::{Answer, Key, Truth};
+use crate::scene::Process;
+
+/// What runs handlers, as the process sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct World(Process);
+
+/// A run that really runs, until this is dropped.
+struct Running {
+    process: Process,
+    key: Key,
+    truth: Option<Truth>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.process.scene.ledger().runs.stopped(self.key, self.truth);
+    }
+}
+
+impl Handlers for World {
+    fn reserve(&self, _: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
+        let scene = &self.0.scene;
+        if !self.0.is_calm() && scene.guests.per_mille(scene.plan.busy) {
+            let scope = if tenant == "small" { BusyScope::Tenant } else { BusyScope::Host };
+            return Err(Busy { scope, limit: 1, retry_after_ms: scene.guests.within(1..=2_000) });
+        }
+        Ok(Reserved::of(()))
+    }
+
+    fn start(&self, run: HandlerRun) -> RunFuture {
+        if !self.0.passes() {
+            return Box::pin(std::future::pending());
+        }
+        if self.0.scene.has(Fault::DoubledDispatch) {
+            self.0.scene.story().orphans.push(run.clone());
+        }
+        Box::pin(self.clone().run(run))
+    }
+}
+
+impl World {
+    pub(crate) const fn new(process: Process) -> Self {
+        Self(process)
+    }
+
+    /// Starts again what the last process ran, as nobody should.
+    pub(crate) fn run_orphans(&self) {
+        let orphans = std::mem::take(&mut self.0.scene.story().orphans);
+        for run in orphans {
+            tokio::spawn(self.clone().run(run));
+        }
+    }
+
+    fn run(self, run: HandlerRun) -> impl Future<Output = RunReport> + Send {
+        let key = (run.dispatched.dispatch, run.dispatched.attempt);
+        self.0.ledger().started(&run.entity, key);
+        // Made with the run, so that it is over when the run is dropped.
+        let mut running = Running { process: self.0.clone(), key, truth: None };
+        async move {
+            let guest = self.guest(&run);
+            self.0.command().await;
+            let (report, truth) = match self.queued(&run, &guest).await {
+                Some(never_ran) => (never_ran, None),
+                None => self.hosted(&run, guest).await,
+            };
+            running.truth = truth;
+            self.0.command().await;
+            drop(running);
+            report
+        }
+    }
+
+    fn guest(&self, run: &HandlerRun) -> Guest {
+        let scene = &self.0.scene;
+        let names = scene.story().names.clone();
+        let budget_ms = u64::try_from(run.budget.as_millis()).unwrap_or(u64::MAX);
+        Guest::made_up(scene, &run.entity, &names, budget_ms, self.0.is_calm())
+    }
+
+    /// Waits for a place; answers what comes of it where there is none in time.
+    async fn queued(&self, run: &HandlerRun, guest: &Guest) -> Option<RunReport> {
+        let may_ms = u64::try_from(run.schedule_to_start.as_millis()).unwrap_or(u64::MAX);
+        tokio::select! {
+            biased;
+            request = run.stop.wait() => {
+                let report = not_run(&run.dispatched, rejection("stopped"));
+                let outcome = cancelled(request.cause, request.reason);
+                Some(RunReport { outcome, cause: request.cause, ..report })
+            }
+            () = self.0.pause_ms(guest.queued_ms.min(may_ms)) => {
+                let is_late = guest.queued_ms > may_ms || guest.ending == Ending::NotRun;
+                is_late.then(|| not_run(&run.dispatched, rejection("no place in time")))
+            }
+        }
+    }
+
+    /// Runs the guest inside its deadline: the first cause that is named ends it.
+    async fn hosted(&self, run: &HandlerRun, guest: Guest) -> (RunReport, Option<Truth>) {
+        let clock = &self.0.clock;
+        let (begun, started_at) = (clock.now(), clock.wall());
+        let (ends_at, owner) = deadline(run, begun);
+        let at_deadline = match owner {
+            DeadlineOwner::Handler => Cause::Deadline,
+            DeadlineOwner::Parent => Cause::ParentDeadline,
+        };
+        let first = Arc::new(FirstCause::new());
+        let naming = Arc::clone(&first);
+        run.stop.on_request(move |request| {
+            naming.name(request.cause);
+        });
+        let can_be_killed = guest.can_be_killed();
+        let mut returned = None;
+        tokio::select! {
+            // At the deadline's very instant the guest has returned in time.
+            biased;
+            outcome = self.guest_runs(run, guest, ends_at) => {
+                let at = clock.now();
+                let is_late = at > ends_at;
+                first.name(if is_late { at_deadline } else { Cause::Returned });
+                returned = Some((at, outcome));
+            }
+            _ = run.stop.wait(), if can_be_killed => {}
+            // A kill takes effect only when the deadline has passed.
+            () = self.0.until(ends_at.after(Duration::from_millis(1))), if can_be_killed => {
+                first.name(at_deadline);
+            }
+        }
+        let cause = first.get().unwrap_or(at_deadline);
+        let truth = Truth { cause, returned_at: returned.as_ref().map(|(at, _)| *at), ends_at };
+        let deadline = DeadlineReport {
+            budget_ms: millis(ends_at.since(begun)),
+            elapsed_ms: millis(clock.now().since(begun)),
+            overrun_us: 0,
+            owner,
+        };
+        let mut report = RunReport {
+            started_at: Some(started_at),
+            deadline,
+            cause,
+            ..not_run(&run.dispatched, rejection("unknown"))
+        };
+        let takes_late = self.0.scene.has(Fault::LateSuccess) && cause == at_deadline;
+        match (cause, returned) {
+            (Cause::Returned, Some((_, outcome))) => report.outcome = outcome,
+            (_, Some((_, outcome))) if takes_late => {
+                (report.cause, report.outcome) = (Cause::Returned, outcome);
+            }
+            (cause, _) if cause == at_deadline => timed_out(&mut report, run),
+            (cause, _) => {
+                let reason = run.stop.requested().map(|request| request.reason);
+                report.outcome = cancelled(cause, reason.unwrap_or_default());
+            }
+        }
+        (report, Some(truth))
+    }
+
+    /// What the guest does, until its export returns.
+    async fn guest_runs(&self, run: &HandlerRun, guest: Guest, ends_at: Monotonic) -> Outcome {
+        for one in guest.moves {
+            match one {
+                Move::Wait(millis) => self.0.pause_ms(millis).await,
+                Move::Tell(what) => self.tell(run, what),
+                Move::Ask(ask) => {
+                    let (id, params) = self.request();
+                    let dispatched = &run.dispatched;
+                    let nth = 1_000 + u32::try_from(id).unwrap_or(0);
+                    let trace = dispatched.trace.of_dispatch(dispatched.dispatch, nth);
+                    let (target, action, until) = *ask;
+                    let ask = Ask { target, action, params, until, not_after: ends_at, trace };
+                    let answer = run.asks.ask(ask).await;
+                    if answer.is_ok() && !self.0.has_crashed() {
+                        self.0.ledger().answered(id, Answer::Accepted(None));
+                    }
+                }
+            }
+        }
+        match guest.ending {
+            Ending::Answer(outcome) => outcome,
+            Ending::ReturnAt { after_deadline_ms, outcome } => {
+                let at = ends_at.after(Duration::from_millis(after_deadline_ms));
+                self.0.until(at).await;
+                outcome
+            }
+            Ending::ReturnNear(outcome) => {
+                let just_before = ends_at.as_nanos().saturating_sub(1_000_000);
+                self.0.until(Monotonic::from_nanos(just_before)).await;
+                outcome
+            }
+            Ending::Hang | Ending::NotRun => std::future::pending().await,
+            // As a host that panics, and without the hook that would print it.
+            Ending::Panic => std::panic::resume_unwind(Box::new("the dice say so")),
+        }
+    }
+
+    fn request(&self) -> (u64, Object) {
+        let id = self.0.scene.ledger().requests.next();
+        (id, Object::from([("request".to_owned(), json!(id))]))
+    }
+
+    fn tell(&self, run: &HandlerRun, what: &'static str) {
+        let at = self.0.clock.wall();
+        let mut ledger = self.0.ledger();
+        let state = ledger.entity(&run.entity).map(|entity| entity.state.clone());
+        ledger.old_rule.told(&run.entity, &state.unwrap_or_default(), what, at);
+        drop(ledger);
+        // Whether the entity has kept up is its own affair.
+        let _ = run.signals.tell(what, json!({ "done": 1 }));
+    }
+}
+
+/// When a run that begins now has to end, and by whose deadline: where both fall together,
+/// by its own.
+fn deadline(run: &HandlerRun, begun: Monotonic) -> (Monotonic, DeadlineOwner) {
+    let own = begun.after(run.budget);
+    match run.not_after {
+        Some(parent) if parent < own => (parent.max(begun), DeadlineOwner::Parent),
+        _ => (own, DeadlineOwner::Handler),
+    }
+}
+
+fn timed_out(report: &mut RunReport, run: &HandlerRun) {
+    let DeadlineReport { budget_ms, elapsed_ms, owner, .. } = report.deadline;
+    report.deadline.overrun_us = elapsed_ms.saturating_sub(budget_ms) * 1_000;
+    let dispatched = &run.dispatched;
+    report.outcome = Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
+        integration: dispatched.integration.clone(),
+        entity_type: run.entity.entity_type().to_owned(),
+        entity_id: run.entity.id().to_owned(),
+        action: dispatched.action.clone(),
+        attempt: dispatched.attempt,
+        budget_ms,
+        elapsed_ms,
+        overrun_us: report.deadline.overrun_us,
+        owner,
+        dying_span: "guest".to_owned(),
+        backtrace: Vec::new(),
+        host_calls: HostCalls::default().count,
+        time_split_us: TimeSplit::default(),
+        trace_id: dispatched.trace.trace_id,
+    }));
+}
+
+fn cancelled(cause: Cause, reason: String) -> Outcome {
+    Outcome::Cancelled(Cancellation { by: CancelledBy::of(cause), reason, dying_span: None })
+}
+
+fn rejection(message: &str) -> Rejection {
+    Rejection { kind: RejectionKind::HostUnavailable, message: message.to_owned() }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,62 @@
+//! That the simulator finds things: each mistake that is made on purpose, within a few seeds,
+//! by an invariant that is about it.
+
+use sandglass_sim::{Fault, Invariant, Options, shortest, simulate};
+
+/// Seeds within which each has to be found.
+const SEEDS: u64 = 20;
+
+/// The invariants that a fault may break first.
+const fn broken_by(fault: Fault) -> &'static [Invariant] {
+    match fault {
+        Fault::LostDisarm => &[Invariant::NoIdleInFlight],
+        Fault::LateSuccess => &[Invariant::TrueEnding],
+        Fault::EarlyAnswer => &[Invariant::DurableFirst],
+        Fault::DoubledDispatch => &[Invariant::AtMostOnce],
+        Fault::LostTimer => &[Invariant::NobodyStuck],
+        Fault::WrongSequence => &[Invariant::AppendsFit],
+        Fault::FalseSync => &[
+            Invariant::AcknowledgedOnce,
+            Invariant::AppendsFit,
+            Invariant::StateIsFold,
+            Invariant::NobodyStuck,
+        ],
+        Fault::TornBatch => &[Invariant::ReplayAgrees, Invariant::OneDecision],
+    }
+}
+
+#[test]
+fn every_mistake_that_is_made_on_purpose_is_found_within_a_few_seeds() {
+    for fault in Fault::ALL {
+        let options = Options { fault: Some(fault), ..Options::default() };
+        let found = (0..SEEDS).find_map(|seed| {
+            let violation = simulate(seed, &options).expect("a runtime").violation?;
+            Some((seed, violation))
+        });
+        let (seed, violation) = found.unwrap_or_else(|| panic!("{fault} is not found"));
+        let expected = broken_by(fault);
+        assert!(expected.contains(&violation.invariant), "{fault}, seed {seed}: {violation}");
+    }
+}
+
+#[test]
+fn a_failure_is_told_with_the_shortest_story_and_the_command_that_tells_it_again() {
+    let options = Options { fault: Some(Fault::LateSuccess), ..Options::default() };
+    let found = (0..SEEDS).find_map(|seed| {
+        let violation = simulate(seed, &options).expect("a runtime").violation?;
+        Some((seed, violation))
+    });
+    let (seed, violation) = found.expect("it is found");
+    let failure = shortest(seed, &options, &violation).expect("a runtime");
+    assert!(failure.steps <= violation.step);
+    assert_eq!(failure.violation.invariant, Invariant::TrueEnding);
+    let with = |steps| Options { steps: Some(steps), ..options };
+    assert!(simulate(seed, &with(failure.steps)).expect("a runtime").violation.is_some());
+    assert_eq!(
+        failure.command,
+        format!(
+            "cargo run -p sandglass-sim -- --seed {seed} --steps {} --fault late-success",
+            failure.steps
+        )
+    );
+}

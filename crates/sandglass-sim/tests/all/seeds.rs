@@ -1,0 +1,55 @@
+//! A shorter set of seeds than a campaign takes.
+
+use sandglass_sim::{Mode, Options, campaign, simulate};
+
+#[test]
+fn every_invariant_holds_in_the_first_worlds_each_simulated_twice() {
+    let summary = campaign(0..60, &Options::default(), Mode::Twice, |_| ()).expect("threads");
+    assert_eq!(summary.failed, 0, "{summary}");
+    let counts = summary.counts;
+    // What never happens proves nothing.
+    for (what, times) in [
+        ("completed", counts.completed),
+        ("timed out", counts.timed_out),
+        ("cancelled", counts.cancelled),
+        ("interrupted", counts.interrupted),
+        ("asked", counts.asked),
+        ("idle", counts.idle),
+        ("due", counts.due),
+        ("failed appends", counts.failed_appends),
+        ("crashes", counts.crashes),
+        ("restarts", counts.restarts),
+    ] {
+        assert!(times > 10, "{what} only {times} times");
+    }
+}
+
+#[test]
+fn a_thousand_entities_hold_in_one_world() {
+    let options = Options { entities: Some(1_000), ..Options::default() };
+    let run = simulate(7, &options).expect("a runtime");
+    assert_eq!(run.violation, None);
+    assert!(run.counts.entities > 500, "{:?}", run.counts);
+}
+
+#[test]
+fn the_same_seed_ends_at_the_same_clock_random_number_and_log() {
+    let run = || simulate(3, &Options::default()).expect("a runtime");
+    let (first, second) = (run(), run());
+    assert_eq!(first, second);
+    let other = simulate(4, &Options::default()).expect("a runtime");
+    assert_ne!((first.log_hash, first.next_random), (other.log_hash, other.next_random));
+}
+
+#[test]
+fn fewer_steps_are_a_first_part_of_the_same_story() {
+    let told = |steps| {
+        let options = Options { steps, tells: true, ..Options::default() };
+        simulate(5, &options).expect("a runtime").timeline
+    };
+    let (whole, part) = (told(None), told(Some(20)));
+    let is_before = |line: &&String| !line.contains("step   20");
+    let part: Vec<_> = part.iter().take_while(is_before).collect();
+    assert!(part.len() > 5, "{part:#?}");
+    assert!(whole.iter().take(part.len()).eq(part));
+}
