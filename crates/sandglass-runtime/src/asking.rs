@@ -14,12 +14,13 @@ use sandglass_host::{Answer, Answered, Ask, AskError, Asks};
 use sandglass_liveness::{Refusal, Waits};
 use sandglass_model::{AskUntil, Asked, Dispatched, EntityRef, Monotonic, Object, TraceContext};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::actor::{Handle, Message};
 use crate::error::ActorError;
 use crate::reading::seen;
 use crate::shared::Shared;
+use crate::watch;
 
 /// Takes the asks of one handler, on the runtime's clock. It lends what it asks for no
 /// more than the handler has left.
@@ -119,7 +120,7 @@ impl Asking {
         });
         // A handler that a restart runs again may ask before all entities are back.
         let mut runtime = shared.runtime.subscribe();
-        let runtime = runtime.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
+        let runtime = runtime.wait_for(Option::is_some).await.map_err(|_| gone())?;
         let runtime = runtime.and_then(|runtime| runtime.upgrade()).ok_or_else(gone)?;
         let put = |handle: &Handle| {
             let put = handle.mailbox.try_send(Message::Ask { heard, reply });

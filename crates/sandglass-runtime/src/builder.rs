@@ -14,7 +14,7 @@ use sandglass_model::{
     Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SystemClock, SystemEntropy,
 };
 use sandglass_telemetry::Telemetry;
-use tokio::sync::{Semaphore, broadcast, oneshot, watch};
+use tokio::sync::{Semaphore, broadcast, oneshot};
 use tokio::task::JoinSet;
 
 use crate::actor::{Actor, Restored, Timers, View, seat};
@@ -28,6 +28,7 @@ use crate::shared::Shared;
 use crate::specs::{self, Specs};
 use crate::table::{Rest, Sleep, Table};
 use crate::waking::{WAKING_MAX, watch_alarms};
+use crate::watch;
 
 /// How long an entity stays awake with nothing to do, unless said otherwise: as long as
 /// the next step of a conversation usually takes, so that it isn't read again for each.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_model::EntityRef;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 use crate::actor::{Handle, View, seat};
@@ -13,6 +13,7 @@ use crate::shared::Shared;
 use crate::specs::Specs;
 use crate::table::Entities;
 use crate::waking;
+use crate::watch;
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,

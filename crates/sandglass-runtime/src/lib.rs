@@ -32,6 +32,7 @@ mod specs;
 mod table;
 mod timer;
 mod waking;
+mod watch;
 
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
 pub use asking::Asking;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use sandglass_journal::{PAGE_MAX_ENTRIES, Page};
 use sandglass_liveness::Spec;
 use sandglass_model::{Decision, DispatchId, EntityRef, Event as RecordedEvent, Outcome, Position};
-use tokio::sync::watch;
 
 use crate::actor::{Handle, View};
 use crate::error::ActorError;
 use crate::publish::{RunView, Snapshot, Subscription};
 use crate::runtime::Runtime;
+use crate::watch;
 
 /// Entries read at once in search of an outcome.
 const SEARCH_PAGE: usize = 256;
@@ -173,7 +173,7 @@ pub(crate) async fn seen(
         View::Live(snapshot) => holds(snapshot),
         View::Last(_) | View::Gone(_) => true,
     });
-    let found = found.await.map_err(|_| ActorError::Closed)?.clone();
+    let found = found.await.map_err(|_| ActorError::Closed)?;
     match found {
         View::Live(snapshot) => Ok(snapshot),
         View::Last(snapshot) if holds(&snapshot) => Ok(snapshot),

@@ -9,7 +9,7 @@ use sandglass_model::{
 };
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
-use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::sync::{Semaphore, broadcast};
 
 use crate::asking::Circles;
 use crate::handlers::Handlers;
@@ -17,6 +17,7 @@ use crate::inner::Inner;
 use crate::publish::Event;
 use crate::specs::Specs;
 use crate::table::Table;
+use crate::watch;
 
 /// What all entities of a runtime share.
 pub(crate) struct Shared {

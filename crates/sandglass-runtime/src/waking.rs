@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use sandglass_journal as journal;
 use sandglass_liveness::Fold;
 use sandglass_model::{EntityRef, Position};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::actor::{Actor, Restored, Seat};
 use crate::caught::Caught;
@@ -17,6 +17,7 @@ use crate::shared::Shared;
 use crate::specs::Specs;
 use crate::table::Sleep;
 use crate::timer;
+use crate::watch;
 
 /// Most entities that timers and new specs wake at once, until each has done what woke it: enough to
 /// fill the journal's groups, and few enough that a hundred thousand timers that ring

@@ -107,8 +107,7 @@ impl Automaton {
         let mut actions: Vec<String> =
             ["Touch", "Note", "Beat", "Later", "Nonsense"].map(str::to_owned).into();
         actions.extend((0..self.goes.len()).map(|go| format!("Go{go}")));
-        // Twice, since they are what this is about.
-        actions.extend((0..2 * self.handlers.len()).map(|h| format!("Start{}", h / 2)));
+        actions.extend((0..self.handlers.len()).map(|h| format!("Start{h}")));
         actions.extend((0..self.handlers.len()).map(|h| format!("Done{h}")));
         actions
     }

@@ -133,8 +133,7 @@ impl Clients {
     }
 
     fn action(&self, name: &EntityRef) -> String {
-        let scene = &self.process.scene;
-        scene.clients.pick(&scene.automaton(name).actions()).clone()
+        self.process.scene.action_for(name, &self.process.scene.clients)
     }
 
     fn sequence(&self, name: &EntityRef) -> Option<Sequence> {

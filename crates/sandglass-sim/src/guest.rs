@@ -89,7 +89,7 @@ impl Move {
             4 => Self::Ask(Box::new((of.clone(), "Touch".to_owned(), AskUntil::Transition))),
             5 | 6 if !names.is_empty() => {
                 let target = dice.pick(names).clone();
-                let action = dice.pick(&scene.automaton(&target).actions()).clone();
+                let action = scene.action_for(&target, dice);
                 let until =
                     if dice.per_mille(600) { AskUntil::Settled } else { AskUntil::Transition };
                 Self::Ask(Box::new((target, action, until)))

@@ -88,6 +88,25 @@ impl Scene {
         self.automata.iter().find(of_type).unwrap_or(&self.automata[0])
     }
 
+    /// An action for an entity: mostly one that its state takes.
+    pub(crate) fn action_for(&self, name: &EntityRef, dice: &Dice) -> String {
+        let taken = |ledger: &Ledger| -> Option<Vec<String>> {
+            let entity = ledger.entity(name)?;
+            let actions = ledger.spec_of(entity)?.actions.values();
+            let taken = actions.filter(|action| action.is_taken_from(&entity.state));
+            Some(taken.map(|action| action.name.to_string()).collect())
+        };
+        let taken = taken(&self.ledger()).unwrap_or_default();
+        // What starts handlers is what this is about.
+        let starts: Vec<String> =
+            taken.iter().filter(|name| name.starts_with("Start")).cloned().collect();
+        match dice.below(10) {
+            0..=4 if !starts.is_empty() => dice.pick(&starts).clone(),
+            0..=7 if !taken.is_empty() => dice.pick(&taken).clone(),
+            _ => dice.pick(&self.automaton(name).actions()).clone(),
+        }
+    }
+
     /// What all streams would give next, as one number.
     pub(crate) fn next_random(&self) -> u64 {
         let streams = [&self.entropy, &self.clients, &self.guests, &self.store, &self.crashes];

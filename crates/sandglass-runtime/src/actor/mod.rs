@@ -15,7 +15,7 @@ use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
 use sandglass_model::{EntityRef, Monotonic, Position, Sequence, SpecDigest};
 use sandglass_telemetry::metrics::{Held, Level};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::error::ActorError;
 use crate::publish::{Event, Snapshot};
@@ -23,6 +23,7 @@ use crate::shared::{Shared, recorded};
 use crate::specs::Specs;
 use crate::table::Sleep;
 use crate::timer;
+use crate::watch;
 pub(crate) use answering::Message;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};

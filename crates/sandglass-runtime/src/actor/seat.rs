@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::answering::refuse;
 use super::{MAILBOX_MAX, Message, Stops};
 use crate::error::ActorError;
 use crate::publish::Snapshot;
+use crate::watch;
 
 /// How others reach an entity's task. It stays in the table, whose lock is held
 /// whenever it is used: so nobody can ask an entity that has just fallen asleep.
