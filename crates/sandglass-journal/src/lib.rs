@@ -30,8 +30,8 @@ pub use memory::MemoryJournal;
 pub use new_file::NewFile;
 pub use page::{ByEntity, Entry, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place};
 pub use sqlite::{
-    APPLICATION_ID, BackedUp, Copied, FORMAT, Found, GROUP_MAX_RECORDS, Opened, QUEUE_MAX_BATCHES,
-    QUEUE_MAX_BYTES, Salvage, Settings, SqliteJournal, SqliteReader, TornRecord,
+    APPLICATION_ID, BackedUp, Copied, FORMAT, Found, GROUP_MAX_RECORDS, GroupSizes, Opened,
+    QUEUE_MAX_BATCHES, QUEUE_MAX_BYTES, Salvage, Settings, SqliteJournal, SqliteReader, TornRecord,
 };
 
 /// What a [`Journal`] answers later.

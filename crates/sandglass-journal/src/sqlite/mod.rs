@@ -4,6 +4,7 @@
 mod backup;
 mod fault;
 mod file;
+mod groups;
 mod log;
 mod place;
 mod reader;
@@ -23,6 +24,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use backup::{BackedUp, Copied};
 pub use file::{APPLICATION_ID, FORMAT};
+pub use groups::GroupSizes;
 pub use reader::SqliteReader;
 pub use salvage::{Found, Salvage};
 pub use tail::TornRecord;
@@ -85,6 +87,7 @@ pub struct SqliteJournal {
     writer: Lane<Request>,
     room: Arc<Semaphore>,
     failing: Failing,
+    groups: Arc<groups::Counters>,
     closed: AtomicBool,
 }
 
@@ -120,15 +123,18 @@ impl SqliteJournal {
             tracing::warn!(position = %torn.position, what = %torn.what, "set a torn record aside");
         }
         let failing = Failing::default();
+        let groups = Arc::new(groups::Counters::default());
         let writer = Lane::start("sandglass-journal-writer", QUEUE_MAX_BATCHES, {
-            let (path, failing) = (path.to_owned(), Arc::clone(&failing));
-            move |requests| Writer { connection, path, requests, failing, lock }.run()
+            let path = path.to_owned();
+            let (failing, groups) = (Arc::clone(&failing), Arc::clone(&groups));
+            move |requests| Writer { connection, path, requests, failing, groups, lock }.run()
         })?;
         let reader = Lane::start("sandglass-journal-reader", QUEUE_MAX_READS, move |requests| {
             serve_reads(reading, requests);
         })?;
         let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
-        let journal = Self { reader, writer, room, failing, closed: AtomicBool::new(false) };
+        let closed = AtomicBool::new(false);
+        let journal = Self { reader, writer, room, failing, groups, closed };
         Ok(Opened { journal, recovered })
     }
 
@@ -140,6 +146,12 @@ impl SqliteJournal {
     /// [`Error::Unavailable`].
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<SqliteReader, Error> {
         SqliteReader::open(path.as_ref())
+    }
+
+    /// How many batches its transactions have had since it was opened.
+    #[must_use]
+    pub fn group_sizes(&self) -> GroupSizes {
+        self.groups.read()
     }
 
     async fn submit(&self, batch: Batch) -> Result<Positions, Error> {

@@ -10,6 +10,7 @@ use sandglass_model::{EntityRef, Position, Sequence};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::file::WriterLock;
+use super::groups::Counters;
 use super::row::{self, Row};
 use super::{GROUP_MAX_RECORDS, fault, reader, recording};
 use crate::batch::{Line, recorded_twice};
@@ -41,6 +42,7 @@ pub(super) struct Writer {
     pub(super) path: PathBuf,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) failing: Failing,
+    pub(super) groups: Arc<Counters>,
     pub(super) lock: WriterLock,
 }
 
@@ -127,6 +129,7 @@ impl Writer {
         }
         transaction.execute("UPDATE head SET position = ?1", [last]).map_err(failed)?;
         transaction.commit().map_err(failed)?;
+        self.groups.count(group.len());
         Ok(answers)
     }
 

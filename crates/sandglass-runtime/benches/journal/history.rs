@@ -1,0 +1,178 @@
+//! A journal of a million records, decided as the runtime decides them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sandglass_journal::{Batch, Expected, Journal, Settings, SqliteJournal};
+use sandglass_liveness::{Entity, HandlerEnd, Input, Spec, decide};
+use sandglass_model::{
+    Cause, Completion, DeadlineReport, EntityRef, Event, HostCalls, Incarnation, Object, Outcome,
+    Sequence, TimeSplit, TraceContext, WallTime,
+};
+
+/// Records in all, but for the spec's.
+pub(crate) const RECORDS: u64 = 1_000_000;
+/// Entities that they are about.
+pub(crate) const ENTITIES: u64 = 10_000;
+/// One entity in so many has a handler in flight at the end.
+const OPEN_ONE_IN: u64 = 100;
+/// When it all happens.
+const AT: WallTime = WallTime::from_millis(1_700_000_000_000);
+
+/// An entity that works, and is idle in between.
+pub(crate) const SPEC: &str = r#"
+[automaton]
+name = "Session"
+states = ["Idle", "Working", "Gone"]
+initial = "Idle"
+terminal = ["Gone"]
+
+[[state]]
+name = "worked"
+type = "counter"
+
+[[action]]
+name = "Work"
+from = ["Idle"]
+to = "Working"
+effect = [{ type = "increment", variable = "worked" }, { type = "trigger", name = "work" }]
+
+[[action]]
+name = "Finish"
+from = ["Working"]
+to = "Idle"
+
+[[action]]
+name = "Leave"
+from = ["Idle", "Working"]
+to = "Gone"
+
+[[integration]]
+name = "work"
+trigger = "work"
+module = "work"
+deadline = "900s"
+on_success = "Finish"
+on_failure = "Leave"
+on_timeout = "Leave"
+
+[[state_timeout]]
+state = "Idle"
+after_seconds = 31536000
+on_timeout = "Leave"
+
+[[state_timeout]]
+state = "Working"
+after_seconds = 31536000
+on_timeout = "Leave"
+"#;
+
+/// The entity of this number.
+pub(crate) fn name(number: u64) -> EntityRef {
+    format!("Session/{number:06}").parse().expect("a valid name")
+}
+
+/// Writes the journal at `path`.
+pub(crate) async fn write(path: &Path) {
+    let begun = Instant::now();
+    let opened = SqliteJournal::open(path, Settings::default()).expect("a new file");
+    let journal: Arc<dyn Journal> = Arc::new(opened.journal);
+    let spec = Spec::parse(SPEC).spec.expect("sound");
+    let registered = Event::SpecRegistered {
+        digest: spec.digest,
+        automaton: "Session".to_owned(),
+        source: SPEC.to_owned(),
+    };
+    let batch = Batch::new(None, Expected::Any, AT, vec![(Sequence(0), registered)]);
+    journal.append(batch).await.expect("appended");
+    let mut writing = tokio::task::JoinSet::new();
+    for number in 0..ENTITIES {
+        if writing.len() >= 64 {
+            writing.join_next().await.expect("there are some").expect("no panic");
+        }
+        let (journal, records) = (Arc::clone(&journal), life(&spec, number));
+        writing.spawn(async move { append(&*journal, name(number), records).await });
+    }
+    writing.join_all().await;
+    journal.close().await;
+    let bytes = path.metadata().expect("there").len();
+    let took = begun.elapsed().as_secs_f64();
+    println!(
+        "A journal of {RECORDS} records of {ENTITIES} entities, {} MiB ({took:.0} s to write)\n",
+        bytes >> 20
+    );
+}
+
+async fn append(journal: &dyn Journal, name: EntityRef, records: Vec<(Sequence, Event)>) {
+    let mut expected = Expected::None;
+    for some in records.chunks(100) {
+        let batch = Batch::new(name.clone(), expected, AT, some.to_vec());
+        journal.append(batch).await.expect("it follows");
+        expected = some.last().map_or(expected, |(sequence, _)| Expected::At(*sequence));
+    }
+}
+
+/// The records of one entity: it is created, and works until it has enough of them.
+fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
+    let mut incarnation = [0; 16];
+    incarnation[..8].copy_from_slice(&number.to_be_bytes());
+    let incarnation = Incarnation::from_bytes(incarnation);
+    let create = Input::Create { incarnation, tenant: None };
+    let birth = decide(spec, None, &create, AT).expect("nobody is there");
+    let mut entity = Entity::created(name(number), &birth[0], AT).expect("a creation");
+    let mut records: Vec<(Sequence, Event)> =
+        birth.into_iter().map(|event| (Sequence(0), event)).collect();
+    let each = usize::try_from(RECORDS / ENTITIES).expect("few");
+    let stays_open = number % OPEN_ONE_IN == 0;
+    while records.len() + 4 <= each {
+        let work = Input::Action {
+            action: "Work".to_owned(),
+            params: Object::from([("topic".to_owned(), "what is to be done".into())]),
+            trace: TraceContext::root([number.to_be_bytes()[7] | 1; 24]),
+            asked: None,
+        };
+        tell(spec, &mut entity, &work, &mut records);
+        let is_last = records.len() + 2 + 4 > each;
+        if !(stays_open && is_last) {
+            let end = ended(&entity);
+            tell(spec, &mut entity, &end, &mut records);
+        }
+    }
+    records
+}
+
+fn tell(spec: &Spec, entity: &mut Entity, input: &Input, records: &mut Vec<(Sequence, Event)>) {
+    for event in decide(spec, Some(entity), input, AT).expect("taken") {
+        let sequence = entity.sequence_with(&event);
+        entity.apply(spec, &event, AT);
+        records.push((sequence, event));
+    }
+}
+
+fn ended(entity: &Entity) -> Input {
+    let run = entity.in_flight()[0];
+    let outcome = Outcome::Completed(Completion {
+        action: None,
+        params: Object::new(),
+        result: serde_json::json!({ "action": "Finish", "params": {}, "success": true }),
+    });
+    let budget_ms = run.dispatched.budget_ms;
+    let deadline = DeadlineReport { budget_ms, elapsed_ms: 12, ..DeadlineReport::default() };
+    Input::HandlerEnded(Box::new(HandlerEnd {
+        outcome,
+        cause: Cause::Returned,
+        started_at: Some(AT),
+        deadline,
+        host_calls: HostCalls::default(),
+        time_split_us: TimeSplit {
+            queue: 10,
+            compile: 0,
+            instantiate: 40,
+            guest: 900,
+            host: 11_000,
+            teardown: 20,
+        },
+        ..HandlerEnd::interrupted(run)
+    }))
+}
