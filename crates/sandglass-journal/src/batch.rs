@@ -20,6 +20,10 @@ pub const BATCH_MAX_BYTES: usize = 2 * RECORD_MAX_BYTES;
 /// run's calls at most, and what their frames take.
 pub const RECORDING_MAX_BYTES: usize = 24 << 20;
 
+/// Largest snapshot of an entity, in bytes: the largest variables that a spec may have
+/// (1 MiB), and as much again for what else is known of it.
+pub const SNAPSHOT_MAX_BYTES: usize = 2 << 20;
+
 /// Records that hold together or not at all, made by [`Batch::new`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
@@ -35,6 +39,21 @@ pub struct Batch {
     /// What was recorded of runs whose ends are among `records`: at most one of each,
     /// and [`RECORDING_MAX_BYTES`] together.
     pub recordings: Vec<Recording>,
+    /// The entity as these records and all before them make it, as text of at most
+    /// [`SNAPSHOT_MAX_BYTES`]. It takes the place of an earlier one.
+    pub snapshot: Option<String>,
+}
+
+/// An entity as its records up to one of them make it, so that they need not be read
+/// again. The journal doesn't look into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The entity.
+    pub entity: EntityRef,
+    /// The last of those records.
+    pub position: Position,
+    /// What was appended with it.
+    pub body: String,
 }
 
 /// What was recorded of one run of a guest, so that it can be run again. The journal
@@ -95,7 +114,7 @@ pub(crate) struct Line {
 }
 
 impl Batch {
-    /// Records without recordings.
+    /// Records without recordings and a snapshot.
     #[must_use]
     pub fn new(
         entity: impl Into<Option<EntityRef>>,
@@ -103,7 +122,8 @@ impl Batch {
         at: WallTime,
         records: Vec<(Sequence, Event)>,
     ) -> Self {
-        Self { entity: entity.into(), expected, at, records, recordings: Vec::new() }
+        let entity = entity.into();
+        Self { entity, expected, at, records, recordings: Vec::new(), snapshot: None }
     }
 
     /// The same, with recordings of runs that end in it.
@@ -112,7 +132,13 @@ impl Batch {
         Self { recordings, ..self }
     }
 
-    /// The records as JSON, and the size of all in bytes, recordings included.
+    /// The same, with the entity as it is afterwards.
+    #[must_use]
+    pub fn with_snapshot(self, snapshot: Option<String>) -> Self {
+        Self { snapshot, ..self }
+    }
+
+    /// The records as JSON, and the size of all in bytes, recordings and snapshot included.
     pub(crate) fn lines(&self) -> Result<(Vec<Line>, usize), Error> {
         let count = self.records.len();
         if count > BATCH_MAX_RECORDS {
@@ -136,7 +162,11 @@ impl Batch {
         if recorded > RECORDING_MAX_BYTES {
             return Err(too_large("recordings (in bytes)", recorded, RECORDING_MAX_BYTES));
         }
-        Ok((lines, total + recorded))
+        let snapshot = self.snapshot.as_ref().map_or(0, String::len);
+        if snapshot > SNAPSHOT_MAX_BYTES {
+            return Err(too_large("snapshot (in bytes)", snapshot, SNAPSHOT_MAX_BYTES));
+        }
+        Ok((lines, total + recorded + snapshot))
     }
 
     /// Whether the batch may be appended where the entity's last record has the
@@ -191,7 +221,9 @@ impl Batch {
         let about_all = |(sequence, event): &(Sequence, Event)| {
             *sequence == Sequence(0) && matches!(event, Event::SpecRegistered { .. })
         };
-        if self.expected != Expected::Any {
+        if self.snapshot.is_some() {
+            Err(invalid("it is about no entity, so it can't have a snapshot of one"))
+        } else if self.expected != Expected::Any {
             Err(invalid("it is about no entity, so it can't expect one anywhere"))
         } else if self.records.iter().all(about_all) {
             Ok(())

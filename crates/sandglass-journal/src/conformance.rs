@@ -13,7 +13,8 @@ use sandglass_model::{
 
 use crate::{
     BATCH_MAX_RECORDS, Batch, Error, Expected, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES,
-    Page, Place, Positions, RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording,
+    Page, Place, Positions, RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES,
+    Snapshot,
 };
 
 /// Defines a test for each fact, in a module `$name`. `$open` is an expression of
@@ -38,6 +39,7 @@ macro_rules! conformance_tests {
             finds_who_asked_for_a_dispatch
             gives_back_what_was_recorded_of_a_run
             refuses_recordings_of_runs_that_do_not_end_in_the_batch
+            keeps_the_last_snapshot_of_each_entity
             a_closed_journal_says_so
         }
     };
@@ -514,6 +516,31 @@ pub async fn refuses_recordings_of_runs_that_do_not_end_in_the_batch(journal: Su
 }
 
 /// See its name.
+pub async fn keeps_the_last_snapshot_of_each_entity(journal: Subject) {
+    let (a, b) = (session("a"), session("b"));
+    let text = |text: &str| Some(text.to_owned());
+    append(&journal, creation(&a).with_snapshot(text("a at 0"))).await;
+    append(&journal, creation(&b).with_snapshot(text("b at 0"))).await;
+    let pair = vec![(1, transition("Go")), (1, signal("x"))];
+    let pair = batch(&a, Expected::At(Sequence(0)), pair);
+    append(&journal, pair.with_snapshot(text("a at 1"))).await;
+    append(&journal, step(&a, 2)).await;
+    let refused_one = step(&a, 2).with_snapshot(text("of a refused batch"));
+    refused(&journal, refused_one).await;
+    let of = |entity: &EntityRef, position, body: &str| {
+        let (entity, position) = (entity.clone(), Position(position));
+        Ok(Some(Snapshot { entity, position, body: body.to_owned() }))
+    };
+    assert_eq!(journal.snapshot(a.clone()).await, of(&a, 4, "a at 1"));
+    assert_eq!(journal.snapshot(b.clone()).await, of(&b, 2, "b at 0"));
+    assert_eq!(journal.snapshot(session("c")).await, Ok(None));
+    let of_none = refused(&journal, spec("x").with_snapshot(text("x"))).await;
+    assert!(matches!(of_none, Error::Invalid { .. }), "{of_none:?}");
+    let large = step(&a, 3).with_snapshot(Some("x".repeat(SNAPSHOT_MAX_BYTES + 1)));
+    assert!(matches!(refused(&journal, large).await, Error::TooLarge { .. }));
+}
+
+/// See its name.
 pub async fn a_closed_journal_says_so(journal: Subject) {
     let entity = session("a");
     append(&journal, creation(&entity)).await;
@@ -528,5 +555,6 @@ pub async fn a_closed_journal_says_so(journal: Subject) {
     let dispatch = DispatchId::from_bytes([7; 16]);
     assert_eq!(journal.find_dispatch(dispatch).await, Err(Error::Closed));
     assert_eq!(journal.recording(dispatch, 1).await, Err(Error::Closed));
+    assert_eq!(journal.snapshot(session("a")).await, Err(Error::Closed));
     assert_eq!(journal.last().await, Err(Error::Closed));
 }

@@ -23,7 +23,7 @@ use sandglass_model::{DispatchId, EntityRef, Position};
 
 pub use batch::{
     BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, Positions, RECORD_MAX_BYTES,
-    RECORDING_MAX_BYTES, Recording,
+    RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 pub use error::Error;
 pub use memory::MemoryJournal;
@@ -90,6 +90,13 @@ pub trait Journal: Send + Sync + fmt::Debug {
         &self,
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>>;
+
+    /// The last snapshot of `entity` that was appended; none where there is none that is
+    /// as it was appended: what it says is in the records, too.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>>;
 
     /// What was recorded of a run; none where nothing was.
     ///

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::batch::recorded_twice;
 use crate::{
     Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page,
-    Pending, Place, Positions, Recording,
+    Pending, Place, Positions, Recording, Snapshot,
 };
 
 /// A journal that ends with its process, and grows until then.
@@ -30,6 +30,7 @@ struct Inner {
     by_entity: BTreeMap<Option<EntityRef>, Vec<usize>>,
     dispatches: BTreeMap<DispatchId, usize>,
     recordings: BTreeMap<(DispatchId, u32), Vec<u8>>,
+    snapshots: BTreeMap<EntityRef, Snapshot>,
     failing: Option<String>,
     closed: bool,
 }
@@ -96,7 +97,12 @@ impl Inner {
             let (position, entity) = (Position(position), entity.clone());
             self.records.push(Record { position, at, entity, sequence, event });
         }
-        Ok(Positions { first: Position(first), last: self.last() })
+        let last = self.last();
+        if let (Some(entity), Some(body)) = (entity, batch.snapshot) {
+            let snapshot = Snapshot { entity: entity.clone(), position: last, body };
+            self.snapshots.insert(entity, snapshot);
+        }
+        Ok(Positions { first: Position(first), last })
     }
 
     fn page(&self, from: Position, limit: usize) -> Page {
@@ -194,6 +200,10 @@ impl Journal for MemoryJournal {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         Box::pin(async move { Ok(self.open()?.dispatch(dispatch)) })
+    }
+
+    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+        Box::pin(async move { Ok(self.open()?.snapshots.get(&entity).cloned()) })
     }
 
     fn recording(

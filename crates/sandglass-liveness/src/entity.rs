@@ -1,6 +1,7 @@
 //! An entity: the fold of its records, and the timers that can be read off it.
 
 mod past;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +11,15 @@ use sandglass_model::{
     Sequence, SpecDigest, WallTime,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::spec::Spec;
 use past::Pasts;
 pub use past::{PAST_MAX, Past};
+pub use snapshot::{SNAPSHOT_MAX_BYTES, SNAPSHOT_VERSION, Unusable};
 
 /// One entity, as its records made it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entity {
     /// Its type and id.
     pub entity: EntityRef,
@@ -42,7 +46,7 @@ pub struct Entity {
 }
 
 /// A handler that was asked for and hasn't ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InFlight {
     /// What it was asked with: shared, because entities are copied with each decision.
     pub dispatched: Arc<Dispatched>,
@@ -53,7 +57,7 @@ pub struct InFlight {
 }
 
 /// An action that is to be sent later.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Its number within the entity's life, from 0.
     pub number: u64,

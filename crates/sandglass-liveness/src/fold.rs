@@ -117,6 +117,16 @@ impl Fold {
         self.entities.remove(name)
     }
 
+    /// Puts in an entity as its records up to some one made it; false where its spec isn't
+    /// known, and nothing was changed.
+    pub fn put(&mut self, entity: Entity) -> bool {
+        let is_known = self.specs.contains_key(&entity.spec);
+        if is_known {
+            self.entities.insert(entity.entity.clone(), entity);
+        }
+        is_known
+    }
+
     /// All specs, by digest.
     #[must_use]
     pub const fn specs(&self) -> &BTreeMap<SpecDigest, Arc<Spec>> {

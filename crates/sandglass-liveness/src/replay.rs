@@ -12,6 +12,7 @@ use sandglass_model::{
 use serde_json::Value;
 
 use crate::decide::{HandlerEnd, Input, Refusal, Retry, decide, go_over};
+use crate::entity::Entity;
 use crate::fold::Fold;
 use claims::{Contradiction, false_ask, false_end};
 
@@ -44,6 +45,10 @@ pub struct Summary {
     pub timeouts: u64,
     /// Dispatches without an end.
     pub open: u64,
+    /// Snapshots that were compared with the records before them.
+    pub snapshots: u64,
+    /// Those that can't be used, and aren't.
+    pub snapshots_unusable: u64,
     /// The first [`DIVERGENCES_MAX`] differences between the records and what is
     /// decided now.
     pub divergences: Vec<Divergence>,
@@ -89,6 +94,35 @@ impl Replay {
         if let Err(unfit) = self.fold.apply(record) {
             self.diverges(record, "record", record.event.kind(), unfit);
         }
+    }
+
+    /// Compares a snapshot with what the entity is by its records up to the last one
+    /// that was replayed. One that can't be used is no divergence: nobody uses it.
+    pub fn snapshot(&mut self, name: &EntityRef, text: &str) {
+        let Ok(kept) = Entity::of_snapshot(text) else {
+            self.summary.snapshots_unusable += 1;
+            return;
+        };
+        self.summary.snapshots += 1;
+        let entity = self.fold.entity(name);
+        if entity == Some(&kept) {
+            return;
+        }
+        let text = |entity: Option<&Entity>| {
+            let sequence = |entity: &Entity| (entity.sequence, entity.to_snapshot());
+            entity.map(sequence).map_or_else(
+                || "nothing".to_owned(),
+                |(sequence, text)| format!("sequence {sequence}: {}", text.unwrap_or_default()),
+            )
+        };
+        let (recorded, expected) = (text(Some(&kept)), text(entity));
+        self.push(Divergence {
+            position: self.last,
+            entity: Some(name.clone()),
+            what: "snapshot".to_owned(),
+            recorded: shown(&recorded),
+            expected: shown(&expected),
+        });
     }
 
     /// Counts a record that can't be read, in the place of the next one.

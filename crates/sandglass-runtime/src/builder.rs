@@ -25,6 +25,7 @@ use crate::inner::Inner;
 use crate::publish::SUBSCRIPTION_MAX;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
+use crate::snapshot::{self, SNAPSHOT_EVERY};
 use crate::specs::{self, Specs};
 use crate::table::{Rest, Sleep, Table};
 use crate::waking::{WAKING_MAX, watch_alarms};
@@ -179,7 +180,9 @@ impl Builder {
         let threads = tokio::runtime::Handle::current();
         let inner = Inner { shared, tasks, threads, closing, reloading, shutdown };
         let runtime = Runtime(Arc::new(inner));
-        let recovery = Recovery { runtime: &runtime, fold, current: None, waiting: Vec::new() };
+        let due = snapshot::Due::default();
+        let recovery =
+            Recovery { runtime: &runtime, fold, current: None, due, waiting: Vec::new() };
         recovery.run(behind_specs).await?;
         let (inner, weak) = (&runtime.0, Arc::downgrade(&runtime.0));
         inner.shared.runtime.send_replace(Some(Weak::clone(&weak)));
@@ -220,6 +223,8 @@ struct Recovery<'a> {
     fold: Fold,
     /// The entity that is being read, and its last record.
     current: Option<(EntityRef, Position)>,
+    /// Its records that were read since its last snapshot.
+    due: snapshot::Due,
     waiting: Vec<(EntityRef, Recovered)>,
 }
 
@@ -228,6 +233,7 @@ impl Recovery<'_> {
         let journal = Arc::clone(&self.runtime.0.shared.journal);
         loop {
             let page = journal.read_by_entity(after, PAGE_MAX_ENTRIES).await?;
+            after = page.next;
             for entry in page.entries {
                 let record = entry.into_record()?;
                 let (name, position) = (record.entity.clone(), record.position);
@@ -237,8 +243,12 @@ impl Recovery<'_> {
                 let fitted = self.fold.apply(&record);
                 fitted.map_err(|unfit| BuildError::Unfit { position, unfit })?;
                 self.current = name.map(|name| (name, position));
+                self.due.records += 1;
+                if let Some(skipped) = self.skip(&*journal).await? {
+                    after = Some(skipped);
+                    break;
+                }
             }
-            after = page.next;
             if after.is_none() {
                 break;
             }
@@ -247,10 +257,24 @@ impl Recovery<'_> {
         self.wait_until_recovered().await
     }
 
+    /// Goes on behind the snapshot of the entity that is being read, where there can be one.
+    async fn skip(&mut self, journal: &dyn Journal) -> Result<Option<Place>, BuildError> {
+        let Some((name, last)) = &mut self.current else { return Ok(None) };
+        if self.due.records != SNAPSHOT_EVERY {
+            return Ok(None);
+        }
+        let skipped = snapshot::skip_to(journal, &mut self.fold, name, *last).await?;
+        let Some(position) = skipped else { return Ok(None) };
+        *last = position;
+        self.due = snapshot::Due::default();
+        Ok(Some(Place { entity: Some(name.clone()), position }))
+    }
+
     /// Lets the entity that was read sleep, or starts its task where something of it was
     /// in flight, or where it goes over to another version of its spec.
     async fn finish_current(&mut self) -> Result<(), BuildError> {
         let Some((name, last)) = self.current.take() else { return Ok(()) };
+        let due = std::mem::take(&mut self.due);
         // The fold holds no entity without its spec.
         let Some(entity) = self.fold.take(&name) else { return Ok(()) };
         let Some(spec) = self.fold.spec(entity.spec).cloned() else { return Ok(()) };
@@ -264,7 +288,7 @@ impl Recovery<'_> {
             shared.table.lock().lay(&name, Sleep::new(spec, last, timers));
             return Ok(());
         }
-        let recovered = start(self.runtime, &name, Restored { spec, entity, last });
+        let recovered = start(self.runtime, &name, Restored { spec, entity, last, due });
         self.waiting.push((name, recovered));
         if self.waiting.len() >= RECOVERING_MAX {
             self.wait_until_recovered().await?;

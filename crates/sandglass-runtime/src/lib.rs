@@ -28,6 +28,7 @@ mod reading;
 mod request;
 mod runtime;
 mod shared;
+mod snapshot;
 mod specs;
 mod table;
 mod timer;
@@ -48,6 +49,7 @@ pub use host_handlers::{HostHandlers, Module};
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use request::{Accepted, Request, Retry, Signal};
 pub use runtime::Runtime;
+pub use snapshot::SNAPSHOT_EVERY;
 pub use specs::{ReloadError, Reloaded};
 pub use timer::SimClock;
 

@@ -14,6 +14,7 @@ use crate::caught::Caught;
 use crate::error::ActorError;
 use crate::inner::Inner;
 use crate::shared::Shared;
+use crate::snapshot;
 use crate::specs::Specs;
 use crate::table::Sleep;
 use crate::timer;
@@ -85,20 +86,30 @@ pub(crate) async fn unless_lost(
 async fn read(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, ActorError> {
     let mut fold = Fold::of(shared.specs().known.clone());
     let (mut next, mut last) = (Some(Position(0)), Position(0));
+    let mut due = snapshot::Due::default();
     while let Some(from) = next {
         let page = shared.journal.read_entity(name.clone(), from, PIECE).await;
         let page = page.map_err(ActorError::journal)?;
         next = page.next;
+        let is_first = last == Position(0);
         for entry in page.entries {
             let record = entry.into_record().map_err(ActorError::journal)?;
             last = record.position;
+            due.records += 1;
             fold.apply(&record).map_err(|unfit| damaged(last, unfit.to_string()))?;
+        }
+        if is_first && next.is_some() {
+            let skipped = snapshot::skip_to(&*shared.journal, &mut fold, name, last).await;
+            if let Some(at) = skipped.map_err(ActorError::journal)? {
+                (last, next) = (at, Some(Position(at.0.saturating_add(1))));
+                due = snapshot::Due::default();
+            }
         }
     }
     let Some(entity) = fold.take(name) else { return Ok(None) };
     let spec = fold.spec(entity.spec).cloned();
     let spec = spec.ok_or_else(|| damaged(last, format!("the spec of {name} is gone")))?;
-    Ok(Some(Restored { spec, entity, last }))
+    Ok(Some(Restored { spec, entity, last, due }))
 }
 
 fn damaged(position: Position, what: String) -> ActorError {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sandglass_journal::{
     Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, Page, Pending, Place,
-    Positions,
+    Positions, Snapshot,
 };
 use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, TransitionCause};
 use tokio::sync::{Notify, oneshot, watch};
@@ -242,6 +242,14 @@ impl Journal for Store {
             self.process.command().await;
             self.read_fails()?;
             self.journal.find_dispatch(dispatch).await
+        })
+    }
+
+    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+        Box::pin(async move {
+            self.process.command().await;
+            self.read_fails()?;
+            self.journal.snapshot(entity).await
         })
     }
 

@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 
-use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
+use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, Snapshot, SqliteJournal, SqliteReader};
 use sandglass_liveness::replay::{Divergence, Replay, Summary};
-use sandglass_model::Position;
+use sandglass_model::{EntityRef, Position};
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
@@ -52,10 +52,45 @@ pub(crate) fn replayed(journal: &mut SqliteReader) -> Result<Summary, Error> {
             }
             Err(error) => return Err(error),
         };
-        page.entries.iter().for_each(|entry| feed(&mut replay, entry));
+        let last = page.entries.last().map_or(start, Entry::position);
+        let mut snapshots = Snapshots::of(journal, start, last);
+        for entry in &page.entries {
+            feed(&mut replay, entry);
+            snapshots.compare(journal, &mut replay, entry.position());
+        }
         from = page.next;
     }
     Ok(replay.finish())
+}
+
+/// The snapshots of the places of one page. One at a time is held, which are large; one that
+/// a writer has replaced meanwhile is met further on.
+struct Snapshots {
+    names: std::vec::IntoIter<EntityRef>,
+    next: Option<Snapshot>,
+}
+
+impl Snapshots {
+    /// What can't be read of them isn't used by anybody either.
+    fn of(journal: &mut SqliteReader, first: Position, last: Position) -> Self {
+        let names = journal.snapshots(first, last).unwrap_or_default().into_iter();
+        let mut snapshots = Self { names, next: None };
+        snapshots.advance(journal);
+        snapshots
+    }
+
+    fn compare(&mut self, journal: &mut SqliteReader, replay: &mut Replay, at: Position) {
+        while let Some(one) = self.next.take_if(|one| one.position <= at) {
+            if one.position == at {
+                replay.snapshot(&one.entity, &one.body);
+            }
+            self.advance(journal);
+        }
+    }
+
+    fn advance(&mut self, journal: &mut SqliteReader) {
+        self.next = self.names.find_map(|name| journal.snapshot_of(&name).ok().flatten());
+    }
 }
 
 fn feed(replay: &mut Replay, entry: &Entry) {
@@ -107,6 +142,8 @@ fn as_json(summary: &Summary) -> Value {
         "dispatches": summary.dispatches,
         "timeouts": summary.timeouts,
         "open": summary.open,
+        "snapshots": summary.snapshots,
+        "snapshots_unusable": summary.snapshots_unusable,
         "divergence_count": summary.divergence_count,
         "divergences": summary.divergences.iter().map(divergence).collect::<Vec<Value>>(),
     })

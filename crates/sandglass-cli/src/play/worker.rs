@@ -9,7 +9,8 @@ use anyhow::{Context, anyhow};
 use sandglass_host::manifest::Found;
 use sandglass_host::{Host, Manifest, Settings};
 use sandglass_journal::{
-    Batch, ByEntity, Error, Health, Journal, Opened, Page, Pending, Place, Positions, SqliteJournal,
+    Batch, ByEntity, Error, Health, Journal, Opened, Page, Pending, Place, Positions, Snapshot,
+    SqliteJournal,
 };
 use sandglass_liveness::Spec;
 use sandglass_model::{Clock, DispatchId, EntityRef, Position, SystemClock};
@@ -267,6 +268,10 @@ impl Journal for Noticing {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         self.journal.find_dispatch(dispatch)
+    }
+
+    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+        self.journal.snapshot(entity)
     }
 
     fn recording(

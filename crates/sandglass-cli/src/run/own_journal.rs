@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_journal::{
-    Batch, ByEntity, Entry, Error, Health, Journal, Page, Pending, Place, Positions,
+    Batch, ByEntity, Entry, Error, Health, Journal, Page, Pending, Place, Positions, Snapshot,
 };
 use sandglass_model::{DispatchId, EntityRef, Position};
 
@@ -109,6 +109,10 @@ impl Journal for OwnJournal {
             let found = self.whole.find_dispatch(dispatch).await?;
             Ok(found.filter(|(entity, _)| *entity == self.entity))
         })
+    }
+
+    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+        self.whole.snapshot(entity)
     }
 
     fn recording(

@@ -9,3 +9,15 @@ CREATE TABLE recordings (
     checksum BLOB NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX recordings_of_dispatch ON recordings (dispatch, attempt);
+
+-- The last snapshot of each entity: its state as the records up to that position make it.
+-- One that is lost is made again from them.
+CREATE TABLE snapshots (
+    entity_type TEXT NOT NULL,
+    entity_id   TEXT NOT NULL,
+    position    INTEGER NOT NULL,
+    body        TEXT NOT NULL,
+    checksum    BLOB NOT NULL,
+    PRIMARY KEY (entity_type, entity_id)
+) STRICT;
+CREATE INDEX snapshots_by_position ON snapshots (position);

@@ -11,6 +11,7 @@ mod reader;
 mod recording;
 mod row;
 mod salvage;
+mod snapshot;
 mod tail;
 mod writer;
 
@@ -31,7 +32,7 @@ pub use tail::TornRecord;
 
 use crate::{
     BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, Page, Pending,
-    Place, Positions, RECORDING_MAX_BYTES,
+    Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 use log::Unfinished;
 use writer::{Failing, Job, Request, Writer};
@@ -42,7 +43,10 @@ pub const QUEUE_MAX_BATCHES: usize = 1024;
 /// Most bytes that wait for the writer: two batches of the largest records, or one with
 /// the largest recordings, too.
 pub const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
-const _: () = assert!(BATCH_MAX_BYTES + RECORDING_MAX_BYTES <= QUEUE_MAX_BYTES, "each fits");
+const _: () = assert!(
+    BATCH_MAX_BYTES + RECORDING_MAX_BYTES + SNAPSHOT_MAX_BYTES <= QUEUE_MAX_BYTES,
+    "every batch fits"
+);
 /// Most records of one transaction, and so the most that one write can tear. Above
 /// this, one sync is spread so thin that a longer group gains nothing.
 pub const GROUP_MAX_RECORDS: usize = 4 * BATCH_MAX_RECORDS;
@@ -212,6 +216,12 @@ impl Journal for SqliteJournal {
         })
     }
 
+    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+        Box::pin(async move {
+            self.reader.ask(|answer| ReadRequest::Snapshot { entity, answer }).await?
+        })
+    }
+
     fn recording(
         &self,
         dispatch: DispatchId,
@@ -310,6 +320,10 @@ enum ReadRequest {
         dispatch: DispatchId,
         answer: oneshot::Sender<Result<Option<(EntityRef, Position)>, Error>>,
     },
+    Snapshot {
+        entity: EntityRef,
+        answer: oneshot::Sender<Result<Option<Snapshot>, Error>>,
+    },
     Recording {
         dispatch: DispatchId,
         attempt: u32,
@@ -336,6 +350,9 @@ fn serve_reads(mut reader: SqliteReader, mut requests: mpsc::Receiver<ReadReques
             }
             ReadRequest::FindDispatch { dispatch, answer } => {
                 let _ = answer.send(reader.find_dispatch(dispatch));
+            }
+            ReadRequest::Snapshot { entity, answer } => {
+                let _ = answer.send(reader.snapshot_of(&entity));
             }
             ReadRequest::Recording { dispatch, attempt, answer } => {
                 let _ = answer.send(reader.recording(dispatch, attempt));

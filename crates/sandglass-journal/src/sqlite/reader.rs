@@ -6,8 +6,8 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, Transacti
 use sandglass_model::{DispatchId, EntityRef, Position};
 
 use super::file::{self, Reading};
-use super::{fault, log, place, recording, row};
-use crate::{ByEntity, Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place};
+use super::{fault, log, place, recording, row, snapshot};
+use crate::{ByEntity, Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, Snapshot};
 
 /// A journal opened for reading alone: it takes no lock, never writes, and works
 /// beside the process that writes the journal. It blocks its caller's thread.
@@ -93,6 +93,23 @@ impl SqliteReader {
         dispatch: DispatchId,
     ) -> Result<Option<(EntityRef, Position)>, Error> {
         self.snapshot(|snapshot| find_dispatch(snapshot, dispatch))
+    }
+
+    /// The last snapshot of `entity`; none where there is none that is whole.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::read`].
+    pub fn snapshot_of(&mut self, entity: &EntityRef) -> Result<Option<Snapshot>, Error> {
+        self.snapshot(|snapshot| snapshot::find(snapshot, entity))
+    }
+
+    /// The entities whose snapshots are of positions from `first` to `last`, in the order
+    /// of these: as many as there are places at most.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::read`].
+    pub fn snapshots(&mut self, first: Position, last: Position) -> Result<Vec<EntityRef>, Error> {
+        self.snapshot(|snapshot| snapshot::between(snapshot, key(first), key(last)))
     }
 
     /// What was recorded of a run; none where nothing was.

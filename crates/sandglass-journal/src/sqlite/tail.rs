@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sandglass_model::Position;
 
-use super::{GROUP_MAX_RECORDS, fault, reader, recording};
+use super::{GROUP_MAX_RECORDS, fault, reader, recording, snapshot};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was not whole when the journal was opened. What was
@@ -157,6 +157,7 @@ fn set_aside(transaction: &Transaction<'_>, cut: i64, torn: &[TornRecord]) -> ru
         }
     }
     recording::set_aside(transaction, cut)?;
+    snapshot::remove_from(transaction, cut)?;
     transaction.execute("DELETE FROM records WHERE position >= ?1", [cut])?;
     transaction.execute("UPDATE head SET position = ?1", [cut - 1])?;
     Ok(())

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use super::file::WriterLock;
 use super::groups::Counters;
 use super::row::{self, Row};
-use super::{GROUP_MAX_RECORDS, fault, reader, recording};
+use super::{GROUP_MAX_RECORDS, fault, reader, recording, snapshot};
 use crate::batch::{Line, recorded_twice};
 use crate::{Batch, Error, Positions};
 
@@ -178,6 +178,9 @@ fn append(
     recording::insert(transaction, &job.batch, last + 1)?;
     let mut statement = transaction.prepare_cached(row::INSERT)?;
     rows.iter().try_for_each(|row| row.insert(&mut statement))?;
+    if let (Some(entity), Some(body)) = (entity, &job.batch.snapshot) {
+        snapshot::put(transaction, entity, end, body)?;
+    }
     let place = |key| Position(u64::try_from(key).unwrap_or_default());
     Ok(Ok(Positions { first: place(last + 1), last: place(end) }))
 }

@@ -9,3 +9,4 @@ mod places;
 mod recordings;
 mod salvage;
 mod scratch;
+mod snapshots;

@@ -46,6 +46,12 @@ impl Scratch {
         connection.execute_batch(statements).expect("valid SQL");
     }
 
+    /// The same; false where SQLite itself refuses.
+    pub(crate) fn try_sql(&self, statements: &str) -> bool {
+        let connection = rusqlite::Connection::open(self.journal()).expect("a SQLite file");
+        connection.execute_batch(statements).is_ok()
+    }
+
     /// How SQLite would look a dispatch up.
     pub(crate) fn plan_of_find_dispatch(&self) -> String {
         let connection = rusqlite::Connection::open(self.journal()).expect("a SQLite file");

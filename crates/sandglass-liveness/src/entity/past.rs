@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use sandglass_model::{DispatchId, Dispatched, Ended, OutcomeKind, TraceContext};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Handlers that have ended and are remembered, for each entity: half of what may be
@@ -11,7 +12,7 @@ use sha2::{Digest, Sha256};
 pub const PAST_MAX: usize = 32;
 
 /// A handler that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
     /// Which dispatch.
     pub dispatch: DispatchId,
@@ -62,7 +63,8 @@ fn digest(of: &Dispatched) -> [u8; 32] {
 }
 
 /// The last [`PAST_MAX`] handlers that have ended, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Pasts(VecDeque<Past>);
 
 impl Pasts {

@@ -235,6 +235,65 @@ proptest! {
     }
 
     #[test]
+    fn what_follows_a_snapshot_at_any_place_is_what_follows_the_records_before_it(
+        steps in steps(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let log = live(&steps).log;
+        let (before, behind) = log.split_at(cut.index(log.len()) + 1);
+        let mut whole = Fold::new();
+        before.iter().for_each(|record| whole.apply(record).expect("it fits"));
+        let mut from_snapshots = Fold::of(whole.specs().clone());
+        for entity in whole.entities() {
+            // What is in flight has no snapshot, and goes on from its records.
+            let snapshot = entity.to_snapshot();
+            prop_assert_eq!(snapshot.is_some(), entity.is_settled());
+            let kept = snapshot.map(|text| Entity::of_snapshot(&text).expect("it was written so"));
+            prop_assert_eq!(kept.as_ref(), entity.is_settled().then_some(entity));
+            prop_assert!(from_snapshots.put(kept.unwrap_or_else(|| entity.clone())));
+        }
+        for record in behind {
+            prop_assert_eq!(whole.apply(record), from_snapshots.apply(record));
+        }
+        prop_assert!(whole.entities().eq(from_snapshots.entities()));
+    }
+
+    #[test]
+    fn a_snapshot_is_compared_with_the_records_before_it(
+        steps in steps(),
+        cut in any::<prop::sample::Index>(),
+        rounds in 100u32..,
+    ) {
+        let log = live(&steps).log;
+        let cut = cut.index(log.len()) + 1;
+        let mut fold = Fold::new();
+        log[..cut].iter().for_each(|record| fold.apply(record).expect("it fits"));
+        let replayed = |alter: &dyn Fn(&mut Entity)| {
+            let mut replay = Replay::new();
+            log[..cut].iter().for_each(|record| replay.feed(record));
+            for entity in fold.entities() {
+                let mut altered = entity.clone();
+                alter(&mut altered);
+                let text = altered.to_snapshot();
+                text.into_iter().for_each(|text| replay.snapshot(&entity.entity, &text));
+            }
+            log[cut..].iter().for_each(|record| replay.feed(record));
+            let summary = replay.finish();
+            (summary.snapshots, summary.divergence_count)
+        };
+        let settled = fold.entities().filter(|entity| entity.is_settled()).count() as u64;
+        prop_assert_eq!(replayed(&|_| {}), (settled, 0));
+        let forgeries: [&dyn Fn(&mut Entity); 3] = [
+            &|entity| drop(entity.variables.insert("rounds".to_owned(), json!(rounds))),
+            &|entity| entity.sequence = entity.sequence.next(),
+            &|entity| entity.state.push('x'),
+        ];
+        for forge in forgeries {
+            prop_assert_eq!(replayed(forge), (settled, settled));
+        }
+    }
+
+    #[test]
     fn the_state_timer_never_runs_while_a_handler_is_in_flight(steps in steps()) {
         let life = live(&steps);
         if !life.entity().is_settled() {

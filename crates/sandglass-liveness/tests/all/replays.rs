@@ -1,6 +1,7 @@
 //! Replays: what is counted, and what a forged or damaged journal looks like.
 
-use sandglass_liveness::{HandlerEnd, Input, Replay, Summary};
+use sandglass_liveness::entity::Unusable;
+use sandglass_liveness::{Entity, HandlerEnd, Input, Replay, Summary};
 use sandglass_model::{
     AskUntil, Cancellation, CancelledBy, Cause, DeadlineOwner, DeadlineReport, DispatchId, Event,
     HandlerDeadlineExceeded, Outcome, Position, Sequence, SpecDigest, TraceContext, Trap, TrapKind,
@@ -261,4 +262,20 @@ fn kept_divergences_are_bounded_and_all_are_counted() {
     let summary = replay.finish();
     assert_eq!(summary.divergences.len(), sandglass_liveness::replay::DIVERGENCES_MAX);
     assert!(summary.divergence_count >= 300);
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_used_is_counted_and_no_divergence() {
+    let life = timed_out_life();
+    let text = life.entity().to_snapshot().expect("it has settled");
+    let newer = text.replace(r#"{"version":1,"#, r#"{"version":2,"#);
+    assert_eq!(Entity::of_snapshot(&newer), Err(Unusable::Version(2)));
+    let mut replay = Replay::new();
+    life.log.iter().for_each(|record| replay.feed(record));
+    for text in [&newer, "", "{}", r#"{"version":1,"entity":{}}"#, &text[..text.len() - 1]] {
+        replay.snapshot(&Life::name(), text);
+    }
+    let summary = replay.finish();
+    assert_eq!((summary.snapshots, summary.snapshots_unusable), (0, 5));
+    assert_eq!(summary.divergence_count, 0);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sandglass_host::{Host, Manifest};
 use sandglass_journal::{
     Batch, ByEntity, Error, GroupSizes, Health, Journal, MemoryJournal, Page, Pending, Place,
-    Positions, Settings, SqliteJournal,
+    Positions, Settings, Snapshot, SqliteJournal,
 };
 use sandglass_liveness::Spec;
 use sandglass_model::{
@@ -239,6 +239,10 @@ impl Journal for Timed {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         self.journal.find_dispatch(dispatch)
+    }
+
+    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+        self.journal.snapshot(entity)
     }
 
     fn recording(

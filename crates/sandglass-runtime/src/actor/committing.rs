@@ -89,10 +89,13 @@ impl Actor {
         }
         let records = sequences.iter().copied().zip(events.iter().cloned()).collect();
         let expected = Expected::At(self.entity.sequence);
+        let (due, snapshot) = self.snapshot.after(events.len(), &after);
         let batch = Batch::new(after.entity.clone(), expected, at, records);
+        let batch = batch.with_snapshot(snapshot);
         let appended = self.shared.append(batch).await;
         let first = appended.map_err(|error| self.append_failed(error))?;
         self.last = (first.0..).map(Position).take(events.len()).last().unwrap_or(first);
+        self.snapshot = due;
         self.recording.succeeded();
         let before = std::mem::replace(&mut self.entity, after);
         self.show();

@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use crate::error::ActorError;
 use crate::publish::{Event, Snapshot};
 use crate::shared::{Shared, recorded};
+use crate::snapshot;
 use crate::specs::Specs;
 use crate::table::Sleep;
 use crate::timer;
@@ -45,6 +46,8 @@ pub(crate) struct Restored {
     pub(crate) entity: Entity,
     /// Its last record.
     pub(crate) last: Position,
+    /// When its next snapshot is due.
+    pub(crate) due: snapshot::Due,
 }
 
 /// Whether an entity's task may still write.
@@ -64,6 +67,7 @@ pub(crate) struct Actor {
     entity: Entity,
     /// Its last record.
     last: Position,
+    snapshot: snapshot::Due,
     mailbox: mpsc::Receiver<Message>,
     shown: Shown,
     closing: watch::Receiver<bool>,
@@ -84,7 +88,7 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(shared: Arc<Shared>, restored: Restored, seat: Seat) -> Self {
-        let Restored { spec, entity, last } = restored;
+        let Restored { spec, entity, last, due } = restored;
         let actor = Self {
             runs: Runs::new(seat.stops),
             timers: Timers::default(),
@@ -103,6 +107,7 @@ impl Actor {
             spec,
             entity,
             last,
+            snapshot: due,
         };
         actor.show();
         actor
@@ -148,7 +153,7 @@ impl Actor {
             other => ActorError::journal(other),
         })?;
         shared.publish(recorded(last, at, Some(name), Sequence(0), event.clone()));
-        Ok(Restored { spec, entity, last })
+        Ok(Restored { spec, entity, last, due: snapshot::Due { records: 1 } })
     }
 
     /// Lives until it falls asleep or the runtime shuts down. Dropped before, it leaves

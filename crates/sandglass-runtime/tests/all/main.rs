@@ -17,6 +17,7 @@ mod retries;
 mod rooms;
 mod signals;
 mod sleep;
+mod snapshots;
 mod telemetry;
 mod versions;
 mod world;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sandglass_journal::{
     Batch, ByEntity, Error, Expected, Health, Journal, MemoryJournal, Page, Pending, Place,
-    Positions, Settings, SqliteJournal,
+    Positions, Settings, Snapshot, SqliteJournal,
 };
 use sandglass_liveness::Spec;
 use sandglass_model::{DispatchId, EntityRef, Object, Position, Sequence};
@@ -259,6 +259,10 @@ impl Journal for Unreadable {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         self.0.find_dispatch(dispatch)
+    }
+
+    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+        self.0.snapshot(entity)
     }
 
     fn recording(

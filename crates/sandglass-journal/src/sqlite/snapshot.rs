@@ -1,0 +1,102 @@
+//! Snapshots of entities, as rows. They say nothing that the records don't: one that isn't
+//! whole is passed over.
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use sandglass_model::EntityRef;
+use sha2::{Digest, Sha256};
+
+use super::{file, reader, row};
+use crate::{SNAPSHOT_MAX_BYTES, Snapshot};
+
+/// The format that brought them.
+const SINCE: u32 = 3;
+
+/// Puts `body` in the place of the entity's snapshot.
+pub(super) fn put(
+    transaction: &Transaction<'_>,
+    entity: &EntityRef,
+    position: i64,
+    body: &str,
+) -> rusqlite::Result<()> {
+    let mut put = transaction.prepare_cached(
+        "INSERT OR REPLACE INTO snapshots (entity_type, entity_id, position, body, checksum) \
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let (of_type, id) = (entity.entity_type(), entity.id());
+    put.execute(params![of_type, id, position, body, checksum(position, of_type, id, body)])?;
+    Ok(())
+}
+
+/// The entity's snapshot.
+pub(super) fn find(
+    snapshot: &Connection,
+    entity: &EntityRef,
+) -> rusqlite::Result<Option<Snapshot>> {
+    if file::stamp(snapshot)?.1 < SINCE {
+        return Ok(None);
+    }
+    let sql =
+        format!("SELECT {} FROM snapshots WHERE entity_type = ?1 AND entity_id = ?2", columns());
+    let mut statement = snapshot.prepare_cached(&sql)?;
+    let found = statement.query_row([entity.entity_type(), entity.id()], |row| Ok(decode(row)));
+    let found = found.optional()?;
+    if found == Some(None) {
+        tracing::warn!(%entity, "a snapshot is damaged; the records are read instead");
+    }
+    Ok(found.flatten())
+}
+
+/// Whose are of positions from `first` to `last`, in that order.
+pub(super) fn between(
+    snapshot: &Connection,
+    first: i64,
+    last: i64,
+) -> rusqlite::Result<Vec<EntityRef>> {
+    if file::stamp(snapshot)?.1 < SINCE {
+        return Ok(Vec::new());
+    }
+    let mut statement = snapshot.prepare_cached(
+        "SELECT entity_type, entity_id FROM snapshots WHERE position BETWEEN ?1 AND ?2 \
+         ORDER BY position",
+    )?;
+    let text = |row: &Row<'_>, column| Some(row.get_ref(column).ok()?.as_str().ok()?.to_owned());
+    let found = statement.query_map([first, last], |row| Ok(text(row, 0).zip(text(row, 1))))?;
+    let names = found.filter_map(Result::transpose);
+    names.filter_map(|name| name.map(|(of, id)| EntityRef::new(of, id).ok()).transpose()).collect()
+}
+
+/// Removes those from `cut` on, which the records before it don't make.
+pub(super) fn remove_from(transaction: &Transaction<'_>, cut: i64) -> rusqlite::Result<()> {
+    if file::stamp(transaction)?.1 >= SINCE {
+        transaction.execute("DELETE FROM snapshots WHERE position >= ?1", [cut])?;
+    }
+    Ok(())
+}
+
+/// One that no journal wrote for its size isn't even loaded.
+fn columns() -> String {
+    format!(
+        "position, entity_type, entity_id, \
+         iif(octet_length(body) <= {SNAPSHOT_MAX_BYTES}, body, NULL), checksum"
+    )
+}
+
+/// The snapshot in a row of [`columns`]; none where it isn't whole.
+fn decode(found: &Row<'_>) -> Option<Snapshot> {
+    let text = |column| found.get_ref(column).ok()?.as_str().ok();
+    let (position, of_type, id, body) = (found.get(0).ok()?, text(1)?, text(2)?, text(3)?);
+    let kept = found.get_ref(4).ok()?.as_blob().ok()?;
+    let is_whole = kept == checksum(position, of_type, id, body);
+    let entity = is_whole.then(|| EntityRef::new(of_type, id).ok()).flatten()?;
+    Some(Snapshot { entity, position: reader::position(position), body: body.to_owned() })
+}
+
+/// As that of a record: over every column, each text with its length before it.
+fn checksum(position: i64, of_type: &str, id: &str, body: &str) -> [u8; row::CHECKSUM_BYTES] {
+    let mut digest = Sha256::new_with_prefix(b"sandglass snapshot 1");
+    digest.update(position.to_be_bytes());
+    for text in [of_type, id, body] {
+        row::update_with_length(&mut digest, text.as_bytes());
+    }
+    row::shortened(digest)
+}

@@ -1,0 +1,56 @@
+//! Snapshots of entities in the journal: when one is due, and how an entity is read from
+//! its last one on.
+
+use sandglass_journal::{self as journal, Journal};
+use sandglass_liveness::{Entity, Fold, entity};
+use sandglass_model::{EntityRef, Position};
+
+const _: () = assert!(entity::SNAPSHOT_MAX_BYTES <= journal::SNAPSHOT_MAX_BYTES, "each fits");
+
+/// Records of an entity between two snapshots of it, and so the most that are read again
+/// when it wakes, but for those while a handler is in flight. A snapshot takes as much room
+/// as some twenty of them.
+pub const SNAPSHOT_EVERY: u64 = 256;
+
+/// When the next snapshot of an entity is due.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Due {
+    /// Its records since the last one.
+    pub(crate) records: u64,
+}
+
+impl Due {
+    /// With `more` records, and the snapshot of `entity`, which they led to, where one is
+    /// due. While a handler is in flight, it is put off.
+    pub(crate) fn after(self, more: usize, entity: &Entity) -> (Self, Option<String>) {
+        let records = self.records.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
+        if records < SNAPSHOT_EVERY || !entity.is_settled() {
+            return (Self { records }, None);
+        }
+        // One that is too large is tried again as late as if it were there.
+        (Self::default(), entity.to_snapshot())
+    }
+}
+
+/// Puts the entity's last snapshot into `fold`, and answers its last record; none where
+/// there is none behind `after`, or none that can be used.
+pub(crate) async fn skip_to(
+    journal: &dyn Journal,
+    fold: &mut Fold,
+    name: &EntityRef,
+    after: Position,
+) -> Result<Option<Position>, journal::Error> {
+    let found = journal.snapshot(name.clone()).await?;
+    let Some(found) = found.filter(|found| found.position > after) else { return Ok(None) };
+    match Entity::of_snapshot(&found.body) {
+        Ok(entity) if entity.entity == *name => Ok(fold.put(entity).then_some(found.position)),
+        Ok(_) => {
+            tracing::warn!(entity = %name, "a snapshot is of another one; the records are read");
+            Ok(None)
+        }
+        Err(why) => {
+            tracing::warn!(entity = %name, %why, "a snapshot isn't used; the records are read");
+            Ok(None)
+        }
+    }
+}
