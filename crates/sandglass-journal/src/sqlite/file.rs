@@ -21,6 +21,10 @@ pub const FORMAT: u32 = 3;
 /// before an operation fails.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// The size of SQLite's header (<https://sqlite.org/fileformat2.html#the_database_header>).
+const HEADER_BYTES: u64 = 100;
+const CUT_OFF: &str = "it is cut off inside its header";
+
 const SCHEMA: &str = include_str!("schema.sql");
 /// What each later format adds, from [`FORMAT`] 2 on.
 const LATER: [&str; 2] = [include_str!("format-2.sql"), include_str!("format-3.sql")];
@@ -101,7 +105,7 @@ pub(super) fn look(path: &Path) -> Result<Present, Error> {
     // For writing, too: SQLite would open what it may only read, and say so late.
     match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file
-            .take(100)
+            .take(HEADER_BYTES)
             .read_to_end(&mut header)
             .map_err(|error| fault::of_file(path, "reading", &error))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -118,7 +122,7 @@ pub(super) fn look(path: &Path) -> Result<Present, Error> {
         return Err(fault::foreign(path, "it is no SQLite database; name another file"));
     }
     let (Some(format), Some(application)) = (field(60), field(68)) else {
-        return Err(fault::foreign(path, "it is cut off inside its header"));
+        return Err(fault::foreign(path, CUT_OFF));
     };
     check_stamp(path, application, format)?;
     Ok(Present::Journal)
@@ -134,6 +138,30 @@ fn nothing_left_over(path: &Path) -> Result<Present, Error> {
             what: format!("it is empty or gone, but `{}` is left of it", log.display()),
         }),
         _ => Ok(Present::Nothing),
+    }
+}
+
+/// Refuses a journal with records beside which a rollback journal of SQLite's stands:
+/// it would be rolled back into the file. One of ours is there only while a file is
+/// created, so that this one belongs to something else.
+pub(super) fn refuse_rollback(path: &Path, present: Present) -> Result<(), Error> {
+    let rollback = sidecar(path, "-journal");
+    let holds_some = rollback.metadata().is_ok_and(|metadata| metadata.len() > 0);
+    if present == Present::Nothing || !holds_some {
+        return Ok(());
+    }
+    // As it is, and as it stays: what is read so is never rolled back.
+    let last = open_reader(path, Reading::Still).ok().and_then(|connection| {
+        connection.query_row("SELECT max(position) FROM records", [], |row| row.get(0)).ok()
+    });
+    match last.unwrap_or(None::<i64>) {
+        None => Ok(()),
+        Some(_) => Err(Error::Damaged {
+            place: format!("`{}`", rollback.display()),
+            what: "it would undo changes of the journal, and is none of its files; \
+                   keep a copy, and move it away"
+                .to_owned(),
+        }),
     }
 }
 
@@ -248,6 +276,17 @@ pub(super) fn has_log(path: &Path) -> bool {
     sidecar(path, "-wal").exists()
 }
 
+/// Removes the log that SQLite put beside a journal whose opening was refused, and that
+/// nothing was written to. Only who holds the lock may.
+pub(super) fn remove_empty_log(path: &Path) {
+    let log = sidecar(path, "-wal");
+    if log.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+        // Left there, they are only untidy.
+        let _ = std::fs::remove_file(log);
+        let _ = std::fs::remove_file(sidecar(path, "-shm"));
+    }
+}
+
 /// How a journal is opened for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
@@ -280,8 +319,11 @@ fn open_with(
     reading: Reading,
     prepare: impl Fn(&Connection) -> rusqlite::Result<()>,
 ) -> Result<Connection, Error> {
-    match path.metadata() {
-        Ok(metadata) if metadata.len() == 0 => return Err(fault::foreign(path, "it is empty")),
+    match path.metadata().map(|metadata| metadata.len()) {
+        Ok(0) => return Err(fault::foreign(path, "it is empty")),
+        // To SQLite one byte is no file, and it removes the log beside it, also for who
+        // only reads. The file isn't opened here: closing it would end SQLite's locks.
+        Ok(1..HEADER_BYTES) => return Err(fault::foreign(path, CUT_OFF)),
         Ok(_) => {}
         Err(error) => return Err(fault::of_file(path, "opening", &error)),
     }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use rusqlite::Connection;
 use sandglass_model::{DispatchId, EntityRef, Position};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -113,11 +114,10 @@ impl SqliteJournal {
         file::look(path)?;
         let lock = held.map_or_else(|| file::lock(path), Ok)?;
         let present = file::look(path)?;
+        file::refuse_rollback(path, present)?;
         let unfinished = log::unfinished(path)?;
-        let mut connection = file::open_writer(path, present, &settings)?;
-        let mut recovered = tail::recover(&mut connection, path)?;
-        file::begin_writing(&connection, path)?;
-        file::upgrade(&mut connection, path)?;
+        let opened = open_whole(path, present, &settings);
+        let (connection, mut recovered) = opened.inspect_err(|_| file::remove_empty_log(path))?;
         let mut reading = SqliteReader::open(path)?;
         if let Some(Unfinished { what }) = unfinished {
             let position = Position(reading.last()?.0.saturating_add(1));
@@ -252,6 +252,19 @@ impl Journal for SqliteJournal {
             let _ = self.writer.ask(Request::Close).await;
         })
     }
+}
+
+/// Opens a journal for writing, and refuses it unchanged where it isn't whole.
+fn open_whole(
+    path: &Path,
+    present: file::Present,
+    settings: &Settings,
+) -> Result<(Connection, Vec<TornRecord>), Error> {
+    let mut connection = file::open_writer(path, present, settings)?;
+    let recovered = tail::recover(&mut connection, path)?;
+    file::begin_writing(&connection, path)?;
+    file::upgrade(&mut connection, path)?;
+    Ok((connection, recovered))
 }
 
 /// A thread with a bounded queue of requests; ends when dropped.

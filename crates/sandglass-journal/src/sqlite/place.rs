@@ -9,7 +9,7 @@ use super::{fault, file};
 use crate::Error;
 
 /// What stands beside a journal, by the end of its name.
-const SIDECARS: [&str; 3] = [".lock", "-wal", "-shm"];
+const SIDECARS: [&str; 4] = [".lock", "-wal", "-shm", "-journal"];
 
 /// The file at `path`, links followed as SQLite follows them before it names what
 /// stands beside a database; none where nothing is there.

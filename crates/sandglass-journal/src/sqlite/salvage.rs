@@ -143,16 +143,26 @@ impl Salvage {
         let path = &self.reader.path;
         let bytes = length(path).saturating_add(length(&file::sidecar(path, "-wal")));
         let most = Position(from.0.saturating_add(bytes / ROW_MIN_BYTES));
-        match self.reader.snapshot(|snapshot| Ok(reader::position(reader::given_out(snapshot)?))) {
-            Ok(last) if last <= most => return Ok((last, true)),
-            Ok(_) | Err(Error::Damaged { .. }) => {}
-            Err(other) => return Err(other),
+        let given_out =
+            self.reader.snapshot(|snapshot| Ok(reader::position(reader::given_out(snapshot)?)));
+        match (unless_damaged(given_out)?, unless_damaged(self.reader.last())?) {
+            (Some(given_out), Some(last)) if (last..=most).contains(&given_out) => {
+                Ok((given_out, true))
+            }
+            (Some(given_out), None) if (from..=most).contains(&given_out) => Ok((given_out, true)),
+            // Fewer than there are can't have been given out.
+            (_, Some(last)) => Ok((last.min(most), false)),
+            (_, None) => Ok((most, false)),
         }
-        match self.reader.last() {
-            Ok(last) => Ok((last.min(most), false)),
-            Err(Error::Damaged { .. }) => Ok((most, false)),
-            Err(other) => Err(other),
-        }
+    }
+}
+
+/// None for what can't be read.
+fn unless_damaged<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::Damaged { .. }) => Ok(None),
+        Err(other) => Err(other),
     }
 }
 

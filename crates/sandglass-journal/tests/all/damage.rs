@@ -3,7 +3,7 @@
 use std::fs;
 
 use sandglass_journal::conformance::{session, step};
-use sandglass_journal::{Entry, Error, Journal, Opened};
+use sandglass_journal::{Entry, Error, Journal, Opened, Salvage, SqliteJournal};
 use sandglass_model::Position;
 
 use crate::scratch::{Scratch, append_five};
@@ -227,4 +227,102 @@ async fn a_log_that_is_wrong_before_finished_writes_is_refused_and_not_changed()
         assert!(matches!(reading, Error::Damaged { .. }), "byte {at}: {reading:?}");
         assert!(fs::read(&log).expect("there") == before, "byte {at}");
     }
+}
+
+#[tokio::test]
+async fn a_refused_journal_is_not_changed_by_its_log_either() {
+    let scratch = crashed(|_| {}).await;
+    let log = scratch.path().join("journal.db-wal");
+    // Cut off behind its header, and all of it still in the log.
+    let file = fs::read(scratch.journal()).expect("there");
+    fs::write(scratch.journal(), &file[..100]).expect("written");
+    let before = fs::read(&log).expect("there");
+    let refused = scratch.open().expect_err("pages are missing");
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
+    assert!(!refused.to_string().contains(char::is_control), "{refused}");
+    assert!(fs::read(scratch.journal()).expect("there") == file[..100], "the log was taken in");
+    assert!(fs::read(&log).expect("there") == before);
+}
+
+/// A rollback journal that would put zeros in the place of the first page
+/// (<https://sqlite.org/fileformat2.html#the_rollback_journal>).
+fn rollback() -> Vec<u8> {
+    let mut bytes = vec![0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+    // Pages in it, of which the checksum begins with this, pages of the file, sizes.
+    for number in [1_u32, 7, 1, 512, 4096] {
+        bytes.extend(number.to_be_bytes());
+    }
+    bytes.resize(512, 0);
+    bytes.extend(1_u32.to_be_bytes());
+    bytes.resize(bytes.len() + 4096, 0);
+    bytes.extend(7_u32.to_be_bytes());
+    bytes
+}
+
+#[tokio::test]
+async fn nothing_is_rolled_back_into_a_journal() {
+    let scratch = Scratch::with_five_records().await;
+    let beside = scratch.path().join("journal.db-journal");
+    fs::write(&beside, rollback()).expect("written");
+    let before = fs::read(scratch.journal()).expect("there");
+    let refused = scratch.open().expect_err("it would lose all of it");
+    let place =
+        |error: &Error| matches!(error, Error::Damaged { place, .. } if place.contains("-journal"));
+    assert!(place(&refused), "{refused:?}");
+    assert!(fs::read(scratch.journal()).expect("there") == before);
+    assert!(fs::read(&beside).expect("there") == rollback());
+    assert_eq!(read(&scratch), (vec![1, 2, 3, 4, 5], vec![]), "readers don't look at it");
+    fs::remove_file(&beside).expect("there");
+    assert_eq!(scratch.open().expect("whole").recovered, []);
+}
+
+#[tokio::test]
+async fn pages_that_are_out_of_order_end_a_reader() {
+    let scratch = crate::salvage::many().await;
+    let whole = fs::read(scratch.journal()).expect("there");
+    let mut refused = 0;
+    for page in 1..whole.len() / 4096 {
+        for other in 1..whole.len() / 4096 {
+            let mut bytes = whole.clone();
+            bytes.copy_within(page * 4096..(page + 1) * 4096, other * 4096);
+            fs::write(scratch.journal(), &bytes).expect("written");
+            let Ok(mut reader) = SqliteJournal::open_read_only(scratch.journal()) else { continue };
+            let mut from = Some(Position(0));
+            while let Some(start) = from {
+                let Ok(page) = reader.read(start, 16) else {
+                    refused += 1;
+                    break;
+                };
+                assert!(page.next.is_none_or(|next| next > start), "{page:?}");
+                from = page.next;
+            }
+        }
+    }
+    assert!(refused > 0, "no order was wrong");
+}
+
+#[tokio::test]
+async fn no_reader_drops_the_log_of_a_file_that_is_cut_off() {
+    for kept in [1, 50, 99, 100, 4096] {
+        let scratch = crashed(|_| {}).await;
+        let log = scratch.path().join("journal.db-wal");
+        let file = fs::read(scratch.journal()).expect("there");
+        fs::write(scratch.journal(), &file[..kept]).expect("written");
+        let before = fs::read(&log).expect("there");
+        drop(scratch.all());
+        drop(Salvage::open(scratch.journal(), None, Position(1)));
+        drop(scratch.open().expect_err("it is cut off"));
+        assert!(fs::read(&log).is_ok_and(|log| log == before), "{kept} bytes are left");
+        assert!(fs::read(scratch.journal()).expect("there") == file[..kept]);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_opening_leaves_nothing_beside() {
+    let scratch = Scratch::with_five_records().await;
+    scratch.sql("DELETE FROM records WHERE position = 2");
+    let names = || fs::read_dir(scratch.path()).expect("there").count();
+    let before = names();
+    drop(scratch.open().expect_err("a record is missing"));
+    assert_eq!(names(), before);
 }

@@ -12,7 +12,7 @@ const RECORDS: u64 = 400;
 const PAGE: usize = 4096;
 
 /// A closed journal of so many records that it has many pages.
-async fn many() -> Scratch {
+pub(crate) async fn many() -> Scratch {
     let scratch = Scratch::new();
     let journal = shared(scratch.open().expect("a new file"));
     let entity = session("a");
@@ -145,4 +145,18 @@ async fn a_damaged_log_is_read_as_far_as_it_goes() {
     assert!(what.contains("journal.db-wal"), "{what}");
     assert!(!before.is_empty() && first.0 == before.len() as u64 + 1, "{found:?}");
     assert!(fs::read(crashed.path().join("journal.db-wal")).expect("there") == log);
+}
+
+#[tokio::test]
+async fn a_flipped_byte_loses_no_record_in_silence() {
+    let scratch = many().await;
+    let whole = fs::read(scratch.journal()).expect("there");
+    for page in 1..whole.len() / PAGE {
+        for at in [0, 3, 8, 1000, PAGE - 1] {
+            let mut bytes = whole.clone();
+            bytes[page * PAGE + at] ^= 0xff;
+            fs::write(scratch.journal(), &bytes).expect("written");
+            records(&salvaged(&scratch, None, 1), 1, &format!("page {page}, byte {at}"));
+        }
+    }
 }
