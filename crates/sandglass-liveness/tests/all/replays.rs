@@ -71,7 +71,8 @@ fn records_that_do_not_say_what_later_ones_say_replay_as_well() {
 
 #[test]
 fn a_forged_spec_expectation_or_deadline_is_a_divergence() {
-    let forgeries: [(&str, fn(&mut Event)); 3] = [
+    type Forge = fn(&mut Event);
+    let forgeries: [(&str, Forge); 3] = [
         ("dispatched.spec", |event| {
             if let Event::Dispatched(dispatched) = event {
                 dispatched.spec = Some(SpecDigest::of("another"));
