@@ -19,8 +19,11 @@ use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, names};
 use wasmtime::{Caller, Error, Result};
 
+use crate::abi::guest_memory;
 use crate::functions::FunctionId;
 use crate::race::CallEnded;
+use crate::recording::passing::{Packer, Passed, Recorded};
+use crate::recording::{Player, Source};
 use crate::store::RunStore;
 
 pub(crate) use crate::race::Race;
@@ -32,31 +35,145 @@ pub(crate) struct Stopped(pub(crate) Cause);
 
 /// A call that has entered and must leave.
 #[must_use = "a call that entered must leave"]
-pub(crate) struct Entered(());
+pub(crate) struct Entered {
+    answers_from: Source,
+}
 
-/// Lets a call of `function` in, unless the run must end.
-pub(crate) fn enter(store: &mut RunStore, function: FunctionId) -> Result<Entered> {
+/// Lets a call of `function` in, with its arguments, unless the run must end.
+pub(crate) fn enter(
+    store: &mut RunStore,
+    function: FunctionId,
+    arguments: impl FnOnce(&mut Packer<'_>),
+) -> Result<Entered> {
     store.accounting.arrive();
     let now = check(store)?;
     store.accounting.enter(function, now);
     let name = store.functions.name(function);
     store.call_span =
         store.span.child(names::HOST_CALL, Kind::Internal, &[(names::FUNCTION, name.into())]);
-    Ok(Entered(()))
+    if store.tape.is_off() {
+        return Ok(Entered { answers_from: Source::Function });
+    }
+    let begun = store.tape.begin(name, arguments);
+    if let Some(about) = store.tape.player().and_then(Player::about) {
+        store.accounting.is_about(about);
+    }
+    match begun {
+        Ok(answers_from) => Ok(Entered { answers_from }),
+        Err(stopped) => Err(end(store, stopped.0)),
+    }
+}
+
+/// What a core module's call passes.
+pub(crate) struct Arguments<'a> {
+    /// Its numbers.
+    pub(crate) numbers: &'a [i64],
+    /// Where the texts and bytes are that it points to, and their lengths.
+    pub(crate) texts: &'a [(i32, i32)],
+    /// Where a list of such places is, and how many it has.
+    pub(crate) list: Option<(i32, i32)>,
+}
+
+/// The same, for a core module, whose memory has most of its arguments.
+pub(crate) fn enter_from_module(
+    caller: &mut Caller<'_, RunStore>,
+    function: FunctionId,
+    arguments: &Arguments<'_>,
+) -> Result<Entered> {
+    if caller.data().tape.is_off() {
+        return enter(caller.data_mut(), function, |_| {});
+    }
+    let memory = guest_memory::memory(caller)?;
+    let (memory, store) = memory.data_and_store_mut(caller);
+    enter(store, function, |to| {
+        arguments.numbers.iter().for_each(|number| to.signed(*number));
+        arguments.texts.iter().for_each(|place| pass(to, memory, *place));
+        if let Some((at, count)) = arguments.list {
+            let listed = guest_memory::slice(memory, "a list", at, count.wrapping_mul(8));
+            for place in listed.unwrap_or_default().chunks_exact(8) {
+                pass(to, memory, (word(place), word(&place[4..])));
+            }
+        }
+    })
+}
+
+/// Passes the text at this place, as the bytes that it is; nothing, where it can't be read.
+fn pass(to: &mut Packer<'_>, memory: &[u8], (ptr, len): (i32, i32)) {
+    match guest_memory::slice(memory, "an argument", ptr, len) {
+        Ok(bytes) => match str::from_utf8(bytes) {
+            Ok(text) => to.text(text),
+            Err(_) => to.bytes(bytes),
+        },
+        Err(_) => to.null(),
+    }
+}
+
+/// The number that the first four of `bytes` are.
+fn word(bytes: &[u8]) -> i32 {
+    bytes.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes))
+}
+
+impl Entered {
+    /// The recorded answer of a component's call, where it is played. An error of the
+    /// guest's follows by [`failed`].
+    pub(crate) fn answer<R: Recorded, E: CallError>(
+        &self,
+        store: &mut RunStore,
+    ) -> Option<Result<R, E>> {
+        let player = self.player(store)?;
+        Some(match player.answer() {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(E::ending(Error::msg("the call failed in the recorded run"))),
+            Err(stopped) => Err(E::ending(end(store, stopped.0))),
+        })
+    }
+
+    /// The recorded answer of a core module's call, where it is played; and what it
+    /// wrote is written.
+    pub(crate) fn answer_module<R: Recorded>(
+        &self,
+        caller: &mut Caller<'_, RunStore>,
+    ) -> Option<Result<R>> {
+        self.player(caller.data_mut())?;
+        let played = played(caller);
+        Some(played.map_err(|stopped| end(caller.data_mut(), stopped.0)))
+    }
+
+    fn player<'a>(&self, store: &'a mut RunStore) -> Option<&'a mut Player> {
+        store.tape.player().filter(|_| self.answers_from == Source::Tape)
+    }
+}
+
+/// Gives a core module what the recorded call answered, and wrote to its memory.
+fn played<R: Recorded>(caller: &mut Caller<'_, RunStore>) -> Result<R, Stopped> {
+    let nothing = || Stopped(Cause::Cancel);
+    let player = caller.data_mut().tape.player().ok_or_else(nothing)?;
+    let answer = player.answer()?.ok_or_else(nothing)?;
+    let writes = player.writes()?;
+    for (at, bytes) in writes {
+        let memory = guest_memory::memory(caller).map_err(|_| nothing())?;
+        if memory.write(&mut *caller, at as usize, &bytes).is_err() {
+            let player = caller.data_mut().tape.player().ok_or_else(nothing)?;
+            return Err(player.no_room(at, bytes.len()));
+        }
+    }
+    Ok(answer)
 }
 
 /// Lets a call out again with its answer, unless the run must end.
-pub(crate) fn leave<R, E: CallError>(
+pub(crate) fn leave<R: Passed, E: CallError>(
     store: &mut RunStore,
-    _entered: Entered,
+    entered: Entered,
     answer: Result<R, E>,
 ) -> Result<R, E> {
     let now = check(store).map_err(E::ending)?;
-    if let Err(error) = &answer
-        && error.ends_the_run()
-    {
+    match &answer {
+        // Which one follows, by `failed`.
+        Err(_) if entered.answers_from == Source::Tape => {}
         // Such a call stays the present one: the run died in there.
-        return answer;
+        Err(error) if error.ends_the_run() => return answer,
+        Err(_) => {}
+        Ok(answer) => store.tape.answered(answer),
     }
     let name = store.accounting.current(&store.functions).map(str::to_owned);
     let took = store.accounting.leave(now);
@@ -71,11 +188,33 @@ pub(crate) fn leave<R, E: CallError>(
         }
     }
     store.call_span = Span::disabled();
+    if store.tape.player().is_some() {
+        // The recorded run may have been ended in the guest's code behind this call.
+        check(store).map_err(E::ending)?;
+    }
     answer
 }
 
+/// The error that the guest gets from the call that has just left: in the form of its
+/// ABI, in which it is recorded.
+pub(crate) fn failed<E: Recorded>(
+    store: &mut RunStore,
+    error: impl FnOnce(&mut RunStore) -> Result<E>,
+) -> Result<E> {
+    let recorded = store.tape.player().and_then(Player::error);
+    let told = match recorded {
+        Some(recorded) => recorded,
+        None => {
+            let error = error(store)?;
+            store.tape.failed(&error);
+            Ok(error)
+        }
+    };
+    told.map_err(|stopped| end(store, stopped.0))
+}
+
 /// Lets a call out whose wait may have been cut.
-pub(crate) fn leave_race<R, E: CallError>(
+pub(crate) fn leave_race<R: Passed, E: CallError>(
     store: &mut RunStore,
     entered: Entered,
     answer: Result<Option<R>, E>,
@@ -129,12 +268,22 @@ impl<R, E: CallError> Raced for Result<R, E> {
 pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
     let now = store.now();
     warn(store, now);
-    let Some(cause) = store.run.due(now) else { return Ok(now) };
+    let point = store.accounting.point();
+    let phase = store.phase;
+    let ended_there = store.tape.player().and_then(|player| player.ends_at(point, phase));
+    match ended_there.or_else(|| store.run.due(now)) {
+        Some(cause) => Err(end(store, cause)),
+        None => Ok(now),
+    }
+}
+
+/// The error that ends the run for `cause`; what is running is noted.
+fn end(store: &mut RunStore, cause: Cause) -> Error {
     if store.accounting.current(&store.functions).is_some() {
         store.call_span.error(names::UNFINISHED, "the run ended inside this call");
     }
     store.stopped_in = Some(store.present_span());
-    Err(Error::from(Stopped(cause)))
+    Error::from(Stopped(store.run.name(cause)))
 }
 
 /// Notes in the trace, once, that the soft deadline has passed.
@@ -147,33 +296,40 @@ fn warn(store: &mut RunStore, now: Monotonic) {
     }
 }
 
-/// Runs a component's call of a host function that never waits.
-pub(crate) fn call<R, E: CallError>(
+/// Carries out a component's call of a host function that never waits.
+pub(crate) fn carry_out<R: Recorded, E: CallError>(
     store: &mut RunStore,
-    function: FunctionId,
+    entered: Entered,
     call: impl FnOnce(&mut RunStore) -> Result<R, E>,
 ) -> Result<R, E> {
-    let entered = enter(store, function).map_err(E::ending)?;
-    let answer = call(store);
+    let answer = match entered.answer(store) {
+        Some(answer) => answer,
+        None => call(store),
+    };
     leave(store, entered, answer)
 }
 
-/// Runs a core module's call of a host function that never waits.
-pub(crate) fn call_from_module<R>(
+/// Carries out a core module's call of a host function that never waits.
+pub(crate) fn carry_out_for_module<R: Recorded>(
     caller: &mut Caller<'_, RunStore>,
-    function: FunctionId,
+    entered: Entered,
     call: impl FnOnce(&mut Caller<'_, RunStore>) -> Result<R>,
 ) -> Result<R> {
-    let entered = enter(caller.data_mut(), function)?;
-    let answer = call(caller);
+    let answer = match entered.answer_module(caller) {
+        Some(answer) => answer,
+        None => call(caller),
+    };
     leave(caller.data_mut(), entered, answer)
 }
 
-/// Links a host function that never waits:
-/// `instant! { linker, functions, MODULE; fn name(caller, a: i32) -> i32 { .. } }`.
+/// Links a host function that never waits, with the texts that it reads, each a
+/// pointer and a length:
+/// `instant! { linker, functions, MODULE; fn name(caller, a: i32, ptr: i32, len: i32) reads [(ptr, len)] -> i32 { .. } }`.
 macro_rules! instant {
     ($linker:expr, $functions:expr, $module:expr;
-     fn $name:ident($caller:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {{
+     fn $name:ident($caller:ident $(, $arg:ident: $ty:ty)*)
+     $(reads [$(($ptr:expr, $len:expr)),*])? $(gathers ($list:expr, $count:expr))?
+     -> $ret:ty $body:block) => {{
         let function =
             $functions.add($module, stringify!($name), $crate::functions::Class::Instant);
         $linker.func_wrap(
@@ -181,25 +337,40 @@ macro_rules! instant {
             stringify!($name),
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore> $(, $arg: $ty)*|
                 -> wasmtime::Result<$ret> {
-                $crate::boundary::call_from_module(&mut caller, function, |$caller| $body)
+                let arguments = $crate::boundary::arguments!(
+                    [$($arg),*] [$($(($ptr, $len)),*)?] $(($list, $count))?
+                );
+                let entered =
+                    $crate::boundary::enter_from_module(&mut caller, function, &arguments)?;
+                $crate::boundary::carry_out_for_module(&mut caller, entered, |$caller| $body)
             },
         )?;
     }};
 }
 
-/// Links a host function that may wait. Its body awaits through `race`, and
+/// Links a host function that may wait, likewise. Its body awaits through `race`, and
 /// answers `Ok(None)` where the race was lost:
 /// `waiting! { linker, functions, MODULE; fn name(caller, race, a: i32) -> i32 { .. } }`.
 macro_rules! waiting {
     ($linker:expr, $functions:expr, $module:expr;
-     fn $name:ident($caller:ident, $race:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {{
+     fn $name:ident($caller:ident, $race:ident $(, $arg:ident: $ty:ty)*)
+     $(reads [$(($ptr:expr, $len:expr)),*])? $(gathers ($list:expr, $count:expr))?
+     -> $ret:ty $body:block) => {{
         let function = $functions.add($module, stringify!($name), $crate::functions::Class::Async);
         $linker.func_wrap_async(
             $module,
             stringify!($name),
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore>, ($($arg,)*): ($($ty,)*)| {
                 Box::new(async move {
-                    let entered = $crate::boundary::enter(caller.data_mut(), function)?;
+                    let entered = {
+                        let arguments = $crate::boundary::arguments!(
+                            [$($arg),*] [$($(($ptr, $len)),*)?] $(($list, $count))?
+                        );
+                        $crate::boundary::enter_from_module(&mut caller, function, &arguments)?
+                    };
+                    if let Some(answer) = entered.answer_module(&mut caller) {
+                        return $crate::boundary::leave(caller.data_mut(), entered, answer);
+                    }
                     let $race = $crate::race::Race::of(caller.data());
                     let answer: wasmtime::Result<Option<$ret>> = {
                         let $caller = &mut caller;
@@ -210,6 +381,25 @@ macro_rules! waiting {
             },
         )?;
     }};
+}
+
+macro_rules! arguments {
+    ([$($number:expr),*] [$($text:expr),*] $($list:expr)?) => {
+        $crate::boundary::Arguments {
+            numbers: &[$(i64::from($number)),*],
+            texts: &[$($text),*],
+            list: $crate::boundary::optional!($($list)?),
+        }
+    };
+}
+
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($value:expr) => {
+        Some($value)
+    };
 }
 
 /// The class of a component's host function, by the word that begins its line:
@@ -235,15 +425,24 @@ macro_rules! import {
      fn $name:ident($store:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {
         fn $name(&mut self $(, $arg: $ty)*) -> $ret {
             const FUNCTION: $crate::functions::FunctionId = $function;
-            $crate::boundary::call(self, FUNCTION, |$store| $body)
+            let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
+                $($crate::recording::passing::Passed::pass(&$arg, _to);)*
+            })
+            .map_err(<$ret as $crate::boundary::Raced>::ending)?;
+            $crate::boundary::carry_out(self, entered, |$store| $body)
         }
     };
     ($class:ident $function:expr;
      fn $name:ident($store:ident, $race:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {
         async fn $name(&mut self $(, $arg: $ty)*) -> $ret {
             const FUNCTION: $crate::functions::FunctionId = $function;
-            let entered = $crate::boundary::enter(self, FUNCTION)
-                .map_err(<$ret as $crate::boundary::Raced>::ending)?;
+            let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
+                $($crate::recording::passing::Passed::pass(&$arg, _to);)*
+            })
+            .map_err(<$ret as $crate::boundary::Raced>::ending)?;
+            if let Some(answer) = entered.answer(self) {
+                return $crate::boundary::leave(self, entered, answer);
+            }
             let $race = $crate::race::Race::of(self);
             let answer: <$ret as $crate::boundary::Raced>::Answer = {
                 let $store = &mut *self;
@@ -289,4 +488,4 @@ macro_rules! imports {
     };
 }
 
-pub(crate) use {class, import, imports, instant, waiting};
+pub(crate) use {arguments, class, import, imports, instant, optional, waiting};

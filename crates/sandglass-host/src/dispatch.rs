@@ -1,7 +1,7 @@
 //! What a caller hands to the host: one dispatch of one integration.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_model::{DispatchId, EntityRef, Object, TraceContext};
@@ -14,6 +14,7 @@ use crate::capability::named_streams::Streams;
 use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
 use crate::manifest::Integration;
+use crate::recording::{Player, RecordingLimits, Taping};
 use crate::run::{Run, StopHandle};
 
 /// What the guest learns about why it runs; together with the entity and the
@@ -64,6 +65,7 @@ pub struct Dispatch {
     pub(crate) integration: Option<String>,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) asks: Option<Arc<dyn Asks>>,
+    pub(crate) taping: Taping,
     pub(crate) run: Arc<Run>,
 }
 
@@ -88,6 +90,7 @@ impl Dispatch {
             integration: None,
             reservation: None,
             asks: None,
+            taping: Taping::Off,
             run: Arc::new(Run::new()),
         }
     }
@@ -162,6 +165,18 @@ impl Dispatch {
     #[must_use]
     pub fn asks(self, asks: Arc<dyn Asks>) -> Self {
         Self { asks: Some(asks), ..self }
+    }
+
+    /// Has its run recorded, within `limits`, so that it can be had again
+    /// ([`Host::replay`](crate::Host::replay)). The recording is in the run's report.
+    #[must_use]
+    pub fn recorded(self, limits: RecordingLimits) -> Self {
+        Self { taping: Taping::Record(limits), ..self }
+    }
+
+    /// Has its run's host calls answered by `player`.
+    pub(crate) fn played_by(self, player: Player) -> Self {
+        Self { taping: Taping::Play(Mutex::new(Some(Box::new(player)))), ..self }
     }
 
     /// Stops the run that this dispatch becomes, from any thread.

@@ -11,7 +11,7 @@
 
 use std::mem;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use sandglass_model::{
@@ -40,6 +40,7 @@ use crate::limiter::Limiter;
 use crate::manifest::Integration;
 use crate::module::Code;
 use crate::origin::Origin;
+use crate::recording::{Header, Recorder, Tape, Taping};
 use crate::sandbox::{Metering, Sandbox};
 use crate::secret::Redactor;
 use crate::store::{Phase, RunStore};
@@ -65,6 +66,13 @@ pub(crate) struct Execution {
     pub(crate) turn: Turn,
     /// The last owner lets the next dispatch start, so it outlives the store.
     pub(crate) place: Arc<Place>,
+}
+
+/// What a store begins with.
+struct Begun {
+    context: Arc<[u8]>,
+    redactor: Redactor,
+    tape: Tape,
 }
 
 /// Why a run never began.
@@ -204,6 +212,7 @@ impl Execution {
         let host_calls = data.accounting.report(&data.functions);
         let split = self.time_split(data, &deadline, &moments, off_cpu);
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
+        let recording = data.tape.finish();
         drop(store);
         drop(live_store);
         let teardown = self.shared.clock.now().since(off_cpu);
@@ -220,6 +229,7 @@ impl Execution {
             host_calls,
             time_split_us: TimeSplit { queue: micros(queue), teardown: micros(teardown), ..split },
             peak_memory_bytes,
+            recording,
             ..self.report(Some(started_at), deadline)
         };
         self.measure(&mut report, &deadline, off_cpu);
@@ -235,11 +245,10 @@ impl Execution {
     fn store(&self, deadline: &StartedDeadline) -> Store<RunStore> {
         let manifest = &self.integration.manifest;
         let compiled = &self.integration.compiled;
-        let context: Arc<[u8]> =
-            self.dispatch.context_json(self.id, self.trace, deadline.budget_ms()).into();
+        let Begun { context, redactor, tape } = self.tape(deadline);
         let speaker = Speaker {
             integration: self.integration_name().into(),
-            redactor: Redactor::default(),
+            redactor,
             metrics: self.shared.telemetry.metrics.clone(),
         };
         let log = GuestLog::new(speaker.clone(), self.id, self.trace);
@@ -268,6 +277,7 @@ impl Execution {
                 phase: Phase::Instantiating,
                 host_while_instantiating: None,
                 accounting: Accounting::default(),
+                tape,
                 limiter: Limiter::new(&manifest.limits),
                 stopped_in: None,
                 guest,
@@ -291,6 +301,30 @@ impl Execution {
             store.set_fuel(fuel).expect("an engine that counts fuel takes some");
         }
         store
+    }
+
+    /// What the run is given, and what becomes of its recording.
+    fn tape(&self, deadline: &StartedDeadline) -> Begun {
+        if let Taping::Play(player) = &self.dispatch.taping
+            && let Some(player) = player.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            let (context, redactor) = (Arc::clone(&player.context), player.redactor.clone());
+            return Begun { context, redactor, tape: Tape::Playing(player) };
+        }
+        let context = self.dispatch.context_json(self.id, self.trace, deadline.budget_ms());
+        let redactor = Redactor::default();
+        let tape = match self.dispatch.taping {
+            Taping::Record(limits) => {
+                let header = Header {
+                    module: self.integration.compiled.hash,
+                    limits: self.integration.manifest.limits,
+                    context: context.clone(),
+                };
+                Tape::Recording(Box::new(Recorder::new(limits, &header, redactor.clone())))
+            }
+            Taping::Off | Taping::Play(_) => Tape::Off,
+        };
+        Begun { context: context.into(), redactor, tape }
     }
 
     fn origin(&self) -> Origin {
@@ -377,6 +411,7 @@ impl Execution {
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),
             peak_memory_bytes: 0,
+            recording: None,
         }
     }
 

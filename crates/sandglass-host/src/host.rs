@@ -210,6 +210,11 @@ impl Host {
         self.0.live.none_left().await;
     }
 
+    /// The names of the embedder's own functions, as manifests grant them.
+    pub(crate) fn own_functions(&self) -> impl Iterator<Item = String> {
+        self.0.registry.functions().iter().map(|function| function.full_name())
+    }
+
     fn grants(&self, manifest: &Manifest) -> Grants {
         Grants {
             destinations: manifest.destinations.clone(),

@@ -29,7 +29,8 @@
 //! Where things are: `boundary` is the one place where guests enter and leave the
 //! host; `ticker` wakes what must look at the clock; `execution` is the life of
 //! one run and `ending` what its end means; `capability` is what guests can ask for,
-//! and `abi` how they ask.
+//! and `abi` how they ask; `recording` is what is kept of a run, and [`replay`] has it
+//! again.
 
 mod abi;
 mod accounting;
@@ -52,6 +53,8 @@ pub mod manifest;
 mod module;
 mod origin;
 mod race;
+mod recording;
+pub mod replay;
 mod run;
 mod sandbox;
 mod secret;
@@ -73,6 +76,7 @@ pub use error::{BuildError, Error};
 pub use host::{Builder, Host};
 pub use host_function::{HostCall, HostError, HostFunction, Json};
 pub use manifest::{Abi, AskTarget, Integration, InvalidAskTarget, Manifest};
+pub use recording::{KeepArguments, RecordingLimits};
 pub use run::StopHandle;
 pub use sandglass_model::{Outcome, RunReport};
 pub use secret::{Answer, FixedSecrets, Secret, Secrets};

@@ -6,6 +6,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use memchr::memmem;
 use serde_json::Value;
 
 /// What stands where a secret stood.
@@ -13,7 +14,7 @@ const REDACTED: &str = "[redacted]";
 
 /// Shortest secret that is looked for in texts, in bytes: shorter ones occur by
 /// chance, and replacing them would garble what has nothing to do with them.
-const REDACTED_FROM_BYTES: usize = 4;
+pub(crate) const REDACTED_FROM_BYTES: usize = 4;
 
 /// A secret's value. It prints as `[redacted]`.
 #[derive(Clone, PartialEq, Eq)]
@@ -129,6 +130,12 @@ impl Redactor {
                 text
             }
         })
+    }
+
+    /// Whether a secret shows in `bytes`, in one of its forms.
+    pub(crate) fn finds(&self, bytes: &[u8]) -> bool {
+        let held = self.held();
+        held.iter().any(|secret| memmem::find(bytes, secret.expose().as_bytes()).is_some())
     }
 
     pub(crate) fn json(&self, value: Value) -> Value {

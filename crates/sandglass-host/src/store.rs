@@ -16,7 +16,9 @@ use crate::capability::log::is_obeyed;
 use crate::functions::Functions;
 use crate::limiter::Limiter;
 use crate::origin::Origin;
+use crate::recording::Tape;
 use crate::run::Run;
+use crate::secret::Secret;
 use crate::ticker::Ticker;
 
 /// Most frames of a guest's stack that are kept: the innermost ones tell where
@@ -24,7 +26,7 @@ use crate::ticker::Ticker;
 pub(crate) const MAX_FRAMES: usize = 32;
 
 /// Where a run stands, for the name of what it dies in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Instantiating,
     Running,
@@ -53,6 +55,7 @@ pub(crate) struct RunStore {
     /// Time in host functions while the guest was instantiated, once it is.
     pub(crate) host_while_instantiating: Option<Duration>,
     pub(crate) accounting: Accounting,
+    pub(crate) tape: Tape,
     pub(crate) limiter: Limiter,
     /// What was running when the run was found to have to end.
     pub(crate) stopped_in: Option<String>,
@@ -80,6 +83,7 @@ impl RunStore {
             phase: Phase::Instantiating,
             host_while_instantiating: None,
             accounting: Accounting::default(),
+            tape: Tape::Off,
             limiter: Limiter::new(&GuestLimits::default()),
             stopped_in: None,
             guest: Guest::idle(),
@@ -99,6 +103,18 @@ impl RunStore {
     /// The state of WASI, for its own functions.
     pub(crate) fn wasi(&mut self) -> &mut Wasi {
         self.wasi.as_mut().expect("the guest imports WASI, so its store was made with it")
+    }
+
+    /// The call that is under way goes by `name`. There must be few.
+    pub(crate) fn is_about(&mut self, name: Arc<str>) {
+        self.tape.is_about(&name);
+        self.accounting.is_about(name);
+    }
+
+    /// Gives the guest a secret, which is hidden from people from now on.
+    pub(crate) fn give_secret(&mut self, name: &str, secret: &Secret) {
+        self.guest.redactor.hide(secret);
+        self.tape.see(name, secret);
     }
 
     /// From now on the guest does its work.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, WallTime};
 
@@ -65,7 +66,7 @@ pub struct Recording {
     /// Which attempt.
     pub attempt: u32,
     /// The recording.
-    pub body: Vec<u8>,
+    pub body: Arc<[u8]>,
 }
 
 impl fmt::Debug for Recording {

@@ -152,6 +152,7 @@ pub fn ended(dispatch: DispatchId, attempt: u32) -> Event {
         ended_at: None,
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit::default(),
+        recording: None,
         asker_remaining_ms: None,
     }))
 }
@@ -159,7 +160,7 @@ pub fn ended(dispatch: DispatchId, attempt: u32) -> Event {
 /// A recording of `bytes` bytes, none of which is text.
 #[must_use]
 pub fn recording(dispatch: DispatchId, attempt: u32, bytes: usize) -> Recording {
-    Recording { dispatch, attempt, body: vec![0xff; bytes] }
+    Recording { dispatch, attempt, body: vec![0xff; bytes].into() }
 }
 
 /// A batch about `entity`.

@@ -3,7 +3,7 @@
 //! it fail or hang as a disk does.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_model::{DispatchId, EntityRef, Event, Position, Record};
 use tokio::sync::watch;
@@ -29,7 +29,7 @@ struct Inner {
     /// The indexes in `records` of what is about each entity, and about none.
     by_entity: BTreeMap<Option<EntityRef>, Vec<usize>>,
     dispatches: BTreeMap<DispatchId, usize>,
-    recordings: BTreeMap<(DispatchId, u32), Vec<u8>>,
+    recordings: BTreeMap<(DispatchId, u32), Arc<[u8]>>,
     snapshots: BTreeMap<EntityRef, Snapshot>,
     failing: Option<String>,
     closed: bool,
@@ -211,7 +211,9 @@ impl Journal for MemoryJournal {
         dispatch: DispatchId,
         attempt: u32,
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        Box::pin(async move { Ok(self.open()?.recordings.get(&(dispatch, attempt)).cloned()) })
+        Box::pin(async move {
+            Ok(self.open()?.recordings.get(&(dispatch, attempt)).map(|body| body.to_vec()))
+        })
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {

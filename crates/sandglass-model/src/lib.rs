@@ -32,7 +32,8 @@ pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Ended, Event, Position, Record, Retried, TransitionCause,
 };
 pub use report::{
-    CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls, RunReport, TimeSplit,
+    CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls, Recorded, Recording,
+    RunReport, TimeSplit,
 };
 pub use trace::{SpanId, TraceContext, TraceId};
 

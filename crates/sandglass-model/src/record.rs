@@ -11,7 +11,7 @@ use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 use crate::outcome::{DeadlineOwner, Outcome};
-use crate::report::{DeadlineReport, EndPoint, HostCalls, TimeSplit};
+use crate::report::{DeadlineReport, EndPoint, HostCalls, Recorded, TimeSplit};
 use crate::trace::TraceContext;
 
 /// The tenant of whatever names none.
@@ -261,6 +261,10 @@ pub struct Ended {
     /// Where the time went.
     #[serde(default)]
     pub time_split_us: TimeSplit,
+    /// What was kept of the run, so that it can be had again; nothing where it never ran,
+    /// or nothing was to be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording: Option<Recorded>,
     /// What the handler that asked for this one had left, in milliseconds, rounded up,
     /// where it waits on until the entity has settled: what follows has at most that.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,7 @@
 //! prints and that records are made from.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -99,6 +100,39 @@ impl fmt::Display for EndPoint {
     }
 }
 
+/// What was kept of a run for its replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recording {
+    /// All that the host told the guest, in the host's own form.
+    Whole(Arc<[u8]>),
+    /// Nothing: its decision alone can be replayed.
+    DecisionOnly {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a record says of a run's recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recorded {
+    /// There is one, of this size in bytes.
+    Bytes(u64),
+    /// There is none, and why.
+    DecisionOnly(String),
+}
+
+impl Recording {
+    /// What its run's record says of it.
+    #[must_use]
+    pub fn recorded(&self) -> Recorded {
+        match self {
+            Self::Whole(bytes) => Recorded::Bytes(bytes.len() as u64),
+            Self::DecisionOnly { reason } => Recorded::DecisionOnly(reason.clone()),
+        }
+    }
+}
+
 /// The calls of one host function in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionCalls {
@@ -156,6 +190,8 @@ pub struct RunReport {
     pub time_split_us: TimeSplit,
     /// Most linear memory that it had, in bytes.
     pub peak_memory_bytes: u64,
+    /// What was kept for its replay; none where nobody asked for it, or it never ran.
+    pub recording: Option<Recording>,
 }
 
 #[derive(Serialize)]

@@ -165,6 +165,7 @@ pub(crate) fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit::default(),
         peak_memory_bytes: 0,
+        recording: None,
     }
 }
 

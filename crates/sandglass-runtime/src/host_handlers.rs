@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, Host, Integration, Reservation, ReserveFor,
+    Context, Dispatch, DispatchDeadline, Host, Integration, RecordingLimits, Reservation,
+    ReserveFor,
 };
 use sandglass_model::{Busy, Clock, Dispatched, ModuleHash, Monotonic, Rejection, RunReport};
 use serde_json::json;
@@ -29,6 +30,7 @@ pub struct HostHandlers {
     host: Host,
     clock: Arc<dyn Clock>,
     modules: Arc<Modules>,
+    recording: Option<RecordingLimits>,
 }
 
 /// The room of one run, and the version of its module that its record names, which is kept
@@ -49,7 +51,15 @@ impl HostHandlers {
     ) -> Self {
         let table = Modules::default();
         table.put(modules.into_iter().map(|(name, module)| (name, Loadable::of(module))));
-        Self { host, clock, modules: Arc::new(table) }
+        let recording = Some(RecordingLimits::default());
+        Self { host, clock, modules: Arc::new(table), recording }
+    }
+
+    /// Sets what is recorded of each run, so that it can be had again from the journal:
+    /// [`RecordingLimits::default`], unless it is said; nothing, where there are none.
+    #[must_use]
+    pub fn recording(self, limits: Option<RecordingLimits>) -> Self {
+        Self { recording: limits, ..self }
     }
 
     /// Compiles every module now, so that no dispatch waits for it. One that can't be
@@ -105,6 +115,7 @@ impl Handlers for HostHandlers {
         let host = self.host.clone();
         let clock = Arc::clone(&self.clock);
         let modules = Arc::clone(&self.modules);
+        let recording = self.recording;
         let room: Option<Room> = run.reserved.take();
         let (reservation, version) = room.map(|room| (room.reservation, room.version)).unzip();
         Box::pin(async move {
@@ -123,8 +134,8 @@ impl Handlers for HostHandlers {
             let compile = clock.now().since(began);
             match loaded {
                 Ok(integration) => {
-                    let room = (reservation, compile);
-                    dispatch((&host, &clock), &integration, &run, room).await
+                    let begun = Begun { reservation, compile, recording };
+                    dispatch((&host, &clock), &integration, &run, begun).await
                 }
                 Err(never) => never_ran(&host, &run, never, compile),
             }
@@ -146,11 +157,18 @@ impl Handlers for HostHandlers {
     }
 }
 
+/// What a dispatch has by the time that its module is compiled.
+struct Begun {
+    reservation: Option<Reservation>,
+    compile: Duration,
+    recording: Option<RecordingLimits>,
+}
+
 async fn dispatch(
     (host, clock): (&Host, &Arc<dyn Clock>),
     integration: &Integration,
     run: &HandlerRun,
-    (reservation, compile): (Option<Reservation>, Duration),
+    Begun { reservation, compile, recording }: Begun,
 ) -> RunReport {
     let dispatched = &run.dispatched;
     let context = Context {
@@ -179,6 +197,9 @@ async fn dispatch(
         }))
         .asks(Arc::new(HostAsks { asks: run.asks.clone(), clocks }))
         .compiled_in(compile);
+    if let Some(limits) = recording {
+        dispatch = dispatch.recorded(limits);
+    }
     if let Some(reservation) = reservation {
         dispatch = dispatch.reserved(reservation);
     }

@@ -28,6 +28,7 @@ pub(super) async fn call(
     let handler = component.pre.instantiate_async(&mut *store).await?;
     moments.instantiated = Some(store.data().now());
     store.data_mut().enter_phase(Phase::Running);
+    boundary::check(store.data_mut())?;
 
     let context = DispatchContext::read(&store.data().guest.context())?;
     let answer = match handler.call_handle(&mut *store, &context).await {

@@ -32,6 +32,7 @@ pub(crate) async fn call(
     guest.initialize(store).await?;
     moments.instantiated = Some(store.data().now());
     store.data_mut().enter_phase(Phase::Running);
+    boundary::check(store.data_mut())?;
 
     let context = match guest.place_context(store).await? {
         Ok(placed) => placed,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType, component};
 
 use super::guest_memory::{FAILED, WhenTooSmall, bytes, fill, text};
-use crate::boundary;
+use crate::boundary::{self, Arguments};
 use crate::functions::Functions;
 use crate::host_function::{HostFunction, Linked, Registry, Type, Value};
 use crate::race::Race;
@@ -71,10 +71,38 @@ pub(crate) fn link_components(
 }
 
 async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) -> Result<i32> {
-    let entered = boundary::enter(caller.data_mut(), linked.id)?;
+    let (numbers, texts) = passed(&linked.function.params, args);
+    let arguments = Arguments { numbers: &numbers, texts: &texts, list: None };
+    let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
+    if let Some(answer) = entered.answer_module(caller) {
+        return boundary::leave(caller.data_mut(), entered, answer);
+    }
     let race = Race::of(caller.data());
     let answer = called(caller, &race, linked, args).await;
     boundary::leave_race(caller.data_mut(), entered, answer)
+}
+
+/// The numbers that a call passes, its places in memory among them, and the texts there.
+fn passed(types: &[Type], args: &[Val]) -> (Vec<i64>, Vec<(i32, i32)>) {
+    let number = |value: &Val| match value {
+        Val::I32(number) => i64::from(*number),
+        Val::I64(number) => *number,
+        Val::F32(bits) => i64::from(*bits),
+        Val::F64(bits) => bits.cast_signed(),
+        _ => 0,
+    };
+    let (mut texts, mut at) = (Vec::new(), 0);
+    for ty in types {
+        at += match ty {
+            Type::None => 0,
+            Type::Text | Type::Bytes => {
+                texts.push((i32_of(args.get(at)), i32_of(args.get(at + 1))));
+                2
+            }
+            _ => 1,
+        };
+    }
+    (args.iter().map(number).collect(), texts)
 }
 
 async fn called(

@@ -142,6 +142,7 @@ pub(crate) fn fill(
     match slice(memory.data(&*caller), "the buffer", ptr, len) {
         Ok(_) => {
             memory.write(&mut *caller, ptr.cast_unsigned() as usize, answer)?;
+            caller.data_mut().tape.wrote(ptr.cast_unsigned(), answer);
             Ok(size)
         }
         Err(_) if when_too_small == WhenTooSmall::RefuseInSilence => Ok(FAILED),

@@ -5,6 +5,7 @@
 pub(crate) mod command;
 pub(crate) mod http;
 pub(crate) mod preview1;
+mod recorded;
 mod sending;
 mod stdio;
 
@@ -151,7 +152,9 @@ macro_rules! delegate {
                     $trait, $view, fn $name($($arg: $ty),*) -> $ret
                 })*
                 $(fn $convert(&mut self, error: $from) -> $to {
-                    $trait::$convert(&mut self.wasi().$view(), error)
+                    $crate::boundary::failed(self, |store| {
+                        $trait::$convert(&mut store.wasi().$view(), error)
+                    })
                 })*
             })*
         };)*

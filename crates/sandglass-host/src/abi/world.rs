@@ -4,6 +4,7 @@
 
 mod ask;
 mod http;
+mod recorded;
 mod scratch;
 mod telemetry;
 mod telling;

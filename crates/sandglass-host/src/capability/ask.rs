@@ -203,7 +203,7 @@ pub(crate) fn begin(
     ]);
     let trace = store.call_span.context().unwrap_or(origin.trace);
     let place = Arc::clone(&origin.place);
-    store.accounting.is_about(name);
+    store.is_about(name);
     let Request { entity: target, action, params, until } = request.redacted(&store.guest.redactor);
     let race = Race::inside(store);
     let not_after = store.run.deadline();

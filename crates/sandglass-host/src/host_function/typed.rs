@@ -13,6 +13,7 @@ use super::value::{Type, Value, Wire};
 use super::{Linked, Outcome};
 use crate::boundary;
 use crate::race::Race;
+use crate::recording::passing::Passed;
 use crate::secret::Answer;
 use crate::store::RunStore;
 
@@ -153,10 +154,16 @@ async fn call_from_component<R: Returned>(
     values: Vec<Value>,
 ) -> wasmtime::Result<(Result<R::Wire, String>,)> {
     let store = store.data_mut();
-    let entered = boundary::enter(store, function.id)?;
-    let race = Race::of(store);
-    let answer = race.call(function.call(store, values)).await;
-    let answer = boundary::leave_race(store, entered, Ok::<_, wasmtime::Error>(answer))?;
+    let entered =
+        boundary::enter(store, function.id, |to| values.iter().for_each(|value| value.pass(to)))?;
+    let answer = match entered.answer::<Result<Value, String>, wasmtime::Error>(store) {
+        Some(answer) => boundary::leave(store, entered, answer)?,
+        None => {
+            let race = Race::of(store);
+            let answer = race.call(function.call(store, values)).await;
+            boundary::leave_race(store, entered, Ok::<_, wasmtime::Error>(answer))?
+        }
+    };
     let answer = answer.map_err(|why| store.guest.redactor.text(why));
     let wrong = || wasmtime::format_err!("a host function answered another type than its own");
     Ok((match answer {

@@ -3,6 +3,8 @@
 
 use wasmtime::component::{ComponentType, Lift, Lower};
 
+use crate::recording::passing::variants;
+
 /// The type of a value. A core module has texts and bytes as (pointer, length),
 /// and answers in a buffer, numbers in little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,21 @@ impl Value {
             Self::Text(value) => value.into_bytes(),
             Self::Bytes(value) => value,
         }
+    }
+}
+
+variants! {
+    Value {
+        0: None;
+        1: Bool(value);
+        2: S32(value);
+        3: U32(value);
+        4: S64(value);
+        5: U64(value);
+        6: F32(value);
+        7: F64(value);
+        8: Text(value);
+        9: Bytes(value);
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use sandglass_host::replay::{PlayedCall, RecordedEnd, RecordedRun, Replay, Watcher};
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, FixedSecrets, Host, Manifest, Secret, Settings, Streams,
+    Context, Dispatch, DispatchDeadline, FixedSecrets, Host, KeepArguments, Manifest,
+    RecordingLimits, Secret, Settings, Streams,
 };
-use sandglass_model::{GuestLimits, RunReport};
+use sandglass_model::{GuestLimits, Recording, RunReport};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -122,6 +124,7 @@ async fn run(fixture: Fixture) -> Value {
         None => None,
     };
     let url = server.as_ref().map_or(String::new(), Server::url);
+    let given = fixture.secrets.clone();
     let secrets: FixedSecrets =
         fixture.secrets.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
     let defaults = GuestLimits::default();
@@ -180,9 +183,42 @@ async fn run(fixture: Fixture) -> Value {
     let dispatch = Dispatch::new("Fixture/1".parse().expect("valid"), "Begin", context)
         .deadline(DispatchDeadline::after(budget))
         .streams(streams);
+    let limits = RecordingLimits { arguments: KeepArguments::Yes, ..RecordingLimits::default() };
+    let dispatch = dispatch.recorded(limits);
     let report: RunReport = HOST.run(&integration, dispatch).await.expect("the host did its work");
+    play(&bytes, &report, given).await;
     serde_json::to_value(&report).expect("plain data")
 }
+
+/// Has the run again from its recording: it must come out the same.
+async fn play(guest: &[u8], report: &RunReport, secrets: BTreeMap<String, String>) {
+    let recording = match &report.recording {
+        Some(Recording::Whole(bytes)) => Arc::clone(bytes),
+        Some(Recording::DecisionOnly { reason }) => {
+            assert!(BEYOND_RECORDING.iter().any(|known| reason.contains(known)), "{reason}");
+            return;
+        }
+        None => return assert!(report.started_at.is_none(), "each run is recorded"),
+    };
+    let run = RecordedRun::read(recording).expect("a recording");
+    let integration = HOST.load_for_replay(guest, &run).expect("the same guest");
+    let secrets = secrets.into_iter().map(|(name, value)| (name, Secret::new(value)));
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&calls);
+    let watcher: Watcher = Arc::new(move |call: &PlayedCall| {
+        noted.lock().expect("no panic before").push(format!("{call:?}"));
+    });
+    let end = RecordedEnd::from(report);
+    let replay = Replay::new(&run, &end).secrets(secrets).watched_by(watcher);
+    let replayed = HOST.replay(&integration, replay).await.expect("the host did its work");
+    let calls = calls.lock().expect("no panic before").join("\n");
+    assert_eq!(replayed.divergence, None, "{end:?}\n{calls}");
+    assert_eq!(replayed.calls, report.host_calls.count, "{calls}");
+}
+
+/// Why runs of guests that are here are not recorded.
+const BEYOND_RECORDING: [&str; 2] =
+    ["it made more than 10000 host calls", "its host calls passed more than 16777216 bytes"];
 
 fn filled(value: &Value, fill: &impl Fn(&str) -> String) -> Value {
     match value {

@@ -11,6 +11,7 @@ mod end_points;
 mod fixtures;
 mod http;
 mod manifest;
+mod replaying;
 mod server;
 mod streams;
 mod telling;

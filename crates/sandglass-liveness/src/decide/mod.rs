@@ -11,8 +11,8 @@ mod take;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
     AskUntil, Asked, Cause, DeadlineReport, DispatchId, EndPoint, Ended, EntityRef, Event,
-    HostCalls, Incarnation, Object, Outcome, RunReport, TimeSplit, TraceContext, TransitionCause,
-    WallTime,
+    HostCalls, Incarnation, Object, Outcome, Recorded, Recording, RunReport, TimeSplit,
+    TraceContext, TransitionCause, WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -124,6 +124,8 @@ pub struct HandlerEnd {
     pub host_calls: HostCalls,
     /// Where the time went.
     pub time_split_us: TimeSplit,
+    /// What was kept of the run, so that it can be had again.
+    pub recording: Option<Recorded>,
     /// What the handler that asked for this one has left, in milliseconds, while it waits
     /// until the entity has settled; known to the shell.
     pub asker_remaining_ms: Option<u64>,
@@ -144,6 +146,7 @@ impl HandlerEnd {
             ended_at: report.ended_at,
             host_calls: report.host_calls.clone(),
             time_split_us: report.time_split_us,
+            recording: report.recording.as_ref().map(Recording::recorded),
             asker_remaining_ms: None,
         }
     }
@@ -167,6 +170,7 @@ impl HandlerEnd {
             ended_at: None,
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),
+            recording: None,
             asker_remaining_ms: None,
         }
     }
@@ -185,6 +189,7 @@ impl HandlerEnd {
             ended_at: ended.ended_at,
             host_calls: ended.host_calls.clone(),
             time_split_us: ended.time_split_us,
+            recording: ended.recording.clone(),
             asker_remaining_ms: ended.asker_remaining_ms,
         }
     }

@@ -77,7 +77,7 @@ impl Actor {
         let remaining_ms = lent.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
         let asked = Some(Asked { remaining_ms, ..asked });
         let input = Input::Action { action, params, trace, asked };
-        let committed = self.tell_lent(&input, lent).await;
+        let committed = self.tell_with(&input, lent, None).await;
         let accepted = self.accepted(committed).map_err(to_asker)?;
         Ok(Answered {
             sequence: accepted.sequence,

@@ -1,7 +1,7 @@
 //! Decide, append, apply, act: in this order, and the last only when the records
 //! are durable.
 
-use sandglass_journal::{self as journal, Batch, Expected};
+use sandglass_journal::{self as journal, Batch, Expected, Recording};
 use sandglass_liveness::{Command, Entity, HandlerEnd, Input, commands, decide};
 use sandglass_model::{
     Decision, DispatchId, Dispatched, Event as RecordedEvent, ModuleHash, Outcome, Position,
@@ -47,14 +47,16 @@ impl Actor {
 
     /// Tells the entity something: all that follows from it, or nothing.
     pub(super) async fn tell(&mut self, input: &Input) -> Result<Committed, ActorError> {
-        self.tell_lent(input, Lent::default()).await
+        self.tell_with(input, Lent::default(), None).await
     }
 
-    /// The same; what it starts lives on what is lent.
-    pub(super) async fn tell_lent(
+    /// The same; what it starts lives on what is lent, and the recording of the run that
+    /// it ends is kept with it.
+    pub(super) async fn tell_with(
         &mut self,
         input: &Input,
         lent: Lent,
+        recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
         let at = self.shared.clock.wall();
         let events = decide(&self.spec, Some(&self.entity), input, at).map_err(|refusal| {
@@ -64,15 +66,25 @@ impl Actor {
         if let (Input::Action { .. } | Input::Retry(_), Some(busy)) = (input, rooms.missing()) {
             return Err(ActorError::Busy { entity: self.entity.entity.clone(), busy });
         }
-        self.commit(events, rooms, at).await
+        self.commit_with(events, rooms, at, recording).await
     }
 
     /// Appends what was decided, and carries it out.
     pub(super) async fn commit(
         &mut self,
+        events: Vec<RecordedEvent>,
+        rooms: Rooms,
+        at: WallTime,
+    ) -> Result<Committed, ActorError> {
+        self.commit_with(events, rooms, at, None).await
+    }
+
+    async fn commit_with(
+        &mut self,
         mut events: Vec<RecordedEvent>,
         rooms: Rooms,
         at: WallTime,
+        recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
         for event in &mut events {
             if let RecordedEvent::Dispatched(dispatched) = event {
@@ -90,8 +102,9 @@ impl Actor {
         let records = sequences.iter().copied().zip(events.iter().cloned()).collect();
         let expected = Expected::At(self.entity.sequence);
         let (due, snapshot) = self.snapshot.after(events.len(), &after);
-        let batch = Batch::new(after.entity.clone(), expected, at, records);
-        let batch = batch.with_snapshot(snapshot);
+        let batch = Batch::new(after.entity.clone(), expected, at, records)
+            .with_snapshot(snapshot)
+            .with_recordings(recording.into_iter().collect());
         let appended = self.shared.append(batch).await;
         let first = appended.map_err(|error| self.append_failed(error))?;
         self.last = (first.0..).map(Position).take(events.len()).last().unwrap_or(first);

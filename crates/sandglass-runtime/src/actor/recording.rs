@@ -2,11 +2,14 @@
 //! transition waits for the append.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_journal as journal;
 use sandglass_liveness::{HandlerEnd, Input, decide};
-use sandglass_model::{Cancellation, Cause, DispatchId, Failure, FailureKind, Monotonic, Outcome};
+use sandglass_model::{
+    Cancellation, Cause, DispatchId, Failure, FailureKind, Monotonic, Outcome, Recorded,
+};
 
 use super::rooms::Rooms;
 use super::runs::Ended;
@@ -40,6 +43,8 @@ pub(super) struct Recording {
 struct Waiting {
     end: HandlerEnd,
     form: Form,
+    /// What was kept of its run.
+    recording: Option<Arc<[u8]>>,
 }
 
 /// How much of an end is to be recorded.
@@ -61,7 +66,11 @@ struct Failing {
 impl Recording {
     pub(super) fn push(&mut self, ended: &Ended) {
         let end = HandlerEnd::reported(ended.attempt, &ended.report);
-        self.ends.push_back(Waiting { end, form: Form::Whole });
+        let recording = match &ended.report.recording {
+            Some(sandglass_model::Recording::Whole(bytes)) => Some(Arc::clone(bytes)),
+            _ => None,
+        };
+        self.ends.push_back(Waiting { end, form: Form::Whole, recording });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -103,6 +112,17 @@ impl Recording {
         self.failure = Some(Failing { what: what.to_owned(), wait, retry_at });
     }
 
+    /// Lets go of the recordings of runs whose ends wait: a disk that takes no decisions
+    /// is not to fill the memory with them.
+    fn let_recordings_go(&mut self) {
+        for waiting in &mut self.ends {
+            if waiting.recording.take().is_some() {
+                let why = "the journal took nothing when the run ended";
+                waiting.end.recording = Some(Recorded::DecisionOnly(why.to_owned()));
+            }
+        }
+    }
+
     pub(super) fn succeeded(&mut self) {
         self.failure = None;
     }
@@ -118,18 +138,24 @@ impl Actor {
     /// Records the ends that wait, in the order in which they came.
     pub(super) async fn record_ends(&mut self) {
         while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
-            let Some(Waiting { end, form }) = self.recording.ends.front().cloned() else { return };
+            let Some(waiting) = self.recording.ends.front().cloned() else { return };
+            let Waiting { end, form, recording } = waiting;
             let (lent, asker_remaining_ms) = self.lent_on(&end);
             let told = Box::new(HandlerEnd { asker_remaining_ms, ..end.clone() });
-            match self.tell_lent(&Input::HandlerEnded(told), lent).await {
+            let (dispatch, attempt) = (end.dispatch, end.attempt);
+            let recording = recording.map(|body| journal::Recording { dispatch, attempt, body });
+            match self.tell_with(&Input::HandlerEnded(told), lent, recording).await {
                 Ok(_) => {}
-                Err(ActorError::JournalUnavailable { .. }) => return,
+                Err(ActorError::JournalUnavailable { .. }) => {
+                    self.recording.let_recordings_go();
+                    return;
+                }
                 Err(ActorError::Refused { refusal, .. }) => {
                     tracing::error!(dispatch = %end.dispatch, %refusal, "an end that nobody awaits");
                 }
                 Err(ActorError::Journal(error)) if form == Form::Whole => {
                     let end = reduced(end, &error);
-                    self.recording.ends[0] = Waiting { end, form: Form::Reduced };
+                    self.recording.ends[0] = Waiting { end, form: Form::Reduced, recording: None };
                     continue;
                 }
                 // The next start finds it in flight, and ends it as interrupted.
@@ -235,7 +261,9 @@ fn reduced(end: HandlerEnd, error: &journal::Error) -> HandlerEnd {
         | Outcome::Rejected(_)
         | Outcome::Interrupted) => other,
     };
-    HandlerEnd { outcome, ..end }
+    let recording =
+        end.recording.map(|_| Recorded::DecisionOnly("its end was too large".to_owned()));
+    HandlerEnd { outcome, recording, ..end }
 }
 
 #[cfg(test)]

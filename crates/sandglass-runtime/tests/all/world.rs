@@ -254,6 +254,7 @@ impl Script {
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),
             peak_memory_bytes: 0,
+            recording: None,
         }
     }
 

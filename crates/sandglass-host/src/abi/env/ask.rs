@@ -12,7 +12,9 @@ use super::{MODULE, failed};
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
-        fn host_ask(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) -> i32 {
+        fn host_ask(
+            caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32
+        ) reads [(ptr, len)] -> i32 {
             let request = match text(caller, "the ask", (ptr, len), ask::REQUEST_MAX_BYTES)? {
                 Ok(text) => ask::Request::from_json(&text),
                 Err(unreadable) => Err(AskError::Invalid(unreadable.to_string())),

@@ -19,7 +19,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_read_field(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) -> i32 {
+        fn host_read_field(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) reads [(name_ptr, name_len)] -> i32 {
             let name = match text(caller, "the field's name", (name_ptr, name_len), NAME_BYTES)? {
                 Ok(name) => name,
                 Err(unreadable) => return Ok(failed(caller, unreadable)),
@@ -31,7 +31,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_set_result(caller, ptr: i32, len: i32) -> () {
+        fn host_set_result(caller, ptr: i32, len: i32) reads [(ptr, len)] -> () {
             let memory = memory(caller)?;
             let (memory, store) = memory.data_and_store_mut(caller);
             store.guest.result.set(slice(memory, "the result", ptr, len));

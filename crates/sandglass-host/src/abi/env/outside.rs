@@ -45,16 +45,16 @@ pub(super) const HEADERS_BYTES: u32 = 256 * 1024;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
-        fn host_get_secret(caller, race, key_ptr: i32, key_len: i32, ptr: i32, len: i32) -> i32 {
+        fn host_get_secret(caller, race, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len)] -> i32 {
             let key = match text(caller, "the secret's name", (key_ptr, key_len), NAME_BYTES)? {
                 Ok(key) => key,
                 Err(unreadable) => return Ok(Some(failed(caller, unreadable))),
             };
-            let wait = caller.data().guest.secret(key);
+            let wait = caller.data().guest.secret(key.clone());
             let Some(secret) = race.call(wait).await else { return Ok(None) };
             match secret {
                 Ok(secret) => {
-                    caller.data_mut().guest.redactor.hide(&secret);
+                    caller.data_mut().give_secret(&key, &secret);
                     let value = secret.expose().as_bytes();
                     fill(caller, (ptr, len), value, WhenTooSmall::SayTheSize).map(Some)
                 }
@@ -68,7 +68,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             method_ptr: i32, method_len: i32, url_ptr: i32, url_len: i32,
             headers_ptr: i32, headers_len: i32, body_ptr: i32, body_len: i32,
             out_ptr: i32, out_len: i32
-        ) -> i32 {
+        ) reads [(method_ptr, method_len), (url_ptr, url_len), (headers_ptr, headers_len), (body_ptr, body_len)] -> i32 {
             let request = Request::read(
                 text(caller, "the method", (method_ptr, method_len), NAME_BYTES)?,
                 text(caller, "the URL", (url_ptr, url_len), URL_BYTES)?,
@@ -93,7 +93,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     waiting! { linker, functions, MODULE;
-        fn host_http_call_batch(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) -> i32 {
+        fn host_http_call_batch(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) reads [(ptr, len)] -> i32 {
             let requests = match len {
                 0 => Ok(Vec::new()),
                 _ => json::<Vec<BatchRequest>>(caller, "the batch", (ptr, len), BATCH_BYTES)?,

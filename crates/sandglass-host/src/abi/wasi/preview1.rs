@@ -11,7 +11,7 @@ use crate::boundary::{check, instant, waiting};
 use crate::functions::Functions;
 use crate::store::RunStore;
 
-use crate::abi::guest_memory::memory;
+use crate::abi::guest_memory::{memory, slice};
 
 /// The module that these functions are imported from.
 pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
@@ -24,6 +24,12 @@ const CALL_BYTES: usize = 128 << 20;
 /// at, and nothing interrupts that.
 const MAX_BUFFERS: u32 = 1024;
 
+/// Size of what names a buffer, of a subscription and of an event, in bytes, as preview
+/// 1 lays them out.
+const BUFFER_BYTES: i32 = 8;
+const SUBSCRIPTION_BYTES: i32 = 48;
+const EVENT_BYTES: i32 = 32;
+
 /// Most events that one call may wait for. Each takes resources of the run, which
 /// are bounded too.
 const MAX_SUBSCRIPTIONS: u32 = 4096;
@@ -32,29 +38,37 @@ const MAX_SUBSCRIPTIONS: u32 = 4096;
 const INVAL: i32 = 28;
 
 /// Links the functions, one line each: those that never wait, and those that may;
-/// each with the bound of the list that it takes.
+/// each with the bound of the list that it takes, and with the places in the guest's
+/// memory that it reads and writes, as pointers and lengths.
 macro_rules! link {
     ($linker:ident, $functions:ident;
      instant { $($name:ident($($arg:ident: $ty:ty),*)
-                 $(where $count:ident <= $max:ident)?;)* }
+                 $(where $count:ident <= $max:ident)?
+                 $(reads [$($reads:tt)*])? $(writes [$($writes:tt)*])?;)* }
      waiting { $($wname:ident($($warg:ident: $wty:ty),*)
-                 $(where $wcount:ident <= $wmax:ident)?;)* }) => {
+                 $(where $wcount:ident <= $wmax:ident)?
+                 $(reads [$($wreads:tt)*])? $(gathers $gathers:tt)? $(writes [$($wwrites:tt)*])?;)* }) => {
         $(instant! { $linker, $functions, MODULE;
-            fn $name(caller $(, $arg: $ty)*) -> i32 {
+            fn $name(caller $(, $arg: $ty)*) $(reads [$($reads)*])? -> i32 {
                 $(if $count.cast_unsigned() > $max {
                     return Ok(INVAL);
                 })?
                 let (context, mut memory) = split(caller)?;
-                wasi::$name(context, &mut memory $(, $arg)*)
+                let errno = wasi::$name(context, &mut memory $(, $arg)*)?;
+                $(wrote(caller, errno, &[$($writes)*])?;)?
+                Ok(errno)
             }
         })*
         $(waiting! { $linker, $functions, MODULE;
-            fn $wname(caller, race $(, $warg: $wty)*) -> i32 {
+            fn $wname(caller, race $(, $warg: $wty)*) $(reads [$($wreads)*])? $(gathers $gathers)? -> i32 {
                 $(if $wcount.cast_unsigned() > $wmax {
                     return Ok(Some(INVAL));
                 })?
                 let (context, mut memory) = split(caller)?;
-                race.run(wasi::$wname(context, &mut memory $(, $warg)*)).await.transpose()
+                let wait = wasi::$wname(context, &mut memory $(, $warg)*);
+                let Some(errno) = race.run(wait).await.transpose()? else { return Ok(None) };
+                $(wrote(caller, errno, &[$($wwrites)*])?;)?
+                Ok(Some(errno))
             }
         })*
     };
@@ -67,17 +81,17 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     link! { linker, functions;
         instant {
             args_get(a: i32, b: i32);
-            args_sizes_get(a: i32, b: i32);
+            args_sizes_get(a: i32, b: i32) writes [(a, 4), (b, 4)];
             environ_get(a: i32, b: i32);
-            environ_sizes_get(a: i32, b: i32);
-            clock_res_get(a: i32, b: i32);
-            clock_time_get(a: i32, b: i64, c: i32);
+            environ_sizes_get(a: i32, b: i32) writes [(a, 4), (b, 4)];
+            clock_res_get(a: i32, b: i32) writes [(b, 8)];
+            clock_time_get(a: i32, b: i64, c: i32) writes [(c, 8)];
             fd_allocate(a: i32, b: i64, c: i64);
             fd_fdstat_set_flags(a: i32, b: i32);
             fd_fdstat_set_rights(a: i32, b: i64, c: i64);
-            fd_prestat_get(a: i32, b: i32);
+            fd_prestat_get(a: i32, b: i32) writes [(b, 8)];
             fd_prestat_dir_name(a: i32, b: i32, c: i32);
-            fd_tell(a: i32, b: i32);
+            fd_tell(a: i32, b: i32) writes [(b, 8)];
             proc_raise(a: i32);
             sched_yield();
             sock_accept(a: i32, b: i32, c: i32);
@@ -89,29 +103,31 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             fd_advise(a: i32, b: i64, c: i64, d: i32);
             fd_close(a: i32);
             fd_datasync(a: i32);
-            fd_fdstat_get(a: i32, b: i32);
-            fd_filestat_get(a: i32, b: i32);
+            fd_fdstat_get(a: i32, b: i32) writes [(b, 24)];
+            fd_filestat_get(a: i32, b: i32) writes [(b, 64)];
             fd_filestat_set_size(a: i32, b: i64);
             fd_filestat_set_times(a: i32, b: i64, c: i64, d: i32);
             fd_pread(a: i32, b: i32, c: i32, d: i64, e: i32) where c <= MAX_BUFFERS;
             fd_pwrite(a: i32, b: i32, c: i32, d: i64, e: i32) where c <= MAX_BUFFERS;
-            fd_read(a: i32, b: i32, c: i32, d: i32) where c <= MAX_BUFFERS;
+            fd_read(a: i32, b: i32, c: i32, d: i32) where c <= MAX_BUFFERS reads [(b, c.wrapping_mul(BUFFER_BYTES))] writes [(d, 4)];
             fd_readdir(a: i32, b: i32, c: i32, d: i64, e: i32);
             fd_renumber(a: i32, b: i32);
-            fd_seek(a: i32, b: i64, c: i32, d: i32);
+            fd_seek(a: i32, b: i64, c: i32, d: i32) writes [(d, 8)];
             fd_sync(a: i32);
-            fd_write(a: i32, b: i32, c: i32, d: i32) where c <= MAX_BUFFERS;
-            path_create_directory(a: i32, b: i32, c: i32);
-            path_filestat_get(a: i32, b: i32, c: i32, d: i32, e: i32);
+            fd_write(a: i32, b: i32, c: i32, d: i32) where c <= MAX_BUFFERS gathers (b, c) writes [(d, 4)];
+            path_create_directory(a: i32, b: i32, c: i32) reads [(b, c)];
+            path_filestat_get(a: i32, b: i32, c: i32, d: i32, e: i32) reads [(c, d)];
             path_filestat_set_times(a: i32, b: i32, c: i32, d: i32, e: i64, f: i64, g: i32);
             path_link(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32, g: i32);
-            path_open(a: i32, b: i32, c: i32, d: i32, e: i32, f: i64, g: i64, h: i32, i: i32);
-            path_readlink(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32);
-            path_remove_directory(a: i32, b: i32, c: i32);
+            path_open(a: i32, b: i32, c: i32, d: i32, e: i32, f: i64, g: i64, h: i32, i: i32) reads [(c, d)];
+            path_readlink(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32) reads [(b, c)];
+            path_remove_directory(a: i32, b: i32, c: i32) reads [(b, c)];
             path_rename(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32);
             path_symlink(a: i32, b: i32, c: i32, d: i32, e: i32);
-            path_unlink_file(a: i32, b: i32, c: i32);
-            poll_oneoff(a: i32, b: i32, c: i32, d: i32) where c <= MAX_SUBSCRIPTIONS;
+            path_unlink_file(a: i32, b: i32, c: i32) reads [(b, c)];
+            poll_oneoff(a: i32, b: i32, c: i32, d: i32) where c <= MAX_SUBSCRIPTIONS
+                reads [(a, c.wrapping_mul(SUBSCRIPTION_BYTES))]
+                writes [(b, c.wrapping_mul(EVENT_BYTES)), (d, 4)];
         }
     }
     Ok(())
@@ -141,6 +157,7 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
                 let (context, mut memory) = split(caller)?;
                 let (from, size) = (at.cast_signed(), piece.cast_signed());
                 let errno = wasi::random_get(context, &mut memory, from, size)?;
+                wrote(caller, errno, &[(from, size)])?;
                 left -= piece;
                 if errno != 0 || left == 0 {
                     return Ok(errno);
@@ -148,6 +165,22 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
                 at = at.wrapping_add(piece);
                 check(caller.data_mut())?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Has the tape note what a call that succeeded wrote to the guest's memory.
+fn wrote(caller: &mut Caller<'_, RunStore>, errno: i32, places: &[(i32, i32)]) -> Result<()> {
+    if errno != 0 || caller.data().tape.is_off() {
+        return Ok(());
+    }
+    let memory = memory(caller)?;
+    let (memory, store) = memory.data_and_store_mut(caller);
+    for (ptr, len) in places {
+        // The call succeeded, so it found its place.
+        if let Ok(bytes) = slice(memory, "what was written", *ptr, *len) {
+            store.tape.wrote(ptr.cast_unsigned(), bytes);
         }
     }
     Ok(())

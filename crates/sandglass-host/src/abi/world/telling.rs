@@ -43,10 +43,10 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/secrets" in secrets {
         Host {
             waiting "get" fn get(store, race, name: String) -> Result<Result<String, String>> {
-                let wait = store.guest.secret(name);
+                let wait = store.guest.secret(name.clone());
                 let Some(secret) = race.call(wait).await else { return Ok(None) };
                 Ok(Some(secret.map(|secret| {
-                    store.guest.redactor.hide(&secret);
+                    store.give_secret(&name, &secret);
                     secret.expose().to_owned()
                 })))
             }

@@ -1,0 +1,213 @@
+//! Recordings of runs: what is kept, within what bounds, and what a replay finds. That
+//! each sample guest's run comes out again as it was is told with the fixtures.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sandglass_host::replay::{
+    NotReplayed, PlayedCall, RecordedEnd, RecordedRun, Replay, Replayed, Watcher,
+};
+use sandglass_host::{
+    Context, Dispatch, DispatchDeadline, FixedSecrets, Host, KeepArguments, Manifest,
+    RecordingLimits, Secret, Settings,
+};
+use sandglass_model::{Outcome, Recording, RunReport};
+
+/// Keeps the time twice under a key, and answers.
+const KEEPS_THE_TIME: &str = r#"(module
+    (import "env" "host_get_time_millis" (func $time (result i64)))
+    (import "env" "host_scratch_set" (func $set (param i32 i32 i32 i32) (result i32)))
+    (import "env" "host_set_result" (func $answer (param i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 16) "{\"action\":\"Finish\",\"success\":true,\"params\":{}}")
+    (data (i32.const 128) "key")
+    (func $keep
+        (i64.store (i32.const 256) (call $time))
+        (drop (call $set (i32.const 128) (i32.const 3) (i32.const 256) (i32.const 8))))
+    (func (export "run") (param i32 i32) (result i32)
+        (call $keep)
+        (call $keep)
+        (call $answer (i32.const 16) (i32.const 46))
+        (i32.const 0)))"#;
+const SPINS: &str = r#"(module (memory (export "memory") 1)
+    (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
+const READS_A_SECRET: &str = include_str!("../../../../guest-fixtures/wat/reads_a_secret.wat");
+
+/// The secret that the guest finds by its first and last letters.
+const SECRET: &str = "correct-hors";
+
+fn host() -> Host {
+    let settings = Settings { max_runs: 4, ..Settings::default() };
+    Host::builder().settings(settings).build().expect("a host")
+}
+
+async fn recorded(host: &Host, guest: &str, limits: RecordingLimits) -> RunReport {
+    let secrets: FixedSecrets = [("API_KEY".to_owned(), Secret::new(SECRET))].into_iter().collect();
+    let manifest = Manifest::named("guest").scratch_bytes(1000).secrets(Arc::new(secrets));
+    let guest = host.load(guest.as_bytes(), manifest).expect("a guest");
+    let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default())
+        .deadline(DispatchDeadline::after(Duration::from_millis(300)))
+        .recorded(limits);
+    host.run(&guest, dispatch).await.expect("the host did its work")
+}
+
+fn whole(report: &RunReport) -> Arc<[u8]> {
+    match &report.recording {
+        Some(Recording::Whole(bytes)) => Arc::clone(bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Has a run of `guest` again.
+async fn again(
+    host: &Host,
+    guest: &str,
+    recording: Arc<[u8]>,
+    end: &RecordedEnd,
+) -> Result<Replayed, NotReplayed> {
+    let run = RecordedRun::read(recording).expect("a recording");
+    let guest = host.load_for_replay(guest.as_bytes(), &run).expect("the guest");
+    host.replay(&guest, Replay::new(&run, end)).await
+}
+
+#[tokio::test]
+async fn the_first_call_with_other_arguments_is_named() {
+    let host = host();
+    let report = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
+    let end = RecordedEnd::from(&report);
+    let recording = whole(&report);
+    let same = again(&host, KEEPS_THE_TIME, Arc::clone(&recording), &end).await.expect("replayed");
+    assert_eq!(same, Replayed { calls: 5, divergence: None });
+
+    // The world shows another time: the first byte behind CBOR's sign of a long number.
+    let mut forged = recording.to_vec();
+    let answer = b"\x82\xf5\x1b";
+    let at = forged.windows(3).position(|bytes| bytes == answer).expect("the time") + 10;
+    forged[at] ^= 1;
+    let other = again(&host, KEEPS_THE_TIME, forged.into(), &end).await.expect("replayed");
+    let divergence = other.divergence.expect("the guest keeps what it was told");
+    assert_eq!(divergence.call, Some(2));
+    assert_eq!(divergence.what, "other arguments of a host call");
+    assert!(divergence.recorded.contains("host_scratch_set"), "{divergence:?}");
+    assert!(divergence.came.contains("\"key\""), "{divergence:?}");
+}
+
+#[tokio::test]
+async fn a_divergence_shows_recorded_arguments_where_they_are_kept() {
+    let host = host();
+    let limits = RecordingLimits { arguments: KeepArguments::Yes, ..RecordingLimits::default() };
+    let report = recorded(&host, KEEPS_THE_TIME, limits).await;
+    let recording = whole(&report);
+    let kept = recording.windows(5).filter(|bytes| bytes == b"\"key\"").count();
+    assert_eq!(kept, 2, "once for each call");
+}
+
+#[tokio::test]
+async fn an_end_that_is_not_the_recorded_one_is_a_divergence() {
+    let host = host();
+    let report = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
+    let end = RecordedEnd::from(&report);
+    let failed = RecordedEnd { outcome: Outcome::Interrupted, ..end.clone() };
+    let replayed = again(&host, KEEPS_THE_TIME, whole(&report), &failed).await.expect("replayed");
+    assert_eq!(replayed.divergence.expect("it completes").what, "another outcome");
+
+    let spun = recorded(&host, SPINS, RecordingLimits::default()).await;
+    let end = RecordedEnd::from(&spun);
+    let replayed = again(&host, SPINS, whole(&spun), &end).await.expect("replayed");
+    assert_eq!(replayed, Replayed { calls: 0, divergence: None }, "it is stopped there");
+}
+
+#[tokio::test]
+async fn a_run_beyond_the_bounds_is_not_recorded_and_says_why() {
+    let host = host();
+    let few = RecordingLimits { calls: 4, ..RecordingLimits::default() };
+    let report = recorded(&host, KEEPS_THE_TIME, few).await;
+    let why = "it made more than 4 host calls".to_owned();
+    assert_eq!(report.recording, Some(Recording::DecisionOnly { reason: why }));
+    let small = RecordingLimits { bytes: 400, ..RecordingLimits::default() };
+    let report = recorded(&host, KEEPS_THE_TIME, small).await;
+    let why = "its host calls passed more than 400 bytes".to_owned();
+    assert_eq!(report.recording, Some(Recording::DecisionOnly { reason: why }));
+}
+
+#[tokio::test]
+async fn secrets_are_in_no_recording_and_are_to_be_given_again() {
+    let host = host();
+    let limits = RecordingLimits { arguments: KeepArguments::Yes, ..RecordingLimits::default() };
+    let report = recorded(&host, READS_A_SECRET, limits).await;
+    let recording = whole(&report);
+    assert!(!recording.windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes()));
+    let run = RecordedRun::read(recording).expect("a recording");
+    assert_eq!(run.secrets().into_iter().collect::<Vec<_>>(), ["API_KEY"]);
+
+    let guest = host.load_for_replay(READS_A_SECRET.as_bytes(), &run).expect("the guest");
+    let end = RecordedEnd::from(&report);
+    let given = |value: Option<&str>| {
+        let secret = value.map(|value| ("API_KEY".to_owned(), Secret::new(value)));
+        Replay::new(&run, &end).secrets(secret)
+    };
+    for wrong in [None, Some("another one")] {
+        let refused = host.replay(&guest, given(wrong)).await;
+        assert!(matches!(refused, Err(NotReplayed::Secret(_))), "{refused:?}");
+    }
+    let replayed = host.replay(&guest, given(Some(SECRET))).await.expect("replayed");
+    assert_eq!(replayed, Replayed { calls: 2, divergence: None });
+}
+
+#[tokio::test]
+async fn a_replay_can_be_watched_and_ended_early() {
+    let host = host();
+    let report = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
+    let run = RecordedRun::read(whole(&report)).expect("a recording");
+    let guest = host.load_for_replay(KEEPS_THE_TIME.as_bytes(), &run).expect("the guest");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&seen);
+    let watcher: Watcher = Arc::new(move |call: &PlayedCall| {
+        kept.lock().expect("no panic before").push((call.number, call.function.clone()));
+    });
+    let end = RecordedEnd::from(&report);
+    let replay = Replay::new(&run, &end).until(3).watched_by(watcher);
+    let replayed = host.replay(&guest, replay).await.expect("replayed");
+    assert_eq!(replayed, Replayed { calls: 3, divergence: None });
+    let seen = seen.lock().expect("no panic before").clone();
+    let time = "host_get_time_millis".to_owned();
+    assert_eq!(seen, [(1, time.clone()), (2, "host_scratch_set".to_owned()), (3, time)]);
+}
+
+#[tokio::test]
+async fn another_module_is_refused() {
+    let host = host();
+    let report = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
+    let refused = again(&host, SPINS, whole(&report), &RecordedEnd::from(&report)).await;
+    assert!(matches!(refused, Err(NotReplayed::Module { .. })), "{refused:?}");
+}
+
+/// Whatever is wrong with its bytes, a recording is refused, or differs, or plays.
+#[tokio::test]
+async fn a_recording_of_any_bytes_does_no_harm() {
+    let host = host();
+    let report = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
+    let (recording, end) = (whole(&report), RecordedEnd::from(&report));
+    let mut came: BTreeMap<&str, u32> = BTreeMap::new();
+    for at in 0..recording.len() {
+        let mut flipped = recording.to_vec();
+        flipped[at] ^= 0xff;
+        for forged in [flipped, recording[..at].to_vec()] {
+            let Ok(run) = RecordedRun::read(forged.into()) else {
+                *came.entry("refused").or_default() += 1;
+                continue;
+            };
+            // Its limits may be any by now.
+            let Ok(guest) = host.load_for_replay(KEEPS_THE_TIME.as_bytes(), &run) else { continue };
+            let replayed = host.replay(&guest, Replay::new(&run, &end)).await;
+            let kind = match replayed {
+                Ok(Replayed { divergence: None, .. }) => "played",
+                Ok(_) => "diverged",
+                Err(_) => "refused",
+            };
+            *came.entry(kind).or_default() += 1;
+        }
+    }
+    assert!(came["refused"] > 0 && came["diverged"] > 0, "{came:?}");
+}
