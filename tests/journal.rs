@@ -52,6 +52,81 @@ fn a_play_replays_without_divergences() {
     assert_eq!((&json["divergence_count"], &json["entities"]), (&0.into(), &2.into()));
 }
 
+/// A journal with a run that ended well, one that was killed and one that had no module.
+fn runs(folder: &Folder) -> PathBuf {
+    let journal = folder.path("runs.db");
+    let cases: [(&str, i32); 3] =
+        [("wat/echo.wat", 0), ("wat/spins.wat", 124), ("wat/missing_import.wat", 125)];
+    for (guest, code) in cases {
+        let guest = fixture(guest);
+        sandglass(&[&"run", &guest, &"--deadline", &"500ms", &"--journal", &journal]).exits(code);
+    }
+    journal
+}
+
+#[test]
+fn recorded_runs_are_had_again_with_their_guests() {
+    let folder = Folder::new();
+    let journal = runs(&folder);
+    let guests = fixture("wat");
+    let said = sandglass(&[&"replay", &journal, &"--guests", &guests]).exits(0);
+    assert_eq!(
+        said.out,
+        "3 dispatches, 1 timeouts, 0 divergences\nguests: 2 run again, 0 decision-only\n"
+    );
+    let said = sandglass(&[&"replay", &journal, &"--guests", &guests, &"--json"]).exits(0);
+    let json = &said.json_lines()[0];
+    assert_eq!((&json["guests"]["replayed"], &json["divergence_count"]), (&2.into(), &0.into()));
+
+    let nowhere = folder.path("none");
+    fs::create_dir(&nowhere).expect("a folder");
+    sandglass(&[&"replay", &journal, &"--guests", &nowhere])
+        .exits(0)
+        .says("guests: 0 run again, 2 decision-only\n")
+        .says("there is no module ");
+    sandglass(&[&"replay", &journal, &"--guests", &folder.path("absent")]).exits(2).says("absent");
+}
+
+#[test]
+fn one_dispatch_is_had_again_and_traced() {
+    let folder = Folder::new();
+    let journal = runs(&folder);
+    let said = sandglass(&[&"log", &journal, &"--json"]).exits(0);
+    let records = said.json_lines();
+    let first = records.iter().find(|record| record["event"]["type"] == "ended").expect("an end");
+    let dispatch = first["event"]["dispatch"].as_str().expect("an id").to_owned();
+    let guests = fixture("wat");
+    let replay: Vec<&dyn AsRef<OsStr>> =
+        vec![&"replay", &journal, &"--guests", &guests, &"--dispatch"];
+    let with = |more: &[&'static str], dispatch: &str| {
+        let dispatch = dispatch.to_owned();
+        let mut arguments = replay.clone();
+        arguments.push(&dispatch);
+        arguments.extend(more.iter().map(|one| one as &dyn AsRef<OsStr>));
+        sandglass(&arguments)
+    };
+    let said = with(&["--trace"], &dispatch).exits(0).says("guests: 1 run again");
+    assert!(said.err.contains("     1  host_"), "{}", said.err);
+    let said = with(&["--trace", "--until", "1"], &dispatch).exits(0);
+    assert!(!said.err.contains("     2  host_"), "{}", said.err);
+    with(&[], &"0".repeat(32)).exits(2).says("no dispatch");
+    sandglass(&[&"replay", &journal, &"--trace"]).exits(2).says("--guests");
+}
+
+#[test]
+fn a_recording_that_was_changed_is_a_divergence() {
+    let folder = Folder::new();
+    let journal = runs(&folder);
+    sql(&journal, "UPDATE recordings SET body = zeroblob(length(body))");
+    let guests = fixture("wat");
+    sandglass(&[&"replay", &journal, &"--guests", &guests])
+        .exits(3)
+        .says("a recording that can't be played")
+        .says("3 dispatches, 1 timeouts, 2 divergences");
+    sql(&journal, "DELETE FROM recordings");
+    sandglass(&[&"replay", &journal, &"--guests", &guests]).exits(3).says("it is missing");
+}
+
 #[test]
 fn a_record_that_was_changed_is_a_divergence() {
     let (_folder, journal) = played();

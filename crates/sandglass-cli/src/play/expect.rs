@@ -51,7 +51,7 @@ fn replay(expected: u64, story: &mut Story) -> Result<Look, Error> {
         let (recorded, expected) = (&one.recorded, &one.expected);
         format!("; first at position {}: {} is {recorded}, not {expected}", one.position, one.what)
     });
-    let found = format!("{}{first}", sentence(&summary));
+    let found = format!("{}{first}", sentence(&summary, 0));
     Ok(Look { holds: summary.divergence_count == expected, found })
 }
 

@@ -1,0 +1,236 @@
+//! `sandglass replay`: decides every record of a journal again, with no clock, and
+//! compares; with the guests at hand, has every recorded run again, too.
+
+mod guests;
+mod runs;
+mod snapshots;
+
+use std::path::PathBuf;
+
+use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
+use sandglass_liveness::replay::{Divergence, Replay, Summary};
+use sandglass_model::{DispatchId, Position, Record};
+use sandglass_source::printable;
+use serde_json::{Value, json};
+
+use self::runs::{Runs, Trace, Wanted};
+use self::snapshots::Snapshots;
+use crate::exit::Exit;
+use crate::terminal::{Output, Tone};
+
+/// Decides a journal again, with its guests where they are given, and compares
+///
+/// Exit code: 0 no divergence, 2 no readable journal, 3 divergences.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  sandglass replay run.journal\n  \
+    sandglass replay run.journal --json | jq .divergences\n  \
+    sandglass replay run.journal --guests integrations/\n  \
+    sandglass replay run.journal --guests integrations/ --dispatch ID --until 12 --trace\n\n\
+    A module is found by the hash of its bytes, whatever its file is called; secrets that a run\n\
+    was given come from SANDGLASS_SECRET_NAME, as for the run itself.")]
+pub(crate) struct Arguments {
+    /// The journal, as --journal named it
+    journal: PathBuf,
+    /// Run each recorded handler again, with the modules of this folder
+    #[arg(long, value_name = "DIR")]
+    guests: Option<PathBuf>,
+    /// Run this dispatch alone again
+    #[arg(long, value_name = "ID", requires = "guests")]
+    dispatch: Option<DispatchId>,
+    /// End it behind its N-th host call
+    #[arg(long, value_name = "N", requires = "dispatch")]
+    until: Option<u64>,
+    /// Show each host call, on standard error
+    #[arg(long, requires = "guests")]
+    trace: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let mut journal = SqliteJournal::open_read_only(&arguments.journal)?;
+    let wanted = Wanted {
+        dispatch: arguments.dispatch,
+        until: arguments.until,
+        trace: if arguments.trace { Trace::On } else { Trace::Off },
+    };
+    let runs = arguments.guests.as_deref().map(|folder| Runs::new(folder, wanted)).transpose()?;
+    let mut runs = match runs {
+        // Recordings are found beside the records, which are read meanwhile.
+        Some(runs) => Some((runs, SqliteJournal::open_read_only(&arguments.journal)?)),
+        None => None,
+    };
+    let summary = replayed_with(&mut journal, |record| match &mut runs {
+        Some((runs, recordings)) => runs.feed(record, recordings),
+        None => Ok(()),
+    })?;
+    let runs = runs.map(|(runs, _)| runs.summary);
+    if let (Some(dispatch), Some(runs)) = (arguments.dispatch, &runs)
+        && !runs.found
+    {
+        anyhow::bail!("no dispatch {dispatch} has ended in `{}`", arguments.journal.display());
+    }
+    let mut output = Output::new();
+    if arguments.json {
+        output.line(as_json(&summary, runs.as_ref()))?;
+    } else {
+        print(&summary, runs.as_ref(), &mut output)?;
+    }
+    let diverged = summary.divergence_count + runs.map_or(0, |runs| runs.divergence_count);
+    Ok(if diverged == 0 { Exit::Ok } else { Exit::Diverged })
+}
+
+/// Replays all that can be read. Where the file ends being readable on the way,
+/// that is a divergence, too; where it never was, it is an error.
+pub(crate) fn replayed(journal: &mut SqliteReader) -> Result<Summary, Error> {
+    replayed_with(journal, |_| Ok(()))
+}
+
+/// The same; each record that is whole goes to `each`, too.
+fn replayed_with<E: From<Error>>(
+    journal: &mut SqliteReader,
+    mut each: impl FnMut(&Record) -> Result<(), E>,
+) -> Result<Summary, E> {
+    let mut replay = Replay::new();
+    let mut from = Some(Position(1));
+    while let Some(start) = from {
+        let page = match journal.read(start, PAGE_MAX_ENTRIES) {
+            Ok(page) => page,
+            Err(Error::Damaged { what, .. }) => {
+                replay.damaged(start, None, &format!("nothing more can be read: {what}"));
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let last = page.entries.last().map_or(start, Entry::position);
+        let mut snapshots = Snapshots::of(journal, start, last);
+        for entry in &page.entries {
+            feed(&mut replay, entry);
+            snapshots.compare(journal, &mut replay, entry.position());
+            if let Entry::Record(record) = entry {
+                each(record)?;
+            }
+        }
+        from = page.next;
+    }
+    Ok(replay.finish())
+}
+
+fn feed(replay: &mut Replay, entry: &Entry) {
+    match entry {
+        Entry::Record(record) => replay.feed(record),
+        Entry::Damaged { position, what } => replay.damaged(*position, None, what),
+        Entry::Missing { first, last } => {
+            replay.damaged(*last, None, &format!("nothing from position {first} to {last}"));
+        }
+    }
+}
+
+fn print(
+    summary: &Summary,
+    runs: Option<&runs::Summary>,
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    for divergence in &summary.divergences {
+        let Divergence { position, entity, what, recorded, expected } = divergence;
+        let entity = entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let head = format!("position {position}  {entity}  {what}");
+        output.line(output.paint(Tone::Bad, &printable(&head)).into_owned())?;
+        output.line(format_args!("  recorded  {}", printable(recorded)))?;
+        output.line(format_args!("  expected  {}", printable(expected)))?;
+    }
+    let untold = summary.divergence_count - count(summary.divergences.len());
+    if untold > 0 {
+        output.line(format_args!("and {untold} more"))?;
+    }
+    let Some(runs) = runs else {
+        output.line(sentence(summary, 0))?;
+        return Ok(());
+    };
+    for one in &runs.divergences {
+        let entity = one.entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let call = one.run.call.map(|call| format!(" (host call {call})")).unwrap_or_default();
+        let head = format!(
+            "position {}  {entity}  dispatch {} attempt {}  {}{call}",
+            one.position, one.dispatch, one.attempt, one.run.what
+        );
+        output.line(output.paint(Tone::Bad, &printable(&head)).into_owned())?;
+        output.line(format_args!("  recorded  {}", printable(&one.run.recorded)))?;
+        output.line(format_args!("  came      {}", printable(&one.run.came)))?;
+    }
+    let untold = runs.divergence_count - count(runs.divergences.len());
+    if untold > 0 {
+        output.line(format_args!("and {untold} more runs"))?;
+    }
+    output.line(sentence(summary, runs.divergence_count))?;
+    let decision_only: u64 = runs.decision_only.values().sum();
+    output
+        .line(format_args!("guests: {} run again, {decision_only} decision-only", runs.replayed))?;
+    for (why, many) in &runs.decision_only {
+        output.line(format_args!("  {many}  {}", printable(why)))?;
+    }
+    Ok(())
+}
+
+/// The line that scripts look for.
+pub(crate) fn sentence(summary: &Summary, of_runs: u64) -> String {
+    let Summary { dispatches, timeouts, divergence_count, .. } = summary;
+    let divergences = divergence_count + of_runs;
+    format!("{dispatches} dispatches, {timeouts} timeouts, {divergences} divergences")
+}
+
+fn as_json(summary: &Summary, runs: Option<&runs::Summary>) -> Value {
+    let divergence = |one: &Divergence| {
+        json!({
+            "position": one.position,
+            "entity": one.entity,
+            "what": one.what,
+            "recorded": one.recorded,
+            "expected": one.expected,
+        })
+    };
+    let mut whole = json!({
+        "records": summary.records,
+        "entities": summary.entities,
+        "dispatches": summary.dispatches,
+        "timeouts": summary.timeouts,
+        "open": summary.open,
+        "snapshots": summary.snapshots,
+        "snapshots_unusable": summary.snapshots_unusable,
+        "divergence_count": summary.divergence_count,
+        "divergences": summary.divergences.iter().map(divergence).collect::<Vec<Value>>(),
+    });
+    if let Some(runs) = runs {
+        whole["divergence_count"] = json!(summary.divergence_count + runs.divergence_count);
+        whole["guests"] = runs_as_json(runs);
+    }
+    whole
+}
+
+fn runs_as_json(runs: &runs::Summary) -> Value {
+    let reason = |(why, many): (&String, &u64)| json!({ "reason": why, "runs": many });
+    let divergence = |one: &runs::Divergence| {
+        json!({
+            "position": one.position,
+            "entity": one.entity,
+            "dispatch": one.dispatch,
+            "attempt": one.attempt,
+            "call": one.run.call,
+            "what": one.run.what,
+            "recorded": one.run.recorded,
+            "came": one.run.came,
+        })
+    };
+    json!({
+        "replayed": runs.replayed,
+        "decision_only": runs.decision_only.values().sum::<u64>(),
+        "reasons": runs.decision_only.iter().map(reason).collect::<Vec<Value>>(),
+        "divergence_count": runs.divergence_count,
+        "divergences": runs.divergences.iter().map(divergence).collect::<Vec<Value>>(),
+    })
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
