@@ -80,7 +80,8 @@ impl Clients {
             let idle = entity.idle_timer(spec);
             let idle = idle.map(|timer| timer.since.after(Duration::from_millis(timer.after_ms)));
             let scheduled = entity.schedules().next().map(|schedule| schedule.due);
-            let at = idle.into_iter().chain(scheduled).min()?;
+            let deadline = ledger.runs.due(name?);
+            let at = idle.into_iter().chain(scheduled).chain(deadline).min()?;
             u64::try_from(at.as_millis() - START.as_millis() - self.process.now_ms()).ok()
         };
         let wait_ms = match dice.below(10) {
@@ -232,7 +233,7 @@ impl Clients {
     fn reload(&self) {
         let version = self.process.scene.clients.below(crate::automaton::VERSIONS);
         self.process.scene.story().version = version;
-        let (this, specs) = (self.clone(), crate::life::specs(&self.process.scene, version));
+        let (this, specs) = (self.clone(), self.process.scene.specs[version].clone());
         tokio::spawn(async move {
             // Where it can't be recorded, the next start tries again.
             let told = this.runtime.reload(specs).await.is_ok();

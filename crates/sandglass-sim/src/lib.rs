@@ -27,6 +27,7 @@ mod report;
 mod scene;
 mod simulation;
 mod store;
+mod undisarmed;
 mod world;
 
 pub use automaton::ResetOn;

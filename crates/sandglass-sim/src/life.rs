@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_liveness::Spec;
 use sandglass_model::{Clock as _, EntityRef, WallTime};
 use sandglass_runtime::{BuildError, Event, Runtime};
 
@@ -102,7 +101,7 @@ async fn lived(process: &Process, nth: usize) -> End {
         .handlers(Arc::new(world.clone()))
         .linger(Duration::from_millis(scene.plan.linger_ms))
         .awake_max(scene.plan.awake_max)
-        .specs(specs(scene, version));
+        .specs(scene.specs[version].clone());
     let runtime = match builder.build().await {
         Ok(runtime) => runtime,
         Err(error) => return not_started(process, &error),
@@ -112,6 +111,12 @@ async fn lived(process: &Process, nth: usize) -> End {
     }
     tokio::spawn(listen(process.clone(), runtime.subscribe()));
     look_at_all(process, &runtime, LOOKED_AT).await;
+    story(process, &runtime).await
+}
+
+/// Goes through the steps that are left, and lets everything come to rest.
+async fn story(process: &Process, runtime: &Runtime) -> End {
+    let scene = &process.scene;
     let clients = Clients::new(process.clone(), runtime.clone());
     while scene.story().step < scene.plan.steps {
         scene.story().step += 1;
@@ -125,14 +130,8 @@ async fn lived(process: &Process, nth: usize) -> End {
     }
     process.calm();
     rest(process).await;
-    look_at_all(process, &runtime, usize::MAX).await;
+    look_at_all(process, runtime, usize::MAX).await;
     End::Rested
-}
-
-/// The specs of a version.
-pub(crate) fn specs(scene: &Scene, version: usize) -> Vec<Spec> {
-    let sources = scene.automata.iter().map(|one| one.source(version, scene.reset_on));
-    sources.filter_map(|source| Spec::parse(&source).spec).collect()
 }
 
 fn not_started(process: &Process, error: &BuildError) -> End {

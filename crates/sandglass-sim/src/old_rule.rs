@@ -43,12 +43,18 @@ pub(crate) struct OldRule {
     /// Entities whose old timer has fired since it was last armed.
     gone_off: BTreeSet<EntityRef>,
     pub(crate) counts: RuleCounts,
+    is_blind: bool,
 }
 
 impl OldRule {
     pub(crate) fn beside(automata: &[Automaton]) -> Self {
         let named = automata.iter().map(|one| (one.name.clone(), one.clone()));
         Self { automata: named.collect(), ..Self::default() }
+    }
+
+    /// The times of the records can't be compared.
+    pub(crate) fn cannot_judge(&mut self) {
+        self.is_blind = true;
     }
 
     /// A handler of an entity told something, whether that is recorded or not.
@@ -74,14 +80,14 @@ impl OldRule {
         let since = self.armed.get(name).copied().unwrap_or_default();
         let waited_ms = u64::try_from(record.at.since(since).as_millis()).unwrap_or(u64::MAX);
         let is_over = timeout.is_some_and(|timeout| waited_ms >= timeout.after_ms);
-        if is_over && !entity.is_settled() && self.gone_off.insert(name.clone()) {
+        if is_over && !self.is_blind && !entity.is_settled() && self.gone_off.insert(name.clone()) {
             self.counts.spared += 1;
         }
         match &record.event {
             Event::StateIdle { state, after_ms, .. } => {
                 self.counts.fired += 1;
                 self.counts.fired_in_flight += u64::from(!entity.is_settled());
-                if waited_ms < *after_ms {
+                if waited_ms < *after_ms && !self.is_blind {
                     self.counts.fired_anew += 1;
                     let what = format!(
                         "the timer of `{state}` of {name} fires, and the old one was armed \

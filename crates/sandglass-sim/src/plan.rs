@@ -30,7 +30,6 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) steps: usize,
     pub(crate) entities: usize,
-    pub(crate) reset_on: ResetOn,
     pub(crate) fault: Option<Fault>,
     pub(crate) crash_at: Option<u64>,
     /// About so many commands between two crashes; none for a process that never crashes.
@@ -43,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) busy: u32,
     /// Longest that an append takes, in milliseconds.
     pub(crate) slowest_ms: u64,
+    /// Whether each process finds the clock of its machine set to another hour.
+    pub(crate) jumps: bool,
     /// How long entities stay awake, in milliseconds.
     pub(crate) linger_ms: u64,
     /// How many stay awake at once.
@@ -66,7 +67,6 @@ impl Plan {
             seed,
             steps: options.steps.unwrap_or(steps),
             entities,
-            reset_on: options.reset_on,
             fault: options.fault,
             crash_at: options.crash_at,
             crash_every: dice.per_mille(750).then_some(if is_large { every * 20 } else { every }),
@@ -74,6 +74,7 @@ impl Plan {
             failing_reads: bad([0, 0, 5, 20]),
             busy: bad([0, 20, 100, 300]),
             slowest_ms: *dice.pick(&[0, 0, 1, 5, 200]),
+            jumps: dice.per_mille(150),
             linger_ms: *dice.pick(&[0, 0, 1_000, 5_000]),
             awake_max: *dice.pick(&[1, 10, 2_000]),
         };

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sandglass_liveness::Spec;
 use sandglass_model::{Clock, EntityRef, Monotonic, WallTime};
 use sandglass_runtime::{HandlerRun, SimClock};
 use tokio::sync::watch;
 
-use crate::automaton::{Automaton, ResetOn};
+use crate::automaton::Automaton;
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::fault::Fault;
@@ -24,7 +25,8 @@ pub(crate) const START: WallTime = WallTime::from_millis(1_700_000_000_000);
 pub(crate) struct Scene {
     pub(crate) plan: Plan,
     pub(crate) automata: Vec<Automaton>,
-    pub(crate) reset_on: ResetOn,
+    /// Their specs, by version.
+    pub(crate) specs: Vec<Vec<Spec>>,
     pub(crate) fault: Option<Fault>,
     pub(crate) entropy: Dice,
     pub(crate) clients: Dice,
@@ -48,10 +50,14 @@ pub(crate) struct Story {
 }
 
 impl Scene {
-    pub(crate) fn new(plan: Plan, ledger: Ledger, automata: Vec<Automaton>) -> Self {
+    pub(crate) fn new(
+        plan: Plan,
+        ledger: Ledger,
+        automata: Vec<Automaton>,
+        specs: Vec<Vec<Spec>>,
+    ) -> Self {
         let dice = |stream| Dice::new(plan.seed, stream);
         Self {
-            reset_on: plan.reset_on,
             fault: plan.fault,
             entropy: dice("entropy"),
             clients: dice("clients"),
@@ -62,6 +68,7 @@ impl Scene {
             ledger: Mutex::new(ledger),
             story: Mutex::default(),
             automata,
+            specs,
             plan,
         }
     }

@@ -2,10 +2,13 @@
 //! and on nothing else.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandglass_liveness::Spec;
+use sandglass_model::WallTime;
 use serde::Serialize;
 
+use crate::automaton::{Automaton, ResetOn, VERSIONS};
 use crate::invariant::{Invariant, Violation};
 use crate::ledger::{Counts, Ledger};
 use crate::life::{End, live};
@@ -15,6 +18,9 @@ use crate::scene::{START, Scene};
 
 /// Most processes of one story: past it the next one never crashes.
 const LIVES_MAX: usize = 60;
+
+/// Farthest that the clock of a machine is set ahead or back, in milliseconds.
+const JUMP_MAX_MS: u64 = 3_600_000;
 
 /// What a seed came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,8 +59,11 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
     let (plan, automata) = Plan::of(seed, options);
     let mut ledger = Ledger::new(options.tells);
     ledger.old_rule = OldRule::beside(&automata);
-    let scene = Arc::new(Scene::new(plan, ledger, automata));
-    check_specs(&scene);
+    if plan.jumps {
+        ledger.old_rule.cannot_judge();
+    }
+    let specs = specs(&automata, options.reset_on, &mut ledger);
+    let scene = Arc::new(Scene::new(plan, ledger, automata, specs));
     let (mut wall, mut first_commands) = (START, 0);
     for nth in 0.. {
         let left = live(&scene, wall, fuse(&scene, nth), nth)?;
@@ -66,7 +75,12 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
             break;
         }
         let down_ms = *scene.crashes.pick(&[0, 1, 1_000, 60_000]);
-        wall = wall.after(std::time::Duration::from_millis(down_ms));
+        wall = wall.after(Duration::from_millis(down_ms));
+        if scene.plan.jumps {
+            let back_ms = i64::try_from(scene.crashes.within(0..=JUMP_MAX_MS)).unwrap_or(0);
+            let ahead = Duration::from_millis(scene.crashes.within(0..=JUMP_MAX_MS));
+            wall = WallTime::from_millis(wall.after(ahead).as_millis() - back_ms);
+        }
     }
     let disk = scene.disk().records();
     let mut ledger = scene.ledger();
@@ -100,17 +114,20 @@ fn fuse(scene: &Scene, nth: usize) -> u64 {
     }
 }
 
-/// What is made up has to be valid: a spec that isn't would be simulated by nobody.
-fn check_specs(scene: &Scene) {
-    for automaton in &scene.automata {
-        for version in 0..crate::automaton::VERSIONS {
-            let parsed = Spec::parse(&automaton.source(version, scene.reset_on));
+/// The specs of all versions. One that isn't valid would be simulated by nobody.
+fn specs(automata: &[Automaton], reset_on: ResetOn, ledger: &mut Ledger) -> Vec<Vec<Spec>> {
+    let versions = (0..VERSIONS).map(|version| {
+        let parsed = automata.iter().map(|one| Spec::parse(&one.source(version, reset_on)));
+        let specs = parsed.filter_map(|parsed| {
             if parsed.spec.is_none() {
-                let errors = parsed.diagnostics.iter().map(ToString::to_string);
-                let errors: Vec<String> = errors.collect();
+                let errors: Vec<String> =
+                    parsed.diagnostics.iter().map(ToString::to_string).collect();
                 let what = format!("a spec that was made up isn't valid: {}", errors.join("; "));
-                scene.ledger().violated(Invariant::StateIsFold, what);
+                ledger.violated(Invariant::StateIsFold, what);
             }
-        }
-    }
+            parsed.spec
+        });
+        specs.collect()
+    });
+    versions.collect()
 }

@@ -7,13 +7,14 @@ use sandglass_journal::{
     Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, Page, Pending, Place,
     Positions, Snapshot,
 };
-use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, TransitionCause};
+use sandglass_model::{DispatchId, EntityRef, Position, Sequence};
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::disk::{Synced, records};
 use crate::fault::Fault;
 use crate::invariant::Invariant;
 use crate::scene::Process;
+use crate::undisarmed;
 
 /// The journal, as the process sees it.
 #[derive(Clone, Debug)]
@@ -89,7 +90,7 @@ impl Store {
             batch.expected = Expected::At(Sequence(sequence.0 + 1));
         }
         if scene.has(Fault::LostDisarm) {
-            self.forget_to_disarm(&batch);
+            undisarmed::follow(self, &batch);
         }
         let (reply, answer) = oneshot::channel();
         let early = scene.disk().give(batch, reply);
@@ -111,61 +112,13 @@ impl Store {
             || scene.store.per_mille(scene.plan.failing_appends)
     }
 
-    /// What a process would append that doesn't disarm a state's timer: the timer's action,
-    /// in spite of the handler that this batch asks for.
-    fn forget_to_disarm(&self, batch: &Batch) {
-        let Some(name) = batch.entity.clone() else { return };
-        if !batch.records.iter().any(|(_, event)| matches!(event, Event::Dispatched(_))) {
-            return;
-        }
-        let to = batch.records.iter().find_map(|(_, event)| match event {
-            Event::Transition { to, .. } => Some(to.clone()),
-            _ => None,
-        });
-        let Some(state) = to else { return };
-        let store = self.clone();
-        tokio::spawn(async move { store.fire_anyway(name, state).await });
+    /// The process whose journal this is.
+    pub(crate) const fn process(&self) -> &Process {
+        &self.process
     }
 
-    async fn fire_anyway(self, name: EntityRef, state: String) {
-        let timeout = {
-            let ledger = self.process.scene.ledger();
-            let spec = ledger.entity(&name).and_then(|entity| ledger.spec_of(entity));
-            spec.and_then(|spec| spec.timeouts.get(&state).cloned())
-        };
-        let Some(timeout) = timeout else { return };
-        self.process.pause_ms(timeout.after_ms).await;
-        let batch = {
-            let ledger = self.process.scene.ledger();
-            let Some(entity) = ledger.entity(&name) else { return };
-            let Some(spec) = ledger.spec_of(entity) else { return };
-            if entity.is_settled() || entity.state != state {
-                return;
-            }
-            let action = timeout.on_timeout.to_string();
-            let to = spec.actions.get(&action).and_then(|action| action.to.clone());
-            let idle = Event::StateIdle {
-                state: state.clone(),
-                after_ms: timeout.after_ms,
-                idle_ms: timeout.after_ms,
-                occurrence: 1,
-                action: action.clone(),
-                taken: true,
-            };
-            let transition = Event::Transition {
-                action,
-                params: timeout.params.clone(),
-                from: state,
-                to: to.map_or_else(String::new, |to| to.to_string()),
-                variables: entity.variables.clone(),
-                cause: TransitionCause::StateIdle,
-                trace: sandglass_model::TraceContext::root([1; 24]),
-            };
-            let at = sandglass_model::Clock::wall(&self.process.clock);
-            let sequence = entity.sequence;
-            let records = vec![(sequence, idle), (sequence.next(), transition)];
-            Batch::new(name, Expected::At(sequence), at, records)
-        };
+    /// Gives the disk a batch of which nobody waits for the answer.
+    pub(crate) fn slip_in(&self, batch: Batch) {
         let (reply, _nobody_waits) = oneshot::channel();
         self.process.scene.disk().give(batch, reply);
         self.given.notify_one();

@@ -117,33 +117,9 @@ impl World {
         let clock = &self.0.clock;
         let (begun, started_at) = (clock.now(), clock.wall());
         let (ends_at, owner) = deadline(run, begun);
-        let at_deadline = match owner {
-            DeadlineOwner::Handler => Cause::Deadline,
-            DeadlineOwner::Parent => Cause::ParentDeadline,
-        };
-        let first = Arc::new(FirstCause::new());
-        let naming = Arc::clone(&first);
-        run.stop.on_request(move |request| {
-            naming.name(request.cause);
-        });
-        let can_be_killed = guest.can_be_killed();
-        let mut returned = None;
-        tokio::select! {
-            // At the deadline's very instant the guest has returned in time.
-            biased;
-            outcome = self.guest_runs(run, guest, ends_at) => {
-                let at = clock.now();
-                let is_late = at > ends_at;
-                first.name(if is_late { at_deadline } else { Cause::Returned });
-                returned = Some((at, outcome));
-            }
-            _ = run.stop.wait(), if can_be_killed => {}
-            // A kill takes effect only when the deadline has passed.
-            () = self.0.until(ends_at.after(Duration::from_millis(1))), if can_be_killed => {
-                first.name(at_deadline);
-            }
-        }
-        let cause = first.get().unwrap_or(at_deadline);
+        let key = (run.dispatched.dispatch, run.dispatched.attempt);
+        self.0.ledger().runs.begun(key, started_at.after(ends_at.since(begun)));
+        let (cause, returned) = self.raced(run, guest, (ends_at, at_deadline(owner))).await;
         let truth = Truth { cause, returned_at: returned.as_ref().map(|(at, _)| *at), ends_at };
         let deadline = DeadlineReport {
             budget_ms: millis(ends_at.since(begun)),
@@ -157,19 +133,56 @@ impl World {
             cause,
             ..not_run(&run.dispatched, rejection("unknown"))
         };
-        let takes_late = self.0.scene.has(Fault::LateSuccess) && cause == at_deadline;
-        match (cause, returned) {
-            (Cause::Returned, Some((_, outcome))) => report.outcome = outcome,
-            (_, Some((_, outcome))) if takes_late => {
-                (report.cause, report.outcome) = (Cause::Returned, outcome);
+        let answer = returned.map(|(_, outcome)| outcome);
+        self.end(&mut report, run, answer);
+        (report, Some(truth))
+    }
+
+    /// What ended a run, and when its guest returned with what, if it did.
+    async fn raced(
+        &self,
+        run: &HandlerRun,
+        guest: Guest,
+        (ends_at, at_deadline): (Monotonic, Cause),
+    ) -> (Cause, Option<(Monotonic, Outcome)>) {
+        let first = Arc::new(FirstCause::new());
+        let naming = Arc::clone(&first);
+        run.stop.on_request(move |request| {
+            naming.name(request.cause);
+        });
+        let can_be_killed = guest.can_be_killed();
+        let mut returned = None;
+        tokio::select! {
+            // At the deadline's very instant the guest has returned in time.
+            biased;
+            outcome = self.guest_runs(run, guest, ends_at) => {
+                let at = self.0.clock.now();
+                first.name(if at > ends_at { at_deadline } else { Cause::Returned });
+                returned = Some((at, outcome));
             }
-            (cause, _) if cause == at_deadline => timed_out(&mut report, run),
-            (cause, _) => {
-                let reason = run.stop.requested().map(|request| request.reason);
-                report.outcome = cancelled(cause, reason.unwrap_or_default());
+            _ = run.stop.wait(), if can_be_killed => {}
+            // A kill takes effect only when the deadline has passed.
+            () = self.0.until(ends_at.after(Duration::from_millis(1))), if can_be_killed => {
+                first.name(at_deadline);
             }
         }
-        (report, Some(truth))
+        (first.get().unwrap_or(at_deadline), returned)
+    }
+
+    /// The outcome of a run that its cause has ended.
+    fn end(&self, report: &mut RunReport, run: &HandlerRun, answer: Option<Outcome>) {
+        let is_over = report.cause == at_deadline(report.deadline.owner);
+        let takes_late = is_over && self.0.scene.has(Fault::LateSuccess);
+        match answer {
+            Some(outcome) if report.cause == Cause::Returned || takes_late => {
+                (report.cause, report.outcome) = (Cause::Returned, outcome);
+            }
+            _ if is_over => timed_out(report, run),
+            _ => {
+                let reason = run.stop.requested().map(|request| request.reason);
+                report.outcome = cancelled(report.cause, reason.unwrap_or_default());
+            }
+        }
     }
 
     /// What the guest does, until its export returns.
@@ -233,6 +246,13 @@ fn deadline(run: &HandlerRun, begun: Monotonic) -> (Monotonic, DeadlineOwner) {
     match run.not_after {
         Some(parent) if parent < own => (parent.max(begun), DeadlineOwner::Parent),
         _ => (own, DeadlineOwner::Handler),
+    }
+}
+
+const fn at_deadline(owner: DeadlineOwner) -> Cause {
+    match owner {
+        DeadlineOwner::Handler => Cause::Deadline,
+        DeadlineOwner::Parent => Cause::ParentDeadline,
     }
 }
 

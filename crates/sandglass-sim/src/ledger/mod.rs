@@ -8,7 +8,9 @@ mod runs;
 use std::collections::BTreeMap;
 
 use sandglass_liveness::{Entity, Fold, Replay, Spec};
-use sandglass_model::{DispatchId, EntityRef, Event, Position, Record, TransitionCause};
+use sandglass_model::{
+    DispatchId, Dispatched, EntityRef, Event, Position, Record, TransitionCause,
+};
 use sandglass_runtime::Snapshot;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -125,8 +127,13 @@ impl Ledger {
         self.replay.feed(record);
         let line = serde_json::to_vec(record).unwrap_or_default();
         self.hash.update(&line);
-        if !names_a_spec(&record.event) {
-            self.story.update(&line);
+        match &record.event {
+            Event::SpecRegistered { .. } | Event::Created { .. } | Event::SpecChanged { .. } => {}
+            Event::Dispatched(dispatched) => {
+                let nameless = Dispatched { spec: None, ..(**dispatched).clone() };
+                self.story.update(serde_json::to_vec(&nameless).unwrap_or_default());
+            }
+            _ => self.story.update(&line),
         }
         self.log.push(record.clone());
     }
@@ -287,22 +294,14 @@ fn described(entity: &Entity) -> String {
     )
 }
 
-fn names_a_spec(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::SpecRegistered { .. } | Event::Created { .. } | Event::SpecChanged { .. }
-    )
-}
-
 /// The request that a record answers.
 fn request_of(event: &Event) -> Option<u64> {
     match event {
-        Event::Transition { params, cause, .. } => match cause {
-            TransitionCause::Requested | TransitionCause::Asked(_) => {
-                params.get("request").and_then(Value::as_u64)
-            }
-            _ => None,
-        },
+        Event::Transition {
+            params,
+            cause: TransitionCause::Requested | TransitionCause::Asked(_),
+            ..
+        } => params.get("request").and_then(Value::as_u64),
         Event::Signal { payload, .. } => payload.get("request").and_then(Value::as_u64),
         Event::Dispatched(dispatched) => {
             let retried = dispatched.retried.as_ref()?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sandglass_liveness::Spec;
 use sandglass_liveness::spec::OnCrash;
 use sandglass_model::{
-    Cause, DispatchId, Dispatched, Ended, EntityRef, Monotonic, OutcomeKind, Position,
+    Cause, DispatchId, Dispatched, Ended, EntityRef, Monotonic, OutcomeKind, Position, WallTime,
 };
 
 use super::short;
@@ -32,6 +32,8 @@ struct Run {
     first: Position,
     has_started: bool,
     is_running: bool,
+    /// When its deadline is, once its guest may run.
+    due: Option<WallTime>,
     truth: Option<Truth>,
     outcome: Option<OutcomeKind>,
 }
@@ -60,6 +62,7 @@ impl Runs {
             first,
             has_started: false,
             is_running: false,
+            due: None,
             truth: None,
             outcome: None,
         };
@@ -106,6 +109,19 @@ impl Runs {
         run.is_running = true;
         *self.running.entry(entity.clone()).or_default() += 1;
         None
+    }
+
+    /// The guest of a run may run until `due`.
+    pub(crate) fn begun(&mut self, key: Key, due: WallTime) {
+        if let Some(run) = self.runs.get_mut(&key) {
+            run.due = Some(due);
+        }
+    }
+
+    /// The deadline of a handler of this entity that runs.
+    pub(crate) fn due(&self, entity: &EntityRef) -> Option<WallTime> {
+        let of_it = self.runs.values().filter(|run| run.is_running && run.entity == *entity);
+        of_it.filter_map(|run| run.due).min()
     }
 
     /// A run has ended, and nothing of it is left.
