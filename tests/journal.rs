@@ -467,3 +467,35 @@ fn the_queries_of_the_documentation_find_something() {
         assert!(statement.exists([]).expect("it runs"), "{query} finds nothing");
     }
 }
+
+/// How many records of an entity there are, and whether they begin with its creation.
+fn of(journal: &Path, entity: &str) -> usize {
+    let lines = logged(journal);
+    lines.iter().filter(|line| line.contains(&format!("\"entity\":\"{entity}\""))).count()
+}
+
+#[test]
+fn pruning_removes_what_has_ended_and_the_rest_replays() {
+    let (_folder, journal) = played();
+    let (hall, kitchen) = (of(&journal, "Lamp/hall"), of(&journal, "Lamp/kitchen"));
+    assert!(hall > 1 && kitchen > 1, "{hall} and {kitchen}");
+    let would = format!("would remove 1 entities with {hall} records\n");
+    let dry = sandglass(&[&"journal", &"prune", &journal, &"--keep", &"0", &"--dry-run"]).exits(0);
+    assert_eq!(dry.out, would);
+    let young = sandglass(&[&"journal", &"prune", &journal, &"--older-than", &"1h"]).exits(0);
+    assert_eq!(young.out, "removed 0 entities with 0 records\n");
+    assert_eq!(of(&journal, "Lamp/hall"), hall);
+    let gone = sandglass(&[&"journal", &"prune", &journal, &"--keep", &"0", &"--json"]).exits(0);
+    let gone = &gone.json_lines()[0];
+    assert_eq!((&gone["entities"], &gone["records"]), (&1.into(), &hall.into()));
+    assert_eq!((of(&journal, "Lamp/hall"), of(&journal, "Lamp/kitchen")), (0, kitchen));
+    sandglass(&[&"replay", &journal]).exits(0).says("0 divergences");
+    sandglass(&[&"log", &journal]).exits(0).says("removed on purpose");
+    let export = sandglass(&[&"journal", &"export", &journal]).exits(0);
+    assert!(export.out.contains("\"type\":\"pruned\""), "{}", export.out);
+    let copy = journal.with_extension("copy");
+    sandglass(&[&"journal", &"backup", &journal, &copy]).exits(0);
+    sandglass(&[&"replay", &copy]).exits(0);
+    sandglass(&[&"journal", &"prune", &journal, &"--keep", &"0"]).exits(0).says("removed 0 ");
+    sandglass(&[&"journal", &"prune", &journal]).exits(2);
+}

@@ -92,6 +92,9 @@ impl Reader {
             };
             if let Some(entry) = page.entries.into_iter().next() {
                 self.next = Position(entry.position().0.saturating_add(entry.places()));
+                if matches!(entry, Entry::Pruned { .. }) {
+                    continue;
+                }
                 return Some(entry);
             }
             self.more().await;

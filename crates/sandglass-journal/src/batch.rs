@@ -25,6 +25,9 @@ pub const RECORDING_MAX_BYTES: usize = 24 << 20;
 /// (1 MiB), and as much again for what else is known of it.
 pub const SNAPSHOT_MAX_BYTES: usize = 2 << 20;
 
+/// Most entities that are removed at once: other writers wait meanwhile.
+pub const PRUNE_MAX_ENTITIES: usize = 64;
+
 /// Records that hold together or not at all, made by [`Batch::new`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
@@ -252,6 +255,13 @@ fn follow(at: Option<Sequence>, sequence: Sequence, event: &Event) -> Result<Seq
             Err(invalid(format!("a {kind} record has sequence {sequence} where {due} is due")))
         }
     }
+}
+
+pub(crate) fn few_enough(entities: &[(EntityRef, Position)]) -> Result<(), Error> {
+    if entities.len() > PRUNE_MAX_ENTITIES {
+        return Err(too_large("pruning (in entities)", entities.len(), PRUNE_MAX_ENTITIES));
+    }
+    Ok(())
 }
 
 /// That a batch has a recording of a run that one was appended of before.

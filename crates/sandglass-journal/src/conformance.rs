@@ -12,9 +12,9 @@ use sandglass_model::{
 };
 
 use crate::{
-    BATCH_MAX_RECORDS, Batch, Error, Expected, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES,
-    Page, Place, Positions, RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES,
-    Snapshot,
+    BATCH_MAX_RECORDS, Batch, Entry, Error, Expected, Health, Journal, PAGE_MAX_BYTES,
+    PAGE_MAX_ENTRIES, PRUNE_MAX_ENTITIES, Page, Place, Positions, RECORD_MAX_BYTES,
+    RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 
 /// Defines a test for each fact, in a module `$name`. `$open` is an expression of
@@ -40,6 +40,7 @@ macro_rules! conformance_tests {
             gives_back_what_was_recorded_of_a_run
             refuses_recordings_of_runs_that_do_not_end_in_the_batch
             keeps_the_last_snapshot_of_each_entity
+            prunes_whole_entities_and_keeps_their_places
             a_closed_journal_says_so
         }
     };
@@ -542,6 +543,46 @@ pub async fn keeps_the_last_snapshot_of_each_entity(journal: Subject) {
 }
 
 /// See its name.
+pub async fn prunes_whole_entities_and_keeps_their_places(journal: Subject) {
+    let (a, b, c) = (session("a"), session("b"), session("c"));
+    let gone = DispatchId::from_bytes([1; 16]);
+    append(&journal, creation(&a)).await;
+    append(&journal, creation(&b).with_snapshot(Some("b".to_owned()))).await;
+    append(&journal, step(&a, 1)).await;
+    let records = vec![(0, dispatched(gone, 1)), (0, ended(gone, 1))];
+    let end = batch(&b, Expected::At(Sequence(0)), records);
+    append(&journal, end.with_recordings(vec![recording(gone, 1, 3)])).await;
+    append(&journal, creation(&c)).await;
+    append(&journal, step(&b, 1)).await;
+    let entities =
+        vec![(b.clone(), Position(7)), (a.clone(), Position(1)), (session("d"), Position(2))];
+    assert_eq!(journal.prune(entities).await, Ok(vec![4, 0, 0]), "of a there are later ones");
+    let page = journal.read(Position(0), 100).await.expect("readable");
+    let pruned = |first, last| (first, last - first + 1, "pruned");
+    let told = |entry: &Entry| {
+        let kind = if matches!(entry, Entry::Pruned { .. }) { "pruned" } else { "record" };
+        (entry.position().0, entry.places(), kind)
+    };
+    let found: Vec<_> = page.entries.iter().map(told).collect();
+    let record = |at| (at, 1, "record");
+    assert_eq!(found, [record(1), pruned(2, 2), record(3), pruned(4, 5), record(6), pruned(7, 7)]);
+    assert_eq!(page.into_records().map(|records| records.len()), Ok(3));
+    assert_eq!(journal.last().await, Ok(Position(7)), "its place is not given again");
+    assert_eq!(journal.read_entity(b.clone(), Position(0), 9).await, Ok(Page::default()));
+    assert_eq!(journal.find_dispatch(gone).await, Ok(None));
+    assert_eq!(journal.recording(gone, 1).await, Ok(None));
+    assert_eq!(journal.snapshot(b.clone()).await, Ok(None));
+    let again = append(&journal, creation(&b)).await;
+    assert_eq!(again.first, Position(8), "another life of the same name");
+    assert_eq!(journal.prune(vec![(c, Position(6)), (b, Position(8))]).await, Ok(vec![1, 1]));
+    let page = journal.read(Position(3), 100).await.expect("readable");
+    let found: Vec<_> = page.entries.iter().map(told).collect();
+    assert_eq!(found, [record(3), pruned(4, 8)]);
+    let many = vec![(session("x"), Position(1)); PRUNE_MAX_ENTITIES + 1];
+    assert!(matches!(journal.prune(many).await, Err(Error::TooLarge { .. })));
+}
+
+/// See its name.
 pub async fn a_closed_journal_says_so(journal: Subject) {
     let entity = session("a");
     append(&journal, creation(&entity)).await;
@@ -557,5 +598,6 @@ pub async fn a_closed_journal_says_so(journal: Subject) {
     assert_eq!(journal.find_dispatch(dispatch).await, Err(Error::Closed));
     assert_eq!(journal.recording(dispatch, 1).await, Err(Error::Closed));
     assert_eq!(journal.snapshot(session("a")).await, Err(Error::Closed));
+    assert_eq!(journal.prune(Vec::new()).await, Err(Error::Closed));
     assert_eq!(journal.last().await, Err(Error::Closed));
 }

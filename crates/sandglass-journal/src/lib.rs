@@ -22,8 +22,8 @@ use std::pin::Pin;
 use sandglass_model::{DispatchId, EntityRef, Position};
 
 pub use batch::{
-    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, Positions, RECORD_MAX_BYTES,
-    RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,
+    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, PRUNE_MAX_ENTITIES, Positions,
+    RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 pub use error::Error;
 pub use memory::MemoryJournal;
@@ -108,7 +108,18 @@ pub trait Journal: Send + Sync + fmt::Debug {
         attempt: u32,
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>>;
 
-    /// The position of the last record; 0 where there is none.
+    /// Removes all records of these entities, at most [`PRUNE_MAX_ENTITIES`], with their
+    /// recordings and snapshots: of each where its last record is the one named here, else
+    /// nothing of it. All of that at once, or nothing. Answers how many records of each there
+    /// were. Their places stay empty, and what is appended later doesn't take them.
+    ///
+    /// Whether an entity may go is for the caller to know.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>>;
+
+    /// The position of the last record, also where it was pruned; 0 where there was none.
     ///
     /// # Errors
     /// As [`Journal::read`].

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sandglass_model::{DispatchId, EntityRef, Event, Position, Record};
 use tokio::sync::watch;
 
-use crate::batch::recorded_twice;
+use crate::batch::{few_enough, recorded_twice};
 use crate::{
     Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page,
     Pending, Place, Positions, Recording, Snapshot,
@@ -23,7 +23,8 @@ pub struct MemoryJournal {
 
 #[derive(Debug, Default)]
 struct Inner {
-    records: Vec<Record>,
+    /// What stands at each place; none where it was pruned.
+    records: Vec<Option<Record>>,
     /// The bytes of JSON of each of `records`.
     sizes: Vec<usize>,
     /// The indexes in `records` of what is about each entity, and about none.
@@ -77,7 +78,7 @@ impl Inner {
         }
         let Batch { entity, at, .. } = &batch;
         let known = self.by_entity.get(entity).and_then(|places| places.last());
-        let head = known.map(|place| self.records[*place].sequence);
+        let head = known.and_then(|place| self.record(*place)).map(|record| record.sequence);
         batch.admit(head.filter(|_| entity.is_some()))?;
         let of = |recording: &Recording| (recording.dispatch, recording.attempt);
         let is_known = |one: &&Recording| self.recordings.contains_key(&of(one));
@@ -95,7 +96,7 @@ impl Inner {
             }
             self.by_entity.entry(entity.clone()).or_default().push(place);
             let (position, entity) = (Position(position), entity.clone());
-            self.records.push(Record { position, at, entity, sequence, event });
+            self.records.push(Some(Record { position, at, entity, sequence, event }));
         }
         let last = self.last();
         if let (Some(entity), Some(body)) = (entity, batch.snapshot) {
@@ -124,7 +125,7 @@ impl Inner {
             .flat_map(|(entity, places)| places.iter().map(move |place| (entity, *place)))
             .skip_while(|(entity, place)| {
                 after.as_ref().is_some_and(|after| {
-                    (*entity, self.records[*place].position) <= (&after.entity, after.position)
+                    (*entity, position(*place)) <= (&after.entity, after.position)
                 })
             })
             .map(|(_, place)| place);
@@ -136,7 +137,7 @@ impl Inner {
     /// The page of the records at `places`.
     fn read(&self, mut places: impl Iterator<Item = usize>, limit: usize) -> Page {
         let entries = self.take(&mut places, limit);
-        Page { entries, next: places.next().map(|place| self.records[place].position) }
+        Page { entries, next: places.next().map(position) }
     }
 
     /// As many of the records at `places` as a page may have.
@@ -144,20 +145,57 @@ impl Inner {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         while entries.len() < limit.clamp(1, PAGE_MAX_ENTRIES) && bytes < PAGE_MAX_BYTES {
             let Some(place) = places.next() else { break };
-            bytes += self.sizes[place];
-            entries.push(Entry::Record(self.records[place].clone()));
+            let here = position(place);
+            match (self.record(place), entries.last_mut()) {
+                (Some(record), _) => {
+                    bytes += self.sizes[place];
+                    entries.push(Entry::Record(record.clone()));
+                }
+                (None, Some(Entry::Pruned { last, .. })) => *last = here,
+                (None, _) => entries.push(Entry::Pruned { first: here, last: here }),
+            }
         }
         entries
     }
 
     fn dispatch(&self, dispatch: DispatchId) -> Option<(EntityRef, Position)> {
-        let record = &self.records[*self.dispatches.get(&dispatch)?];
+        let record = self.record(*self.dispatches.get(&dispatch)?)?;
         Some((record.entity.clone()?, record.position))
     }
 
     fn last(&self) -> Position {
-        self.records.last().map(|record| record.position).unwrap_or_default()
+        Position(u64::try_from(self.records.len()).unwrap_or(u64::MAX))
     }
+
+    fn record(&self, place: usize) -> Option<&Record> {
+        self.records.get(place)?.as_ref()
+    }
+
+    /// Removes an entity whose last record is at `last`; how many records it had.
+    fn prune(&mut self, entity: EntityRef, last: Position) -> u64 {
+        let key = Some(entity);
+        let places = self.by_entity.get(&key).cloned().unwrap_or_default();
+        if places.last().copied().map(position) != Some(last) {
+            return 0;
+        }
+        for place in &places {
+            match self.records[*place].take().map(|record| record.event) {
+                Some(Event::Dispatched(gone)) => drop(self.dispatches.remove(&gone.dispatch)),
+                Some(Event::Ended(gone)) => {
+                    drop(self.recordings.remove(&(gone.dispatch, gone.attempt)));
+                }
+                _ => {}
+            }
+        }
+        self.by_entity.remove(&key);
+        key.and_then(|entity| self.snapshots.remove(&entity));
+        u64::try_from(places.len()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The position of a place in the list of records.
+fn position(place: usize) -> Position {
+    Position(u64::try_from(place).unwrap_or(u64::MAX).saturating_add(1))
 }
 
 /// Where the record of a position stands, and those from it on.
@@ -213,6 +251,17 @@ impl Journal for MemoryJournal {
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
         Box::pin(async move {
             Ok(self.open()?.recordings.get(&(dispatch, attempt)).map(|body| body.to_vec()))
+        })
+    }
+
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+        Box::pin(async move {
+            let mut inner = self.open()?;
+            few_enough(&entities)?;
+            if let Some(what) = &inner.failing {
+                return Err(Error::Unavailable { what: what.clone() });
+            }
+            Ok(entities.into_iter().map(|(entity, last)| inner.prune(entity, last)).collect())
         })
     }
 

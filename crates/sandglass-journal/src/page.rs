@@ -61,6 +61,13 @@ pub enum Entry {
         /// What is wrong.
         what: String,
     },
+    /// Records that were removed on purpose.
+    Pruned {
+        /// The first place.
+        first: Position,
+        /// The last place.
+        last: Position,
+    },
     /// Records that were written and are gone.
     Missing {
         /// The first place.
@@ -71,12 +78,13 @@ pub enum Entry {
 }
 
 impl Page {
-    /// The records, where all of them are whole.
+    /// The records, where all of them are whole, without those that were pruned.
     ///
     /// # Errors
     /// [`Error::Damaged`] names the first entry that isn't.
     pub fn into_records(self) -> Result<Vec<Record>, Error> {
-        self.entries.into_iter().map(Entry::into_record).collect()
+        let kept = self.entries.into_iter().filter(|entry| !matches!(entry, Entry::Pruned { .. }));
+        kept.map(Entry::into_record).collect()
     }
 }
 
@@ -87,16 +95,18 @@ impl Entry {
         match self {
             Self::Record(record) => record.position,
             Self::Damaged { position, .. } => *position,
-            Self::Missing { first, .. } => *first,
+            Self::Pruned { first, .. } | Self::Missing { first, .. } => *first,
         }
     }
 
-    /// How many places it stands for: one, or as many as are missing.
+    /// How many places it stands for: one, or as many as are missing or were pruned.
     #[must_use]
     pub fn places(&self) -> u64 {
         match self {
             Self::Record(_) | Self::Damaged { .. } => 1,
-            Self::Missing { first, last } => last.0.saturating_sub(first.0).saturating_add(1),
+            Self::Pruned { first, last } | Self::Missing { first, last } => {
+                last.0.saturating_sub(first.0).saturating_add(1)
+            }
         }
     }
 
@@ -104,7 +114,7 @@ impl Entry {
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         match self {
-            Self::Record(_) => None,
+            Self::Record(_) | Self::Pruned { .. } => None,
             Self::Damaged { what, .. } => Some(what.clone()),
             Self::Missing { first, last } if first == last => Some("it is missing".to_owned()),
             Self::Missing { last, .. } => Some(format!("it is missing, as is all up to {last}")),
@@ -118,6 +128,10 @@ impl Entry {
     pub fn into_record(self) -> Result<Record, Error> {
         match self {
             Self::Record(record) => Ok(record),
+            Self::Pruned { first, .. } => Err(Error::Damaged {
+                place: format!("position {first}"),
+                what: "it was pruned".to_owned(),
+            }),
             torn => Err(Error::Damaged {
                 place: format!("position {}", torn.position()),
                 what: torn.damage().unwrap_or_default(),

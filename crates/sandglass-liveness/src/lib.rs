@@ -17,6 +17,7 @@ pub mod decide;
 pub mod entity;
 pub mod fold;
 pub mod replay;
+pub mod retention;
 pub mod spec;
 pub mod waits;
 
@@ -24,5 +25,6 @@ pub use decide::{Command, HandlerEnd, Input, Refusal, Retry, commands, decide, g
 pub use entity::{Entity, IdleTimer, InFlight, Past, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};
+pub use retention::Retention;
 pub use spec::{Diagnostic, Parsed, Severity, Spec};
 pub use waits::Waits;

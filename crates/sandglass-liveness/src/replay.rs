@@ -29,6 +29,8 @@ pub struct Replay {
     pending: VecDeque<Event>,
     pending_of: Option<EntityRef>,
     last: Position,
+    /// Whether entities are missing on purpose.
+    is_pruned: bool,
     summary: Summary,
 }
 
@@ -137,6 +139,24 @@ impl Replay {
             recorded: shown(why),
             expected: "a record with the checksum that was stored with it".to_owned(),
         });
+    }
+
+    /// Passes over places whose records were removed on purpose: all of the entities that
+    /// they are about. What was asked by one of them can't be checked any more.
+    pub fn pruned(&mut self, first: Position, last: Position) {
+        let expected = Position(self.last.0.saturating_add(1));
+        self.flush_pending(self.last);
+        if first != expected {
+            self.push(Divergence {
+                position: first,
+                entity: None,
+                what: "position".to_owned(),
+                recorded: first.to_string(),
+                expected: expected.to_string(),
+            });
+        }
+        self.last = last;
+        self.is_pruned = true;
     }
 
     /// What came of it.
@@ -253,7 +273,11 @@ impl Replay {
             }
             (Event::Transition { cause: TransitionCause::Asked(asked), trace, .. }, name) => {
                 let entity = name.as_ref().and_then(|name| self.fold.entity(name));
-                false_ask(entity, self.fold.entity(&asked.by), asked, *trace)
+                let asker = self.fold.entity(&asked.by);
+                if asker.is_none() && self.is_pruned {
+                    return;
+                }
+                false_ask(entity, asker, asked, *trace)
             }
             _ => return,
         };

@@ -23,6 +23,7 @@ mod handlers;
 mod host_handlers;
 mod inner;
 mod made_once;
+mod pruning;
 mod publish;
 mod reading;
 mod request;
@@ -46,6 +47,7 @@ pub use handlers::{
     HandlerRun, Handlers, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
 };
 pub use host_handlers::{HostHandlers, Module};
+pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use request::{Accepted, Request, Retry, Signal};
 pub use runtime::Runtime;

@@ -240,6 +240,27 @@ impl Entities {
         }
     }
 
+    /// Those that have ended and sleep, with their last records.
+    pub(crate) fn ended(&self) -> Vec<(Position, EntityRef)> {
+        let ended = self.slots.iter().filter_map(|(name, slot)| match slot {
+            Slot::Asleep(Sleep { spec: None, last: Some(last), .. }) => Some((*last, name.clone())),
+            Slot::Asleep(_) | Slot::Awake(_) => None,
+        });
+        ended.collect()
+    }
+
+    /// Takes out an entity that has ended and sleeps, where its last record is that one.
+    pub(crate) fn take_out(&mut self, entity: &EntityRef, last: Position) -> Option<Sleep> {
+        let slot = self.slots.get(entity)?;
+        let is_it =
+            matches!(slot, Slot::Asleep(Sleep { spec: None, last: Some(at), .. }) if *at == last);
+        let Some(Slot::Asleep(sleep)) = is_it.then(|| self.slots.remove(entity)).flatten() else {
+            return None;
+        };
+        self.alarms.remove(&(sleep.alarm, entity.clone()));
+        Some(sleep)
+    }
+
     /// The first sleeper behind `after` whose type has another spec in `specs` than the one
     /// that it obeys.
     pub(crate) fn outdated(&self, after: Option<&EntityRef>, specs: &Specs) -> Option<EntityRef> {

@@ -214,6 +214,10 @@ impl Journal for Store {
         self.journal.recording(dispatch, attempt)
     }
 
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+        self.journal.prune(entities)
+    }
+
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
         self.journal.last()
     }

@@ -63,6 +63,9 @@ impl View {
     fn json(&mut self, entry: &Entry) -> anyhow::Result<()> {
         let line = match (entry, entry.damage()) {
             (Entry::Record(record), _) => serde_json::to_string(record)?,
+            (Entry::Pruned { first, last }, _) => {
+                json!({"position": first, "pruned": last}).to_string()
+            }
             (_, what) => {
                 self.damaged += 1;
                 json!({"position": entry.position(), "damaged": what}).to_string()
@@ -74,6 +77,11 @@ impl View {
     fn text(&mut self, entry: &Entry) -> anyhow::Result<()> {
         let line = match (entry, entry.damage()) {
             (Entry::Record(record), _) => self.record(record),
+            (Entry::Pruned { first, last }, _) => {
+                let what = format!("removed on purpose, up to position {last}");
+                let what = self.output.paint(Tone::Quiet, &what).into_owned();
+                format!("{:24} {:>6}  {what}", "", first.0)
+            }
             (_, what) => {
                 self.damaged += 1;
                 let what = format!("damaged: {}", what.unwrap_or_default());

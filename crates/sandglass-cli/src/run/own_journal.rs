@@ -58,6 +58,7 @@ impl OwnJournal {
             Entry::Record(record) => {
                 record.entity.as_ref().is_none_or(|entity| *entity == self.entity)
             }
+            Entry::Pruned { .. } => false,
             Entry::Damaged { .. } | Entry::Missing { .. } => true,
         }
     }
@@ -121,6 +122,10 @@ impl Journal for OwnJournal {
         attempt: u32,
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
         self.whole.recording(dispatch, attempt)
+    }
+
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+        self.whole.prune(entities)
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use sandglass_daemon::{Key, Keys, Permission};
 use sandglass_host::file::read_text;
-use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Table, did_you_mean};
+use sandglass_liveness::Retention;
+use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Spot, Table, did_you_mean};
 
 use super::told;
 use crate::command::up::Arguments;
@@ -24,6 +25,10 @@ const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 7341);
 const GRACE: Duration = Duration::from_secs(25);
 /// The longest time that a setting may name.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The shortest and the longest age at which entities that have ended go: whoever has just
+/// ended one wants to see it, and nobody's journal is older.
+const AGE_MIN: Duration = Duration::from_secs(1);
+const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The largest number that a setting may name.
 const COUNT_MAX: u64 = 1_000_000;
 
@@ -32,6 +37,8 @@ const COUNT_MAX: u64 = 1_000_000;
 pub(super) struct Config {
     pub(super) listen: SocketAddr,
     pub(super) journal: Option<PathBuf>,
+    /// Which entities that have ended go from the journal; none, unless it is said.
+    pub(super) retention: Option<Retention>,
     pub(super) grace: Duration,
     pub(super) keys: Keys,
     /// The environment variable of each secret that manifests name.
@@ -45,6 +52,7 @@ impl Default for Config {
         Self {
             listen: LISTEN.into(),
             journal: None,
+            retention: None,
             grace: GRACE,
             keys: Keys::default(),
             secrets: BTreeMap::new(),
@@ -131,9 +139,7 @@ impl Config {
                 ),
             }
         }
-        if let Some(path) = table.text("journal", out) {
-            self.journal = Some(beside.join(path.as_str()));
-        }
+        self.journal(table, beside, out);
         time(table, "grace", &mut self.grace, out);
         let tables = table.tables("key", |number| format!("key {number}"), out);
         if tables.len() > KEYS_MAX {
@@ -153,6 +159,25 @@ impl Config {
         if let Some(http) = table.table("http", "http", out) {
             self.http(&http, out);
         }
+    }
+
+    /// A path, or a table with that and what is kept.
+    fn journal(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
+        let is_table = |value: Spot<'_, '_>| value.get_ref().as_table().is_some();
+        if !table.value("journal").is_some_and(is_table) {
+            let path = table.text("journal", out);
+            self.journal = path.map(|path| beside.join(path.as_str()));
+            return;
+        }
+        let Some(journal) = table.table("journal", "journal", out) else { return };
+        journal.only(&["path", "retention", "keep"], out);
+        self.journal = journal.text("path", out).map(|path| beside.join(path.as_str()));
+        let age = journal.duration_within("retention", AGE_MIN..=AGE_MAX, out);
+        let keep = journal.count("keep", 0..=u64::MAX, out);
+        if age.is_some() && keep.is_some() {
+            out.error(&journal.span_of("keep"), "there may be `retention` or `keep`, not both");
+        }
+        self.retention = age.map(Retention::OlderThan).or(keep.map(Retention::Keep));
     }
 
     fn admission(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
@@ -303,6 +328,7 @@ pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()>
     let changed = [
         ("listen", running.listen != new.listen),
         ("journal", running.journal != new.journal),
+        ("[journal] retention", running.retention != new.retention),
         ("grace", running.grace != new.grace),
         ("[http]", running.http != new.http),
         ("[admission]", admission(&running.host) != admission(&new.host)),
@@ -399,6 +425,24 @@ mod tests {
             keep_alive: secs(6),
         };
         assert_eq!(config.http, http);
+    }
+
+    #[test]
+    fn a_journal_is_a_path_or_a_table() {
+        let read_one = |source: &str| {
+            let (config, wrong) = read(source);
+            assert_eq!(wrong, Vec::<String>::new(), "{source}");
+            (config.journal, config.retention)
+        };
+        let path = Some(PathBuf::from("/at/runs.db"));
+        let days = Retention::OlderThan(Duration::from_secs(30 * 24 * 3600));
+        assert_eq!(read_one("journal = \"runs.db\""), (path.clone(), None));
+        let table = "[journal]\npath = \"runs.db\"\nretention = \"30d\"";
+        assert_eq!(read_one(table), (path.clone(), Some(days)));
+        let table = "[journal]\npath = \"runs.db\"\nkeep = 100";
+        assert_eq!(read_one(table), (path, Some(Retention::Keep(100))));
+        let (_, wrong) = read("[journal]\nkeep = 1\nretention = \"1d\"");
+        assert!(wrong[0].contains("not both"), "{wrong:?}");
     }
 
     #[test]

@@ -12,8 +12,9 @@ use anyhow::Context;
 use sandglass_daemon::{Daemon, Draining, Modules, Parts, Serving};
 use sandglass_host::Host;
 use sandglass_journal::{Journal, MemoryJournal, SqliteJournal};
+use sandglass_liveness::Retention;
 use sandglass_model::{Clock, SystemClock};
-use sandglass_runtime::{HostHandlers, Runtime};
+use sandglass_runtime::{HostHandlers, Pruned, Runtime};
 use sandglass_source::{Diagnostic, Finding};
 use sandglass_telemetry::otlp::{self, Otlp};
 use sandglass_telemetry::prometheus::Exporter;
@@ -32,6 +33,9 @@ use crate::terminal::{Output, complain, tell};
 use config::Config;
 use folder::Served;
 
+/// How often entities that have ended are looked for, where they are not to be kept: what is
+/// to go is days old, mostly.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// How often observations of metrics are taken in while nobody scrapes them.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 /// How long the last spans may take to be exported.
@@ -55,6 +59,8 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         interrupted = interrupts.next() => return Err(interrupted.into()),
     };
     let mut upkeep = every(UPKEEP_EVERY);
+    let mut pruning = every(PRUNE_EVERY);
+    let mut pruner = JoinSet::new();
     // One at a time, beside the loop: compiling may take long, and a wish to end is heard
     // meanwhile. One that is overtaken by it goes on until the process ends.
     let mut reloading = JoinSet::new();
@@ -67,6 +73,12 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             }
             Some(_) = reloading.join_next() => {}
             _ = upkeep.tick() => up.exporter.upkeep(),
+            _ = pruning.tick() => {
+                if let Some(retention) = up.config.retention.filter(|_| pruner.is_empty()) {
+                    pruner.spawn(prune(up.daemon.runtime().clone(), retention));
+                }
+            }
+            Some(_) = pruner.join_next() => {}
         }
     }
     tokio::select! {
@@ -150,6 +162,17 @@ impl Up {
             unrecorded.len()
         ));
         Exit::Failed
+    }
+}
+
+/// Removes what need not be kept, or says why not.
+async fn prune(runtime: Runtime, retention: Retention) {
+    match runtime.prune(retention).await {
+        Ok(Pruned { entities: 0, .. }) => {}
+        Ok(Pruned { entities, records }) => {
+            tracing::info!(entities, records, "removed entities that have ended");
+        }
+        Err(error) => tracing::warn!(%error, "entities that have ended could not be removed"),
     }
 }
 

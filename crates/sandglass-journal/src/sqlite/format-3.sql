@@ -21,3 +21,10 @@ CREATE TABLE snapshots (
     PRIMARY KEY (entity_type, entity_id)
 ) STRICT;
 CREATE INDEX snapshots_by_position ON snapshots (position);
+
+-- The places of records that were removed on purpose. No two of them touch.
+CREATE TABLE pruned (
+    first    INTEGER PRIMARY KEY,
+    last     INTEGER NOT NULL,
+    checksum BLOB NOT NULL
+) STRICT;

@@ -7,6 +7,7 @@ mod file;
 mod groups;
 mod log;
 mod place;
+mod pruned;
 mod reader;
 mod recording;
 mod row;
@@ -36,7 +37,7 @@ use crate::{
     Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 use log::Unfinished;
-use writer::{Failing, Job, Request, Writer};
+use writer::{Failing, Job, Prune, Request, Writer};
 
 /// Most batches that wait for the writer; who comes after them waits outside.
 /// Several full groups, so that the writer never waits for its callers.
@@ -229,6 +230,16 @@ impl Journal for SqliteJournal {
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
         Box::pin(async move {
             self.reader.ask(|answer| ReadRequest::Recording { dispatch, attempt, answer }).await?
+        })
+    }
+
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+        Box::pin(async move {
+            if self.is_closed() {
+                return Err(Error::Closed);
+            }
+            crate::batch::few_enough(&entities)?;
+            self.writer.ask(|answer| Request::Prune(Prune { entities, answer })).await?
         })
     }
 

@@ -6,8 +6,8 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, Transacti
 use sandglass_model::{DispatchId, EntityRef, Position};
 
 use super::file::{self, Reading};
-use super::{fault, log, place, recording, row, snapshot};
-use crate::{ByEntity, Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, Snapshot};
+use super::{fault, log, place, pruned, recording, row, snapshot};
+use crate::{ByEntity, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, Snapshot};
 
 /// A journal opened for reading alone: it takes no lock, never writes, and works
 /// beside the process that writes the journal. It blocks its caller's thread.
@@ -131,12 +131,12 @@ impl SqliteReader {
         }
     }
 
-    /// The position of the last record; 0 where there is none.
+    /// The position of the last record, also where it was pruned; 0 where there was none.
     ///
     /// # Errors
     /// As [`SqliteReader::read`].
     pub fn last(&mut self) -> Result<Position, Error> {
-        self.snapshot(|snapshot| Ok(position(last(snapshot)?)))
+        self.snapshot(|snapshot| Ok(position(last(snapshot)?.max(given_out(snapshot)?))))
     }
 
     pub(super) fn snapshot<T>(
@@ -182,7 +182,7 @@ pub(super) fn all(
     let mut filling = Filling { due: Some(from), behind: Some(from - 1), ..Filling::new(limit) };
     let more = filling.fill(snapshot, &sql, &[&from, &fetched(limit)])?;
     if !more && let Some(due) = filling.due {
-        filling.missing(due, given_out(snapshot)?.saturating_add(1));
+        filling.missing(snapshot, due, given_out(snapshot)?.saturating_add(1))?;
     }
     Ok((filling.page, filling.batches))
 }
@@ -339,7 +339,7 @@ impl Filling {
         let mut statement = snapshot.prepare_cached(sql)?;
         let mut rows = statement.query(values)?;
         while let Some(found) = rows.next()? {
-            if !self.take(found)? {
+            if !self.take(snapshot, found)? {
                 self.page.next = Some(position(found.get(0)?));
                 return Ok(true);
             }
@@ -348,7 +348,7 @@ impl Filling {
     }
 
     /// Whether the row still found a place.
-    fn take(&mut self, found: &Row<'_>) -> rusqlite::Result<bool> {
+    fn take(&mut self, snapshot: &Connection, found: &Row<'_>) -> rusqlite::Result<bool> {
         let key: i64 = found.get(0)?;
         if let Some(behind) = &mut self.behind {
             // SQLite believes the file that its pages are in order.
@@ -358,7 +358,7 @@ impl Filling {
             *behind = key;
         }
         if let Some(due) = self.due {
-            self.missing(due, key);
+            self.missing(snapshot, due, key)?;
             self.due = Some(key.saturating_add(1));
         }
         if self.page.entries.len() >= self.limit || self.bytes >= PAGE_MAX_BYTES {
@@ -371,12 +371,12 @@ impl Filling {
         Ok(true)
     }
 
-    /// Notes that the positions from `due` to before `found` are missing.
-    fn missing(&mut self, due: i64, found: i64) {
-        if due < found {
-            let (first, last) = (position(due), position(found - 1));
-            self.page.entries.push(Entry::Missing { first, last });
-            self.batches.push(due);
+    /// Notes what is to be said of the positions from `due` to before `found`.
+    fn missing(&mut self, snapshot: &Connection, due: i64, found: i64) -> rusqlite::Result<()> {
+        for entry in pruned::gap(snapshot, due, found)? {
+            self.batches.push(key(entry.position()));
+            self.page.entries.push(entry);
         }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sandglass_model::{EntityRef, Position};
 
-use super::{SqliteReader, file, reader};
+use super::{SqliteReader, file, pruned, reader};
 use crate::{Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES};
 
 /// Fewer bytes than any record takes in the file, so that the file's size says how many
@@ -112,6 +112,7 @@ impl Salvage {
                     }
                 }
                 Ok(None) if self.entity.is_some() => {}
+                Ok(None) if self.is_pruned(position)? => pruned(&mut found, position),
                 Ok(None) => missing(&mut found, position),
                 Err(Error::Damaged { what, .. }) => unreadable(&mut found, position, what),
                 Err(other) => return Err(other),
@@ -127,6 +128,17 @@ impl Salvage {
             found.push(Found::Unreadable { first, last: None, what });
         }
         Ok(found)
+    }
+
+    fn is_pruned(&mut self, position: Position) -> Result<bool, Error> {
+        let key = i64::try_from(position.0).unwrap_or(i64::MAX);
+        let looked = self.reader.snapshot(|snapshot| pruned::gap(snapshot, key, key + 1));
+        match looked {
+            Ok(entries) => Ok(matches!(entries[..], [Entry::Pruned { .. }])),
+            // Nobody can tell any more.
+            Err(Error::Damaged { .. }) => Ok(false),
+            Err(other) => Err(other),
+        }
     }
 
     fn wants(&self, entry: &Entry) -> bool {
@@ -145,7 +157,8 @@ impl Salvage {
         let most = Position(from.0.saturating_add(bytes / ROW_MIN_BYTES));
         let given_out =
             self.reader.snapshot(|snapshot| Ok(reader::position(reader::given_out(snapshot)?)));
-        match (unless_damaged(given_out)?, unless_damaged(self.reader.last())?) {
+        let last = self.reader.snapshot(|snapshot| Ok(reader::position(reader::last(snapshot)?)));
+        match (unless_damaged(given_out)?, unless_damaged(last)?) {
             (Some(given_out), Some(last)) if (last..=most).contains(&given_out) => {
                 Ok((given_out, true))
             }
@@ -163,6 +176,16 @@ fn unless_damaged<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
         Ok(value) => Ok(Some(value)),
         Err(Error::Damaged { .. }) => Ok(None),
         Err(other) => Err(other),
+    }
+}
+
+/// Notes a place that was pruned; those that follow on one another are one.
+fn pruned(found: &mut Vec<Found>, position: Position) {
+    match found.last_mut() {
+        Some(Found::Entry(Entry::Pruned { last, .. })) if last.0 + 1 == position.0 => {
+            *last = position;
+        }
+        _ => found.push(Entry::Pruned { first: position, last: position }.into()),
     }
 }
 

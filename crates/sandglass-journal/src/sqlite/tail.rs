@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sandglass_model::Position;
 
-use super::{GROUP_MAX_RECORDS, fault, reader, recording, snapshot};
+use super::{GROUP_MAX_RECORDS, fault, pruned, reader, recording, snapshot};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was not whole when the journal was opened. What was
@@ -75,6 +75,10 @@ fn scan(snapshot: &Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
     let mut flaws =
         recording::flaws(snapshot).map_err(|error| fault::of(path, "checking", &error))?;
     let mut end = Position(1);
+    let flaw = pruned::flaw(snapshot).map_err(|error| fault::of(path, "checking", &error))?;
+    if let Some((position, what)) = flaw {
+        return Err(damaged(path, TornRecord { position, what: what.to_owned() }, ""));
+    }
     let mut from = Some(Position(1));
     while let Some(start) = from {
         let (page, _) = reader::all(snapshot, start, PAGE_MAX_ENTRIES)

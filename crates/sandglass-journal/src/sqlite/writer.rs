@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use super::file::WriterLock;
 use super::groups::Counters;
 use super::row::{self, Row};
-use super::{GROUP_MAX_RECORDS, fault, reader, recording, snapshot};
+use super::{GROUP_MAX_RECORDS, fault, pruned, reader, recording, snapshot};
 use crate::batch::{Line, recorded_twice};
 use crate::{Batch, Error, Positions};
 
@@ -20,7 +20,15 @@ use crate::{Batch, Error, Positions};
 #[derive(Debug)]
 pub(super) enum Request {
     Append(Job),
+    Prune(Prune),
     Close(oneshot::Sender<()>),
+}
+
+/// Entities that are to be removed, and their last records.
+#[derive(Debug)]
+pub(super) struct Prune {
+    pub(super) entities: Vec<(EntityRef, Position)>,
+    pub(super) answer: oneshot::Sender<Result<Vec<u64>, Error>>,
 }
 
 /// A batch that waits.
@@ -31,6 +39,12 @@ pub(super) struct Job {
     pub(super) answer: oneshot::Sender<Result<Positions, Error>>,
     /// Its share of what may wait.
     pub(super) room: OwnedSemaphorePermit,
+}
+
+/// What ends a group.
+enum Last {
+    Close(oneshot::Sender<()>),
+    Prune(Prune),
 }
 
 /// Why the last append failed, where it did.
@@ -52,9 +66,16 @@ impl Writer {
         let mut closing = None;
         while closing.is_none() {
             let Some(request) = self.requests.blocking_recv() else { break };
-            let (group, close) = self.gather(request);
-            closing = close;
+            let (group, last) = self.gather(request);
             self.write(group);
+            match last {
+                Some(Last::Close(closed)) => closing = Some(closed),
+                Some(Last::Prune(prune)) => {
+                    // Whoever asked may have gone away.
+                    let _ = prune.answer.send(self.prune(&prune.entities));
+                }
+                None => {}
+            }
         }
         // Without what waits behind the wish to close: its answers say closed.
         self.requests.close();
@@ -66,7 +87,7 @@ impl Writer {
     }
 
     /// The first request, and what else waits by now.
-    fn gather(&mut self, first: Request) -> (Vec<Job>, Option<oneshot::Sender<()>>) {
+    fn gather(&mut self, first: Request) -> (Vec<Job>, Option<Last>) {
         let (mut group, mut records) = (Vec::new(), 0);
         let mut next = Some(first);
         while let Some(request) = next {
@@ -75,7 +96,8 @@ impl Writer {
                     records += job.lines.len();
                     group.push(job);
                 }
-                Request::Close(closed) => return (group, Some(closed)),
+                Request::Close(closed) => return (group, Some(Last::Close(closed))),
+                Request::Prune(prune) => return (group, Some(Last::Prune(prune))),
             }
             // A further batch has at most half of a group's records.
             let full = records > GROUP_MAX_RECORDS / 2;
@@ -115,7 +137,7 @@ impl Writer {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(failed)?;
-        let before = reader::last(&transaction).map_err(failed)?;
+        let before = reader::given_out(&transaction).map_err(failed)?;
         let (mut last, mut answers) = (before, Vec::with_capacity(group.len()));
         for job in group {
             let answer = append(&transaction, job, last).map_err(failed)?;
@@ -131,6 +153,21 @@ impl Writer {
         transaction.commit().map_err(failed)?;
         self.groups.count(group.len());
         Ok(answers)
+    }
+
+    /// Removes entities, in one transaction: how many records of each.
+    fn prune(&mut self, entities: &[(EntityRef, Position)]) -> Result<Vec<u64>, Error> {
+        let mut run = || -> rusqlite::Result<Vec<u64>> {
+            let transaction =
+                self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let remove = |(entity, last): &(EntityRef, Position)| {
+                pruned::remove(&transaction, entity, *last)
+            };
+            let removed = entities.iter().map(remove).collect::<rusqlite::Result<Vec<u64>>>()?;
+            transaction.commit()?;
+            Ok(removed)
+        };
+        run().map_err(|error| fault::of(&self.path, "pruning", &error))
     }
 
     /// Moves the log into the file and lets go of it, so that one file is the

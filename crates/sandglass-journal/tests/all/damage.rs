@@ -16,6 +16,7 @@ fn read(scratch: &Scratch) -> (Vec<u64>, Vec<u64>) {
         match entry {
             Entry::Record(record) => whole.push(record.position.0),
             Entry::Damaged { position, .. } => damaged.push(position.0),
+            Entry::Pruned { .. } => {}
             Entry::Missing { first, last } => damaged.extend(first.0..=last.0),
         }
     }

@@ -158,7 +158,7 @@ async fn refuses_a_newer_format_and_leaves_it_alone() {
 }
 
 /// What takes a journal back to the format before.
-const BACK_TO_2: &str = "DROP TABLE recordings; DROP TABLE snapshots; DROP VIEW endings; \
+const BACK_TO_2: &str = "DROP TABLE recordings; DROP TABLE snapshots; DROP TABLE pruned; DROP VIEW endings; \
     CREATE VIEW endings AS SELECT position FROM log WHERE kind = 'ended'; \
     PRAGMA user_version = 2;";
 const BACK_TO_1: &str = "DROP INDEX records_of_dispatch; PRAGMA user_version = 1;";

@@ -6,6 +6,7 @@ mod conforms;
 mod damage;
 mod files;
 mod places;
+mod pruned;
 mod recordings;
 mod salvage;
 mod scratch;

@@ -5,6 +5,7 @@ mod decisions;
 mod generated;
 mod idle;
 mod replays;
+mod retention;
 mod retries;
 mod session;
 mod specs;

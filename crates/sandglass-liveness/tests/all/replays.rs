@@ -280,3 +280,21 @@ fn a_snapshot_that_cannot_be_used_is_counted_and_no_divergence() {
     assert_eq!((summary.snapshots, summary.snapshots_unusable), (0, 5));
     assert_eq!(summary.divergence_count, 0);
 }
+
+#[test]
+fn what_was_pruned_is_passed_over_and_a_hole_beside_it_is_not() {
+    let life = timed_out_life();
+    let replayed = |pruned: std::ops::RangeInclusive<u64>| {
+        let mut replay = Replay::new();
+        replay.feed(&life.log[0]);
+        replay.pruned(Position(*pruned.start()), Position(*pruned.end()));
+        for record in &life.log[1..] {
+            let mut moved = record.clone();
+            moved.position = Position(record.position.0 + 10);
+            replay.feed(&moved);
+        }
+        replay.finish().divergence_count
+    };
+    assert_eq!(replayed(2..=11), 0);
+    assert_eq!((replayed(3..=11), replayed(2..=10)), (1, 1));
+}

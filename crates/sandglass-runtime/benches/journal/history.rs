@@ -36,7 +36,7 @@ type = "counter"
 name = "Work"
 from = ["Idle"]
 to = "Working"
-effect = [{ type = "increment", variable = "worked" }, { type = "trigger", name = "work" }]
+effect = [{ type = "increment", var = "worked" }, { type = "trigger", name = "work" }]
 
 [[action]]
 name = "Finish"

@@ -9,6 +9,7 @@ mod folder;
 mod guests;
 mod incident;
 mod modules;
+mod pruning;
 mod reads;
 mod real;
 mod requests;

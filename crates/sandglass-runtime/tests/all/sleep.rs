@@ -273,6 +273,10 @@ impl Journal for Unreadable {
         self.0.recording(dispatch, attempt)
     }
 
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+        self.0.prune(entities)
+    }
+
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
         self.0.last()
     }

@@ -74,6 +74,10 @@ impl Journal for Counting {
         self.0.recording(dispatch, attempt)
     }
 
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+        self.0.prune(entities)
+    }
+
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
         self.0.last()
     }

@@ -100,6 +100,11 @@ impl<W: Write> Export<W> {
         if let Found::Entry(Entry::Record(record)) = found {
             self.records += 1;
             serde_json::to_writer(&mut self.lines, record)?;
+        } else if let Found::Entry(entry @ Entry::Pruned { first, .. }) = found {
+            let last = first.0 + entry.places().saturating_sub(1);
+            let what = "removed on purpose";
+            let line = json!({"type": "pruned", "position": first, "last": last, "what": what});
+            serde_json::to_writer(&mut self.lines, &line)?;
         } else {
             let gap = gap(found);
             self.gaps += 1;

@@ -1,8 +1,8 @@
-//! `sandglass journal`: what is done with a journal as a whole. None of it changes the
-//! journal.
+//! `sandglass journal`: what is done with a journal as a whole. Only pruning changes it.
 
 mod backup;
 mod export;
+mod prune;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::threads;
 
-/// Backs a journal up or exports it, also while it is being written
+/// Backs a journal up or exports it, also while it is being written, or prunes it
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -23,12 +23,16 @@ pub(crate) struct Arguments {
 enum Command {
     Backup(backup::Arguments),
     Export(export::Arguments),
+    Prune(prune::Arguments),
 }
 
 pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
     match arguments.command {
         Command::Backup(arguments) => {
             until_interrupted(move |wish| backup::execute(&arguments, wish))
+        }
+        Command::Prune(arguments) => {
+            until_interrupted(move |wish| prune::execute(&arguments, wish))
         }
         // What a reader has taken can't be tidied up, and one that takes no more must not
         // hold the process.

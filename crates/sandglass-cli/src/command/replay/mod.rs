@@ -121,6 +121,7 @@ fn feed(replay: &mut Replay, entry: &Entry) {
     match entry {
         Entry::Record(record) => replay.feed(record),
         Entry::Damaged { position, what } => replay.damaged(*position, None, what),
+        Entry::Pruned { first, last } => replay.pruned(*first, *last),
         Entry::Missing { first, last } => {
             replay.damaged(*last, None, &format!("nothing from position {first} to {last}"));
         }

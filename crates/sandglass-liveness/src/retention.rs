@@ -1,0 +1,98 @@
+//! Which entities a journal need not keep: those that have ended, and of these the old
+//! ones. Nothing of one that anything can still happen to.
+
+use std::time::Duration;
+
+use sandglass_model::{EntityRef, Position, Record, WallTime};
+
+use crate::fold::{Fold, Unfit};
+
+/// Which of the entities that have ended may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// Those whose last record is older than this.
+    OlderThan(Duration),
+    /// All but this many, whose last records are the newest.
+    Keep(u64),
+}
+
+/// An entity that nothing will happen to any more: its state is terminal, no handler of
+/// its is in flight, and no action of its is scheduled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The entity.
+    pub entity: EntityRef,
+    /// Its last record.
+    pub last: Position,
+    /// When that was decided.
+    pub at: WallTime,
+    /// How many records it has.
+    pub records: u64,
+}
+
+impl Retention {
+    /// Those of `ended` that may go, the oldest first.
+    #[must_use]
+    pub fn beyond(self, mut ended: Vec<Ended>, now: WallTime) -> Vec<Ended> {
+        ended.sort_by_key(|one| one.last);
+        match self {
+            Self::OlderThan(age) => ended.retain(|one| is_older(one.at, age, now)),
+            Self::Keep(most) => {
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                ended.truncate(ended.len().saturating_sub(most));
+            }
+        }
+        ended
+    }
+}
+
+/// Whether what was decided at `at` is older than `age`.
+#[must_use]
+pub fn is_older(at: WallTime, age: Duration, now: WallTime) -> bool {
+    now.since(at) > age
+}
+
+/// Looks through a journal for entities that have ended. Its specs come first, then each
+/// entity's records together.
+#[derive(Debug, Default)]
+pub struct Survey {
+    fold: Fold,
+    current: Option<Ended>,
+    ended: Vec<Ended>,
+}
+
+impl Survey {
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// It doesn't fit the ones before it.
+    pub fn feed(&mut self, record: &Record) -> Result<(), Unfit> {
+        if self.current.as_ref().map(|current| &current.entity) != record.entity.as_ref() {
+            self.close();
+        }
+        self.fold.apply(record)?;
+        if let Some(entity) = &record.entity {
+            let records = self.current.as_ref().map_or(0, |current| current.records) + 1;
+            let (last, at) = (record.position, record.at);
+            self.current = Some(Ended { entity: entity.clone(), last, at, records });
+        }
+        Ok(())
+    }
+
+    /// All that have ended.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Ended> {
+        self.close();
+        self.ended
+    }
+
+    fn close(&mut self) {
+        let Some(current) = self.current.take() else { return };
+        let Some(entity) = self.fold.take(&current.entity) else { return };
+        let spec = self.fold.spec(entity.spec);
+        let is_terminal = spec.is_some_and(|spec| spec.is_terminal(&entity.state));
+        if is_terminal && entity.is_settled() && entity.schedules().len() == 0 {
+            self.ended.push(current);
+        }
+    }
+}

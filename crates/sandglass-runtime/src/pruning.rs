@@ -1,0 +1,105 @@
+//! Letting go of entities that have ended, while the others go on.
+
+use std::sync::Arc;
+
+use sandglass_liveness::{Retention, retention};
+use sandglass_model::{EntityRef, Position};
+
+use crate::error::ActorError;
+use crate::inner::Inner;
+use crate::runtime::Runtime;
+use crate::table::Sleep;
+
+/// Entities that are removed at once: appends wait for some milliseconds meanwhile, and
+/// come in between two of these.
+const PIECE: usize = 8;
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Entities.
+    pub entities: u64,
+    /// Records of theirs.
+    pub records: u64,
+}
+
+impl Runtime {
+    /// Removes entities that have ended from the runtime and its journal: those that
+    /// `retention` lets go, and that sleep. Their names may be used again then, and who asks
+    /// for one is told that there is none. It goes on where its caller doesn't wait.
+    ///
+    /// # Errors
+    /// The journal can't be read or written; what was removed before is gone.
+    pub async fn prune(&self, retention: Retention) -> Result<Pruned, ActorError> {
+        let inner = Arc::clone(&self.0);
+        let pruning = self.0.threads.spawn(async move { prune(&inner, retention).await });
+        pruning.await.unwrap_or(Err(ActorError::Closed))
+    }
+}
+
+async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError> {
+    let mut ended = inner.shared.table.lock().ended();
+    ended.sort_unstable();
+    if let Retention::Keep(most) = retention {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        ended.truncate(ended.len().saturating_sub(most));
+    }
+    let mut pruned = Pruned::default();
+    for piece in ended.chunks(PIECE) {
+        let mut going = Vec::with_capacity(PIECE);
+        for (last, entity) in piece {
+            if is_kept(inner, retention, *last).await? {
+                break;
+            }
+            going.push((entity.clone(), *last));
+        }
+        let is_over = going.len() < piece.len();
+        remove(inner, going, &mut pruned).await?;
+        if is_over || *inner.closing.borrow() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(pruned)
+}
+
+/// Whether what has its last record there is too young.
+async fn is_kept(inner: &Inner, retention: Retention, last: Position) -> Result<bool, ActorError> {
+    let Retention::OlderThan(age) = retention else { return Ok(false) };
+    let page = inner.shared.journal.read(last, 1).await.map_err(ActorError::journal)?;
+    let Some(entry) = page.entries.into_iter().next() else { return Ok(true) };
+    let record = entry.into_record().map_err(ActorError::journal)?;
+    Ok(!retention::is_older(record.at, age, inner.shared.clock.wall()))
+}
+
+/// First from the table, so that nobody wakes them meanwhile.
+async fn remove(
+    inner: &Inner,
+    going: Vec<(EntityRef, Position)>,
+    pruned: &mut Pruned,
+) -> Result<(), ActorError> {
+    let table = &inner.shared.table;
+    let (mut named, mut taken): (Vec<_>, Vec<(EntityRef, Sleep)>) = Default::default();
+    for (entity, last) in going {
+        if let Some(sleep) = table.lock().take_out(&entity, last) {
+            named.push((entity.clone(), last));
+            taken.push((entity, sleep));
+        }
+    }
+    if named.is_empty() {
+        return Ok(());
+    }
+    let answer = inner.shared.journal.prune(named).await;
+    let removed = answer.as_ref().map_or(&[][..], Vec::as_slice);
+    for (number, (entity, sleep)) in taken.into_iter().enumerate() {
+        match removed.get(number) {
+            Some(records @ 1..) => {
+                pruned.entities += 1;
+                pruned.records += records;
+            }
+            // Somebody else has written it, or the disk fails.
+            Some(0) | None => table.put_back(&entity, sleep),
+        }
+    }
+    answer.map(|_| ()).map_err(ActorError::journal)
+}
