@@ -11,10 +11,12 @@ use sandglass_model::{
     Sequence, TimeSplit, TraceContext, WallTime,
 };
 
-/// Records in all, but for the spec's.
-pub(crate) const RECORDS: u64 = 1_000_000;
-/// Entities that they are about.
+/// Entities.
 pub(crate) const ENTITIES: u64 = 10_000;
+/// How often each of them works: its records are one batch.
+const ROUNDS: u64 = 25;
+/// Records in all, nearly: of each entity its creation, and four of each round.
+pub(crate) const RECORDS: u64 = ENTITIES * (1 + 4 * ROUNDS);
 /// One entity in so many has a handler in flight at the end.
 const OPEN_ONE_IN: u64 = 100;
 /// When it all happens.
@@ -92,7 +94,8 @@ pub(crate) async fn write(path: &Path) {
             writing.join_next().await.expect("there are some").expect("no panic");
         }
         let (journal, records) = (Arc::clone(&journal), life(&spec, number));
-        writing.spawn(async move { append(&*journal, name(number), records).await });
+        let batch = Batch::new(name(number), Expected::None, AT, records);
+        writing.spawn(async move { journal.append(batch).await.expect("it is new") });
     }
     writing.join_all().await;
     journal.close().await;
@@ -104,16 +107,7 @@ pub(crate) async fn write(path: &Path) {
     );
 }
 
-async fn append(journal: &dyn Journal, name: EntityRef, records: Vec<(Sequence, Event)>) {
-    let mut expected = Expected::None;
-    for some in records.chunks(100) {
-        let batch = Batch::new(name.clone(), expected, AT, some.to_vec());
-        journal.append(batch).await.expect("it follows");
-        expected = some.last().map_or(expected, |(sequence, _)| Expected::At(*sequence));
-    }
-}
-
-/// The records of one entity: it is created, and works until it has enough of them.
+/// The records of one entity: it is created, and works.
 fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
     let mut incarnation = [0; 16];
     incarnation[..8].copy_from_slice(&number.to_be_bytes());
@@ -123,9 +117,8 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
     let mut entity = Entity::created(name(number), &birth[0], AT).expect("a creation");
     let mut records: Vec<(Sequence, Event)> =
         birth.into_iter().map(|event| (Sequence(0), event)).collect();
-    let each = usize::try_from(RECORDS / ENTITIES).expect("few");
     let stays_open = number % OPEN_ONE_IN == 0;
-    while records.len() + 4 <= each {
+    for round in 1..=ROUNDS {
         let work = Input::Action {
             action: "Work".to_owned(),
             params: Object::from([("topic".to_owned(), "what is to be done".into())]),
@@ -133,11 +126,11 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
             asked: None,
         };
         tell(spec, &mut entity, &work, &mut records);
-        let is_last = records.len() + 2 + 4 > each;
-        if !(stays_open && is_last) {
-            let end = ended(&entity);
-            tell(spec, &mut entity, &end, &mut records);
+        if stays_open && round == ROUNDS {
+            break;
         }
+        let end = ended(&entity);
+        tell(spec, &mut entity, &end, &mut records);
     }
     records
 }

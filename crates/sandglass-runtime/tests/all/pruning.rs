@@ -85,7 +85,7 @@ async fn what_is_young_or_among_the_newest_stays() {
     assert_eq!(runtime.prune(Retention::Keep(2)).await, Ok(Pruned::default()));
     assert_eq!(runtime.prune(older(5_000)).await, Ok(Pruned { entities: 1, records: 2 }));
     assert_eq!(runtime.entities(None, 9), [door("b"), door("c")]);
-    assert_eq!(all(&journal).await.into_records().expect("whole").len(), 5);
+    assert_eq!(all(&journal).await.into_records().expect("whole").len(), 4);
     assert_eq!(runtime.entity(&door("b")).await.expect("there").state, "Shut");
 }
 

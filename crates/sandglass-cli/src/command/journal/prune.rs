@@ -37,7 +37,7 @@ const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     after_help = "Examples:\n  sandglass journal prune runs.db --older-than 30d --dry-run\n  \
     sandglass journal prune runs.db --keep 10000"
 )]
-#[group(id = "retention", required = true, multiple = false, args = ["older_than", "keep"])]
+#[command(group = clap::ArgGroup::new("retention").required(true).args(["older_than", "keep"]))]
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
