@@ -1,14 +1,14 @@
 //! A journal of a million records, decided as the runtime decides them.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use sandglass_journal::{Batch, Expected, Journal, Settings, SqliteJournal};
 use sandglass_liveness::{Entity, HandlerEnd, Input, Spec, decide};
 use sandglass_model::{
-    Cause, Completion, DeadlineReport, EntityRef, Event, HostCalls, Incarnation, Object, Outcome,
-    Sequence, TimeSplit, TraceContext, WallTime,
+    Cause, Clock, Completion, DeadlineReport, EntityRef, Event, HostCalls, Incarnation, Object,
+    Outcome, Sequence, SystemClock, TimeSplit, TraceContext, WallTime,
 };
 
 /// Entities.
@@ -19,8 +19,8 @@ const ROUNDS: u64 = 25;
 pub(crate) const RECORDS: u64 = ENTITIES * (1 + 4 * ROUNDS);
 /// One entity in so many has a handler in flight at the end.
 const OPEN_ONE_IN: u64 = 100;
-/// When it all happens.
-const AT: WallTime = WallTime::from_millis(1_700_000_000_000);
+/// When it all happens: now, so that no timer has run down by then.
+static AT: LazyLock<WallTime> = LazyLock::new(|| SystemClock::new().wall());
 
 /// An entity that works, and is idle in between.
 pub(crate) const SPEC: &str = r#"
@@ -86,7 +86,7 @@ pub(crate) async fn write(path: &Path) {
         automaton: "Session".to_owned(),
         source: SPEC.to_owned(),
     };
-    let batch = Batch::new(None, Expected::Any, AT, vec![(Sequence(0), registered)]);
+    let batch = Batch::new(None, Expected::Any, *AT, vec![(Sequence(0), registered)]);
     journal.append(batch).await.expect("appended");
     let mut writing = tokio::task::JoinSet::new();
     for number in 0..ENTITIES {
@@ -94,7 +94,7 @@ pub(crate) async fn write(path: &Path) {
             writing.join_next().await.expect("there are some").expect("no panic");
         }
         let (journal, records) = (Arc::clone(&journal), life(&spec, number));
-        let batch = Batch::new(name(number), Expected::None, AT, records);
+        let batch = Batch::new(name(number), Expected::None, *AT, records);
         writing.spawn(async move { journal.append(batch).await.expect("it is new") });
     }
     writing.join_all().await;
@@ -113,8 +113,8 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
     incarnation[..8].copy_from_slice(&number.to_be_bytes());
     let incarnation = Incarnation::from_bytes(incarnation);
     let create = Input::Create { incarnation, tenant: None };
-    let birth = decide(spec, None, &create, AT).expect("nobody is there");
-    let mut entity = Entity::created(name(number), &birth[0], AT).expect("a creation");
+    let birth = decide(spec, None, &create, *AT).expect("nobody is there");
+    let mut entity = Entity::created(name(number), &birth[0], *AT).expect("a creation");
     let mut records: Vec<(Sequence, Event)> =
         birth.into_iter().map(|event| (Sequence(0), event)).collect();
     let stays_open = number % OPEN_ONE_IN == 0;
@@ -136,9 +136,9 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
 }
 
 fn tell(spec: &Spec, entity: &mut Entity, input: &Input, records: &mut Vec<(Sequence, Event)>) {
-    for event in decide(spec, Some(entity), input, AT).expect("taken") {
+    for event in decide(spec, Some(entity), input, *AT).expect("taken") {
         let sequence = entity.sequence_with(&event);
-        entity.apply(spec, &event, AT);
+        entity.apply(spec, &event, *AT);
         records.push((sequence, event));
     }
 }
@@ -155,7 +155,7 @@ fn ended(entity: &Entity) -> Input {
     Input::HandlerEnded(Box::new(HandlerEnd {
         outcome,
         cause: Cause::Returned,
-        started_at: Some(AT),
+        started_at: Some(*AT),
         deadline,
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit {
