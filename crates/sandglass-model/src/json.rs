@@ -15,6 +15,9 @@ pub const MAX_VALUES: u32 = 1 << 16;
 /// that many others do.
 const OBJECT_VALUES: u32 = 8;
 
+/// How keys begin that `serde_json` keeps for itself.
+const RESERVED: &str = "$serde_json::private::";
+
 /// What is wrong with JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -108,10 +111,39 @@ impl<'de> Visitor<'de> for Count<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let Count(left) = self.take(OBJECT_VALUES - 1)?;
-        while fields.next_key_seed(Count(&mut *left))?.is_some() {
+        while fields.next_key_seed(Key(Count(&mut *left)))?.is_some() {
             fields.next_value_seed(Count(&mut *left))?;
         }
         Ok(())
+    }
+}
+
+/// A key, which counts as a value.
+struct Key<'a>(Count<'a>);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        let Self(count) = self;
+        count.take(1)?;
+        from.deserialize_str(Unreserved)
+    }
+}
+
+/// Takes every key but those that the parser has a meaning of its own for: of an object
+/// with one, another value is made than the text says, of any size, or none at all.
+struct Unreserved;
+
+impl Visitor<'_> for Unreserved {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<(), E> {
+        if key.starts_with(RESERVED) { Err(E::custom("a reserved key")) } else { Ok(()) }
     }
 }
 
@@ -148,6 +180,16 @@ mod tests {
         let most = (MAX_VALUES - 2) / each;
         assert!(read::<Value>(&nested(most)).is_ok());
         assert!(matches!(read::<Value>(&nested(most + 1)), Err(Error::TooManyValues)));
+    }
+
+    #[test]
+    fn keys_of_the_parser_are_refused_wherever_they_stand() {
+        for key in ["RawValue", "Number"] {
+            let reserved = format!(r#""$serde_json::private::{key}":"[1,2]""#);
+            for text in [format!("{{{reserved}}}"), format!(r#"[{{"a":1,{reserved}}}]"#)] {
+                assert!(matches!(read::<Value>(&text), Err(Error::Invalid(_))), "{text}");
+            }
+        }
     }
 
     #[test]
