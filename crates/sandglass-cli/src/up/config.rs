@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use sandglass_daemon::{Key, Keys, Permission};
 use sandglass_host::file::read_text;
+use sandglass_host::{KeepArguments, RecordingLimits};
+use sandglass_journal::RECORDING_MAX_BYTES;
 use sandglass_liveness::Retention;
 use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Spot, Table, did_you_mean};
 
@@ -45,6 +47,8 @@ pub(super) struct Config {
     pub(super) secrets: BTreeMap<String, String>,
     pub(super) host: sandglass_host::Settings,
     pub(super) http: sandglass_daemon::Settings,
+    /// What is kept of each run; nothing, where there are no limits.
+    pub(super) recording: Option<RecordingLimits>,
 }
 
 impl Default for Config {
@@ -58,6 +62,7 @@ impl Default for Config {
             secrets: BTreeMap::new(),
             host: sandglass_host::Settings::default(),
             http: sandglass_daemon::Settings::default(),
+            recording: Some(RecordingLimits::default()),
         }
     }
 }
@@ -126,8 +131,8 @@ impl Config {
         keys: &mut Vec<Key>,
         out: &mut Diagnostics<'_>,
     ) {
-        const KNOWN: [&str; 7] =
-            ["listen", "journal", "grace", "key", "secrets", "admission", "http"];
+        const KNOWN: [&str; 8] =
+            ["listen", "journal", "grace", "key", "secrets", "admission", "http", "recording"];
         table.only(&KNOWN, out);
         if let Some(text) = table.text("listen", out) {
             match text.parse() {
@@ -158,6 +163,9 @@ impl Config {
         }
         if let Some(http) = table.table("http", "http", out) {
             self.http(&http, out);
+        }
+        if let Some(recording) = table.table("recording", "recording", out) {
+            self.recording = recording_of(&recording, out);
         }
     }
 
@@ -227,6 +235,32 @@ impl Config {
         time(table, "max_wait", &mut http.max_wait, out);
         time(table, "keep_alive", &mut http.keep_alive, out);
     }
+}
+
+/// What a table says is kept of each run: nothing, where that is no host call.
+fn recording_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<RecordingLimits> {
+    table.only(&["calls", "size", "arguments"], out);
+    let mut limits = RecordingLimits::default();
+    count(table, "calls", 0, &mut limits.calls, out);
+    match table.size("size", out) {
+        Some(size) if size > RECORDING_MAX_BYTES as u64 => {
+            out.error(&table.span_of("size"), "`size` may be 24MiB at most: no journal takes more");
+        }
+        Some(size) => limits.bytes = size,
+        None => {}
+    }
+    if let Some(text) = table.text("arguments", out) {
+        match text.as_str() {
+            "hash" => limits.arguments = KeepArguments::No,
+            "whole" => limits.arguments = KeepArguments::Yes,
+            _ => out.error_with_help(
+                text.span(),
+                format!("`{text}` says nothing of arguments"),
+                "write \"hash\" or \"whole\"",
+            ),
+        }
+    }
+    (limits.calls > 0).then_some(limits)
 }
 
 fn time(table: &Table<'_, '_>, key: &str, to: &mut Duration, out: &mut Diagnostics<'_>) {
@@ -331,6 +365,7 @@ pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()>
         ("[journal] retention", running.retention != new.retention),
         ("grace", running.grace != new.grace),
         ("[http]", running.http != new.http),
+        ("[recording]", running.recording != new.recording),
         ("[admission]", admission(&running.host) != admission(&new.host)),
     ];
     let changed = changed.into_iter().find_map(|(what, changed)| changed.then_some(what));
@@ -376,6 +411,18 @@ mod tests {
             );
         }
         (config, out.finish().iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn recordings_are_bounded_or_off() {
+        let (config, wrong) =
+            read("[recording]\ncalls = 50\nsize = \"1MiB\"\narguments = \"whole\"");
+        assert_eq!(wrong, Vec::<String>::new());
+        let limits = RecordingLimits { calls: 50, bytes: 1 << 20, arguments: KeepArguments::Yes };
+        assert_eq!(config.recording, Some(limits));
+        assert_eq!(read("[recording]\ncalls = 0").0.recording, None);
+        let (_, wrong) = read("[recording]\nsize = \"1GiB\"\narguments = \"half\"");
+        assert!(wrong[0].contains("24MiB") && wrong[1].contains("half"), "{wrong:?}");
     }
 
     #[test]

@@ -124,7 +124,8 @@ impl Up {
         for (name, by) in modules.were_put() {
             tell(&format!("module `{name}` is the version that `{by}` put, not the folder's"));
         }
-        let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules.to_run());
+        let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules.to_run())
+            .recording(config.recording);
         handlers.compile().await;
         let runtime = Runtime::builder(Arc::clone(&journal))
             .clock(Arc::clone(&clock))

@@ -64,10 +64,16 @@ impl<'a> Packer<'a> {
 
     /// For arguments, of which each text and each list of bytes is compared up to `room`.
     pub(crate) fn of_arguments(secrets: &'a Seen, room: usize) -> Self {
-        Self { cuts: true, ..Self::of_answer(secrets, room) }
+        let mut packer = Self { cuts: true, ..Self::of_answer(secrets, room) };
+        // How many there are is known only behind the last.
+        packer.write(Encoder::begin_array);
+        packer
     }
 
-    pub(crate) fn finish(self) -> Result<Vec<u8>, Unrecordable> {
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>, Unrecordable> {
+        if self.cuts {
+            self.write(Encoder::end);
+        }
         match self.problem {
             Some(problem) => Err(problem),
             None if !self.cuts && self.out.writer().len() > self.room => {

@@ -23,7 +23,7 @@ const BUSY: Duration = Duration::from_secs(5);
 
 /// The size of SQLite's header (<https://sqlite.org/fileformat2.html#the_database_header>).
 const HEADER_BYTES: u64 = 100;
-const CUT_OFF: &str = "it is cut off inside its header";
+const CUT_OFF: &str = "it is no SQLite database, or cut off inside the header of one";
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// What each later format adds, from [`FORMAT`] 2 on.
