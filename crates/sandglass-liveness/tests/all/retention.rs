@@ -28,7 +28,7 @@ proptest! {
             let is_over = life.spec.is_terminal(&entity.state) && entity.is_settled();
             prop_assert_eq!(found.is_some(), is_over, "{:?}", entity);
             let own = life.log.iter().filter(|record| record.entity.as_ref() == Some(&entity.entity));
-            let last = own.clone().last().map(|record| (record.position, record.at));
+            let last = own.clone().next_back().map(|record| (record.position, record.at));
             let records = own.count() as u64;
             if let Some(found) = found {
                 prop_assert_eq!((Some((found.last, found.at)), found.records), (last, records));

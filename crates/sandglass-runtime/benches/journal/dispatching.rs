@@ -29,7 +29,7 @@ const TIME: Duration = Duration::from_secs(8);
 /// Records of one dispatch.
 const RECORDS: u64 = 4;
 /// Batches of one dispatch.
-const BATCHES: f64 = 2.0;
+const BATCHES: u64 = 2;
 
 /// The shortest guest: it says that it has finished.
 const GUEST: &str = r#"(module
@@ -63,9 +63,9 @@ pub(crate) async fn run(folder: &Path) {
     print("SQLite, durable", &on_disk);
     let groups = journal.group_sizes();
     drop(journal);
-    let group = mean(&groups) * RECORDS as f64 / BATCHES;
+    let a_group = groups.batches() * RECORDS / BATCHES / groups.transactions().max(1);
     let records = (on_disk.dispatches * RECORDS).min(400_000);
-    let group = (group.round() as usize).max(1);
+    let group = usize::try_from(a_group).unwrap_or(usize::MAX).max(1);
     let took = baseline::run(&path, &folder.join("baseline.db"), records, group);
     let plain = rate(records / RECORDS, took);
     println!("| the same bytes alone, in transactions of {group} records | {plain:.0} | | |\n");

@@ -117,7 +117,7 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
     let mut entity = Entity::created(name(number), &birth[0], *AT).expect("a creation");
     let mut records: Vec<(Sequence, Event)> =
         birth.into_iter().map(|event| (Sequence(0), event)).collect();
-    let stays_open = number % OPEN_ONE_IN == 0;
+    let stays_open = number.is_multiple_of(OPEN_ONE_IN);
     for round in 1..=ROUNDS {
         let work = Input::Action {
             action: "Work".to_owned(),
