@@ -45,7 +45,8 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// Batches that one caller appends one after the other keep their order. A
     /// batch answered with [`Error::Unavailable`] isn't in the journal while
     /// this process lives; where the process ends before the disk works again,
-    /// it may still come back with the next opening.
+    /// it may still come back with the next opening: the last of such batches alone, since
+    /// each is written where the one before it was.
     ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::Invalid`], [`Error::TooLarge`],

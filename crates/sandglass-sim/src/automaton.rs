@@ -28,6 +28,15 @@ pub enum ResetOn {
     Obsolete,
 }
 
+/// How far the lives of entities lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lives {
+    /// Into a terminal state, sooner or later.
+    End,
+    /// Never there: their histories grow long.
+    Last,
+}
+
 /// A type of entities.
 #[derive(Clone, Debug)]
 pub(crate) struct Automaton {
@@ -82,11 +91,13 @@ const ENDINGS: [(&str, &str); 5] = [
 ];
 
 impl Automaton {
-    pub(crate) fn made_up(name: String, dice: &Dice) -> Self {
+    pub(crate) fn made_up(name: String, lives: Lives, dice: &Dice) -> Self {
         let open = 2 + dice.below(4);
-        let states: Vec<State> = (0..open).map(|at| State::made_up(at, open, dice)).collect();
+        // The last state that anything leads to; behind the open ones are two terminal.
+        let last = if lives == Lives::End { open + 1 } else { open - 1 };
+        let states: Vec<State> = (0..open).map(|at| State::made_up(at, last, dice)).collect();
         let mut handlers: Vec<Handler> =
-            (0..1 + dice.below(3)).map(|_| Handler::made_up(open, dice)).collect();
+            (0..1 + dice.below(3)).map(|_| Handler::made_up(open, last, dice)).collect();
         for index in 0..handlers.len() {
             let leads_to = handlers[index].endings[0];
             let next = (0..handlers.len()).find(|other| Some(handlers[*other].home) == leads_to);
@@ -95,7 +106,7 @@ impl Automaton {
             let timer = states[handlers[index].home].timer.as_ref();
             handlers[index].again &= timer.is_some_and(|timer| !timer.once);
         }
-        let goes = (0..3 + dice.below(4)).map(|_| (some_of(open, dice), dice.below(open + 2)));
+        let goes = (0..3 + dice.below(4)).map(|_| (some_of(open, dice), dice.below(last + 1)));
         let goes: Vec<_> = goes.collect();
         let scheduled = ["Touch", "Beat", "Go0", "Start0"];
         let later = ((*dice.pick(&scheduled)).to_owned(), durations(dice));
@@ -200,9 +211,9 @@ const NOTE: &str =
 const BEAT: &str = "guard = \"beats < 4\"\neffect = [\"increment beats\", \"schedule Beat 5\"]\n";
 
 impl State {
-    fn made_up(at: usize, open: usize, dice: &Dice) -> Self {
-        let indefinite = dice.per_mille(if at == 0 { 600 } else { 200 });
-        let leads_to = at + 1 + dice.below(open + 1 - at);
+    fn made_up(at: usize, last: usize, dice: &Dice) -> Self {
+        let indefinite = at == last || dice.per_mille(if at == 0 { 600 } else { 200 });
+        let leads_to = at + 1 + dice.below(last - at);
         let (after, once) = (durations(dice), dice.per_mille(60));
         let timer = (!indefinite).then_some(Timer { after, leads_to, once });
         let is_own = |_: &&str| dice.per_mille(500);
@@ -234,10 +245,10 @@ impl State {
 }
 
 impl Handler {
-    fn made_up(open: usize, dice: &Dice) -> Self {
+    fn made_up(open: usize, last: usize, dice: &Dice) -> Self {
         let home = dice.below(open);
-        let later = || home + 1 + dice.below(open + 1 - home);
-        let ending = |_| (!dice.per_mille(250)).then(later);
+        let later = || home + 1 + dice.below(last - home);
+        let ending = |_| (home < last && !dice.per_mille(250)).then(later);
         Self {
             from: some_of(open, dice),
             home,

@@ -21,9 +21,9 @@ pub(crate) struct Disk {
     journal: Arc<MemoryJournal>,
     /// Given to it and not synced: a crash leaves as many of the first ones as it likes.
     queue: Vec<(Batch, Reply)>,
-    /// Answered as not written; one that a crash finds before the disk works again may be
-    /// there all the same.
-    limbo: Vec<Batch>,
+    /// The last one that was answered as not written: where a crash comes before the disk has
+    /// taken anything since, it may be there all the same.
+    limbo: Option<Batch>,
     /// All that is durable, batch by batch, for a fault that takes it back.
     history: Vec<Batch>,
     /// Until when it takes no appends, in milliseconds of the story.
@@ -56,9 +56,10 @@ impl Disk {
         !self.queue.is_empty()
     }
 
-    /// Refuses a batch, which a crash may find all the same.
+    /// Refuses a batch, which a crash may find all the same. It stands where the one that was
+    /// refused before it stood, so that there is never more than one.
     pub(crate) fn refuse(&mut self, batch: Batch) {
-        self.limbo.push(batch);
+        self.limbo = Some(batch);
     }
 
     /// Syncs all that it was given: each batch, what came of it, and who waits.
@@ -67,7 +68,7 @@ impl Disk {
         for (batch, reply) in std::mem::take(&mut self.queue) {
             let answer = self.put(batch.clone());
             if answer.is_ok() {
-                self.limbo.clear();
+                self.limbo = None;
                 if keeps_history {
                     self.history.push(batch.clone());
                 }
@@ -78,7 +79,8 @@ impl Disk {
     }
 
     fn put(&self, batch: Batch) -> Result<Positions, Error> {
-        let answer = self.journal.append(batch).now_or_never();
+        // Without tokio's budget, which makes a future wait that needn't.
+        let answer = tokio::task::coop::unconstrained(self.journal.append(batch)).now_or_never();
         answer.unwrap_or(Err(Error::Closed))
     }
 
@@ -89,9 +91,13 @@ impl Disk {
     /// The power goes: the batches that turn out to be there besides, all or a first part of
     /// what it was given, each whole or not at all.
     pub(crate) fn crash(&mut self, dice: &Dice, fault: Option<Fault>) -> Vec<Survivor> {
-        let limbo = std::mem::take(&mut self.limbo).into_iter();
+        let limbo = self.limbo.take();
         let given = std::mem::take(&mut self.queue).into_iter().map(|(batch, _)| batch);
-        let mut torn: Vec<Batch> = limbo.chain(given).collect();
+        let mut torn: Vec<Batch> = given.collect();
+        if torn.is_empty() {
+            // What is written next goes over it.
+            torn.extend(limbo);
+        }
         let left = dice.below(torn.len() + 1);
         let cut = torn.get(left).cloned();
         torn.truncate(left);

@@ -74,7 +74,11 @@ pub(crate) fn live(
 
 /// What the end of a process means for the ledger and the disk.
 fn after(scene: &Scene, left: Left) {
-    let survivors = scene.disk().crash(&scene.crashes, scene.fault);
+    // Where the story is over, nobody pulls the plug.
+    let survivors = match left.end {
+        End::Rested => Vec::new(),
+        _ => scene.disk().crash(&scene.crashes, scene.fault),
+    };
     let mut ledger = scene.ledger();
     ledger.process_ended();
     match left.end {

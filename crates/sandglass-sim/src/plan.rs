@@ -1,6 +1,6 @@
 //! What a seed is to be: how many entities, how long, and how bad the world is.
 
-use crate::automaton::{Automaton, ResetOn};
+use crate::automaton::{Automaton, Lives, ResetOn};
 use crate::dice::Dice;
 use crate::fault::Fault;
 
@@ -21,8 +21,27 @@ pub struct Options {
     pub tells: bool,
 }
 
-/// One seed in this many is a large one.
-const LARGE_EVERY: u64 = 100;
+/// What kind of world a seed is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Some entities, whose lives end.
+    Usual,
+    /// Thousands of entities, with little to do each.
+    Wide,
+    /// One or two, with histories that are longer than what is read at once.
+    Long,
+}
+
+impl Kind {
+    /// Of a hundred seeds one is wide and two are long.
+    const fn of(seed: u64) -> Self {
+        match seed % 100 {
+            99 => Self::Wide,
+            29 | 69 => Self::Long,
+            _ => Self::Usual,
+        }
+    }
+}
 
 /// What one seed is to be. Chances are of a thousand.
 #[derive(Clone, Debug)]
@@ -54,12 +73,19 @@ impl Plan {
     /// The plan of a seed, and the types of its entities.
     pub(crate) fn of(seed: u64, options: &Options) -> (Self, Vec<Automaton>) {
         let dice = Dice::new(seed, "plan");
-        let is_large = seed % LARGE_EVERY == LARGE_EVERY - 1;
-        let entities = if is_large { dice.within(1_000..=2_500) } else { dice.within(2..=30) };
-        let drawn = usize::try_from(entities).unwrap_or(usize::MAX);
+        let kind = Kind::of(seed);
+        let drawn = dice.within(match kind {
+            Kind::Usual => 2..=30,
+            Kind::Wide => 1_000..=2_500,
+            Kind::Long => 1..=2,
+        });
+        let drawn = usize::try_from(drawn).unwrap_or(usize::MAX);
         let entities = options.entities.unwrap_or(drawn).max(1);
-        let steps =
-            if is_large || options.entities.is_some() { entities * 2 } else { 60 + entities * 4 };
+        let steps = match kind {
+            Kind::Usual if options.entities.is_none() => 60 + entities * 4,
+            Kind::Usual | Kind::Wide => entities * 2,
+            Kind::Long => 1_500,
+        };
         let is_bad = dice.per_mille(700);
         let bad = |chances: [u32; 4]| if is_bad { *dice.pick(&chances) } else { 0 };
         let every = *dice.pick(&[20, 60, 200, 600]);
@@ -69,7 +95,9 @@ impl Plan {
             entities,
             fault: options.fault,
             crash_at: options.crash_at,
-            crash_every: dice.per_mille(750).then_some(if is_large { every * 20 } else { every }),
+            crash_every: dice
+                .per_mille(750)
+                .then_some(every * if kind == Kind::Usual { 1 } else { 20 }),
             failing_appends: bad([0, 5, 20, 80]),
             failing_reads: bad([0, 0, 5, 20]),
             busy: bad([0, 20, 100, 300]),
@@ -78,8 +106,9 @@ impl Plan {
             linger_ms: *dice.pick(&[0, 0, 1_000, 5_000]),
             awake_max: *dice.pick(&[1, 10, 2_000]),
         };
+        let lives = if kind == Kind::Long { Lives::Last } else { Lives::End };
         let types = 1 + dice.below(3);
-        let automata = (0..types).map(|at| Automaton::made_up(format!("Kind{at}"), &dice));
+        let automata = (0..types).map(|at| Automaton::made_up(format!("Kind{at}"), lives, &dice));
         (plan, automata.collect())
     }
 }

@@ -25,8 +25,12 @@ impl Display for Summary {
         )?;
         writeln!(
             f,
-            "{} requests acknowledged, {} appends failed, {} crashes, {} restarts",
-            counts.acknowledged, counts.failed_appends, counts.crashes, counts.restarts
+            "{} requests acknowledged, {} appends failed, {} snapshots, {} crashes, {} restarts",
+            counts.acknowledged,
+            counts.failed_appends,
+            counts.snapshots,
+            counts.crashes,
+            counts.restarts
         )?;
         if let Some(compared) = &self.reset_on {
             compared.fmt(f)?;

@@ -62,7 +62,10 @@ impl Store {
     fn enter(&self, synced: &Synced) {
         let mut ledger = self.process.ledger();
         match &synced.answer {
-            Ok(positions) => ledger.committed(&records(&synced.batch, *positions)),
+            Ok(positions) => {
+                ledger.counts.snapshots += u64::from(synced.batch.snapshot.is_some());
+                ledger.committed(&records(&synced.batch, *positions));
+            }
             Err(error @ (Error::Conflict { .. } | Error::Invalid { .. })) => {
                 ledger.violated(Invariant::AppendsFit, error.to_string());
             }

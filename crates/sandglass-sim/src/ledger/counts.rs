@@ -30,6 +30,8 @@ pub struct Counts {
     pub acknowledged: u64,
     /// Appends that failed.
     pub failed_appends: u64,
+    /// Snapshots of entities that became durable.
+    pub snapshots: u64,
     /// Crashes of the process.
     pub crashes: u64,
     /// Orderly restarts.
@@ -75,6 +77,7 @@ impl std::ops::AddAssign for Counts {
         self.due += other.due;
         self.acknowledged += other.acknowledged;
         self.failed_appends += other.failed_appends;
+        self.snapshots += other.snapshots;
         self.crashes += other.crashes;
         self.restarts += other.restarts;
     }

@@ -33,6 +33,14 @@ fn a_thousand_entities_hold_in_one_world() {
 }
 
 #[test]
+fn a_long_history_holds_that_is_read_from_its_snapshots() {
+    // A long one that crashes.
+    let run = simulate(29, &Options::default()).expect("a runtime");
+    assert_eq!(run.violation, None);
+    assert!(run.counts.snapshots > 0 && run.counts.crashes > 0, "{:?}", run.counts);
+}
+
+#[test]
 fn the_same_seed_ends_at_the_same_clock_random_number_and_log() {
     let run = || simulate(3, &Options::default()).expect("a runtime");
     let (first, second) = (run(), run());
