@@ -174,6 +174,11 @@ impl Dispatch {
         Self { taping: Taping::Record(limits), ..self }
     }
 
+    /// Whether its run was had before, and is had again.
+    pub(crate) const fn is_replay(&self) -> bool {
+        matches!(self.taping, Taping::Play(_))
+    }
+
     /// Has its run's host calls answered by `player`.
     pub(crate) fn played_by(self, player: Player) -> Self {
         Self { taping: Taping::Play(Mutex::new(Some(Box::new(player)))), ..self }

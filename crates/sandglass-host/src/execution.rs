@@ -432,7 +432,9 @@ impl Execution {
             metrics.deadline_exceeded(entity_type, action, &exceeded.dying_span);
             metrics.kill_latency(entity_type, overrun);
         }
-        crate::attribution::describe(&self.span, report);
+        if !self.dispatch.is_replay() {
+            crate::attribution::describe(&self.span, report);
+        }
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Host(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
+    /// The same for runs that are had again, of which nobody is told: they were told of.
+    unheard: Arc<Shared>,
     unmetered: Arc<Sandbox>,
     /// Made when the first integration with a fuel limit is loaded.
     fuel: Mutex<Option<Arc<Sandbox>>>,
@@ -59,6 +61,7 @@ struct Inner {
 }
 
 /// What every execution shares.
+#[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) clock: Arc<dyn Clock>,
@@ -134,7 +137,8 @@ impl Host {
     ) -> Result<RunReport, Error> {
         let mut dispatch = dispatch;
         let place = self.0.admit(integration, &mut dispatch)?;
-        let metrics = &self.0.shared.telemetry.metrics;
+        let shared = if dispatch.is_replay() { &self.0.unheard } else { &self.0.shared };
+        let metrics = &shared.telemetry.metrics;
         integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
         let live = Arc::clone(&self.0.live).enter(&dispatch.run);
@@ -148,8 +152,8 @@ impl Host {
             .map_err(|rejection| Error::Unavailable(rejection.message))?;
         let (id, trace) = dispatch.identity.map_or_else(fresh_identity, Ok)?;
         let execution = Execution {
-            span: Arc::new(self.span(&dispatch, integration, id, trace)),
-            shared: Arc::clone(&self.0.shared),
+            span: Arc::new(span(&shared.telemetry, &dispatch, integration, (id, trace))),
+            shared: Arc::clone(shared),
             sandbox,
             integration: integration.clone(),
             id,
@@ -227,31 +231,6 @@ impl Host {
             host_call_timeouts: manifest.host_call_timeouts.clone(),
         }
     }
-
-    fn span(
-        &self,
-        dispatch: &Dispatch,
-        integration: &Integration,
-        id: DispatchId,
-        trace: TraceContext,
-    ) -> Span {
-        let id = id.to_string();
-        let name = dispatch.integration_name(integration);
-        self.0.shared.telemetry.tracer.start(&SpanStart {
-            name: names::DISPATCH,
-            kind: Kind::Internal,
-            context: trace,
-            parent: dispatch.parent,
-            links: &[],
-            attributes: &[
-                (names::ENTITY_TYPE, dispatch.entity.entity_type().into()),
-                (names::ENTITY_ID, dispatch.entity.id().into()),
-                (names::ACTION, dispatch.action.as_str().into()),
-                (names::INTEGRATION, name.into()),
-                (names::DISPATCH_ID, id.as_str().into()),
-            ],
-        })
-    }
 }
 
 impl fmt::Debug for Host {
@@ -261,6 +240,30 @@ impl fmt::Debug for Host {
             .field("ticker", &self.ticker_health())
             .finish_non_exhaustive()
     }
+}
+
+fn span(
+    telemetry: &Telemetry,
+    dispatch: &Dispatch,
+    integration: &Integration,
+    (id, trace): (DispatchId, TraceContext),
+) -> Span {
+    let id = id.to_string();
+    let name = dispatch.integration_name(integration);
+    telemetry.tracer.start(&SpanStart {
+        name: names::DISPATCH,
+        kind: Kind::Internal,
+        context: trace,
+        parent: dispatch.parent,
+        links: &[],
+        attributes: &[
+            (names::ENTITY_TYPE, dispatch.entity.entity_type().into()),
+            (names::ENTITY_ID, dispatch.entity.id().into()),
+            (names::ACTION, dispatch.action.as_str().into()),
+            (names::INTEGRATION, name.into()),
+            (names::DISPATCH_ID, id.as_str().into()),
+        ],
+    })
 }
 
 fn fresh_identity() -> Result<(DispatchId, TraceContext), Error> {

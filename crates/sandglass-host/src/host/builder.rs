@@ -90,6 +90,10 @@ impl Builder {
             .map_err(BuildError::Threads)?;
         telemetry.metrics.ticker_health(metrics::Health::Healthy);
         let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
+        let cache = Arc::new(Cache::new(settings.cache_bytes));
+        let shared = Shared { cache, settings, clock, telemetry, ticker };
+        let settings = &shared.settings;
+        let unheard = Shared { telemetry: Telemetry::disabled(), ..shared.clone() };
         Ok(Host(Arc::new(Inner {
             unmetered: Arc::new(sandbox),
             fuel: Mutex::default(),
@@ -101,13 +105,8 @@ impl Builder {
             live: Arc::default(),
             closed: AtomicBool::new(false),
             ticker_failed: AtomicBool::new(false),
-            shared: Arc::new(Shared {
-                cache: Arc::new(Cache::new(settings.cache_bytes)),
-                settings,
-                clock,
-                telemetry,
-                ticker,
-            }),
+            unheard: Arc::new(unheard),
+            shared: Arc::new(shared),
         })))
     }
 }

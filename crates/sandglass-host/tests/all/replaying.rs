@@ -1,7 +1,7 @@
 //! Recordings of runs: what is kept, within what bounds, and what a replay finds. That
 //! each sample guest's run comes out again as it was is told with the fixtures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use sandglass_host::{
     RecordingLimits, Secret, Settings,
 };
 use sandglass_model::{Outcome, Recording, RunReport};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry};
 
 /// Keeps the time twice under a key, and answers.
 const KEEPS_THE_TIME: &str = r#"(module
@@ -181,6 +183,26 @@ async fn another_module_is_refused() {
     let report = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
     let refused = again(&host, SPINS, whole(&report), &RecordedEnd::from(&report)).await;
     assert!(matches!(refused, Err(NotReplayed::Module { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn nobody_is_told_twice_of_a_run_that_is_had_again() {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+    let settings = Settings { max_runs: 4, ..Settings::default() };
+    let host = Host::builder().settings(settings).telemetry(telemetry).build().expect("a host");
+    let report = recorded(&host, SPINS, RecordingLimits::default()).await;
+    let told = |exporter: &Exporter| {
+        let scraped = exporter.render();
+        let of_handlers = scraped.lines().filter(|line| line.contains("entity_type="));
+        of_handlers.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let before = told(&exporter);
+    assert!(before.iter().any(|line| line.contains("deadline_exceeded")), "{before:?}");
+    let end = RecordedEnd::from(&report);
+    let replayed = again(&host, SPINS, whole(&report), &end).await.expect("replayed");
+    assert_eq!(replayed.divergence, None);
+    assert_eq!(told(&exporter), before);
 }
 
 /// Whatever is wrong with its bytes, a recording is refused, or differs, or plays.
