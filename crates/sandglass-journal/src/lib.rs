@@ -8,6 +8,7 @@
 //! read(from)    --> queue --> reader thread: one bounded page, one snapshot            --> page
 //! ```
 
+mod around;
 mod batch;
 pub mod conformance;
 mod error;
@@ -21,6 +22,7 @@ use std::pin::Pin;
 
 use sandglass_model::{DispatchId, EntityRef, Position};
 
+pub use around::Around;
 pub use batch::{
     BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, PRUNE_MAX_ENTITIES, Positions,
     RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,

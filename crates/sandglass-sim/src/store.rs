@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sandglass_journal::{
-    Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, Page, Pending, Place,
-    Positions, Snapshot,
+    Around, Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, Page, Pending,
+    Place, Positions, Snapshot,
 };
 use sandglass_model::{DispatchId, EntityRef, Position, Sequence};
 use tokio::sync::{Notify, oneshot, watch};
@@ -150,7 +150,11 @@ impl Store {
     }
 }
 
-impl Journal for Store {
+impl Around for Store {
+    fn inner(&self) -> &dyn Journal {
+        &*self.journal
+    }
+
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
         Box::pin(self.take(batch))
     }
@@ -207,22 +211,6 @@ impl Journal for Store {
             self.read_fails()?;
             self.journal.snapshot(entity).await
         })
-    }
-
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        self.journal.recording(dispatch, attempt)
-    }
-
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
-        self.journal.prune(entities)
-    }
-
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        self.journal.last()
     }
 
     fn health(&self) -> Health {

@@ -8,12 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use sandglass_host::manifest::Found;
 use sandglass_host::{Host, Manifest, Settings};
-use sandglass_journal::{
-    Batch, ByEntity, Error, Health, Journal, Opened, Page, Pending, Place, Positions, Snapshot,
-    SqliteJournal,
-};
+use sandglass_journal::{Around, Batch, Error, Journal, Opened, Pending, Positions, SqliteJournal};
 use sandglass_liveness::Spec;
-use sandglass_model::{Clock, DispatchId, EntityRef, Position, SystemClock};
+use sandglass_model::{Clock, Position, SystemClock};
 use sandglass_runtime::{ActorError, HostHandlers, Module as Guest, Runtime, Signal};
 use sandglass_source::Finding;
 use sandglass_telemetry::otlp::{self, Otlp};
@@ -233,68 +230,16 @@ struct Noticing {
     noticed: watch::Sender<Position>,
 }
 
-impl Journal for Noticing {
+impl Around for Noticing {
+    fn inner(&self) -> &dyn Journal {
+        &self.journal
+    }
+
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
         Box::pin(async move {
             let positions = self.journal.append(batch).await?;
             self.noticed.send_replace(positions.last);
             Ok(positions)
         })
-    }
-
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
-        self.journal.read(from, limit)
-    }
-
-    fn read_entity(
-        &self,
-        entity: EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Pending<'_, Result<Page, Error>> {
-        self.journal.read_entity(entity, from, limit)
-    }
-
-    fn read_by_entity(
-        &self,
-        after: Option<Place>,
-        limit: usize,
-    ) -> Pending<'_, Result<ByEntity, Error>> {
-        self.journal.read_by_entity(after, limit)
-    }
-
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
-        self.journal.find_dispatch(dispatch)
-    }
-
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
-        self.journal.snapshot(entity)
-    }
-
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        self.journal.recording(dispatch, attempt)
-    }
-
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
-        self.journal.prune(entities)
-    }
-
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        self.journal.last()
-    }
-
-    fn health(&self) -> Health {
-        self.journal.health()
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        self.journal.close()
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_journal::{
-    Batch, ByEntity, Entry, Error, Health, Journal, Page, Pending, Place, Positions, Snapshot,
+    Around, Batch, ByEntity, Entry, Error, Journal, Page, Pending, Place, Positions,
 };
 use sandglass_model::{DispatchId, EntityRef, Position};
 
@@ -64,7 +64,11 @@ impl OwnJournal {
     }
 }
 
-impl Journal for OwnJournal {
+impl Around for OwnJournal {
+    fn inner(&self) -> &dyn Journal {
+        &*self.whole
+    }
+
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
         Box::pin(async move {
             let appended = self.whole.append(batch).await;
@@ -79,15 +83,6 @@ impl Journal for OwnJournal {
             page.entries.retain(|entry| self.shows(entry));
             Ok(page)
         })
-    }
-
-    fn read_entity(
-        &self,
-        entity: EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Pending<'_, Result<Page, Error>> {
-        self.whole.read_entity(entity, from, limit)
     }
 
     fn read_by_entity(
@@ -110,33 +105,5 @@ impl Journal for OwnJournal {
             let found = self.whole.find_dispatch(dispatch).await?;
             Ok(found.filter(|(entity, _)| *entity == self.entity))
         })
-    }
-
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
-        self.whole.snapshot(entity)
-    }
-
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        self.whole.recording(dispatch, attempt)
-    }
-
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
-        self.whole.prune(entities)
-    }
-
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        self.whole.last()
-    }
-
-    fn health(&self) -> Health {
-        self.whole.health()
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        self.whole.close()
     }
 }

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use sandglass_host::{Host, Manifest};
 use sandglass_journal::{
-    Batch, ByEntity, Error, GroupSizes, Health, Journal, MemoryJournal, Page, Pending, Place,
-    Positions, Settings, Snapshot, SqliteJournal,
+    Around, Batch, Error, GroupSizes, Journal, MemoryJournal, Pending, Positions, Settings,
+    SqliteJournal,
 };
 use sandglass_liveness::Spec;
 use sandglass_model::{
-    Cause, Completion, DispatchId, EntityRef, Object, Outcome, Position, Rejection, RejectionKind,
-    RunReport, SystemClock,
+    Cause, Completion, EntityRef, Object, Outcome, Rejection, RejectionKind, RunReport, SystemClock,
 };
 use sandglass_runtime::{HandlerRun, Handlers, HostHandlers, Module, RunFuture, Runtime, not_run};
 
@@ -203,7 +202,11 @@ impl Timed {
     }
 }
 
-impl Journal for Timed {
+impl Around for Timed {
+    fn inner(&self) -> &dyn Journal {
+        &*self.journal
+    }
+
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
         Box::pin(async move {
             let begun = Instant::now();
@@ -211,61 +214,5 @@ impl Journal for Timed {
             self.appends().push(begun.elapsed());
             answer
         })
-    }
-
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
-        self.journal.read(from, limit)
-    }
-
-    fn read_entity(
-        &self,
-        entity: EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Pending<'_, Result<Page, Error>> {
-        self.journal.read_entity(entity, from, limit)
-    }
-
-    fn read_by_entity(
-        &self,
-        after: Option<Place>,
-        limit: usize,
-    ) -> Pending<'_, Result<ByEntity, Error>> {
-        self.journal.read_by_entity(after, limit)
-    }
-
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
-        self.journal.find_dispatch(dispatch)
-    }
-
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
-        self.journal.snapshot(entity)
-    }
-
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        self.journal.recording(dispatch, attempt)
-    }
-
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
-        self.journal.prune(entities)
-    }
-
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        self.journal.last()
-    }
-
-    fn health(&self) -> Health {
-        self.journal.health()
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        self.journal.close()
     }
 }

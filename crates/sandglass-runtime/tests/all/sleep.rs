@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sandglass_journal::{
-    Batch, ByEntity, Error, Expected, Health, Journal, MemoryJournal, Page, Pending, Place,
-    Positions, Settings, Snapshot, SqliteJournal,
+    Around, Batch, Error, Expected, Journal, MemoryJournal, Page, Pending, Settings, SqliteJournal,
 };
 use sandglass_liveness::Spec;
-use sandglass_model::{DispatchId, EntityRef, Object, Position, Sequence};
+use sandglass_model::{EntityRef, Object, Position, Sequence};
 use sandglass_runtime::{ActorError, Builder, LINGER, MAILBOX_MAX, Runtime, SimClock};
 use sandglass_telemetry::{Prefix, Telemetry, prometheus::Exporter};
 
@@ -223,13 +222,9 @@ async fn a_sleeper_that_another_process_writes_is_let_go() {
 #[derive(Debug, Default)]
 struct Unreadable(MemoryJournal, AtomicBool, AtomicUsize);
 
-impl Journal for Unreadable {
-    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
-        self.0.append(batch)
-    }
-
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
-        self.0.read(from, limit)
+impl Around for Unreadable {
+    fn inner(&self) -> &dyn Journal {
+        &self.0
     }
 
     fn read_entity(
@@ -244,49 +239,6 @@ impl Journal for Unreadable {
             return Box::pin(std::future::ready(failed));
         }
         self.0.read_entity(entity, from, limit)
-    }
-
-    fn read_by_entity(
-        &self,
-        after: Option<Place>,
-        limit: usize,
-    ) -> Pending<'_, Result<ByEntity, Error>> {
-        self.0.read_by_entity(after, limit)
-    }
-
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
-        self.0.find_dispatch(dispatch)
-    }
-
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
-        self.0.snapshot(entity)
-    }
-
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        self.0.recording(dispatch, attempt)
-    }
-
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
-        self.0.prune(entities)
-    }
-
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        self.0.last()
-    }
-
-    fn health(&self) -> Health {
-        self.0.health()
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        self.0.close()
     }
 }
 

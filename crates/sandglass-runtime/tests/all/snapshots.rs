@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sandglass_journal::{
-    Batch, ByEntity, Error, Expected, Health, Journal, MemoryJournal, Page, Pending, Place,
-    Positions, Snapshot,
+    Around, Batch, ByEntity, Error, Expected, Journal, MemoryJournal, Page, Pending, Place,
 };
 use sandglass_liveness::{Entity, Fold, Replay, Spec};
-use sandglass_model::{DispatchId, EntityRef, Event, Object, Position, WallTime};
+use sandglass_model::{EntityRef, Event, Object, Position, WallTime};
 use sandglass_runtime::{Runtime, SNAPSHOT_EVERY, SimClock};
 
 use crate::world::{SESSION, one, settle, two};
@@ -21,13 +20,9 @@ use crate::world::{SESSION, one, settle, two};
 #[derive(Debug, Default)]
 struct Counting(MemoryJournal, AtomicUsize);
 
-impl Journal for Counting {
-    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
-        self.0.append(batch)
-    }
-
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
-        self.0.read(from, limit)
+impl Around for Counting {
+    fn inner(&self) -> &dyn Journal {
+        &self.0
     }
 
     fn read_entity(
@@ -53,41 +48,6 @@ impl Journal for Counting {
             self.1.fetch_add(page.entries.len(), Ordering::SeqCst);
             Ok(page)
         })
-    }
-
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
-        self.0.find_dispatch(dispatch)
-    }
-
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
-        self.0.snapshot(entity)
-    }
-
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        self.0.recording(dispatch, attempt)
-    }
-
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
-        self.0.prune(entities)
-    }
-
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        self.0.last()
-    }
-
-    fn health(&self) -> Health {
-        self.0.health()
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        self.0.close()
     }
 }
 
