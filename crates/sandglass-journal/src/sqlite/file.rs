@@ -21,6 +21,10 @@ pub const FORMAT: u32 = 3;
 /// before an operation fails.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// Pages that the writer keeps in memory, in KiB: the ends of some thousand entities'
+/// index entries, so that appending to those reads nothing.
+const WRITER_CACHE_KIB: i64 = 16 << 10;
+
 /// The size of SQLite's header (<https://sqlite.org/fileformat2.html#the_database_header>).
 const HEADER_BYTES: u64 = 100;
 const CUT_OFF: &str = "it is no SQLite database, or cut off inside the header of one";
@@ -253,7 +257,8 @@ pub(super) fn begin_writing(connection: &Connection, path: &Path) -> Result<(), 
 fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> {
     // A commit is on the disk when it returns, also where power fails.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    harden(connection)?;
+    set_up(connection)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     if let Some(bytes) = settings.max_bytes {
         let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         // SQLite takes 32 bits, and no number below what there is already.
@@ -263,8 +268,11 @@ fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Res
     Ok(())
 }
 
-/// A file from elsewhere must not run code through its schema.
-fn harden(connection: &Connection) -> rusqlite::Result<()> {
+/// What all connections have in common.
+fn set_up(connection: &Connection) -> rusqlite::Result<()> {
+    // Else a statement with parameters is planned anew for each of their values.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    // A file from elsewhere must not run code through its schema.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "cell_size_check", true)
@@ -299,13 +307,13 @@ pub(super) enum Reading {
 
 /// Opens a journal that is there for reading alone: no lock, no write.
 pub(super) fn open_reader(path: &Path, reading: Reading) -> Result<Connection, Error> {
-    open_with(path, reading, harden)
+    open_with(path, reading, set_up)
 }
 
 /// The same of a file that may be cut off, for what is left of it.
 pub(super) fn open_salvager(path: &Path, reading: Reading) -> Result<Connection, Error> {
     open_with(path, reading, |connection| {
-        harden(connection)?;
+        set_up(connection)?;
         // SQLite reads nothing of a file that is shorter than it says, unless its schema
         // may be repaired, which it can't be here: the file is open for reading alone.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;

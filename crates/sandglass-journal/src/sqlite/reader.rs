@@ -260,10 +260,14 @@ fn find_dispatch(
     snapshot: &Connection,
     dispatch: DispatchId,
 ) -> rusqlite::Result<Option<(EntityRef, Position)>> {
-    // By the words of the index in `format-2.sql`, which is found by them.
+    // By the words of the index in `format-3.sql`, which is found by them, or of that in
+    // `format-2.sql`.
     let mut statement = snapshot.prepare_cached(
         "SELECT entity_type, entity_id, position FROM records \
-         WHERE kind = 'dispatched' AND iif(json_valid(body), body ->> '$.dispatch', NULL) = ?1 \
+         WHERE kind = 'dispatched' \
+         AND iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 1, 12)), NULL) \
+             = unhex(substr(?1, 1, 12)) \
+         AND iif(json_valid(body), body ->> '$.dispatch', NULL) = ?1 \
          ORDER BY position LIMIT 1",
     )?;
     let found = statement.query_row([dispatch.to_string()], |row| {
@@ -294,7 +298,8 @@ pub(super) fn last(snapshot: &Connection) -> rusqlite::Result<i64> {
 
 /// The last position that was given out.
 pub(super) fn given_out(snapshot: &Connection) -> rusqlite::Result<i64> {
-    snapshot.query_row("SELECT coalesce(max(position), 0) FROM head", [], |row| row.get(0))
+    let mut last = snapshot.prepare_cached("SELECT coalesce(max(position), 0) FROM head")?;
+    last.query_row([], |row| row.get(0))
 }
 
 /// A reader that took it as it is would read for ever.

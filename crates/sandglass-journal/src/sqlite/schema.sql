@@ -14,10 +14,6 @@ CREATE TABLE records (
 
 CREATE INDEX records_of_entity ON records (entity_type, entity_id, position);
 
--- An entity takes each step of its sequence once.
-CREATE UNIQUE INDEX steps_of_entity ON records (entity_type, entity_id, sequence)
-    WHERE kind IN ('created', 'transition');
-
 -- The last position given out: without it, the loss of the last rows would show nowhere.
 CREATE TABLE head (
     one      INTEGER PRIMARY KEY CHECK (one = 1),

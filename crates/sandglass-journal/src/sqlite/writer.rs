@@ -149,7 +149,7 @@ impl Writer {
         if last == before {
             return Ok(answers);
         }
-        transaction.execute("UPDATE head SET position = ?1", [last]).map_err(failed)?;
+        move_head(&transaction, last).map_err(failed)?;
         transaction.commit().map_err(failed)?;
         self.groups.count(group.len());
         Ok(answers)
@@ -220,6 +220,11 @@ fn append(
     }
     let place = |key| Position(u64::try_from(key).unwrap_or_default());
     Ok(Ok(Positions { first: place(last + 1), last: place(end) }))
+}
+
+/// Notes the last position that is given out.
+fn move_head(transaction: &Transaction<'_>, last: i64) -> rusqlite::Result<usize> {
+    transaction.prepare_cached("UPDATE head SET position = ?1")?.execute([last])
 }
 
 /// The sequence of the entity's last record.
