@@ -143,6 +143,17 @@ impl fmt::Display for Sequence {
     }
 }
 
+/// Writes `bytes` in lower-case hexadecimal by way of `digits`, twice as long. Ids are
+/// written several times for each record, and `{:02x}` takes ten times as long.
+fn write_hex(bytes: &[u8], digits: &mut [u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    f.write_str(str::from_utf8(digits).map_err(|_| fmt::Error)?)
+}
+
 /// Defines an id of fixed size that is written in lower-case hexadecimal.
 macro_rules! hex_id {
     ($(#[$doc:meta])* $name:ident, $bytes:literal, $what:literal) => {
@@ -167,7 +178,7 @@ macro_rules! hex_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+                write_hex(&self.0, &mut [0; 2 * $bytes], f)
             }
         }
 

@@ -2,6 +2,7 @@
 //! and an ask against, whatever their size was.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use sandglass_model::{DispatchId, Dispatched, Ended, OutcomeKind, TraceContext};
 use serde::{Deserialize, Serialize};
@@ -62,22 +63,26 @@ fn digest(of: &Dispatched) -> [u8; 32] {
     Sha256::digest(serde_json::to_vec(&common).unwrap_or_default()).into()
 }
 
-/// The last [`PAST_MAX`] handlers that have ended, oldest first.
+/// The last [`PAST_MAX`] handlers that have ended, oldest first; shared, because entities
+/// are copied with each decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Pasts(VecDeque<Past>);
+pub(super) struct Pasts(Arc<VecDeque<Past>>);
 
 impl Pasts {
     pub(super) fn push(&mut self, past: Past) {
-        if self.0.len() >= PAST_MAX {
-            self.0.pop_front();
+        let pasts = Arc::make_mut(&mut self.0);
+        if pasts.len() >= PAST_MAX {
+            pasts.pop_front();
         }
-        self.0.push_back(past);
+        pasts.push_back(past);
     }
 
     /// Forgets one that is in flight again.
     pub(super) fn forget(&mut self, dispatch: DispatchId) {
-        self.0.retain(|past| past.dispatch != dispatch);
+        if self.find(dispatch).is_some() {
+            Arc::make_mut(&mut self.0).retain(|past| past.dispatch != dispatch);
+        }
     }
 
     pub(super) fn find(&self, dispatch: DispatchId) -> Option<&Past> {
