@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod bench;
 mod check;
 mod journal;
 mod log;
@@ -21,6 +22,7 @@ pub(crate) enum Command {
     Journal(journal::Arguments),
     Play(play::Arguments),
     Up(up::Arguments),
+    Bench(bench::Arguments),
     /// The process that runs the runtime of a scenario
     #[command(name = WORKER_COMMAND, hide = true)]
     PlayWorker,
@@ -40,6 +42,7 @@ impl Command {
             Self::Replay(arguments) => replay::execute(&arguments),
             Self::Play(arguments) => play::execute(&arguments),
             Self::Up(arguments) => up::execute(&arguments),
+            Self::Bench(arguments) => bench::execute(&arguments),
             Self::PlayWorker => worker::execute(),
         }
     }
@@ -63,6 +66,8 @@ impl Command {
             Self::Run(_) => "error,sandglass::guest=debug",
             // The timeline says what happens.
             Self::Play(_) | Self::PlayWorker => "error",
+            // Thousands of kills are the point, and a line for each would be measured, too.
+            Self::Bench(_) => "error",
             _ => "warn",
         }
     }

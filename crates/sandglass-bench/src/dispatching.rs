@@ -1,0 +1,153 @@
+//! What an isolated dispatch costs: a store and an instance of its own, one host call, and
+//! all of it given back.
+
+use std::thread;
+
+use sandglass_model::Monotonic;
+use tokio::task::JoinSet;
+
+use crate::figure::{Figure, Unit};
+use crate::guests;
+use crate::ours::{Ours, one_thread};
+use crate::plain::{Plain, PlainComponent, Pool};
+use crate::timing::{Contender, Samples, Stopwatch, by_turns};
+use crate::{Effort, Failure};
+
+/// Threads on which guests run in [`throughput`], ours and plain.
+const THREADS: usize = 2;
+
+/// Dispatches that are in flight at the same time in [`throughput`].
+const IN_FLIGHT: usize = 64;
+
+/// Turns of each contender.
+fn rounds(effort: Effort) -> u32 {
+    effort.of(12, 60)
+}
+
+/// Per dispatch, with many in flight: one sample for each turn.
+pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
+    let ours = Ours::on_threads(THREADS, guests::ANSWERS)?;
+    let embedder = one_thread()?;
+    let best = Plain::new(guests::ANSWERS, Pool::Best)?;
+    let default = Plain::new(guests::ANSWERS, Pool::Default)?;
+    let [ours, best, default] = by_turns(
+        rounds(effort),
+        [
+            Box::new(|until, samples| {
+                rate(samples, || embedder.block_on(many_in_flight(&ours, until)))
+            }),
+            Box::new(|until, samples| rate(samples, || on_threads(&best, until))),
+            Box::new(|until, samples| rate(samples, || on_threads(&default, until))),
+        ],
+    )?;
+    let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&best).asks_ratio(1.25);
+    let default = default.quantiles().p50;
+    let vs_default = ours.quantiles().p50 / default;
+    Ok(figure.with("baseline_default_pool", crate::figure::rounded(default)).asks(
+        "ratio to the default pool",
+        1.0,
+        vs_default,
+    ))
+}
+
+/// Adds the time that each took of what `work` did.
+fn rate(samples: &mut Samples, work: impl FnOnce() -> Result<u64, Failure>) -> Result<(), Failure> {
+    let stopwatch = Stopwatch::default();
+    let begun = stopwatch.now();
+    let done = work()?;
+    samples.push(stopwatch.nanos_since(begun) / done.max(1) as f64);
+    Ok(())
+}
+
+async fn many_in_flight(ours: &Ours, until: Monotonic) -> Result<u64, Failure> {
+    let mut callers = JoinSet::new();
+    for _ in 0..IN_FLIGHT {
+        let ours = ours.clone();
+        callers.spawn(async move {
+            let stopwatch = Stopwatch::default();
+            let mut done = 0;
+            while stopwatch.now() < until {
+                ours.complete().await?;
+                done += 1;
+            }
+            Ok::<u64, Failure>(done)
+        });
+    }
+    let mut all = 0;
+    while let Some(done) = callers.join_next().await {
+        all += done??;
+    }
+    Ok(all)
+}
+
+fn on_threads(plain: &Plain, until: Monotonic) -> Result<u64, Failure> {
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let stopwatch = Stopwatch::default();
+                    let mut done = 0;
+                    while stopwatch.now() < until {
+                        plain.dispatch()?;
+                        done += 1;
+                    }
+                    Ok::<u64, Failure>(done)
+                })
+            })
+            .collect();
+        let mut all = 0;
+        for worker in workers {
+            all += worker.join().map_err(|_| "a thread of plain dispatches panicked")??;
+        }
+        Ok(all)
+    })
+}
+
+/// One at a time through the host's own executor: one sample for each dispatch.
+pub(crate) fn executor(effort: Effort) -> Result<Figure, Failure> {
+    /// What the way through the executor may add to a dispatch in place, in nanoseconds.
+    const EXECUTOR_NS: f64 = 10_000.0;
+    let ours = Ours::on_threads(THREADS, guests::ANSWERS)?;
+    let embedder = one_thread()?;
+    let plain = Plain::new(guests::ANSWERS, Pool::Best)?;
+    let [ours, plain] = by_turns(
+        rounds(effort),
+        [
+            one_at_a_time(|| embedder.block_on(ours.complete())),
+            one_at_a_time(|| Ok(plain.dispatch().map(drop)?)),
+        ],
+    )?;
+    let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&plain);
+    let at_most = 1.25 * plain.quantiles().p50 + EXECUTOR_NS;
+    let p50 = figure.p50;
+    Ok(figure.asks("p50", at_most.round(), p50))
+}
+
+/// A component, one at a time: one sample for each dispatch.
+pub(crate) fn component(effort: Effort) -> Result<Figure, Failure> {
+    let ours = Ours::on_threads(THREADS, guests::COMPONENT)?;
+    let embedder = one_thread()?;
+    let plain = PlainComponent::new(guests::COMPONENT, Pool::Best)?;
+    let [ours, plain] = by_turns(
+        rounds(effort),
+        [
+            one_at_a_time(|| embedder.block_on(ours.complete())),
+            one_at_a_time(|| Ok(plain.dispatch()?)),
+        ],
+    )?;
+    Ok(Figure::of(&ours, Unit::Nanoseconds).beside(&plain).asks_ratio(1.35))
+}
+
+/// Has one `dispatch` follow the other, and takes the time of each.
+fn one_at_a_time<'a>(mut dispatch: impl FnMut() -> Result<(), Failure> + 'a) -> Contender<'a> {
+    Box::new(move |until, samples| {
+        let stopwatch = Stopwatch::default();
+        let mut begun = stopwatch.now();
+        while begun < until {
+            dispatch()?;
+            samples.push(stopwatch.nanos_since(begun));
+            begun = stopwatch.now();
+        }
+        Ok(())
+    })
+}

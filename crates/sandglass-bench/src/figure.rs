@@ -1,0 +1,157 @@
+//! One figure: its quantiles, what it is compared with, and whether that meets the goals.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::timing::Samples;
+
+/// What the quantiles of a figure are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Nanoseconds.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// Microseconds.
+    #[serde(rename = "us")]
+    Microseconds,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Milliseconds,
+    /// Bytes.
+    #[serde(rename = "bytes")]
+    Bytes,
+    /// Things that are counted.
+    #[serde(rename = "things")]
+    Things,
+}
+
+impl Unit {
+    /// As it is written behind a number.
+    #[must_use]
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::Microseconds => "us",
+            Self::Milliseconds => "ms",
+            Self::Bytes => "B",
+            Self::Things => "",
+        }
+    }
+
+    /// A sample in this unit: samples of times are in nanoseconds.
+    fn of_sample(self, sample: f64) -> f64 {
+        match self {
+            Self::Nanoseconds | Self::Bytes | Self::Things => sample,
+            Self::Microseconds => sample / 1e3,
+            Self::Milliseconds => sample / 1e6,
+        }
+    }
+}
+
+/// What was measured of one thing.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// What these two and the baseline are in.
+    pub unit: Unit,
+    /// How many measurements the quantiles are of.
+    pub samples: u64,
+    /// The median of what ran beside it, by turns: plain Wasmtime, where nothing else is
+    /// said of the figure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<f64>,
+    /// `p50` divided by `baseline`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// What else is known, by names of its own.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+    /// What is asked of it.
+    pub goals: Vec<Goal>,
+}
+
+/// What is asked of a figure, and whether it was met this time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    /// What has a bound: a field of the figure, or a text that says what was computed.
+    pub what: &'static str,
+    /// The bound.
+    pub at_most: f64,
+    /// What was measured.
+    pub measured: f64,
+    /// Whether that is within the bound.
+    pub met: bool,
+}
+
+impl Figure {
+    /// The quantiles of `samples`.
+    pub(crate) fn of(samples: &Samples, unit: Unit) -> Self {
+        let quantiles = samples.quantiles();
+        Self {
+            p50: rounded(unit.of_sample(quantiles.p50)),
+            p99: rounded(unit.of_sample(quantiles.p99)),
+            unit,
+            samples: samples.count(),
+            baseline: None,
+            ratio: None,
+            more: Map::new(),
+            goals: Vec::new(),
+        }
+    }
+
+    /// Beside what took `baseline` the same way.
+    pub(crate) fn beside(mut self, baseline: &Samples) -> Self {
+        let baseline = rounded(self.unit.of_sample(baseline.quantiles().p50));
+        self.baseline = Some(baseline);
+        self.ratio = (baseline > 0.0).then(|| rounded(self.p50 / baseline));
+        self
+    }
+
+    /// With something else that is known.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Asks for at most `at_most` of what was `measured`.
+    pub(crate) fn asks(mut self, what: &'static str, at_most: f64, measured: f64) -> Self {
+        let measured = rounded(measured);
+        self.goals.push(Goal { what, at_most, measured, met: measured <= at_most });
+        self
+    }
+
+    /// Asks for a ratio of at most `at_most`.
+    pub(crate) fn asks_ratio(self, at_most: f64) -> Self {
+        match self.ratio {
+            Some(ratio) => self.asks("ratio", at_most, ratio),
+            None => self,
+        }
+    }
+}
+
+/// To a thousandth, which is more than can be repeated.
+pub(crate) fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_judged_by_its_own_unit() {
+        let mut samples = Samples::default();
+        (1..=100).for_each(|us| samples.push(f64::from(us) * 1e3));
+        let mut plain = Samples::default();
+        plain.push(25e3);
+        let figure = Figure::of(&samples, Unit::Microseconds).beside(&plain).asks_ratio(1.5);
+        assert_eq!((figure.p50, figure.p99, figure.samples), (50.0, 99.0, 100));
+        assert_eq!((figure.baseline, figure.ratio), (Some(25.0), Some(2.0)));
+        assert!(!figure.goals[0].met);
+        let json = serde_json::to_value(figure.with("inside", 3)).expect("plain data");
+        assert_eq!((&json["unit"], &json["inside"]), (&"us".into(), &3.into()));
+    }
+}

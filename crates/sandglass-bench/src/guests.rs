@@ -1,0 +1,134 @@
+//! The guests that are measured, as text: the same bytes for the host and for plain
+//! Wasmtime.
+
+/// Spins in its own code.
+pub(crate) const SPINS: &str = r#"(module
+  (memory (export "memory") 1)
+  (func (export "run") (param i32 i32) (result i32) (loop (br 0)) (unreachable)))"#;
+
+/// Spins before it is instantiated.
+pub(crate) const SPINS_IN_START: &str = r#"(module
+  (memory (export "memory") 1)
+  (func $start (loop (br 0)))
+  (func (export "run") (param i32 i32) (result i32) (unreachable))
+  (start $start))"#;
+
+/// Spins in what is called before its handler is.
+pub(crate) const SPINS_IN_INITIALISER: &str = r#"(module
+  (memory (export "memory") 1)
+  (func (export "_initialize") (loop (br 0)))
+  (func (export "run") (param i32 i32) (result i32) (unreachable)))"#;
+
+/// Waits in the embedder's host function that never answers.
+pub(crate) const WAITS: &str = r#"(module
+  (import "env" "host_get_context" (func (param i32 i32) (result i32)))
+  (import "bench:waiting/never" "answer" (func $never (result i32)))
+  (memory (export "memory") 1)
+  (func (export "run") (param i32 i32) (result i32) (call $never)))"#;
+
+/// A small handler: it answers by one host call. That it imports its context says that the
+/// host is to write none into its memory.
+pub(crate) const ANSWERS: &str = r#"(module
+  (import "env" "host_get_context" (func (param i32 i32) (result i32)))
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 1024) "{\"success\":true,\"params\":{}}")
+  (func (export "run") (param i32 i32) (result i32)
+    (call $set_result (i32.const 1024) (i32.const 28))
+    (i32.const 0)))"#;
+
+/// How often [`CALLS`] calls: some ten milliseconds of calls, so that the one dispatch
+/// around them doesn't count.
+pub(crate) const CALLS_COUNT: u32 = 200_000;
+
+/// A handler that calls [`CALLS_COUNT`] times a host function that does next to nothing.
+pub(crate) fn calls() -> String {
+    format!(
+        r#"(module
+  (import "env" "host_get_context" (func (param i32 i32) (result i32)))
+  (import "env" "host_should_stop" (func $should_stop (result i32)))
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 1024) "{{\"success\":true,\"params\":{{}}}}")
+  (func (export "run") (param i32 i32) (result i32)
+    (local $left i32)
+    (local.set $left (i32.const {CALLS_COUNT}))
+    (loop $again
+      (drop (call $should_stop))
+      (br_if $again (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))
+    (call $set_result (i32.const 1024) (i32.const 28))
+    (i32.const 0)))"#
+    )
+}
+
+/// Works in its own code, so many steps that need one another, and answers.
+pub(crate) fn works(steps: f64) -> String {
+    format!(
+        r#"(module
+  (import "env" "host_get_context" (func (param i32 i32) (result i32)))
+  (import "env" "host_set_result" (func $set_result (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 1024) "{{\"success\":true,\"params\":{{}}}}")
+  (func (export "run") (param i32 i32) (result i32)
+    (local $left i32) (local $value i64)
+    (local.set $left (i32.const {steps:.0}))
+    (loop $again
+      (local.set $value (i64.add (i64.mul (local.get $value) (i64.const 6364136223846793005))
+        (i64.const 1442695040888963407)))
+      (br_if $again (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))
+    (i64.store (i32.const 0) (local.get $value))
+    (call $set_result (i32.const 1024) (i32.const 28))
+    (i32.const 0)))"#
+    )
+}
+
+/// A component that does what [`ANSWERS`] does: one host call, and an answer.
+pub(crate) const COMPONENT: &str = r#"(component
+  (import "sandglass:integration/types@0.1.0" (instance $types
+    (type $config (list (tuple string string)))
+    (type $dispatch-context-type (record
+      (field "tenant" string) (field "entity-type" string) (field "entity-id" string)
+      (field "trigger-action" string) (field "trigger-params" string)
+      (field "entity-state" string) (field "integration-config" $config)
+      (field "trace-id" string) (field "agent-id" (option string))
+      (field "session-id" (option string)) (field "dispatch-id" string)
+      (field "deadline-remaining-ms" u64) (field "attempt" u32)))
+    (export "dispatch-context" (type $dispatch-context (eq $dispatch-context-type)))
+    (type $completion-type (record (field "action" (option string)) (field "params" string)))
+    (export "completion" (type $completion (eq $completion-type)))
+    (type $typed-failure-type (record
+      (field "category" string) (field "code" string) (field "retryability" (option string))
+      (field "outcome" (option string)) (field "details" (option string))
+      (field "diagnostic" (option string))))
+    (export "typed-failure" (type $typed-failure (eq $typed-failure-type)))
+    (type $failure-type (variant (case "plain" string) (case "typed" $typed-failure)))
+    (export "failure" (type $failure (eq $failure-type)))))
+  (alias export $types "dispatch-context" (type $dispatch-context))
+  (alias export $types "completion" (type $completion))
+  (alias export $types "failure" (type $failure))
+  (import "sandglass:integration/clock@0.1.0" (instance $clock
+    (export "deadline-remaining-ms" (func (result u64)))))
+  (core func $remaining-ms (canon lower (func $clock "deadline-remaining-ms")))
+  (core module $module
+    (import "clock" "remaining-ms" (func $remaining_ms (result i64)))
+    (memory (export "memory") 1)
+    (global $free (mut i32) (i32.const 1024))
+    (func (export "handle") (param i32) (result i32)
+      (drop (call $remaining_ms))
+      ;; Zeros: a completion without action and params.
+      (i32.const 8))
+    ;; Gives out memory from the lowest to the highest, aligned for whatever it is.
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+      (local $at i32)
+      (local.set $at (global.get $free))
+      (global.set $free (i32.and
+        (i32.add (i32.add (global.get $free) (local.get 3)) (i32.const 7)) (i32.const -8)))
+      (local.get $at)))
+  (core instance $instance (instantiate $module
+    (with "clock" (instance (export "remaining-ms" (func $remaining-ms))))))
+  (func $handle (param "context" $dispatch-context)
+    (result (result $completion (error $failure)))
+    (canon lift (core func $instance "handle")
+      (memory (core memory $instance "memory"))
+      (realloc (core func $instance "realloc"))))
+  (export "handle" (func $handle)))"#;

@@ -1,0 +1,46 @@
+//! What it costs a guest to call a host function that does next to nothing: through the
+//! boundary, which checks the deadline, names, counts and times the call; and bare.
+
+use crate::figure::{Figure, Unit};
+use crate::guests::{self, CALLS_COUNT};
+use crate::ours::{Ours, one_thread};
+use crate::plain::{Plain, Pool};
+use crate::timing::{Samples, Stopwatch, by_turns};
+use crate::{Effort, Failure};
+
+/// Per call: one sample for each dispatch that makes [`CALLS_COUNT`] of them.
+pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
+    let guest = guests::calls();
+    let ours = Ours::on_threads(1, &guest)?;
+    let embedder = one_thread()?;
+    let plain = Plain::new(&guest, Pool::Best)?;
+    let [ours, plain] = by_turns(
+        effort.of(12, 60),
+        [
+            Box::new(|until, samples| {
+                repeat(until, samples, || embedder.block_on(ours.complete()))
+            }),
+            Box::new(|until, samples| {
+                repeat(until, samples, || plain.dispatch().map(drop).map_err(Into::into))
+            }),
+        ],
+    )?;
+    let more = ours.quantiles().p50 - plain.quantiles().p50;
+    let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&plain);
+    Ok(figure.asks_ratio(3.0).asks("ns more than bare", 15.0, more))
+}
+
+fn repeat(
+    until: sandglass_model::Monotonic,
+    samples: &mut Samples,
+    mut dispatch: impl FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let stopwatch = Stopwatch::default();
+    let mut begun = stopwatch.now();
+    while begun < until {
+        dispatch()?;
+        samples.push(stopwatch.nanos_since(begun) / f64::from(CALLS_COUNT));
+        begun = stopwatch.now();
+    }
+    Ok(())
+}

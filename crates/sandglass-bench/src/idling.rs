@@ -1,0 +1,52 @@
+//! What a host costs that has nothing to do.
+
+use std::time::Duration;
+
+use crate::figure::{Figure, Unit, rounded};
+use crate::guests;
+use crate::ours::{Ours, one_thread};
+use crate::process::Activity;
+use crate::timing::{Samples, Stopwatch};
+use crate::{Effort, Failure};
+
+/// Until the host has noticed that nothing is to be done any more.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// What is looked at for one sample.
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// CPU time of all threads but the one that looks, in microseconds for each second.
+pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
+    let ours = Ours::new(guests::ANSWERS)?;
+    one_thread()?.block_on(async {
+        for _ in 0..100 {
+            ours.complete().await?;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    pause(SETTLE);
+    let stopwatch = Stopwatch::default();
+    let mut samples = Samples::default();
+    let (begun, first) = (stopwatch.now(), Activity::of_others()?);
+    let mut before = first;
+    for _ in 0..effort.of(4, 20) {
+        let from = stopwatch.now();
+        pause(WINDOW);
+        let now = Activity::of_others()?;
+        let seconds = stopwatch.nanos_since(from) / 1e9;
+        samples.push(now.cpu_ns.saturating_sub(before.cpu_ns) as f64 / seconds);
+        before = now;
+    }
+    let seconds = stopwatch.nanos_since(begun) / 1e9;
+    let wake_ups = before.sleeps.saturating_sub(first.sleeps) as f64 / seconds;
+    drop(ours);
+    let figure = Figure::of(&samples, Unit::Microseconds).with("wake_ups_per_s", rounded(wake_ups));
+    let p99 = figure.p99;
+    // A hundredth of a percent of a core.
+    Ok(figure.asks("p99", 100.0, p99).asks("wake-ups in a second", 1.0, wake_ups))
+}
+
+#[allow(clippy::disallowed_methods, reason = "idleness is measured over a span of time")]
+pub(crate) fn pause(span: Duration) {
+    std::thread::sleep(span);
+}

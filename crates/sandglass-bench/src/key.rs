@@ -1,0 +1,92 @@
+//! The figures that can be measured: their keys, and what each is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sandglass_source::did_you_mean;
+
+macro_rules! keys {
+    ($($variant:ident $name:literal $about:literal;)+) => {
+        /// A figure that can be measured.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Key {
+            $(#[doc = $about] $variant,)+
+        }
+
+        impl Key {
+            /// All of them, in the order in which they are measured and shown.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// What it goes by: on the command line, and in JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// What it is, in a few words.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $about,)+
+                }
+            }
+        }
+    };
+}
+
+keys! {
+    DispatchThroughput "dispatch_throughput" "isolated dispatch, 64 in flight on 2 threads";
+    DispatchExecutor "dispatch_executor" "isolated dispatch, one at a time, on the host's executor";
+    DispatchComponent "dispatch_component" "isolated dispatch of a component, one at a time";
+    HostCall "host_call" "synchronous host function through the boundary";
+    KillSpinIdle "kill_spin_idle" "kill of a guest that spins, the other cores idle";
+    KillSpinSaturated "kill_spin_saturated" "kill of guests that spin, one on every core";
+    KillWaitIdle "kill_wait_idle" "kill of a guest that waits in a host call, all cores idle";
+    KillWaitSaturated "kill_wait_saturated" "kill of a guest that waits in a host call, others spinning on every core";
+    NeighbourDelay "neighbour_delay" "what a handler of 1 ms takes longer among twice as many spinners as cores";
+    EmbedderDelay "embedder_delay" "how late the embedder's timers of 2 ms are meanwhile";
+    IdleCpu "idle_cpu" "CPU time for each second of a host that has nothing to do";
+    Suspended "suspended" "memory of a handler that is suspended in a host call, 10,000 at once";
+    Leaks "leaks" "what is left behind by kills of every kind";
+    TickGap "tick_gap" "how late the ticker wakes, guests spinning on every core";
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A text is the key of no figure. The message names the nearest one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no figure `{}`; {}", .0.escape_debug(), did_you_mean(.0, names()))]
+pub struct UnknownKey(String);
+
+fn names() -> impl Iterator<Item = &'static str> + Clone {
+    Key::ALL.iter().map(|key| key.name())
+}
+
+impl FromStr for Key {
+    type Err = UnknownKey;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKey> {
+        let found = Self::ALL.iter().find(|key| key.name() == text);
+        found.copied().ok_or_else(|| UnknownKey(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_is_written_and_the_nearest_one_is_named() {
+        for key in Key::ALL {
+            assert_eq!(key.name().parse(), Ok(*key));
+        }
+        let unknown = "hostcall".parse::<Key>().expect_err("it lacks a line");
+        assert!(unknown.to_string().contains("did you mean `host_call`?"), "{unknown}");
+    }
+}

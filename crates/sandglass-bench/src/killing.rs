@@ -1,0 +1,90 @@
+//! How long after its deadline a guest is off the CPU.
+
+use std::time::Duration;
+
+use crate::figure::{Figure, Unit};
+use crate::guests;
+use crate::ours::{Ours, cores, one_thread};
+use crate::timing::Samples;
+use crate::{Effort, Failure};
+
+/// Budgets of those that are killed: as short as tells a kill from a guest that never began,
+/// and of several lengths, so that deadlines don't fall into step.
+const BUDGETS: [Duration; 3] =
+    [Duration::from_millis(2), Duration::from_millis(3), Duration::from_millis(4)];
+
+/// What the other cores do meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Nothing.
+    Idle,
+    /// Run guests that spin.
+    Saturated,
+}
+
+/// Kills of guests that spin in code of their own. Where cores are saturated, they are so by
+/// the guests that are killed: one for each core, and the next as soon as one is gone.
+pub(crate) fn spinning(effort: Effort, load: Load) -> Result<Figure, Failure> {
+    let ours = Ours::new(guests::SPINS)?;
+    let kills = effort.of(300, 4000);
+    let at_once = if load == Load::Idle { 1 } else { cores() };
+    let samples = kill(&ours, at_once, kills)?;
+    let figure = Figure::of(&samples, Unit::Microseconds);
+    let (p50, p99) = (figure.p50, figure.p99);
+    let most = if load == Load::Idle { 300.0 } else { 1000.0 };
+    let figure = figure.asks("p50", 100.0, p50).asks("p99", most, p99);
+    if load == Load::Idle {
+        return Ok(figure);
+    }
+    // With more spinners than cores, a deadline may pass while its guest waits for its
+    // slice: it burns nothing then, and is gone when it has its next.
+    let crowded = kill(&ours, 2 * cores(), kills)?;
+    let crowded = Figure::of(&crowded, Unit::Microseconds);
+    Ok(figure.with("crowded_p50", crowded.p50).with("crowded_p99", crowded.p99))
+}
+
+/// Kills of guests that wait in an asynchronous host function of the embedder's, which never
+/// answers. Where cores are saturated, they are so by other guests of the same host, which
+/// spin, one for each core.
+pub(crate) fn waiting(effort: Effort, load: Load) -> Result<Figure, Failure> {
+    let spins = Ours::new(guests::SPINS)?;
+    let waits = spins.also(guests::WAITS)?;
+    let kills = effort.of(300, 4000);
+    let spinners = if load == Load::Idle { 0 } else { cores() };
+    let samples = one_thread()?.block_on(async {
+        let crowd = spins.keep_busy(spinners, Duration::from_secs(1));
+        let samples = one_after_the_other(waits, kills).await;
+        drop(crowd);
+        samples
+    })?;
+    let figure = Figure::of(&samples, Unit::Microseconds);
+    let (p50, p99) = (figure.p50, figure.p99);
+    Ok(match load {
+        Load::Idle => figure.asks("p50", 200.0, p50).asks("p99", 500.0, p99),
+        Load::Saturated => figure.asks("p99", 2000.0, p99),
+    })
+}
+
+/// Kills `kills` guests, `at_once` of them at a time.
+fn kill(ours: &Ours, at_once: usize, kills: u32) -> Result<Samples, Failure> {
+    let each = kills / u32::try_from(at_once)?.max(1);
+    one_thread()?.block_on(async {
+        let mut killers = tokio::task::JoinSet::new();
+        for _ in 0..at_once {
+            killers.spawn(one_after_the_other(ours.clone(), each));
+        }
+        let mut all = Samples::default();
+        while let Some(samples) = killers.join_next().await {
+            all.append(samples??);
+        }
+        Ok(all)
+    })
+}
+
+async fn one_after_the_other(ours: Ours, kills: u32) -> Result<Samples, Failure> {
+    let mut samples = Samples::default();
+    for budget in BUDGETS.into_iter().cycle().take(kills as usize) {
+        samples.push(ours.kill(budget).await?);
+    }
+    Ok(samples)
+}

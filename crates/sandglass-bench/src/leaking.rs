@@ -1,0 +1,159 @@
+//! What is left behind by kills of every kind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use sandglass_host::Settings;
+use serde_json::{Map, Value};
+use tokio::task::JoinSet;
+
+use crate::figure::{Figure, Unit};
+use crate::guests;
+use crate::idling::pause;
+use crate::ours::{Ours, one_thread};
+use crate::process::Held;
+use crate::recorder::Reported;
+use crate::timing::Samples;
+use crate::{Effort, Failure};
+
+/// Kills that are under way at the same time.
+const AT_ONCE: u32 = 32;
+
+/// Budget of each, and how long a caller waits who goes away.
+const BUDGET: Duration = Duration::from_millis(1);
+
+/// Before the first look, so that what is made once and kept is there: a twentieth of the
+/// kills of the short form.
+const WARM_UP: u32 = 1000;
+
+/// Memory that may be resident beyond what was, in bytes: of some 40 bytes for each of
+/// 100,000 kills it would be all. What an allocator keeps for later is no leak.
+const RESIDENT_SLACK: f64 = (4 << 20) as f64;
+
+/// The gauges of the host's that have to be where they were.
+const GAUGES: [(&str, &str); 5] = [
+    ("stores", "wasm_live_stores"),
+    ("tasks", "wasm_live_dispatches"),
+    ("permits", "handlers_in_flight"),
+    ("queued", "handlers_queued"),
+    ("slots", "wasm_pool_slots_in_use"),
+];
+
+/// Where a guest is when it is killed.
+struct Victims {
+    in_its_code: Ours,
+    in_a_host_call: Ours,
+    in_its_start_function: Ours,
+    in_its_initialiser: Ours,
+}
+
+/// Counts of what is left, beyond what was there before.
+pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
+    let reported = Reported::default();
+    let spins = Ours::with(Settings::default(), reported.telemetry(), guests::SPINS)?;
+    let victims = Arc::new(Victims {
+        in_a_host_call: spins.also(guests::WAITS)?,
+        in_its_start_function: spins.also(guests::SPINS_IN_START)?,
+        in_its_initialiser: spins.also(guests::SPINS_IN_INITIALISER)?,
+        in_its_code: spins,
+    });
+    let embedder = one_thread()?;
+    let kills = effort.of(2000, 100_000);
+    embedder.block_on(kill(&victims, WARM_UP))?;
+    let before = look(&reported)?;
+    embedder.block_on(kill(&victims, kills))?;
+    let after = look(&reported)?;
+
+    let more = |name: &str| count(&after, name) - count(&before, name);
+    let resident = more("resident_bytes").max(0.0);
+    let left: f64 = before
+        .keys()
+        .filter(|name| *name != "resident_bytes")
+        .map(|name| more(name).max(0.0))
+        .sum();
+    let mut one = Samples::default();
+    one.push(left);
+    let figure = Figure { samples: u64::from(kills), ..Figure::of(&one, Unit::Things) };
+    Ok(figure.with("before", before).with("after", after).asks("p50", 0.0, left).asks(
+        "bytes more resident",
+        RESIDENT_SLACK,
+        resident,
+    ))
+}
+
+fn count(held: &Map<String, Value>, name: &str) -> f64 {
+    held.get(name).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+/// What the process and the host hold, once the last run has given back what it held.
+fn look(reported: &Reported) -> Result<Map<String, Value>, Failure> {
+    // A run whose caller has gone ends by itself, at the next slice at the latest.
+    let ended = || reported.gauge("wasm_live_dispatches") == 0.0;
+    for _ in 0..500 {
+        if ended() {
+            break;
+        }
+        pause(Duration::from_millis(10));
+    }
+    let held = Held::now()?;
+    let mut all = Map::new();
+    for (name, number) in [
+        ("threads", held.threads),
+        ("mappings", held.mappings),
+        ("files", held.files),
+        ("sockets", held.sockets),
+        ("resident_bytes", held.resident_bytes),
+    ] {
+        all.insert(name.to_owned(), number.into());
+    }
+    for (name, gauge) in GAUGES {
+        all.insert(name.to_owned(), reported.gauge(gauge).into());
+    }
+    Ok(all)
+}
+
+async fn kill(victims: &Arc<Victims>, kills: u32) -> Result<(), Failure> {
+    let next = Arc::new(AtomicU32::new(0));
+    let mut killers = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let (victims, next) = (Arc::clone(victims), Arc::clone(&next));
+        killers.spawn(async move {
+            loop {
+                let kill = next.fetch_add(1, Ordering::Relaxed);
+                if kill >= kills {
+                    return Ok::<_, Failure>(());
+                }
+                victims.kill(kill).await?;
+            }
+        });
+    }
+    while let Some(killed) = killers.join_next().await {
+        killed??;
+    }
+    Ok(())
+}
+
+impl Victims {
+    /// Kills one of them: each in its turn.
+    async fn kill(&self, turn: u32) -> Result<(), Failure> {
+        let late = match turn % 6 {
+            0 => self.in_its_code.kill(BUDGET).await,
+            1 => self.in_a_host_call.kill(BUDGET).await,
+            2 => self.in_its_start_function.kill(BUDGET).await,
+            3 => self.in_its_initialiser.kill(BUDGET).await,
+            4 => return abandon(&self.in_its_code).await,
+            _ => return abandon(&self.in_a_host_call).await,
+        };
+        late.map(drop)
+    }
+}
+
+/// Dispatches a guest that would go on for long, and goes away.
+async fn abandon(ours: &Ours) -> Result<(), Failure> {
+    #[allow(clippy::disallowed_methods, reason = "a caller who goes away does so in real time")]
+    match tokio::time::timeout(BUDGET, ours.run(Duration::from_secs(60))).await {
+        Err(_) => Ok(()),
+        Ok(outcome) => Err(format!("nothing ends this guest, but {:?}", outcome?).into()),
+    }
+}

@@ -1,0 +1,111 @@
+//! What the host costs and how exact it is, measured on the machine at hand, beside plain
+//! Wasmtime in the same process.
+//!
+//! It measures and judges against [goals](Goal); it prints nothing, and no product code
+//! depends on it: it serves `sandglass bench` and the host's bench target.
+//!
+//! ```text
+//! run(options) --> for each key: host and plain Wasmtime, by turns --> Figure --> Report
+//! ```
+
+#![allow(
+    clippy::cast_precision_loss,
+    reason = "counts and nanoseconds of a benchmark are far below 2^53"
+)]
+
+mod dispatching;
+mod figure;
+mod guests;
+mod host_call;
+mod idling;
+mod key;
+mod killing;
+mod leaking;
+mod machine;
+mod neighbours;
+mod ours;
+mod plain;
+mod process;
+mod recorder;
+mod report;
+mod suspending;
+mod table;
+mod ticking;
+mod timing;
+
+use killing::Load;
+
+pub use figure::{Figure, Goal, Unit};
+pub use key::{Key, UnknownKey};
+pub use machine::Machine;
+pub use report::Report;
+pub use table::lines;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// As much as fits into a minute on two cores, all figures together.
+    Quick,
+    /// As much as makes the last percent of each figure repeatable.
+    Full,
+}
+
+impl Effort {
+    /// The one of two sizes that fits.
+    pub(crate) const fn of(self, quick: u32, full: u32) -> u32 {
+        match self {
+            Self::Quick => quick,
+            Self::Full => full,
+        }
+    }
+}
+
+/// Why something inside a measurement failed. Whoever reads it can only be told.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A figure could not be measured: this machine gives too little of something, or the
+/// host did not do what the measurement expects of it.
+#[derive(Debug, thiserror::Error)]
+#[error("`{key}` could not be measured: {why}")]
+pub struct Error {
+    /// Which one.
+    pub key: Key,
+    why: Failure,
+}
+
+/// Measures each of `keys`, in their order. `tell` is called as the measuring of each
+/// begins.
+///
+/// It takes the whole machine for its time, starts threads of its own, and has to be
+/// called outside of any asynchronous runtime.
+///
+/// # Errors
+/// A figure could not be measured.
+pub fn run(effort: Effort, keys: &[Key], tell: &mut dyn FnMut(Key)) -> Result<Report, Error> {
+    let mut figures = Vec::new();
+    for &key in keys {
+        tell(key);
+        let figure = measure(key, effort).map_err(|why| Error { key, why })?;
+        figures.push((key, figure));
+    }
+    Ok(Report { figures, machine: Machine::present(), quick: effort == Effort::Quick })
+}
+
+fn measure(key: Key, effort: Effort) -> Result<Figure, Failure> {
+    match key {
+        Key::DispatchThroughput => dispatching::throughput(effort),
+        Key::DispatchExecutor => dispatching::executor(effort),
+        Key::DispatchComponent => dispatching::component(effort),
+        Key::HostCall => host_call::measure(effort),
+        Key::KillSpinIdle => killing::spinning(effort, Load::Idle),
+        Key::KillSpinSaturated => killing::spinning(effort, Load::Saturated),
+        Key::KillWaitIdle => killing::waiting(effort, Load::Idle),
+        Key::KillWaitSaturated => killing::waiting(effort, Load::Saturated),
+        Key::NeighbourDelay => neighbours::handlers(effort),
+        Key::EmbedderDelay => neighbours::embedder(effort),
+        Key::IdleCpu => idling::measure(effort),
+        Key::Suspended => suspending::measure(effort),
+        Key::Leaks => leaking::measure(effort),
+        Key::TickGap => ticking::gap(effort),
+    }
+}

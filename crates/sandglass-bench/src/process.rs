@@ -1,0 +1,93 @@
+//! What the operating system knows of this process (`proc(5)`).
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What this process holds that could leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) threads: u64,
+    pub(crate) mappings: u64,
+    pub(crate) files: u64,
+    pub(crate) sockets: u64,
+    pub(crate) resident_bytes: u64,
+}
+
+impl Held {
+    pub(crate) fn now() -> io::Result<Self> {
+        let descriptors = fs::read_dir("/proc/self/fd")?;
+        // The folder that is read is one of them, and gone by the time it is looked at.
+        let targets = descriptors.flatten().filter_map(|one| fs::read_link(one.path()).ok());
+        let (sockets, files): (Vec<_>, Vec<_>) =
+            targets.partition(|target| target.to_string_lossy().starts_with("socket:"));
+        Ok(Self {
+            threads: fs::read_dir("/proc/self/task")?.count() as u64,
+            mappings: fs::read_to_string("/proc/self/maps")?.lines().count() as u64,
+            files: files.len() as u64,
+            sockets: sockets.len() as u64,
+            resident_bytes: resident_bytes()?,
+        })
+    }
+}
+
+/// Memory of this process that is resident, in bytes.
+pub(crate) fn resident_bytes() -> io::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    Ok(field(&status, "VmRSS:") * 1024)
+}
+
+/// What the threads of this process did, the one that asks left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// Time on a CPU, in nanoseconds.
+    pub(crate) cpu_ns: u64,
+    /// How often one went to sleep.
+    pub(crate) sleeps: u64,
+}
+
+impl Activity {
+    pub(crate) fn of_others() -> io::Result<Self> {
+        let own = fs::read_link("/proc/thread-self")?;
+        let mut all = Self::default();
+        for thread in fs::read_dir("/proc/self/task")?.flatten() {
+            if Some(thread.file_name().as_os_str()) != own.file_name() {
+                // It may have ended in between; then it did nothing any more.
+                let one = Self::of(&thread.path()).unwrap_or_default();
+                all.cpu_ns += one.cpu_ns;
+                all.sleeps += one.sleeps;
+            }
+        }
+        Ok(all)
+    }
+
+    fn of(thread: &Path) -> io::Result<Self> {
+        let schedstat = fs::read_to_string(thread.join("schedstat"))?;
+        let cpu_ns = schedstat.split_whitespace().next().and_then(|ns| ns.parse().ok());
+        let status = fs::read_to_string(thread.join("status"))?;
+        Ok(Self { cpu_ns: cpu_ns.unwrap_or(0), sleeps: field(&status, "voluntary_ctxt_switches:") })
+    }
+}
+
+/// The number behind `name` in a text of lines; zero where it isn't there.
+fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_holds_itself() {
+        let held = Held::now().expect("Linux tells");
+        assert!(held.threads > 0 && held.mappings > 0 && held.resident_bytes > 0, "{held:?}");
+        assert_eq!(
+            field("A:\t 7 kB\nvoluntary_ctxt_switches:\t12", "voluntary_ctxt_switches:"),
+            12
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! Takes the host's own metrics, as an embedder's recorder does: its gauges, and how late
+//! each of its ticks came.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use metrics::{
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+use sandglass_telemetry::{Metrics, Prefix, Telemetry};
+
+use crate::timing::Samples;
+
+/// How the name of the histogram ends that says how late ticks were.
+const LATENESS: &str = "wasm_epoch_tick_lateness_seconds";
+
+/// What a host reported.
+#[derive(Clone, Default)]
+pub(crate) struct Reported {
+    /// By name. They are those of the host's table, so there are few.
+    gauges: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
+    lateness: Arc<Lateness>,
+}
+
+#[derive(Default)]
+struct Lateness(Mutex<Samples>);
+
+impl Reported {
+    /// Telemetry that reports here.
+    pub(crate) fn telemetry(&self) -> Telemetry {
+        let metrics = Metrics::new(Arc::new(self.clone()), &Prefix::default());
+        Telemetry { metrics, ..Telemetry::disabled() }
+    }
+
+    /// The gauge whose name ends like this; zero where it was never set.
+    pub(crate) fn gauge(&self, name: &str) -> f64 {
+        let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = gauges.iter().find(|(key, _)| key.ends_with(name));
+        found.map_or(0.0, |(_, bits)| f64::from_bits(bits.load(Ordering::Acquire)))
+    }
+
+    /// How late the ticks were that came since this was last asked.
+    pub(crate) fn take_lateness(&self) -> Samples {
+        mem::take(&mut *self.lateness.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reported").finish_non_exhaustive()
+    }
+}
+
+impl HistogramFn for Lateness {
+    fn record(&self, seconds: f64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(seconds * 1e9);
+    }
+}
+
+impl Recorder for Reported {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        Gauge::from_arc(Arc::clone(gauges.entry(key.name().to_owned()).or_default()))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        if key.name().ends_with(LATENESS) {
+            Histogram::from_arc(Arc::clone(&self.lateness))
+        } else {
+            Histogram::noop()
+        }
+    }
+}

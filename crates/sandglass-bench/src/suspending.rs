@@ -1,0 +1,96 @@
+//! How many handlers can be suspended in host calls at once, and what each of them takes.
+
+use sandglass_host::{BuildError, Outcome, Settings};
+use sandglass_telemetry::Telemetry;
+use tokio::task::JoinSet;
+
+use crate::figure::{Figure, Unit};
+use crate::guests;
+use crate::ours::{LONG, Ours, one_thread};
+use crate::process::resident_bytes;
+use crate::timing::Samples;
+use crate::{Effort, Failure};
+
+/// As many as are asked for.
+const ASKED: u32 = 10_000;
+
+/// What each may take, in bytes.
+const EACH_BYTES: f64 = (32 << 10) as f64;
+
+/// Beyond this the ceiling isn't looked for: it is not of this machine's default settings.
+const LOOK_UP_TO: u32 = 80_000;
+
+/// What came of suspending many.
+struct Suspended {
+    count: u32,
+    bytes_each: f64,
+    /// Why there weren't more.
+    refusal: Option<String>,
+}
+
+/// Resident bytes of each of [`ASKED`], and how many more there may be.
+pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
+    let mut samples = Samples::default();
+    for _ in 0..effort.of(1, 3) {
+        let suspended = suspend(ASKED)?;
+        if let Some(refusal) = suspended.refusal {
+            return Err(format!("{} of {ASKED} were taken: {refusal}", suspended.count).into());
+        }
+        samples.push(suspended.bytes_each);
+    }
+    let figure = Figure { samples: u64::from(ASKED), ..Figure::of(&samples, Unit::Bytes) };
+    let p50 = figure.p50;
+    let (ceiling, refusal) = ceiling()?;
+    let refusal = refusal.unwrap_or_else(|| "none".to_owned());
+    Ok(figure.with("ceiling", ceiling).with("refusal", refusal).asks("p50", EACH_BYTES, p50))
+}
+
+/// How many there were when one more was refused, and how.
+fn ceiling() -> Result<(u32, Option<String>), Failure> {
+    let mut most = ASKED;
+    while most < LOOK_UP_TO {
+        let suspended = suspend(most + most / 2)?;
+        match suspended.refusal {
+            None => most = suspended.count,
+            Some(refusal) => return Ok((suspended.count.max(most), Some(refusal))),
+        }
+    }
+    Ok((most, None))
+}
+
+/// Suspends `count` guests at once, or as many as the host takes.
+fn suspend(count: u32) -> Result<Suspended, Failure> {
+    let settings = Settings { max_runs: count, max_runs_per_tenant: count, ..Settings::default() };
+    let ours = match Ours::with(settings, Telemetry::disabled(), guests::WAITS) {
+        Ok(ours) => ours,
+        Err(failure) if failure.is::<BuildError>() => {
+            return Ok(Suspended { count: 0, bytes_each: 0.0, refusal: Some(failure.to_string()) });
+        }
+        Err(failure) => return Err(failure),
+    };
+    one_thread()?.block_on(async {
+        let before = resident_bytes()?;
+        let mut runs = JoinSet::new();
+        for _ in 0..count {
+            let ours = ours.clone();
+            runs.spawn(async move { ours.run(LONG).await });
+        }
+        let refusal = tokio::select! {
+            all = ours.waits.acquire_many(count) => {
+                all?.forget();
+                None
+            }
+            ended = runs.join_next() => match ended.ok_or("none was dispatched")?? {
+                Ok(Outcome::Rejected(rejection)) => Some(rejection.message),
+                Ok(other) => return Err(format!("a guest ended: {other:?}").into()),
+                Err(refused) => Some(refused.to_string()),
+            },
+        };
+        let held = match refusal {
+            None => count,
+            Some(_) => u32::try_from(ours.waits.available_permits())?,
+        };
+        let more = resident_bytes()?.saturating_sub(before);
+        Ok(Suspended { count: held, bytes_each: more as f64 / f64::from(held.max(1)), refusal })
+    })
+}

@@ -1,0 +1,45 @@
+//! How late the host's ticker wakes, while guests that spin hold every core.
+
+use std::time::Duration;
+
+use sandglass_host::Settings;
+use serde_json::json;
+
+use crate::figure::{Figure, Unit, rounded};
+use crate::guests;
+use crate::idling::pause;
+use crate::ours::{Ours, a_thread_for_each_core, cores};
+use crate::recorder::Reported;
+use crate::timing::Samples;
+use crate::{Effort, Failure};
+
+/// Upper ends of the histogram's buckets, in microseconds: the last is two slices.
+const BUCKETS_US: [u32; 9] = [10, 25, 50, 100, 250, 500, 1000, 2000, 5000];
+
+/// How much later than asked for each tick came, in microseconds.
+pub(crate) fn gap(effort: Effort) -> Result<Figure, Failure> {
+    let reported = Reported::default();
+    let spins = Ours::with(Settings::default(), reported.telemetry(), guests::SPINS)?;
+    let embedder = a_thread_for_each_core()?;
+    let _inside = embedder.enter();
+    let crowd = spins.keep_busy(cores(), Duration::from_millis(100));
+    // The first ticks are those of a machine that was idle.
+    pause(Duration::from_millis(200));
+    drop(reported.take_lateness());
+    pause(Duration::from_millis(u64::from(effort.of(2000, 20_000))));
+    let late = reported.take_lateness();
+    drop(crowd);
+    let figure = Figure::of(&late, Unit::Microseconds);
+    Ok(figure.with("max", rounded(late.quantiles().max / 1e3)).with("histogram", histogram(&late)))
+}
+
+/// How many were at most so late, by the upper end in microseconds; the last has none.
+fn histogram(late: &Samples) -> serde_json::Value {
+    let mut counts = [0_u64; BUCKETS_US.len() + 1];
+    late.each(|nanos| {
+        let bucket = BUCKETS_US.iter().position(|end| nanos <= f64::from(*end) * 1e3);
+        counts[bucket.unwrap_or(BUCKETS_US.len())] += 1;
+    });
+    let ends = BUCKETS_US.into_iter().map(Some).chain([None]);
+    ends.zip(counts).map(|(end, count)| json!({ "at_most_us": end, "count": count })).collect()
+}

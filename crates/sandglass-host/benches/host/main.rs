@@ -1,0 +1,34 @@
+//! What the host costs and how exact it is, beside plain Wasmtime in the same run: the
+//! tables of `docs/performance.md`. It asserts nothing about time.
+//!
+//! ```sh
+//! cargo bench -p sandglass-host                               # all figures
+//! cargo bench -p sandglass-host -- --quick host_call          # one of them, measured less
+//! ```
+//!
+//! It has a main function of its own: most figures are quantiles of one long run, and what
+//! is compared takes turns, which is nothing that a bench harness does.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the figures are for people")]
+#![allow(missing_docs, reason = "it is no library")]
+
+use sandglass_bench::{Effort, Key};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut effort = Effort::Full;
+    let mut keys: Vec<Key> = Vec::new();
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => effort = Effort::Quick,
+            // By it Cargo says that this is a benchmark.
+            "--bench" => {}
+            key => keys.push(key.parse()?),
+        }
+    }
+    let keys = if keys.is_empty() { Key::ALL } else { &keys };
+    let report =
+        sandglass_bench::run(effort, keys, &mut |key| eprintln!("{key}: {}", key.about()))?;
+    let lines = sandglass_bench::lines(&report, |_, verdict| verdict.to_owned());
+    println!("{}", lines.join("\n"));
+    Ok(())
+}

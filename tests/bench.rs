@@ -1,0 +1,42 @@
+//! `sandglass bench`, as people and scripts see it. Nothing here asserts how fast anything is.
+
+mod binary;
+
+use binary::sandglass;
+use serde_json::Value;
+
+#[test]
+fn one_figure_is_measured_and_told_as_json_alone() {
+    let said = sandglass(&[&"bench", &"--quick", &"--only", &"host_call", &"--json"]).exits(0);
+    let report: Value = serde_json::from_str(&said.out).expect("one object");
+    let figure = &report["host_call"];
+    assert_eq!(figure["unit"], "ns");
+    let number = |name: &str| figure[name].as_f64().unwrap_or_else(|| panic!("{name}: {figure}"));
+    assert!(number("p50") > 0.0 && number("p50") <= number("p99"), "{figure}");
+    assert!(number("baseline") > 0.0 && number("ratio") > 0.0, "{figure}");
+    assert!(figure["samples"].as_u64() > Some(0), "{figure}");
+    assert!(figure["goals"].as_array().is_some_and(|goals| !goals.is_empty()), "{figure}");
+    assert!(report["machine"]["cores"].as_u64() > Some(0), "{report}");
+    assert_eq!(report["quick"], true);
+    assert_eq!(report.as_object().map(|report| report.len()), Some(3), "nothing else: {report}");
+    assert!(said.err.contains("host_call"), "it tells what it measures: {}", said.err);
+}
+
+#[test]
+fn people_read_a_table_with_each_goal() {
+    let said = sandglass(&[&"bench", &"--quick", &"--only", &"host_call"]).exits(0);
+    let said = said.says("host_call").says("baseline").says("asked for at most");
+    assert!(!said.out.contains('\u{1b}'), "no colour where nobody looks: {:?}", said.out);
+}
+
+#[test]
+fn a_key_that_there_is_not_is_refused_with_the_nearest() {
+    let said = sandglass(&[&"bench", &"--only", &"host_cal"]).exits(2);
+    assert!(said.err.contains("did you mean `host_call`?"), "{}", said.err);
+    assert_eq!(said.out, "");
+}
+
+#[test]
+fn its_help_has_examples_and_exit_codes() {
+    sandglass(&[&"bench", &"--help"]).exits(0).says("Examples:").says("Exit code: 0");
+}
