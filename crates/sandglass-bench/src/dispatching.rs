@@ -10,7 +10,7 @@ use crate::figure::{Figure, Unit};
 use crate::guests;
 use crate::ours::{Ours, one_thread};
 use crate::plain::{Plain, PlainComponent, Pool};
-use crate::timing::{Contender, Samples, Stopwatch, by_turns};
+use crate::timing::{Contender, Samples, by_turns, nanos_since, now};
 use crate::{Effort, Failure};
 
 /// Threads on which guests run in [`throughput`], ours and plain.
@@ -52,10 +52,9 @@ pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
 
 /// Adds the time that each took of what `work` did.
 fn rate(samples: &mut Samples, work: impl FnOnce() -> Result<u64, Failure>) -> Result<(), Failure> {
-    let stopwatch = Stopwatch::default();
-    let begun = stopwatch.now();
+    let begun = now();
     let done = work()?;
-    samples.push(stopwatch.nanos_since(begun) / done.max(1) as f64);
+    samples.push(nanos_since(begun) / done.max(1) as f64);
     Ok(())
 }
 
@@ -64,9 +63,8 @@ async fn many_in_flight(ours: &Ours, until: Monotonic) -> Result<u64, Failure> {
     for _ in 0..IN_FLIGHT {
         let ours = ours.clone();
         callers.spawn(async move {
-            let stopwatch = Stopwatch::default();
             let mut done = 0;
-            while stopwatch.now() < until {
+            while now() < until {
                 ours.complete().await?;
                 done += 1;
             }
@@ -85,9 +83,8 @@ fn on_threads(plain: &Plain, until: Monotonic) -> Result<u64, Failure> {
         let workers: Vec<_> = (0..THREADS)
             .map(|_| {
                 scope.spawn(|| {
-                    let stopwatch = Stopwatch::default();
                     let mut done = 0;
-                    while stopwatch.now() < until {
+                    while now() < until {
                         plain.dispatch()?;
                         done += 1;
                     }
@@ -141,12 +138,11 @@ pub(crate) fn component(effort: Effort) -> Result<Figure, Failure> {
 /// Has one `dispatch` follow the other, and takes the time of each.
 fn one_at_a_time<'a>(mut dispatch: impl FnMut() -> Result<(), Failure> + 'a) -> Contender<'a> {
     Box::new(move |until, samples| {
-        let stopwatch = Stopwatch::default();
-        let mut begun = stopwatch.now();
+        let mut begun = now();
         while begun < until {
             dispatch()?;
-            samples.push(stopwatch.nanos_since(begun));
-            begun = stopwatch.now();
+            samples.push(nanos_since(begun));
+            begun = now();
         }
         Ok(())
     })

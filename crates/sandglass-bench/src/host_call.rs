@@ -5,7 +5,7 @@ use crate::figure::{Figure, Unit};
 use crate::guests::{self, CALLS_COUNT};
 use crate::ours::{Ours, one_thread};
 use crate::plain::{Plain, Pool};
-use crate::timing::{Samples, Stopwatch, by_turns};
+use crate::timing::{Samples, by_turns, nanos_since, now};
 use crate::{Effort, Failure};
 
 /// Per call: one sample for each dispatch that makes [`CALLS_COUNT`] of them.
@@ -35,12 +35,11 @@ fn repeat(
     samples: &mut Samples,
     mut dispatch: impl FnMut() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let stopwatch = Stopwatch::default();
-    let mut begun = stopwatch.now();
+    let mut begun = now();
     while begun < until {
         dispatch()?;
-        samples.push(stopwatch.nanos_since(begun) / f64::from(CALLS_COUNT));
-        begun = stopwatch.now();
+        samples.push(nanos_since(begun) / f64::from(CALLS_COUNT));
+        begun = now();
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
 use crate::ours::{Ours, one_thread};
 use crate::process::Activity;
-use crate::timing::{Samples, Stopwatch};
+use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
 /// Until the host has noticed that nothing is to be done any more.
@@ -25,19 +25,18 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
         Ok::<_, Failure>(())
     })?;
     pause(SETTLE);
-    let stopwatch = Stopwatch::default();
     let mut samples = Samples::default();
-    let (begun, first) = (stopwatch.now(), Activity::of_others()?);
+    let (begun, first) = (now(), Activity::of_others()?);
     let mut before = first;
     for _ in 0..effort.of(4, 20) {
-        let from = stopwatch.now();
+        let from = now();
         pause(WINDOW);
-        let now = Activity::of_others()?;
-        let seconds = stopwatch.nanos_since(from) / 1e9;
-        samples.push(now.cpu_ns.saturating_sub(before.cpu_ns) as f64 / seconds);
-        before = now;
+        let present = Activity::of_others()?;
+        let seconds = nanos_since(from) / 1e9;
+        samples.push(present.cpu_ns.saturating_sub(before.cpu_ns) as f64 / seconds);
+        before = present;
     }
-    let seconds = stopwatch.nanos_since(begun) / 1e9;
+    let seconds = nanos_since(begun) / 1e9;
     let wake_ups = before.sleeps.saturating_sub(first.sleeps) as f64 / seconds;
     drop(ours);
     let figure = Figure::of(&samples, Unit::Microseconds).with("wake_ups_per_s", rounded(wake_ups));

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
 use crate::ours::{Ours, a_thread_for_each_core, cores};
-use crate::timing::{Samples, Stopwatch};
+use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
 /// Budget of those that spin.
@@ -64,13 +64,12 @@ async fn work_of(ours: &Ours) -> Result<Ours, Failure> {
 }
 
 async fn short_handlers(work: &Ours, count: u32) -> Result<Samples, Failure> {
-    let stopwatch = Stopwatch::default();
     let mut samples = Samples::default();
     for _ in 0..count {
         sleep(PAUSE).await;
-        let begun = stopwatch.now();
+        let begun = now();
         work.complete().await?;
-        samples.push(stopwatch.nanos_since(begun));
+        samples.push(nanos_since(begun));
     }
     Ok(samples)
 }
@@ -98,12 +97,11 @@ async fn sleepers() -> Result<Samples, Failure> {
     let mut sleepers = JoinSet::new();
     for _ in 0..4 {
         sleepers.spawn(async {
-            let stopwatch = Stopwatch::default();
             let mut samples = Samples::default();
             for _ in 0..40 {
-                let begun = stopwatch.now();
+                let begun = now();
                 sleep(SLEEP).await;
-                samples.push(stopwatch.nanos_since(begun) - SLEEP.as_nanos() as f64);
+                samples.push(nanos_since(begun) - SLEEP.as_nanos() as f64);
             }
             samples
         });

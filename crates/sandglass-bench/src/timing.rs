@@ -1,5 +1,6 @@
 //! Measurements, their quantiles, and turns of what is compared.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use sandglass_model::{Clock, Monotonic, SystemClock};
@@ -14,18 +15,16 @@ const TURN: Duration = Duration::from_millis(50);
 /// needs.
 const SAMPLES_MAX: usize = 1_000_000;
 
-/// The clock that is measured by.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stopwatch(SystemClock);
+/// The clock that is measured by, of one origin for the whole process.
+static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::new);
 
-impl Stopwatch {
-    pub(crate) fn now(&self) -> Monotonic {
-        self.0.now()
-    }
+/// The present moment.
+pub(crate) fn now() -> Monotonic {
+    CLOCK.now()
+}
 
-    pub(crate) fn nanos_since(&self, begun: Monotonic) -> f64 {
-        self.now().since(begun).as_nanos() as f64
-    }
+pub(crate) fn nanos_since(begun: Monotonic) -> f64 {
+    now().since(begun).as_nanos() as f64
 }
 
 /// Measurements of one thing, in nanoseconds.
@@ -78,15 +77,14 @@ pub(crate) fn by_turns<const N: usize>(
     rounds: u32,
     mut contenders: [Contender<'_>; N],
 ) -> Result<[Samples; N], Failure> {
-    let stopwatch = Stopwatch::default();
     let mut all: [Samples; N] = std::array::from_fn(|_| Samples::default());
     for contender in &mut contenders {
-        contender(stopwatch.now().after(TURN), &mut Samples::default())?;
+        contender(now().after(TURN), &mut Samples::default())?;
     }
     for round in 0..rounds as usize {
         for turn in 0..N {
             let whose = (round + turn) % N;
-            contenders[whose](stopwatch.now().after(TURN), &mut all[whose])?;
+            contenders[whose](now().after(TURN), &mut all[whose])?;
         }
     }
     Ok(all)
