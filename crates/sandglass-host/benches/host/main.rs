@@ -15,11 +15,11 @@
 use sandglass_bench::{Effort, Key};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut effort = Effort::Full;
-    let mut keys: Vec<Key> = Vec::new();
+    let (mut effort, mut json, mut keys) = (Effort::Full, false, Vec::<Key>::new());
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--quick" => effort = Effort::Quick,
+            "--json" => json = true,
             // By it Cargo says that this is a benchmark.
             "--bench" => {}
             key => keys.push(key.parse()?),
@@ -28,7 +28,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let keys = if keys.is_empty() { Key::ALL } else { &keys };
     let report =
         sandglass_bench::run(effort, keys, &mut |key| eprintln!("{key}: {}", key.about()))?;
-    let lines = sandglass_bench::lines(&report, |_, verdict| verdict.to_owned());
-    println!("{}", lines.join("\n"));
+    if json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        let lines = sandglass_bench::lines(&report, |_, verdict| verdict.to_owned());
+        println!("{}", lines.join("\n"));
+    }
     Ok(())
 }
