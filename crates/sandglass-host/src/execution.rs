@@ -11,7 +11,8 @@
 
 use std::mem;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use sandglass_model::{
@@ -63,6 +64,8 @@ pub(crate) struct Execution {
     pub(crate) trace: TraceContext,
     pub(crate) span: Arc<Span>,
     pub(crate) queued_at: Monotonic,
+    /// When the guest might run, and until when, once it may.
+    pub(crate) began: OnceLock<StartedDeadline>,
     pub(crate) turn: Turn,
     /// The last owner lets the next dispatch start, so it outlives the store.
     pub(crate) place: Arc<Place>,
@@ -88,10 +91,12 @@ enum NeverBegan {
 impl Execution {
     pub(crate) async fn run(mut self) -> RunReport {
         let turn = mem::take(&mut self.turn);
+        let unfinished = Unfinished(Some(&self));
         let report = match self.place(turn).await {
             Ok(()) => self.start(self.shared.clock.now().since(self.queued_at)).await,
             Err(why) => self.never_began(&why),
         };
+        unfinished.finish();
         self.account(&report);
         report
     }
@@ -182,7 +187,8 @@ impl Execution {
         metrics.queue_wait(entity_type, queue);
 
         let started_at = self.shared.clock.wall();
-        let deadline = self.dispatch.deadline.start(self.shared.clock.now());
+        let begins = || self.dispatch.deadline.start(self.shared.clock.now());
+        let deadline = *self.began.get_or_init(begins);
         self.dispatch.run.begin(&deadline);
         if let Some(before) = self.integration.manifest.soft_deadline {
             self.dispatch.run.warn_from(deadline.soft(before));
@@ -435,6 +441,33 @@ impl Execution {
         if !self.dispatch.is_replay() {
             crate::attribution::describe(&self.span, report);
         }
+    }
+}
+
+/// A run under way. Where it is dropped before its end, it is accounted for all the same.
+struct Unfinished<'a>(Option<&'a Execution>);
+
+impl Unfinished<'_> {
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let Some(execution) = self.0 else { return };
+        let (run, now) = (&execution.dispatch.run, execution.shared.clock.now());
+        let (outcome, cause) = if thread::panicking() {
+            (Outcome::Interrupted, Cause::HostLost)
+        } else {
+            let cause = run.name(Cause::CallerGone);
+            (cancelled(run, cause, None), cause)
+        };
+        let began = execution.began.get();
+        let deadline = began.copied().unwrap_or_else(|| execution.dispatch.deadline.start(now));
+        let mut report = RunReport { outcome, cause, ..execution.report(None, deadline) };
+        execution.measure(&mut report, &deadline, now);
+        execution.account(&report);
     }
 }
 

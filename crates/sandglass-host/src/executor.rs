@@ -3,7 +3,7 @@
 
 use std::io;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 /// Threads for what the host itself does that holds one: reading certificates,
@@ -36,7 +36,16 @@ impl Executor {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        self.0.as_ref().expect("it is taken only by drop").spawn(task)
+        self.runtime().spawn(task)
+    }
+
+    /// What timers, requests and blocking calls are started on.
+    pub(crate) fn handle(&self) -> &Handle {
+        self.runtime().handle()
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken only by drop")
     }
 }
 

@@ -6,7 +6,7 @@ mod live;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sandglass_model::{
     Busy, Cause, Clock, DispatchId, Incarnation, ModuleHash, Outcome, Rejection, RejectionKind,
@@ -25,6 +25,8 @@ use crate::error::{Error, rejection};
 use crate::execution::Execution;
 use crate::executor::Executor;
 use crate::host_function::Registry;
+use crate::in_place::InPlace;
+use crate::kernel::KernelFeatures;
 use crate::manifest::{Integration, Manifest};
 use crate::module::{self, ModuleCache};
 use crate::run::Run;
@@ -33,7 +35,7 @@ use crate::settings::Settings;
 use crate::ticker::{Ticker, TickerHealth};
 
 pub use builder::Builder;
-use live::Live;
+use live::{Live, LiveRun};
 
 /// Runs guests, each inside its deadline. Cheap to clone; the last clone to be
 /// dropped ends the host's threads.
@@ -58,6 +60,7 @@ struct Inner {
     closed: AtomicBool,
     /// Whether the ticker was not healthy when it was last asked.
     ticker_failed: AtomicBool,
+    kernel: KernelFeatures,
 }
 
 /// What every execution shares.
@@ -135,36 +138,7 @@ impl Host {
         integration: &Integration,
         dispatch: Dispatch,
     ) -> Result<RunReport, Error> {
-        let mut dispatch = dispatch;
-        let place = self.0.admit(integration, &mut dispatch)?;
-        let shared = if dispatch.is_replay() { &self.0.unheard } else { &self.0.shared };
-        let metrics = &shared.telemetry.metrics;
-        integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
-        let caller = CallerGuard(Arc::clone(&dispatch.run));
-        let live = Arc::clone(&self.0.live).enter(&dispatch.run);
-        // A shutdown that began in between has not seen this run.
-        if self.0.closed.load(Ordering::Acquire) {
-            return Err(Error::ShuttingDown);
-        }
-        let sandbox = self
-            .0
-            .sandbox(integration.compiled.metering)
-            .map_err(|rejection| Error::Unavailable(rejection.message))?;
-        let (id, trace) = dispatch.identity.map_or_else(fresh_identity, Ok)?;
-        let execution = Execution {
-            span: Arc::new(span(&shared.telemetry, &dispatch, integration, (id, trace))),
-            shared: Arc::clone(shared),
-            sandbox,
-            integration: integration.clone(),
-            id,
-            trace,
-            queued_at: self.0.shared.clock.now(),
-            // Here and not on the guests' threads, so that the order in which those come
-            // to it decides nothing.
-            turn: place.line_up(),
-            place: Arc::new(place),
-            dispatch: Arc::new(dispatch),
-        };
+        let Started { execution, caller, live } = self.0.start(integration, dispatch)?;
         let (answer, report) = oneshot::channel();
         self.0.executor.spawn(async move {
             let report = Box::pin(execution.run()).await;
@@ -175,6 +149,30 @@ impl Host {
         let report = report.await.map_err(|_| Error::Lost);
         // The run has its cause by now, so this stops nothing.
         drop(caller);
+        report
+    }
+
+    /// As [`Host::run`], polled by the caller and not on the host's own threads: a
+    /// dispatch costs no change of threads. What is given up for it is rule 8: a guest
+    /// that spins holds the caller's thread, and yields it after each slice of 1 ms. So
+    /// it is for callers whose threads have nothing else to do, or guests that they
+    /// trust to be short. Everything else holds: admission, the deadline, the report.
+    ///
+    /// Any executor may poll it: what the host itself waits for (timers, requests,
+    /// blocking functions) is on its own threads. Dropping the future stops the run,
+    /// and what it held is given back before the drop returns.
+    ///
+    /// # Errors
+    /// As [`Host::dispatch`].
+    pub async fn run_in_place(
+        &self,
+        integration: &Integration,
+        dispatch: Dispatch,
+    ) -> Result<RunReport, Error> {
+        let Started { execution, caller, live } = self.0.start(integration, dispatch)?;
+        let running = InPlace::new(self.0.executor.handle(), caller, execution.run());
+        let report = running.await.ok_or(Error::Lost);
+        drop(live);
         report
     }
 
@@ -204,6 +202,13 @@ impl Host {
     #[must_use]
     pub fn ticker_health(&self) -> TickerHealth {
         self.0.shared.ticker.health()
+    }
+
+    /// Which features of the kernel this host uses: those that its settings allow and
+    /// the kernel has.
+    #[must_use]
+    pub fn kernel_features(&self) -> KernelFeatures {
+        self.0.kernel
     }
 
     /// Refuses new dispatches, stops those that are queued or in flight, and
@@ -273,7 +278,48 @@ fn fresh_identity() -> Result<(DispatchId, TraceContext), Error> {
     Ok((DispatchId::derive(life, Sequence(0), 0), trace))
 }
 
+/// A dispatch that was let in, and has not begun.
+struct Started {
+    execution: Execution,
+    caller: CallerGuard,
+    live: LiveRun,
+}
+
 impl Inner {
+    /// Lets a dispatch in, and gathers what its run needs.
+    fn start(&self, integration: &Integration, mut dispatch: Dispatch) -> Result<Started, Error> {
+        let place = self.admit(integration, &mut dispatch)?;
+        let shared = if dispatch.is_replay() { &self.unheard } else { &self.shared };
+        let metrics = &shared.telemetry.metrics;
+        integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
+        let caller = CallerGuard(Arc::clone(&dispatch.run));
+        let live = Arc::clone(&self.live).enter(&dispatch.run);
+        // A shutdown that began in between has not seen this run.
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::ShuttingDown);
+        }
+        let sandbox = self
+            .sandbox(integration.compiled.metering)
+            .map_err(|rejection| Error::Unavailable(rejection.message))?;
+        let (id, trace) = dispatch.identity.map_or_else(fresh_identity, Ok)?;
+        let execution = Execution {
+            span: Arc::new(span(&shared.telemetry, &dispatch, integration, (id, trace))),
+            shared: Arc::clone(shared),
+            sandbox,
+            integration: integration.clone(),
+            id,
+            trace,
+            queued_at: self.shared.clock.now(),
+            began: OnceLock::new(),
+            // Here and not on the guests' threads, so that the order in which those come
+            // to it decides nothing.
+            turn: place.line_up(),
+            place: Arc::new(place),
+            dispatch: Arc::new(dispatch),
+        };
+        Ok(Started { execution, caller, live })
+    }
+
     fn sandbox(&self, metering: Metering) -> Result<Arc<Sandbox>, Rejection> {
         match metering {
             Metering::Unmetered => Ok(Arc::clone(&self.unmetered)),
@@ -337,7 +383,7 @@ impl Drop for Inner {
 }
 
 /// Stops the run of a caller who goes away before it has ended.
-struct CallerGuard(Arc<Run>);
+pub(crate) struct CallerGuard(Arc<Run>);
 
 impl Drop for CallerGuard {
     fn drop(&mut self) {

@@ -171,8 +171,17 @@ fn pool(settings: &Settings) -> PoolingAllocationConfig {
         .table_elements(MAX_TABLE_ELEMENTS as usize)
         .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
         .table_keep_resident(KEEP_RESIDENT_BYTES)
-        .pagemap_scan(Enabled::Auto);
+        .pagemap_scan(if settings.kernel_features.pagemap_scan {
+            Enabled::Auto
+        } else {
+            Enabled::No
+        });
     pool
+}
+
+/// Whether slots of the pool are cleaned by the pages that guests have touched.
+pub(crate) fn scans_pages(settings: &Settings) -> bool {
+    settings.kernel_features.pagemap_scan && PoolingAllocationConfig::is_pagemap_scan_available()
 }
 
 struct WeakEpoch(EngineWeak);

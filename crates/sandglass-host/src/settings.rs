@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::kernel::KernelFeatures;
+
 /// How a host is dimensioned. [`Settings::default`] fits one machine that does
 /// other work besides.
 #[derive(Clone, Debug)]
@@ -39,6 +41,9 @@ pub struct Settings {
     /// together; one integration has at most a quarter of it for one tenant. It is
     /// a cache: what is in it may go at any time.
     pub cache_bytes: u64,
+    /// What of the kernel may be used, where it has it. All, by default; less is for
+    /// tests of what a host does without, and for comparing.
+    pub kernel_features: KernelFeatures,
 }
 
 impl Default for Settings {
@@ -55,6 +60,7 @@ impl Default for Settings {
             module_cache_bytes: 64 << 20,
             host_call_timeout: Duration::from_secs(300),
             cache_bytes: 64 << 20,
+            kernel_features: KernelFeatures::ALL,
         }
     }
 }

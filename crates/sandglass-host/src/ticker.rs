@@ -19,7 +19,7 @@ mod scheduling;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use sandglass_model::{Clock, Monotonic};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::Health;
 
+use crate::kernel::KernelFeatures;
 use crate::run::Run;
 
 /// How long a guest runs before others get a turn: short handlers wait for few
@@ -68,6 +69,7 @@ pub(crate) trait Epoch: Send + Sync {
 
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
+    kernel: KernelFeatures,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -106,7 +108,11 @@ impl Ticker {
     ///
     /// # Errors
     /// The operating system gives no thread.
-    pub(crate) fn start(clock: Arc<dyn Clock>, metrics: Metrics) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+        wanted: KernelFeatures,
+    ) -> std::io::Result<Arc<Self>> {
         let shared = Arc::new(Shared {
             clock,
             metrics,
@@ -117,15 +123,18 @@ impl Ticker {
             slicing: AtomicBool::new(false),
             alive: AtomicBool::new(true),
         });
+        let (tell, granted) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("sandglass-ticker".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || {
                 let _ended = EndedFlag(&shared);
-                scheduling::prefer_punctuality();
+                // Whoever starts this thread waits for that.
+                let _ = tell.send(scheduling::prefer_punctuality(wanted));
                 shared.run();
             }
         })?;
-        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+        let kernel = granted.recv().unwrap_or(KernelFeatures::NONE);
+        Ok(Arc::new(Self { shared, kernel, thread: Mutex::new(Some(thread)) }))
     }
 
     /// Adds an engine whose epoch is advanced at each tick.
@@ -168,6 +177,11 @@ impl Ticker {
             shared.wake.notify_one();
         }
         OnCpu(shared)
+    }
+
+    /// What the kernel does for the thread.
+    pub(crate) const fn kernel(&self) -> KernelFeatures {
+        self.kernel
     }
 
     pub(crate) fn health(&self) -> TickerHealth {
@@ -328,7 +342,6 @@ mod tests {
     use super::*;
     use crate::deadline::DispatchDeadline;
     use sandglass_model::SystemClock;
-    use std::sync::mpsc;
     use std::task::{Wake, Waker};
 
     /// Longer than any wake-up takes on a busy machine.
@@ -336,7 +349,8 @@ mod tests {
 
     fn ticker() -> (Arc<Ticker>, Arc<dyn Clock>) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let ticker = Ticker::start(Arc::clone(&clock), Metrics::disabled()).expect("a thread");
+        let ticker = Ticker::start(Arc::clone(&clock), Metrics::disabled(), KernelFeatures::ALL)
+            .expect("a thread");
         (ticker, clock)
     }
 
@@ -439,6 +453,19 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_the_kernel_does_nothing_for_keeps_deadlines_too() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let ticker = Ticker::start(Arc::clone(&clock), Metrics::disabled(), KernelFeatures::NONE);
+        let ticker = ticker.expect("a thread");
+        assert_eq!(ticker.kernel(), KernelFeatures::NONE);
+        let run = begun(&*clock, 5);
+        let (told, woken) = mpsc::channel();
+        run.wait_with(&Waker::from(Arc::new(Woken(told))));
+        let _armed = ticker.arm(&run);
+        woken.recv_timeout(LONG).expect("woken");
+    }
+
+    #[test]
     fn a_thread_that_ended_is_dead() {
         let (ticker, _clock) = ticker();
         assert_eq!(ticker.health(), TickerHealth::Healthy);
@@ -464,7 +491,8 @@ mod tests {
     fn a_thread_that_does_not_wake_is_stalled() {
         let clock = Arc::new(SetClock::default());
         let shown: Arc<dyn Clock> = clock.clone();
-        let ticker = Ticker::start(shown, Metrics::disabled()).expect("a thread");
+        let ticker =
+            Ticker::start(shown, Metrics::disabled(), KernelFeatures::ALL).expect("a thread");
         let run = begun(&*clock, 1);
         // The thread waits for a deadline that this clock never reaches by itself,
         // and isn't woken when the clock is set past it.

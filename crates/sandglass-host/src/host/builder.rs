@@ -14,8 +14,9 @@ use crate::capability::http::{HttpClient, NetworkClient};
 use crate::error::BuildError;
 use crate::executor::Executor;
 use crate::host_function::{BlockingCalls, HostFunction, Registry};
+use crate::kernel::KernelFeatures;
 use crate::module::ModuleCache;
-use crate::sandbox::{Metering, Sandbox};
+use crate::sandbox::{self, Metering, Sandbox};
 use crate::settings::Settings;
 use crate::ticker::Ticker;
 
@@ -83,12 +84,21 @@ impl Builder {
         let sandbox = Sandbox::new(&settings, Metering::Unmetered, &registry).map_err(|error| {
             BuildError::Sandbox { max_runs: settings.slots(), why: format!("{error:#}") }
         })?;
-        let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone())
+        let wanted = settings.kernel_features;
+        let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone(), wanted)
             .map_err(BuildError::Threads)?;
         ticker.drive(sandbox.epoch());
         let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls)
             .map_err(BuildError::Threads)?;
         telemetry.metrics.ticker_health(metrics::Health::Healthy);
+        let kernel =
+            KernelFeatures { pagemap_scan: sandbox::scans_pages(&settings), ..ticker.kernel() };
+        tracing::info!(
+            pagemap_scan = kernel.pagemap_scan,
+            scheduler_slice = kernel.scheduler_slice,
+            timer_slack = kernel.timer_slack,
+            "features of the kernel in use"
+        );
         let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
         let cache = Arc::new(Cache::new(settings.cache_bytes));
         let shared = Shared { cache, settings, clock, telemetry, ticker };
@@ -105,6 +115,7 @@ impl Builder {
             live: Arc::default(),
             closed: AtomicBool::new(false),
             ticker_failed: AtomicBool::new(false),
+            kernel,
             unheard: Arc::new(unheard),
             shared: Arc::new(shared),
         })))

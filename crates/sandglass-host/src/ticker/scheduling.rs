@@ -1,11 +1,20 @@
 //! Asks the operating system to wake the calling thread on time. Each request
 //! helps where it is granted and is done without where it isn't.
 
-/// Asks for the smallest timer slack and a short scheduler slice, so that the
-/// thread wakes when its timer fires, also on a machine whose cores are busy.
-pub(super) fn prefer_punctuality() {
+use crate::kernel::KernelFeatures;
+
+/// Asks for the smallest timer slack and a short scheduler slice, where they are
+/// `wanted`, so that the thread wakes when its timer fires, also on a machine whose
+/// cores are busy. Answers what of it was granted.
+pub(super) fn prefer_punctuality(wanted: KernelFeatures) -> KernelFeatures {
     #[cfg(target_os = "linux")]
-    linux::ask();
+    return KernelFeatures {
+        timer_slack: wanted.timer_slack && linux::ask_for_timer_slack(),
+        scheduler_slice: wanted.scheduler_slice && linux::ask_for_slice(),
+        ..KernelFeatures::NONE
+    };
+    #[cfg(not(target_os = "linux"))]
+    KernelFeatures::NONE
 }
 
 #[cfg(target_os = "linux")]
@@ -15,7 +24,8 @@ mod linux {
     const TIMER_SLACK_NS: libc::c_ulong = 1;
 
     /// Slice of the fair scheduler, in nanoseconds: a thread that asks for a
-    /// short one is run sooner after it wakes (`sched(7)`, Linux 6.12 and newer).
+    /// short one is run sooner after it wakes (`sched(7)`, Linux 6.12 and newer;
+    /// older ones take the call and ignore the number).
     const SLICE_NS: u64 = 100_000;
 
     /// The fields of `struct sched_attr` (`sched_setattr(2)`), first version.
@@ -31,10 +41,14 @@ mod linux {
         period: u64,
     }
 
-    #[allow(unsafe_code, reason = "the standard library has neither of these system calls")]
-    pub(super) fn ask() {
+    #[allow(unsafe_code, reason = "the standard library doesn't have this system call")]
+    pub(super) fn ask_for_timer_slack() -> bool {
         // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours.
-        let slack = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS) };
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS) == 0 }
+    }
+
+    #[allow(unsafe_code, reason = "the standard library doesn't have this system call")]
+    pub(super) fn ask_for_slice() -> bool {
         let attr = SchedAttr {
             size: 48,
             policy: libc::SCHED_OTHER.unsigned_abs(),
@@ -47,11 +61,6 @@ mod linux {
         };
         // SAFETY: the pointer is to a `sched_attr` of the size that it names, which
         // lives across the call; the kernel only reads it. Thread 0 is the caller.
-        let slice = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
-        tracing::debug!(
-            timer_slack = slack == 0,
-            short_slice = slice == 0,
-            "asked the scheduler to wake the ticker on time"
-        );
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
     }
 }

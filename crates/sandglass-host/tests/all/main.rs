@@ -10,6 +10,8 @@ mod embedder_component;
 mod end_points;
 mod fixtures;
 mod http;
+mod in_place;
+mod kernel;
 mod manifest;
 mod replaying;
 mod server;
