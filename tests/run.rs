@@ -27,7 +27,7 @@ fn report(said: Said) -> (Said, Value) {
 type Case = (&'static str, &'static [&'static str], i32, &'static str, Option<&'static str>);
 
 /// The keys that every report has.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "outcome",
     "result",
     "error",
@@ -36,6 +36,8 @@ const KEYS: [&str; 11] = [
     "backtrace",
     "host_calls",
     "time_split_us",
+    "wall_us",
+    "cpu_us",
     "memory",
     "trace_id",
     "dispatch_id",
@@ -99,11 +101,12 @@ fn a_killed_guest_tells_where_it_was() {
     assert!(report["deadline"]["elapsed_ms"].as_u64() > Some(150), "{report}");
     let calls = &report["host_calls"]["by_function"][0];
     assert_eq!((&calls["count"], &calls["in_flight"]), (&1.into(), &true.into()));
-    let split: u64 = ["instantiate", "guest", "host"]
-        .iter()
-        .map(|part| report["time_split_us"][part].as_u64().expect("a number"))
-        .sum();
-    assert!(split >= 150_000, "the parts add up to the run: {report}");
+    let parts = report["time_split_us"].as_object().expect("parts");
+    let total: u64 = parts.values().map(|part| part.as_u64().expect("a number")).sum();
+    let wall = report["wall_us"].as_u64().expect("a number");
+    let rounding = wall.checked_sub(total).expect("no part is counted twice");
+    assert!(wall >= 150_000 && rounding <= parts.len() as u64, "they add up: {report}");
+    assert!(report["cpu_us"].as_u64().expect("a number") < wall, "it slept: {report}");
 }
 
 #[test]

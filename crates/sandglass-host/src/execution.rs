@@ -32,6 +32,7 @@ use crate::capability::Guest;
 use crate::capability::cache::Scope;
 use crate::capability::log::GuestLog;
 use crate::capability::speaker::Speaker;
+use crate::cpu_time::CpuTime;
 use crate::deadline::StartedDeadline;
 use crate::dispatch::Dispatch;
 use crate::ending::{Ending, cancelled};
@@ -45,7 +46,7 @@ use crate::recording::{Header, Recorder, Tape, Taping};
 use crate::sandbox::{Metering, Sandbox};
 use crate::secret::Redactor;
 use crate::store::{Phase, RunStore};
-use crate::ticker::{Ticker, TickerHealth};
+use crate::ticker::TickerHealth;
 
 /// Most bytes that one call of a component may have the host copy, in its own form
 /// of them (a list's element of two texts takes 48): the bodies of requests with
@@ -93,7 +94,7 @@ impl Execution {
         let turn = mem::take(&mut self.turn);
         let unfinished = Unfinished(Some(&self));
         let report = match self.place(turn).await {
-            Ok(()) => self.start(self.shared.clock.now().since(self.queued_at)).await,
+            Ok(()) => self.start(self.shared.clock.now()).await,
             Err(why) => self.never_began(&why),
         };
         unfinished.finish();
@@ -158,7 +159,8 @@ impl Execution {
         };
         let deadline = self.dispatch.deadline.start(self.shared.clock.now());
         let time_split_us = TimeSplit { queue: micros(waited), ..self.split() };
-        RunReport { outcome, cause, time_split_us, ..self.report(None, deadline) }
+        let wall_us = time_split_us.total();
+        RunReport { outcome, cause, time_split_us, wall_us, ..self.report(None, deadline) }
     }
 
     /// The report of a run whose asker's deadline came while it waited for its place. It died
@@ -171,6 +173,7 @@ impl Execution {
             outcome: cancelled(run, cause, None),
             cause,
             time_split_us,
+            wall_us: time_split_us.total(),
             ..self.report(None, *deadline)
         };
         if cause == Cause::ParentDeadline {
@@ -180,15 +183,16 @@ impl Execution {
         report
     }
 
-    async fn start(&self, queue: Duration) -> RunReport {
+    /// Runs the guest, whose budget begins `now`.
+    async fn start(&self, now: Monotonic) -> RunReport {
         let metrics = &self.shared.telemetry.metrics;
+        let queue = now.since(self.queued_at);
         let _live = metrics.hold(Level::LiveDispatches);
         let (entity_type, action) = (self.dispatch.entity.entity_type(), &*self.dispatch.action);
         metrics.queue_wait(entity_type, queue);
 
         let started_at = self.shared.clock.wall();
-        let begins = || self.dispatch.deadline.start(self.shared.clock.now());
-        let deadline = *self.began.get_or_init(begins);
+        let deadline = *self.began.get_or_init(|| self.dispatch.deadline.start(now));
         self.dispatch.run.begin(&deadline);
         if let Some(before) = self.integration.manifest.soft_deadline {
             self.dispatch.run.warn_from(deadline.soft(before));
@@ -203,7 +207,7 @@ impl Execution {
         let mut moments = Moments::default();
         let code = &self.integration.compiled.code;
         let call = abi::call(code, &mut store, limits.response_bytes, &mut moments);
-        let called = on_cpu(&self.shared.ticker, call).await;
+        let (called, cpu) = on_cpu(&self.shared, call).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         drop((armed, in_flight));
         if self.dispatch.run.should_stop(off_cpu) {
@@ -221,7 +225,8 @@ impl Execution {
         let recording = data.tape.finish();
         drop(store);
         drop(live_store);
-        let teardown = self.shared.clock.now().since(off_cpu);
+        let ended = self.shared.clock.now();
+        let teardown = ended.since(off_cpu);
 
         let ended_at = ending.place.as_ref().map(|place| place.ended_at);
         let (dying_span, backtrace) =
@@ -234,6 +239,8 @@ impl Execution {
             backtrace: backtrace.unwrap_or_default(),
             host_calls,
             time_split_us: TimeSplit { queue: micros(queue), teardown: micros(teardown), ..split },
+            wall_us: self.wall_us(ended),
+            cpu_us: micros(cpu),
             peak_memory_bytes,
             recording,
             ..self.report(Some(started_at), deadline)
@@ -393,6 +400,11 @@ impl Execution {
         }
     }
 
+    /// From the dispatch to `ended`, and what was compiled for it before.
+    fn wall_us(&self, ended: Monotonic) -> u64 {
+        micros(ended.since(self.queued_at).saturating_add(self.dispatch.compile))
+    }
+
     fn split(&self) -> TimeSplit {
         TimeSplit { compile: micros(self.dispatch.compile), ..TimeSplit::default() }
     }
@@ -416,6 +428,8 @@ impl Execution {
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),
+            wall_us: 0,
+            cpu_us: 0,
             peak_memory_bytes: 0,
             recording: None,
         }
@@ -465,20 +479,22 @@ impl Drop for Unfinished<'_> {
         };
         let began = execution.began.get();
         let deadline = began.copied().unwrap_or_else(|| execution.dispatch.deadline.start(now));
-        let mut report = RunReport { outcome, cause, ..execution.report(None, deadline) };
+        let wall_us = execution.wall_us(now);
+        let mut report = RunReport { outcome, cause, wall_us, ..execution.report(None, deadline) };
         execution.measure(&mut report, &deadline, now);
         execution.account(&report);
     }
 }
 
-/// Polls `guest` with its time on the CPU made known to the ticker.
-async fn on_cpu<T>(ticker: &Ticker, guest: impl Future<Output = T>) -> T {
+/// Polls `guest` with its time on the CPU made known to the ticker, and counted.
+async fn on_cpu<T>(shared: &Shared, guest: impl Future<Output = T>) -> (T, Duration) {
     let mut guest = pin!(guest);
-    std::future::poll_fn(|context| {
-        let _on_cpu = ticker.enter_cpu();
-        guest.as_mut().poll(context)
-    })
-    .await
+    let mut spent = CpuTime::default();
+    let answer = std::future::poll_fn(|context| {
+        let _on_cpu = shared.ticker.enter_cpu();
+        spent.of(&*shared.clock, || guest.as_mut().poll(context))
+    });
+    (answer.await, spent.total())
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -38,6 +38,7 @@ mod admission;
 mod attribution;
 mod boundary;
 mod capability;
+mod cpu_time;
 mod deadline;
 mod dispatch;
 mod ending;

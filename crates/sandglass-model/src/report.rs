@@ -30,21 +30,32 @@ pub struct Frame {
     pub line: Option<u32>,
 }
 
-/// Where the time of a run went, in microseconds.
+/// Where the time of a run went, in microseconds. The parts follow each other without a gap:
+/// together they are [`RunReport::wall_us`], but for what rounding takes from each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeSplit {
-    /// Waiting for a place on the guest executor.
+    /// From the dispatch until the guest might run.
     pub queue: u64,
     /// Compiling the module, or waiting for somebody who did.
     pub compile: u64,
     /// Instantiating it, with its `start` function.
     pub instantiate: u64,
-    /// In the guest's own code.
+    /// In the guest's own code, or ready to be: others' slices are in it, too.
     pub guest: u64,
     /// In host functions.
     pub host: u64,
-    /// Dropping the store and all that it held.
+    /// From the guest off the CPU until the store and all that it held were dropped.
     pub teardown: u64,
+}
+
+impl TimeSplit {
+    /// All parts together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { queue, compile, instantiate, guest, host, teardown } = *self;
+        let parts = [queue, compile, instantiate, guest, host, teardown];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
 }
 
 /// The host calls of a run.
@@ -188,6 +199,12 @@ pub struct RunReport {
     pub host_calls: HostCalls,
     /// Where the time went.
     pub time_split_us: TimeSplit,
+    /// From the dispatch to the end of the teardown, and what was compiled for it before,
+    /// in microseconds.
+    pub wall_us: u64,
+    /// Time on a CPU from the instantiation to the answer, in microseconds. The first slice
+    /// of a run, until it waits or 1 ms has passed, counts as long as it took.
+    pub cpu_us: u64,
     /// Most linear memory that it had, in bytes.
     pub peak_memory_bytes: u64,
     /// What was kept for its replay; none where nobody asked for it, or it never ran.
@@ -215,6 +232,8 @@ struct ReportView<'a> {
     backtrace: &'a [Frame],
     host_calls: &'a HostCalls,
     time_split_us: TimeSplit,
+    wall_us: u64,
+    cpu_us: u64,
     memory: MemoryView,
     trace_id: String,
     dispatch_id: DispatchId,
@@ -243,6 +262,8 @@ impl Serialize for RunReport {
             backtrace: &self.backtrace,
             host_calls: &self.host_calls,
             time_split_us: self.time_split_us,
+            wall_us: self.wall_us,
+            cpu_us: self.cpu_us,
             memory: MemoryView { peak_bytes: self.peak_memory_bytes },
             trace_id: self.trace.trace_id.to_string(),
             dispatch_id: self.dispatch_id,

@@ -45,6 +45,8 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
                 "backtrace": [],
                 "host_calls": { "count": 0, "by_function": [] },
                 "time_split_us": TimeSplit::default(),
+                "wall_us": 0,
+                "cpu_us": 0,
                 "memory": { "peak_bytes": 0 },
                 "trace_id": null,
                 "dispatch_id": null,
@@ -127,6 +129,10 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
     let parts: Vec<String> =
         parts.iter().map(|(name, took)| format!("{name} {}", measured_micros(*took))).collect();
     details.push(("time", parts.join(", ")));
+    if report.started_at.is_some() {
+        let (cpu, wall) = (measured_micros(report.cpu_us), measured_micros(report.wall_us));
+        details.push(("cpu", format!("{cpu} of {wall}")));
+    }
     if report.started_at.is_some() {
         details
             .push(("memory", format!("{} KiB at most", report.peak_memory_bytes.div_ceil(1024))));

@@ -186,8 +186,22 @@ async fn run(fixture: Fixture) -> Value {
     let limits = RecordingLimits { arguments: KeepArguments::Yes, ..RecordingLimits::default() };
     let dispatch = dispatch.recorded(limits);
     let report: RunReport = HOST.run(&integration, dispatch).await.expect("the host did its work");
+    adds_up(&report);
     play(&bytes, &report, given).await;
     serde_json::to_value(&report).expect("plain data")
+}
+
+/// Checks that the parts of its time are the whole, and its host calls' the part of the
+/// host, but for what rounding takes from each.
+fn adds_up(report: &RunReport) {
+    let split = report.time_split_us;
+    let rounded = report.wall_us.checked_sub(split.total());
+    assert!(rounded.is_some_and(|rounded| rounded <= 6), "{report:?}");
+    let functions = &report.host_calls.by_function;
+    let in_host: u64 = functions.iter().map(|calls| calls.total_us).sum();
+    let rounded = split.host.checked_sub(in_host);
+    assert!(rounded.is_some_and(|rounded| rounded <= functions.len() as u64), "{report:?}");
+    assert!(report.cpu_us <= split.instantiate + split.guest + split.host + 3, "{report:?}");
 }
 
 /// Has the run again from its recording: it must come out the same.

@@ -17,3 +17,4 @@ mod replaying;
 mod server;
 mod streams;
 mod telling;
+mod time;

@@ -60,7 +60,8 @@ pub(super) fn never_ran(
         overrun: Duration::ZERO,
     });
     let time_split_us = TimeSplit { compile: micros(compile), ..TimeSplit::default() };
-    RunReport { time_split_us, ..unreported(&run.dispatched, outcome, cause) }
+    let wall_us = micros(compile);
+    RunReport { time_split_us, wall_us, ..unreported(&run.dispatched, outcome, cause) }
 }
 
 /// The report of a run whose asker's deadline came while it was compiled. It died on the way

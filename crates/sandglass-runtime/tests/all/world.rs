@@ -253,6 +253,8 @@ impl Script {
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),
+            wall_us: 0,
+            cpu_us: 0,
             peak_memory_bytes: 0,
             recording: None,
         }
