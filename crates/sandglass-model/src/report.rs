@@ -44,7 +44,8 @@ pub struct TimeSplit {
     pub guest: u64,
     /// In host functions.
     pub host: u64,
-    /// From the guest off the CPU until the store and all that it held were dropped.
+    /// From the end of its code until its answer was read, and the store and all that it held
+    /// were dropped.
     pub teardown: u64,
 }
 
