@@ -1,5 +1,5 @@
 ;; Is a component made of three modules, each with a memory of its own.
-;; The host refuses it: it has no slots for so many.
+;; A slot of the pool has fewer, so it runs on demand.
 (component
   (import "sandglass:integration/types@0.1.0" (instance $types
     (type $config (list (tuple string string)))

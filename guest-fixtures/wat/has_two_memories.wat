@@ -1,5 +1,5 @@
 ;; Has a second memory beside the one that it exports.
-;; The host refuses it: one memory is what its limit is counted on.
+;; A slot of the pool has one, so it runs on demand; its limit is counted on both.
 (module
   (memory (export "memory") 1)
   (memory 1)

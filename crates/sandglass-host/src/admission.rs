@@ -16,6 +16,7 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{Held, Level, Refusal};
 use tokio::sync::oneshot;
 
+use crate::allocation::Allocation;
 use crate::manifest::Manifest;
 use crate::settings::Settings;
 use pace::Pace;
@@ -82,6 +83,7 @@ impl Admission {
                 queued: settings.max_queued_per_tenant as u64,
             },
             asking: u64::from(settings.max_asking),
+            on_demand: u64::from(settings.max_on_demand.max(1)),
         };
         let inner =
             Inner { queue: Queue::new(bounds), seats: BTreeMap::new(), pace: Pace::default() };
@@ -183,9 +185,14 @@ impl Place {
         Arc::ptr_eq(&self.admission, admission)
     }
 
-    /// Joins the line of those that wait to run.
-    pub(crate) fn line_up(&self) -> Turn {
-        self.turn(Queue::wait)
+    /// Joins the line of those that wait to run, with an instance from there.
+    pub(crate) fn line_up(&self, allocation: Allocation) -> Turn {
+        self.turn(|queue, ticket| {
+            if allocation == Allocation::OnDemand {
+                queue.takes_no_slot(ticket);
+            }
+            queue.wait(ticket)
+        })
     }
 
     /// Gives up the right to run while it waits in an ask.
@@ -218,7 +225,7 @@ impl Place {
         self.turn(Queue::come_back).come().await;
     }
 
-    fn turn(&self, has_place: fn(&mut Queue, Ticket) -> bool) -> Turn {
+    fn turn(&self, has_place: impl FnOnce(&mut Queue, Ticket) -> bool) -> Turn {
         let now = self.admission.clock.now();
         let mut inner = self.admission.lock();
         if has_place(&mut inner.queue, self.ticket) {

@@ -87,6 +87,13 @@ fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> 
         return Ending { outcome, cause: Cause::NotStarted, place: None };
     }
     let data = store.data();
+    let is_guests = error.is::<wasmtime::ThrownException>() || error.is::<I32Exit>();
+    if never_came_to_be(data, error) && !is_guests && data.limiter.denied().is_none() {
+        // Neither the guest's code nor its limits: the system has no memory, or no mappings.
+        let message = format!("host can't make an instance of the module: {error:#}");
+        let outcome = Outcome::Rejected(rejection(RejectionKind::HostUnavailable, message));
+        return Ending { outcome, cause: Cause::NotStarted, place: None };
+    }
     let place = Some(Place {
         dying_span: data.present_span(),
         ended_at: data.accounting.point(),

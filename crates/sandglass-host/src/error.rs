@@ -1,5 +1,7 @@
 //! Why the host could not do its work. What a guest does is never among it.
 
+use std::path::PathBuf;
+
 use sandglass_model::{Busy, Rejection};
 
 use crate::ticker::TickerHealth;
@@ -37,6 +39,14 @@ pub enum BuildError {
         /// How many runs at once were asked for.
         max_runs: u32,
         /// What Wasmtime says.
+        why: String,
+    },
+    /// The folder for compiled code can't be used.
+    #[error("`{}` can't keep compiled code: {why}", folder.display())]
+    CompiledCache {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with it, and what to do.
         why: String,
     },
     /// A host function of the embedder's own can't be registered.

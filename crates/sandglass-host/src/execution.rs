@@ -310,7 +310,7 @@ impl Execution {
             boundary::check(context.data_mut())?;
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
-        if let (Metering::Fuel, Some(fuel)) = (compiled.metering, manifest.limits.fuel) {
+        if let (Metering::Fuel, Some(fuel)) = (compiled.engine.metering, manifest.limits.fuel) {
             store.set_fuel(fuel).expect("an engine that counts fuel takes some");
         }
         store
@@ -333,7 +333,8 @@ impl Execution {
                     limits: self.integration.manifest.limits,
                     context: context.clone(),
                 };
-                Tape::Recording(Box::new(Recorder::new(limits, &header, redactor.clone())))
+                let share = self.shared.recordings.share();
+                Tape::Recording(Box::new(Recorder::new(limits, share, &header, redactor.clone())))
             }
             Taping::Off | Taping::Play(_) => Tape::Off,
         };

@@ -10,6 +10,10 @@ use tokio::task::JoinHandle;
 /// once.
 const OWN_BLOCKING_THREADS: usize = 4;
 
+/// Threads that compile: the compiler spreads one module over all cores, and a second one
+/// fills what the first leaves. More would only hold more memory.
+pub(crate) const COMPILING_THREADS: usize = 2;
+
 /// A task executor of the host's own. Dropping it ends its threads without
 /// waiting for them.
 #[derive(Debug)]
@@ -21,7 +25,9 @@ impl Executor {
     pub(crate) fn start(threads: usize, blocking: u32) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
-            .max_blocking_threads((blocking as usize).saturating_add(OWN_BLOCKING_THREADS))
+            .max_blocking_threads(
+                (blocking as usize).saturating_add(OWN_BLOCKING_THREADS + COMPILING_THREADS),
+            )
             .thread_name("sandglass-guest")
             // After each slice of a guest, look for new guests and for I/O: a
             // spinner must not delay either by more than its slice.

@@ -3,39 +3,41 @@
 
 mod builder;
 mod live;
+mod loading;
+mod sandboxes;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use sandglass_model::{
-    Busy, Cause, Clock, DispatchId, Incarnation, ModuleHash, Outcome, Rejection, RejectionKind,
-    RunReport, Sequence, TraceContext,
+    Busy, Cause, Clock, DispatchId, Incarnation, Outcome, RunReport, Sequence, TraceContext,
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::admission::{Admission, Place, Reservation, ReserveFor};
 use crate::capability::Grants;
 use crate::capability::cache::Cache;
 use crate::capability::http::HttpClient;
+use crate::compiled_folder::CompiledFolder;
 use crate::dispatch::Dispatch;
-use crate::error::{Error, rejection};
+use crate::error::Error;
 use crate::execution::Execution;
 use crate::executor::Executor;
-use crate::host_function::Registry;
 use crate::in_place::InPlace;
 use crate::kernel::KernelFeatures;
 use crate::manifest::{Integration, Manifest};
-use crate::module::{self, ModuleCache};
+use crate::module::{Flights, ModuleCache};
+use crate::recording::Room;
 use crate::run::Run;
-use crate::sandbox::{Metering, Sandbox};
 use crate::settings::Settings;
 use crate::ticker::{Ticker, TickerHealth};
 
 pub use builder::Builder;
 use live::{Live, LiveRun};
+use sandboxes::Sandboxes;
 
 /// Runs guests, each inside its deadline. Cheap to clone; the last clone to be
 /// dropped ends the host's threads.
@@ -46,12 +48,13 @@ struct Inner {
     shared: Arc<Shared>,
     /// The same for runs that are had again, of which nobody is told: they were told of.
     unheard: Arc<Shared>,
-    unmetered: Arc<Sandbox>,
-    /// Made when the first integration with a fuel limit is loaded.
-    fuel: Mutex<Option<Arc<Sandbox>>>,
+    sandboxes: Sandboxes,
     modules: ModuleCache,
-    /// The embedder's own host functions.
-    registry: Registry,
+    flights: Arc<Flights>,
+    /// Taken by those who compile on the host's own threads.
+    compiling: Arc<Semaphore>,
+    /// Where compiled code outlives the process.
+    compiled_folder: Option<CompiledFolder>,
     /// What sends the requests of every integration.
     http: Arc<dyn HttpClient>,
     executor: Executor,
@@ -71,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     pub(crate) ticker: Arc<Ticker>,
     pub(crate) cache: Arc<Cache>,
+    /// The memory for what is kept of runs for their replay.
+    pub(crate) recordings: Arc<Room>,
 }
 
 impl Host {
@@ -79,41 +84,6 @@ impl Host {
     #[must_use]
     pub fn builder() -> Builder {
         Builder::new()
-    }
-
-    /// Compiles `bytes`, text or binary, with the grants of `manifest`. Bytes that
-    /// were loaded before are not compiled again. It takes as long as compiling
-    /// does: seconds, for a module of some megabytes.
-    ///
-    /// # Errors
-    /// The bytes are no module that this host runs, or the manifest grants more
-    /// than this host gives. The rejection says what, where, and what to do.
-    pub fn load(&self, bytes: &[u8], manifest: Manifest) -> Result<Integration, Rejection> {
-        let kind = module::Kind::of(bytes);
-        let allowed = kind.allowed_bytes(&manifest.limits);
-        if bytes.len() as u64 > allowed {
-            return Err(rejection(
-                RejectionKind::ModuleTooLarge,
-                format!("{kind} has {} bytes, and {allowed} are allowed", bytes.len()),
-            ));
-        }
-        manifest.check_module(bytes)?;
-        let metering =
-            if manifest.limits.fuel.is_some() { Metering::Fuel } else { Metering::Unmetered };
-        let key = (ModuleHash::of(bytes), metering);
-        let compiled = match self.0.modules.find(key) {
-            Some(compiled) => compiled,
-            None => {
-                let sandbox = self.0.sandbox(metering)?;
-                let compiled = module::compile(&sandbox, metering, &*self.0.shared.clock, bytes)?;
-                self.0.shared.telemetry.metrics.module_compiled(compiled.compile_time);
-                self.0.modules.keep(compiled)
-            }
-        };
-        module::check_functions(&compiled, &manifest)?;
-        module::check_limits(&compiled, &manifest.limits, self.0.shared.settings.max_memory_bytes)?;
-        let grants = Arc::new(self.grants(&manifest));
-        Ok(Integration { compiled, manifest: Arc::new(manifest), grants })
     }
 
     /// Runs `dispatch` on a fresh instance of `integration`, and answers how it
@@ -221,20 +191,7 @@ impl Host {
 
     /// The names of the embedder's own functions, as manifests grant them.
     pub(crate) fn own_functions(&self) -> impl Iterator<Item = String> {
-        self.0.registry.functions().iter().map(|function| function.full_name())
-    }
-
-    fn grants(&self, manifest: &Manifest) -> Grants {
-        Grants {
-            destinations: manifest.destinations.clone(),
-            secrets: Arc::clone(&manifest.secrets),
-            http: Arc::clone(&self.0.http),
-            response_bytes: manifest.limits.response_bytes,
-            scratch_bytes: manifest.scratch_bytes,
-            stream_bytes: manifest.limits.memory_bytes,
-            host_call_timeout: self.0.shared.settings.host_call_timeout,
-            host_call_timeouts: manifest.host_call_timeouts.clone(),
-        }
+        self.0.sandboxes.registry().functions().iter().map(|function| function.full_name())
     }
 }
 
@@ -299,7 +256,8 @@ impl Inner {
             return Err(Error::ShuttingDown);
         }
         let sandbox = self
-            .sandbox(integration.compiled.metering)
+            .sandboxes
+            .for_guests(integration.compiled.engine)
             .map_err(|rejection| Error::Unavailable(rejection.message))?;
         let (id, trace) = dispatch.identity.map_or_else(fresh_identity, Ok)?;
         let execution = Execution {
@@ -313,37 +271,24 @@ impl Inner {
             began: OnceLock::new(),
             // Here and not on the guests' threads, so that the order in which those come
             // to it decides nothing.
-            turn: place.line_up(),
+            turn: place.line_up(integration.allocation()),
             place: Arc::new(place),
             dispatch: Arc::new(dispatch),
         };
         Ok(Started { execution, caller, live })
     }
 
-    fn sandbox(&self, metering: Metering) -> Result<Arc<Sandbox>, Rejection> {
-        match metering {
-            Metering::Unmetered => Ok(Arc::clone(&self.unmetered)),
-            Metering::Fuel => {
-                let mut fuel = self.fuel.lock().unwrap_or_else(PoisonError::into_inner);
-                match &*fuel {
-                    Some(sandbox) => Ok(Arc::clone(sandbox)),
-                    None => Ok(Arc::clone(fuel.insert(self.fuel_sandbox()?))),
-                }
-            }
+    fn grants(&self, manifest: &Manifest) -> Grants {
+        Grants {
+            destinations: manifest.destinations.clone(),
+            secrets: Arc::clone(&manifest.secrets),
+            http: Arc::clone(&self.http),
+            response_bytes: manifest.limits.response_bytes,
+            scratch_bytes: manifest.scratch_bytes,
+            stream_bytes: manifest.limits.memory_bytes,
+            host_call_timeout: self.shared.settings.host_call_timeout,
+            host_call_timeouts: manifest.host_call_timeouts.clone(),
         }
-    }
-
-    fn fuel_sandbox(&self) -> Result<Arc<Sandbox>, Rejection> {
-        let sandbox = Sandbox::new(&self.shared.settings, Metering::Fuel, &self.registry).map_err(
-            |error| {
-                rejection(
-                    RejectionKind::HostUnavailable,
-                    format!("the sandbox that counts fuel could not be set up: {error:#}"),
-                )
-            },
-        )?;
-        self.shared.ticker.drive(sandbox.epoch());
-        Ok(Arc::new(sandbox))
     }
 
     /// Lets a dispatch in, unless there are too many, or nobody would end it.

@@ -35,9 +35,11 @@
 mod abi;
 mod accounting;
 mod admission;
+mod allocation;
 mod attribution;
 mod boundary;
 mod capability;
+mod compiled_folder;
 mod cpu_time;
 mod deadline;
 mod dispatch;
@@ -53,6 +55,7 @@ mod in_place;
 mod kernel;
 mod limiter;
 pub mod manifest;
+mod mappings;
 mod module;
 mod origin;
 mod race;
@@ -66,6 +69,7 @@ mod store;
 mod ticker;
 
 pub use admission::{Reservation, ReserveFor};
+pub use allocation::Allocation;
 pub use capability::ask::{Answered, Ask, AskError, Asks};
 pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,

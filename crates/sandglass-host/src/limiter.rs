@@ -4,11 +4,17 @@
 use sandglass_model::{GuestLimits, LimitBreach, LimitKind};
 use wasmtime::{ResourceLimiter, Result};
 
+/// How many tables of the largest size a guest may have, together: more than a slot of
+/// the pool has, so it bounds those alone that run on demand.
+const TABLES_IN_FULL: u64 = 10;
+
 /// The memory and tables of one run.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     memory_limit: u64,
     table_limit: u64,
+    /// Elements of all tables.
+    table_elements: u64,
     memory_bytes: u64,
     peak_memory_bytes: u64,
     denied: Option<LimitBreach>,
@@ -19,6 +25,7 @@ impl Limiter {
         Self {
             memory_limit: limits.memory_bytes,
             table_limit: limits.table_elements,
+            table_elements: 0,
             memory_bytes: 0,
             peak_memory_bytes: 0,
             denied: None,
@@ -60,18 +67,25 @@ impl ResourceLimiter for Limiter {
 
     fn table_growing(
         &mut self,
-        _current: usize,
+        current: usize,
         desired: usize,
-        _maximum: Option<usize>,
+        maximum: Option<usize>,
     ) -> Result<bool> {
-        let desired = desired as u64;
+        let more = desired.saturating_sub(current) as u64;
+        let (desired, total) = (desired as u64, self.table_elements.saturating_add(more));
+        let of_all = self.table_limit.saturating_mul(TABLES_IN_FULL);
+        let breach = |limit, observed| LimitBreach { kind: LimitKind::WasmTable, limit, observed };
         if desired > self.table_limit {
-            self.denied = Some(LimitBreach {
-                kind: LimitKind::WasmTable,
-                limit: self.table_limit,
-                observed: desired,
-            });
+            self.denied = Some(breach(self.table_limit, desired));
+            return Ok(false);
         }
-        Ok(desired <= self.table_limit)
+        if total > of_all {
+            self.denied = Some(breach(of_all, total));
+            return Ok(false);
+        }
+        if maximum.is_none_or(|maximum| desired <= maximum as u64) {
+            self.table_elements = total;
+        }
+        Ok(true)
     }
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use sandglass_model::{GuestLimits, ModuleHash, Rejection, RejectionKind};
 
+use crate::allocation::Allocation;
 use crate::capability::Grants;
 use crate::capability::http::{Destination, Destinations};
 use crate::error::rejection;
@@ -263,6 +264,12 @@ impl Integration {
     #[must_use]
     pub fn module(&self) -> ModuleHash {
         self.compiled.hash
+    }
+
+    /// Where its instances come from.
+    #[must_use]
+    pub fn allocation(&self) -> Allocation {
+        self.compiled.engine.allocation
     }
 
     /// The host functions that the module imports and can wait in, as dying spans

@@ -4,6 +4,8 @@
 mod cache;
 pub(crate) mod component;
 pub(crate) mod core_module;
+mod flights;
+mod source;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -12,13 +14,16 @@ use std::time::Duration;
 use sandglass_model::{Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
 use sandglass_telemetry::Metrics;
 
+use crate::compiled_folder::CompiledFolder;
 use crate::error::rejection;
 use crate::manifest::Manifest;
-use crate::sandbox::{MAX_TABLE_ELEMENTS, Metering, Sandbox};
+use crate::sandbox::{EngineKind, MAX_TABLE_ELEMENTS, Sandbox};
 
-pub(crate) use cache::ModuleCache;
+pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
 use core_module::CoreModule;
+pub(crate) use flights::{Boarding, Flights, Made};
+use source::Source;
 
 /// Longest name that is compared with others, in characters.
 const NAME_MAX_CHARS: usize = 128;
@@ -36,7 +41,7 @@ const FUNCTION_MAX_BYTES: usize = 1 << 20;
 pub(crate) struct Compiled {
     pub(crate) hash: ModuleHash,
     pub(crate) code: Code,
-    pub(crate) metering: Metering,
+    pub(crate) engine: EngineKind,
     pub(crate) needs: Needs,
     /// Size of its machine code and what belongs to that, in bytes.
     pub(crate) code_bytes: u64,
@@ -130,35 +135,61 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// Compiles `bytes`, text or binary, for `sandbox`.
+/// Why bytes are not compiled.
+#[derive(Debug)]
+pub(crate) enum NotCompiled {
+    /// They are no module that this host runs.
+    Refused(Rejection),
+    /// They are, and need more than a slot of this engine's pool has.
+    TooLargeForSlot(Rejection),
+}
+
+impl NotCompiled {
+    pub(crate) fn rejection(self) -> Rejection {
+        match self {
+            Self::Refused(rejection) | Self::TooLargeForSlot(rejection) => rejection,
+        }
+    }
+}
+
+impl From<Rejection> for NotCompiled {
+    fn from(rejection: Rejection) -> Self {
+        Self::Refused(rejection)
+    }
+}
+
+/// Compiles `bytes`, text or binary, for the sandbox of this engine; or finds what was
+/// made of them in `folder`.
 ///
 /// # Errors
-/// They are no module that this host runs; the rejection says what, where, and
-/// what to do.
+/// They are no module that this host runs, or too large for a slot; the rejection says
+/// what, where, and what to do.
 pub(crate) fn compile(
-    sandbox: &Sandbox,
-    metering: Metering,
+    (sandbox, engine): (&Sandbox, EngineKind),
+    folder: Option<&CompiledFolder>,
     clock: &dyn Clock,
     bytes: &[u8],
-) -> Result<Compiled, Rejection> {
+) -> Result<Compiled, NotCompiled> {
     let began = clock.now();
     let binary = binary(bytes)?;
     check_function_sizes(&binary)?;
+    let hash = ModuleHash::of(bytes);
+    let source = Source { engine: &sandbox.engine, folder, hash, binary: &binary };
     let (code, needs) = match Kind::of(&binary) {
         Kind::CoreModule => {
-            let (module, needs) = core_module::compile(sandbox, &binary)?;
+            let (module, needs) = core_module::compile(sandbox, &source)?;
             (Code::Module(module), needs)
         }
         Kind::Component => {
-            let (component, needs) = component::compile(sandbox, &binary)?;
+            let (component, needs) = component::compile(sandbox, &source)?;
             (Code::Component(component), needs)
         }
     };
     Ok(Compiled {
-        hash: ModuleHash::of(bytes),
+        hash,
         code_bytes: code.bytes(),
         code,
-        metering,
+        engine,
         needs,
         compile_time: clock.now().since(began),
         announced: Mutex::default(),

@@ -11,8 +11,10 @@ use wasmtime::{
 };
 
 use crate::abi;
+use crate::allocation::Allocation;
 use crate::functions::Functions;
 use crate::host_function::{Linked, Registry};
+use crate::mappings;
 use crate::module::Code;
 use crate::settings::Settings;
 use crate::store::{MAX_FRAMES, RunStore};
@@ -54,6 +56,19 @@ pub(crate) enum Metering {
     Fuel,
 }
 
+/// Which of a host's engines: modules that are compiled for one run in no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct EngineKind {
+    pub(crate) metering: Metering,
+    pub(crate) allocation: Allocation,
+}
+
+impl EngineKind {
+    /// What most guests run in.
+    pub(crate) const USUAL: Self =
+        Self { metering: Metering::Unmetered, allocation: Allocation::Pooled };
+}
+
 /// One engine and everything that its guests can import.
 pub(crate) struct Sandbox {
     pub(crate) engine: Engine,
@@ -70,12 +85,11 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    pub(crate) fn new(
-        settings: &Settings,
-        metering: Metering,
-        registry: &Registry,
-    ) -> Result<Self> {
-        let engine = Engine::new(&config(settings, metering))?;
+    pub(crate) fn new(settings: &Settings, kind: EngineKind, registry: &Registry) -> Result<Self> {
+        if kind.allocation == Allocation::Pooled {
+            mappings::check(settings.slots())?;
+        }
+        let engine = Engine::new(&config(settings, kind))?;
         let mut linker = Linker::new(&engine);
         let mut functions = Functions::default();
         abi::env::link(&mut linker, &mut functions)?;
@@ -129,11 +143,11 @@ fn known_imports(
     known.into_iter().map(|(key, item)| (key, item.ty(&empty))).collect()
 }
 
-fn config(settings: &Settings, metering: Metering) -> Config {
+fn config(settings: &Settings, kind: EngineKind) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
-        .consume_fuel(metering == Metering::Fuel)
+        .consume_fuel(kind.metering == Metering::Fuel)
         .wasm_exceptions(true)
         .wasm_tail_call(true)
         .wasm_simd(true)
@@ -149,14 +163,18 @@ fn config(settings: &Settings, metering: Metering) -> Config {
         .async_stack_size(RUN_STACK_BYTES)
         .wasm_backtrace_details(WasmBacktraceDetails::Enable)
         .wasm_backtrace_max_frames(NonZeroUsize::new(MAX_FRAMES))
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(settings)));
+        .allocation_strategy(match kind.allocation {
+            Allocation::Pooled => InstanceAllocationStrategy::Pooling(pool(settings)),
+            Allocation::OnDemand => InstanceAllocationStrategy::OnDemand,
+        });
     config
 }
 
 fn pool(settings: &Settings) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     let slots = settings.slots();
-    let max_memory = usize::try_from(settings.max_memory_bytes).unwrap_or(usize::MAX);
+    let max_memory = settings.slot_memory_bytes.min(settings.max_memory_bytes);
+    let max_memory = usize::try_from(max_memory).unwrap_or(usize::MAX);
     pool.total_core_instances(slots.saturating_mul(MAX_CORE_INSTANCES))
         .total_component_instances(slots)
         .max_core_instances_per_component(MAX_CORE_INSTANCES)

@@ -1,5 +1,6 @@
 //! The bounds of a host, each with the reason for its size.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::kernel::KernelFeatures;
@@ -9,7 +10,9 @@ use crate::kernel::KernelFeatures;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Guests that are instantiated at the same time. Each has an instance slot,
-    /// 4 GiB of address space and a stack; a thousand fit any 64-bit machine.
+    /// 4 GiB of address space, a stack and some 6 memory mappings; a thousand fit any
+    /// 64-bit machine, and ten thousand one that gives a process the usual 65,530 mappings
+    /// (`vm.max_map_count`). A host whose pool can't be filled isn't built.
     pub max_runs: u32,
     /// Dispatches that wait for a place to run: a host takes in at most this many
     /// beyond `max_runs`. More than can be served within any budget would only
@@ -32,6 +35,19 @@ pub struct Settings {
     /// Most linear memory that any integration may be granted, in bytes. It also
     /// bounds how long one bulk instruction can delay a kill.
     pub max_memory_bytes: u64,
+    /// Linear memory that a slot of the pool has room for, in bytes; as much as
+    /// `max_memory_bytes`, by default and at most. An integration that is granted more runs
+    /// on demand.
+    pub slot_memory_bytes: u64,
+    /// Runs on demand at the same time ([`Allocation::OnDemand`](crate::Allocation)): each
+    /// maps its memory anew, outside of the pool's bounds, so they are few.
+    pub max_on_demand: u32,
+    /// Where compiled code is kept for the next start of the process; nowhere, by
+    /// default. The folder must be this user's alone; it is made where there is none.
+    pub compiled_cache_dir: Option<PathBuf>,
+    /// Most compiled code that is kept there, in bytes; what was used longest ago goes. A
+    /// thousand handlers of some hundred kilobytes, or thirty with an interpreter inside.
+    pub compiled_cache_bytes: u64,
     /// Compiled code that is kept for the next load of the same bytes where no
     /// integration has it any more, in bytes.
     pub module_cache_bytes: u64,
@@ -41,6 +57,10 @@ pub struct Settings {
     /// together; one integration has at most a quarter of it for one tenant. It is
     /// a cache: what is in it may go at any time.
     pub cache_bytes: u64,
+    /// Memory for the recordings of runs ([`Dispatch::recorded`](crate::Dispatch::recorded)),
+    /// all together, in bytes, from a run's begin until its report is dropped. A run that
+    /// finds none left is not recorded, and its report says why.
+    pub recording_bytes: u64,
     /// What of the kernel may be used, where it has it. All, by default; less is for
     /// tests of what a host does without, and for comparing.
     pub kernel_features: KernelFeatures,
@@ -57,9 +77,14 @@ impl Default for Settings {
             guest_threads: std::thread::available_parallelism().map_or(1, usize::from),
             max_blocking_calls: 64,
             max_memory_bytes: 256 << 20,
+            slot_memory_bytes: u64::MAX,
+            max_on_demand: 16,
+            compiled_cache_dir: None,
+            compiled_cache_bytes: 2 << 30,
             module_cache_bytes: 64 << 20,
             host_call_timeout: Duration::from_secs(300),
             cache_bytes: 64 << 20,
+            recording_bytes: 256 << 20,
             kernel_features: KernelFeatures::ALL,
         }
     }

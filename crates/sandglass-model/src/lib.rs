@@ -33,7 +33,7 @@ pub use record::{
 };
 pub use report::{
     CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls, Recorded, Recording,
-    RunReport, TimeSplit,
+    RunReport, TimeSplit, WholeRecording,
 };
 pub use trace::{SpanId, TraceContext, TraceId};
 

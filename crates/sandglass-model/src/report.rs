@@ -2,6 +2,7 @@
 //! prints and that records are made from.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -116,12 +117,59 @@ impl fmt::Display for EndPoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recording {
     /// All that the host told the guest, in the host's own form.
-    Whole(Arc<[u8]>),
+    Whole(WholeRecording),
     /// Nothing: its decision alone can be replayed.
     DecisionOnly {
         /// Why.
         reason: String,
     },
+}
+
+/// A recording in memory, and its share of what a host may keep there: that is given back
+/// when the last clone is dropped.
+#[derive(Clone)]
+pub struct WholeRecording {
+    bytes: Arc<[u8]>,
+    share: Option<Arc<dyn Send + Sync>>,
+}
+
+impl WholeRecording {
+    /// These bytes, which hold `share` for as long as this is somewhere.
+    #[must_use]
+    pub fn holding(bytes: impl Into<Arc<[u8]>>, share: Arc<dyn Send + Sync>) -> Self {
+        Self { bytes: bytes.into(), share: Some(share) }
+    }
+}
+
+impl<T: Into<Arc<[u8]>>> From<T> for WholeRecording {
+    fn from(bytes: T) -> Self {
+        Self { bytes: bytes.into(), share: None }
+    }
+}
+
+impl Deref for WholeRecording {
+    type Target = Arc<[u8]>;
+
+    fn deref(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+}
+
+impl PartialEq for WholeRecording {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for WholeRecording {}
+
+impl fmt::Debug for WholeRecording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WholeRecording")
+            .field("bytes", &self.bytes.len())
+            .field("has_share", &self.share.is_some())
+            .finish()
+    }
 }
 
 /// What a record says of a run's recording.

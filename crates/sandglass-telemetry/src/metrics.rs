@@ -286,6 +286,12 @@ impl Metrics {
         families.soft_deadlines.count([entity_type, action]);
     }
 
+    /// A run found no memory left for its recording.
+    pub fn recording_refused(&self) {
+        let Some(families) = self.families() else { return };
+        families.recordings_refused.count([]);
+    }
+
     /// A host call was ended because it took too long.
     pub fn host_call_timed_out(&self, function: &str) {
         let Some(families) = self.families() else { return };

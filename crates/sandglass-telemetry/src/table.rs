@@ -249,6 +249,10 @@ metrics! {
         "handler_telemetry_dropped_total"
         "What guests told that went over its bounds, and so nowhere, by what it was";
 
+    Counters recordings_refused() Count
+        "handler_recordings_refused_total"
+        "Runs that were not recorded because the recordings of other runs took all the memory that there is for them";
+
     Histograms host_call(function) Seconds
         "host_call_duration_seconds" in CALL
         "Time in one host call, by host function";

@@ -37,6 +37,10 @@ pub(crate) struct Arguments {
     /// gone with the process
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
+    /// Keep compiled modules in this folder for the next start; it is made if there is none,
+    /// and must be this user's alone
+    #[arg(long, value_name = "DIR")]
+    pub(crate) compiled_cache: Option<PathBuf>,
     /// An environment variable that holds a key for everything; its name is the owner's
     #[arg(long, value_name = "VAR")]
     pub(crate) api_key_env: Vec<String>,

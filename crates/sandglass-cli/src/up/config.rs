@@ -94,6 +94,8 @@ impl Config {
         config.keys = keys.into_iter().collect();
         config.listen = arguments.listen.unwrap_or(config.listen);
         config.journal = arguments.journal.clone().or(config.journal);
+        let compiled = arguments.compiled_cache.clone();
+        config.host.compiled_cache_dir = compiled.or(config.host.compiled_cache_dir);
         config.checked()
     }
 
@@ -131,8 +133,17 @@ impl Config {
         keys: &mut Vec<Key>,
         out: &mut Diagnostics<'_>,
     ) {
-        const KNOWN: [&str; 8] =
-            ["listen", "journal", "grace", "key", "secrets", "admission", "http", "recording"];
+        const KNOWN: [&str; 9] = [
+            "listen",
+            "journal",
+            "grace",
+            "key",
+            "secrets",
+            "admission",
+            "cache",
+            "http",
+            "recording",
+        ];
         table.only(&KNOWN, out);
         if let Some(text) = table.text("listen", out) {
             match text.parse() {
@@ -160,6 +171,9 @@ impl Config {
         }
         if let Some(admission) = table.table("admission", "admission", out) {
             self.admission(&admission, out);
+        }
+        if let Some(cache) = table.table("cache", "cache", out) {
+            self.cache(&cache, beside, out);
         }
         if let Some(http) = table.table("http", "http", out) {
             self.http(&http, out);
@@ -205,6 +219,16 @@ impl Config {
         count(table, "max_runs_per_tenant", 1, &mut host.max_runs_per_tenant, out);
         count(table, "max_queued_per_tenant", 0, &mut host.max_queued_per_tenant, out);
         count(table, "max_asking", 0, &mut host.max_asking, out);
+    }
+
+    /// What outlives the process besides the journal.
+    fn cache(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
+        table.only(&["compiled", "compiled_size"], out);
+        let folder = table.text("compiled", out);
+        self.host.compiled_cache_dir = folder.map(|folder| beside.join(folder.as_str()));
+        if let Some(size) = table.size("compiled_size", out) {
+            self.host.compiled_cache_bytes = size;
+        }
     }
 
     fn http(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
@@ -366,6 +390,7 @@ pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()>
         ("grace", running.grace != new.grace),
         ("[http]", running.http != new.http),
         ("[recording]", running.recording != new.recording),
+        ("[cache]", cache(&running.host) != cache(&new.host)),
         ("[admission]", admission(&running.host) != admission(&new.host)),
     ];
     let changed = changed.into_iter().find_map(|(what, changed)| changed.then_some(what));
@@ -374,6 +399,10 @@ pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()>
         Some(what) => Err(anyhow::anyhow!("`{what}` can't change while the daemon runs"))
             .context("start it again, or take the change back"),
     }
+}
+
+fn cache(settings: &sandglass_host::Settings) -> (Option<&Path>, u64) {
+    (settings.compiled_cache_dir.as_deref(), settings.compiled_cache_bytes)
 }
 
 fn admission(settings: &sandglass_host::Settings) -> [u64; 5] {
@@ -396,6 +425,7 @@ mod tests {
             specs: PathBuf::new(),
             listen: None,
             journal: None,
+            compiled_cache: None,
             api_key_env: Vec::new(),
             config: None,
         };
@@ -423,6 +453,16 @@ mod tests {
         assert_eq!(read("[recording]\ncalls = 0").0.recording, None);
         let (_, wrong) = read("[recording]\nsize = \"1GiB\"\narguments = \"half\"");
         assert!(wrong[0].contains("24MiB") && wrong[1].contains("half"), "{wrong:?}");
+    }
+
+    #[test]
+    fn compiled_code_is_kept_beside_the_file_where_it_says_so() {
+        let (config, wrong) = read("[cache]\ncompiled = \"code\"\ncompiled_size = \"1GiB\"");
+        assert_eq!(wrong, Vec::<String>::new());
+        assert_eq!(cache(&config.host), (Some(Path::new("/at/code")), 1 << 30));
+        assert_eq!(read("").0.host.compiled_cache_dir, None);
+        let (_, wrong) = read("[cache]\ncompile = \"code\"");
+        assert!(wrong[0].contains("compiled"), "{wrong:?}");
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(crate) struct Bounds {
     pub(crate) tenant: Bound,
     /// How many may wait in asks, without a place to run.
     pub(crate) asking: u64,
+    /// How many may run whose instances are made on demand.
+    pub(crate) on_demand: u64,
 }
 
 /// What a dispatch counts towards. Integrations of one name whose bounds differ
@@ -81,6 +83,8 @@ struct Entry {
     integration: IntegrationKey,
     tenant: Arc<str>,
     state: State,
+    /// Its instance is made on demand, and takes no slot of the pool.
+    on_demand: bool,
 }
 
 /// How many of one scope are where.
@@ -164,6 +168,8 @@ pub(crate) struct Queue {
     bounds: Bounds,
     entries: BTreeMap<Ticket, Entry>,
     host: Load,
+    /// Those of the host whose instances are made on demand.
+    on_demand: Load,
     integrations: BTreeMap<IntegrationKey, Integration>,
     tenants: BTreeMap<Arc<str>, Tenant>,
     /// The tenants of which one waits.
@@ -179,6 +185,7 @@ impl Queue {
             bounds,
             entries: BTreeMap::new(),
             host: Load::default(),
+            on_demand: Load::default(),
             integrations: BTreeMap::new(),
             tenants: BTreeMap::new(),
             turns: Turns::default(),
@@ -205,9 +212,19 @@ impl Queue {
             return Err(Full { at_once: full.at_once.min(self.bounds.host.in_flight), ..full });
         }
         let ticket = Ticket(self.following());
-        self.entries.insert(ticket, Entry { integration, tenant, state: State::Reserved });
+        let state = State::Reserved;
+        self.entries.insert(ticket, Entry { integration, tenant, state, on_demand: false });
         self.count_in(ticket);
         Ok(ticket)
+    }
+
+    /// The instance of `ticket`, which hasn't begun to wait, will be made on demand.
+    pub(crate) fn takes_no_slot(&mut self, ticket: Ticket) {
+        self.count_out(ticket);
+        if let Some(entry) = self.entries.get_mut(&ticket) {
+            entry.on_demand = true;
+        }
+        self.count_in(ticket);
     }
 
     /// Has `ticket` wait for a place to run; answers whether it has one at once.
@@ -261,7 +278,8 @@ impl Queue {
 
     /// How many have a slot for their instance: they run, or wait in asks.
     pub(crate) fn slots_in_use(&self) -> u64 {
-        self.host.running + self.host.away
+        let instances = |load: &Load| load.running + load.away;
+        instances(&self.host).saturating_sub(instances(&self.on_demand))
     }
 
     fn following(&mut self) -> u64 {
@@ -302,7 +320,8 @@ impl Queue {
             .iter()
             .filter(|(integration, _)| self.integration_has_room(integration))
             .filter(|(integration, _)| self.has_turn(name, integration))
-            .filter_map(|(_, waiting)| waiting.first().copied());
+            .filter_map(|(_, waiting)| waiting.first().copied())
+            .filter(|first| self.on_demand_has_room(*first));
         firsts.min()
     }
 
@@ -320,6 +339,13 @@ impl Queue {
         self.host.running < self.bounds.host.in_flight
             && self.tenant_has_room(&entry.tenant)
             && self.integration_has_room(&entry.integration)
+            && self.on_demand_has_room(ticket)
+    }
+
+    /// Whether one more may run on demand, where `ticket` would.
+    fn on_demand_has_room(&self, ticket: Ticket) -> bool {
+        self.on_demand.running < self.bounds.on_demand
+            || self.entries.get(&ticket).is_some_and(|entry| !entry.on_demand)
     }
 
     fn tenant_has_room(&self, tenant: &str) -> bool {
@@ -342,8 +368,10 @@ impl Queue {
 
     fn count_in(&mut self, ticket: Ticket) {
         let end = self.following();
-        let Some(Entry { integration, tenant, state }) = self.entries.get(&ticket) else { return };
+        let Some(entry) = self.entries.get(&ticket) else { return };
+        let Entry { integration, tenant, state, on_demand } = entry;
         *self.host.count(*state) += 1;
+        *self.on_demand.count(*state) += u64::from(*on_demand);
         let of_integration = self.integrations.entry(integration.clone()).or_default();
         *of_integration.load.count(*state) += 1;
         let of_tenant = self.tenants.entry(Arc::clone(tenant)).or_default();
@@ -367,8 +395,10 @@ impl Queue {
 
     /// Undoes [`Queue::count_in`]; what has become empty is forgotten.
     fn count_out(&mut self, ticket: Ticket) {
-        let Some(Entry { integration, tenant, state }) = self.entries.get(&ticket) else { return };
+        let Some(entry) = self.entries.get(&ticket) else { return };
+        let Entry { integration, tenant, state, on_demand } = entry;
         *self.host.count(*state) -= 1;
+        *self.on_demand.count(*state) -= u64::from(*on_demand);
         self.returning.remove(&ticket);
         let Some(of_tenant) = self.tenants.get_mut(tenant) else { return };
         let Some(of_integration) = self.integrations.get_mut(integration) else { return };

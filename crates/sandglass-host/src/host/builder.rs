@@ -1,22 +1,26 @@
 //! Makes a host: its settings, its clock, where its telemetry goes, and the host
 //! functions of the embedder's own.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
 use sandglass_model::{Clock, SystemClock};
 use sandglass_telemetry::{Telemetry, metrics};
+use tokio::sync::Semaphore;
 
+use super::sandboxes::Sandboxes;
 use super::{Host, Inner, Shared};
 use crate::admission::Admission;
 use crate::capability::cache::Cache;
 use crate::capability::http::{HttpClient, NetworkClient};
+use crate::compiled_folder::CompiledFolder;
 use crate::error::BuildError;
-use crate::executor::Executor;
+use crate::executor::{COMPILING_THREADS, Executor};
 use crate::host_function::{BlockingCalls, HostFunction, Registry};
 use crate::kernel::KernelFeatures;
 use crate::module::ModuleCache;
-use crate::sandbox::{self, Metering, Sandbox};
+use crate::recording::Room;
+use crate::sandbox::{self, EngineKind};
 use crate::settings::Settings;
 use crate::ticker::Ticker;
 
@@ -81,13 +85,15 @@ impl Builder {
         let Self { settings, clock, telemetry, http, functions } = self;
         let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
         let registry = Registry::new(functions, blocking)?;
-        let sandbox = Sandbox::new(&settings, Metering::Unmetered, &registry).map_err(|error| {
-            BuildError::Sandbox { max_runs: settings.slots(), why: format!("{error:#}") }
-        })?;
+        let compiled_folder = compiled_folder(&settings, &clock)?;
         let wanted = settings.kernel_features;
         let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone(), wanted)
             .map_err(BuildError::Threads)?;
-        ticker.drive(sandbox.epoch());
+        let sandboxes = Sandboxes::new(settings.clone(), Arc::clone(&ticker), registry);
+        sandboxes.of(EngineKind::USUAL).map_err(|error| BuildError::Sandbox {
+            max_runs: settings.slots(),
+            why: format!("{error:#}"),
+        })?;
         let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls)
             .map_err(BuildError::Threads)?;
         telemetry.metrics.ticker_health(metrics::Health::Healthy);
@@ -101,14 +107,16 @@ impl Builder {
         );
         let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
         let cache = Arc::new(Cache::new(settings.cache_bytes));
-        let shared = Shared { cache, settings, clock, telemetry, ticker };
+        let recordings = Room::new(settings.recording_bytes, telemetry.metrics.clone());
+        let shared = Shared { cache, recordings, settings, clock, telemetry, ticker };
         let settings = &shared.settings;
         let unheard = Shared { telemetry: Telemetry::disabled(), ..shared.clone() };
         Ok(Host(Arc::new(Inner {
-            unmetered: Arc::new(sandbox),
-            fuel: Mutex::default(),
+            sandboxes,
+            flights: Arc::default(),
+            compiling: Arc::new(Semaphore::new(COMPILING_THREADS)),
+            compiled_folder,
             modules: ModuleCache::new(settings.module_cache_bytes),
-            registry,
             http,
             executor,
             admission: Arc::new(admission),
@@ -120,4 +128,14 @@ impl Builder {
             shared: Arc::new(shared),
         })))
     }
+}
+
+fn compiled_folder(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<CompiledFolder>, BuildError> {
+    let Some(folder) = &settings.compiled_cache_dir else { return Ok(None) };
+    CompiledFolder::open(folder, settings.compiled_cache_bytes, Arc::clone(clock))
+        .map(Some)
+        .map_err(|why| BuildError::CompiledCache { folder: folder.clone(), why: why.to_string() })
 }

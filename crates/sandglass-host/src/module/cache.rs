@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use sandglass_model::ModuleHash;
 
 use super::Compiled;
-use crate::sandbox::Metering;
+use crate::sandbox::EngineKind;
 
 /// Compiled modules, by the hash of their bytes. Each is here as long as an integration
 /// has it. Beyond that, those that were used last are kept, up to a size: a module that
@@ -16,7 +16,9 @@ pub(crate) struct ModuleCache {
     held: Mutex<Held>,
 }
 
-type Key = (ModuleHash, Metering);
+/// Which module, for which engine: the one that was asked for, which may not be the one
+/// that it fits.
+pub(crate) type Key = (ModuleHash, EngineKind);
 
 #[derive(Default)]
 struct Held {
@@ -39,10 +41,9 @@ impl ModuleCache {
     }
 
     /// Keeps `module`; where somebody else was sooner, that one is kept and answered.
-    pub(crate) fn keep(&self, module: Compiled) -> Arc<Compiled> {
+    pub(crate) fn keep(&self, key: Key, module: Compiled) -> Arc<Compiled> {
         let mut held = self.lock();
         held.known.retain(|_, module| module.strong_count() > 0);
-        let key = (module.hash, module.metering);
         let sooner = held.known.get(&key).and_then(Weak::upgrade);
         let module = sooner.unwrap_or_else(|| Arc::new(module));
         held.known.insert(key, Arc::downgrade(&module));

@@ -5,7 +5,8 @@ use wasmtime::ResourcesRequired;
 use wasmtime::component::types::{ComponentFunc, ComponentItem};
 use wasmtime::component::{self, Type};
 
-use super::{Needs, is_valid_somewhere, nearest};
+use super::source::Source;
+use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi::core_module::PAGE_BYTES;
 use crate::abi::world::IntegrationPre;
 use crate::error::rejection;
@@ -23,10 +24,14 @@ pub(crate) struct Component {
     pub(crate) pre: IntegrationPre<RunStore>,
 }
 
-/// Compiles and links `binary`.
-pub(super) fn compile(sandbox: &Sandbox, binary: &[u8]) -> Result<(Component, Needs), Rejection> {
-    let component = component::Component::from_binary(&sandbox.engine, binary)
-        .map_err(|error| not_compiled(binary, &error))?;
+/// Compiles and links what `source` has.
+pub(super) fn compile(
+    sandbox: &Sandbox,
+    source: &Source<'_>,
+) -> Result<(Component, Needs), NotCompiled> {
+    let binary = source.binary;
+    let component: component::Component =
+        source.compiled().map_err(|error| not_compiled(binary, &error))?;
     let Imported { waits_in, embedders } = check_imports(sandbox, &component)?;
     check_export(sandbox, &component)?;
     let pre = sandbox
@@ -83,9 +88,9 @@ fn defined_memories(binary: &[u8]) -> Vec<u64> {
 
 /// Tells a component that isn't valid from one that uses what is off here, and
 /// from one that is too large for the pool.
-fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> Rejection {
+fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> NotCompiled {
     let invalid = error.is::<wasmparser::BinaryReaderError>();
-    match (invalid, is_valid_somewhere(binary)) {
+    let refused = match (invalid, is_valid_somewhere(binary)) {
         (_, false) => {
             rejection(RejectionKind::InvalidModule, format!("component is not valid: {error:#}"))
         }
@@ -93,11 +98,14 @@ fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> Rejection {
             RejectionKind::UnsupportedModule,
             format!("component uses a WebAssembly feature that is off in this host: {error:#}"),
         ),
-        (false, true) => rejection(
-            RejectionKind::NeedsTooMuch,
-            format!("component needs more than a guest of this host can have: {error:#}"),
-        ),
-    }
+        (false, true) => {
+            return NotCompiled::TooLargeForSlot(rejection(
+                RejectionKind::NeedsTooMuch,
+                format!("component needs more than a guest of this host can have: {error:#}"),
+            ));
+        }
+    };
+    refused.into()
 }
 
 /// What a component imports that is to be remembered.
@@ -267,8 +275,9 @@ fn list(items: impl Iterator<Item = String>) -> String {
 mod tests {
     use super::*;
     use crate::host_function::{BlockingCalls, Registry};
-    use crate::sandbox::Metering;
+    use crate::sandbox::EngineKind;
     use crate::settings::Settings;
+    use sandglass_model::ModuleHash;
     use sandglass_telemetry::Metrics;
     use std::collections::BTreeSet;
 
@@ -286,12 +295,18 @@ mod tests {
         let settings = Settings { max_runs: 1, ..Settings::default() };
         let blocking = BlockingCalls::new(1, Metrics::disabled());
         let registry = Registry::new(Vec::new(), blocking).expect("no functions");
-        Sandbox::new(&settings, Metering::Unmetered, &registry).expect("a sandbox")
+        Sandbox::new(&settings, EngineKind::USUAL, &registry).expect("a sandbox")
+    }
+
+    fn compiled(sandbox: &Sandbox) -> Result<(Component, Needs), NotCompiled> {
+        let hash = ModuleHash::of(IMPORTS_EVERYTHING);
+        let (engine, binary) = (&sandbox.engine, IMPORTS_EVERYTHING);
+        compile(sandbox, &Source { engine, folder: None, hash, binary })
     }
 
     #[test]
     fn the_host_has_all_of_the_worlds_with_their_types() {
-        assert!(compile(&sandbox(), IMPORTS_EVERYTHING).is_ok());
+        assert!(compiled(&sandbox()).is_ok());
     }
 
     /// The names are written by hand beside generated traits, so they might lie.
@@ -325,7 +340,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_known() {
-        let Ok((_, needs)) = compile(&sandbox(), IMPORTS_EVERYTHING) else { panic!("it fits") };
+        let Ok((_, needs)) = compiled(&sandbox()) else { panic!("it fits") };
         let waits: BTreeSet<&str> = needs.waits_in.iter().map(String::as_str).collect();
         let expected = BTreeSet::from([
             "sandglass:integration/ask.ask",

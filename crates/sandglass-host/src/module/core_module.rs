@@ -6,7 +6,8 @@ use std::sync::Arc;
 use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::{ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
 
-use super::{Needs, is_valid_somewhere, nearest};
+use super::source::Source;
+use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi;
 use crate::error::rejection;
 use crate::host_function::HostFunction;
@@ -31,10 +32,13 @@ pub(crate) struct CoreModule {
     pub(crate) imports_wasi: bool,
 }
 
-/// Compiles and links `binary`.
-pub(super) fn compile(sandbox: &Sandbox, binary: &[u8]) -> Result<(CoreModule, Needs), Rejection> {
-    let module = Module::new(&sandbox.engine, binary)
-        .map_err(|error| not_compiled(sandbox, binary, &error))?;
+/// Compiles and links what `source` has.
+pub(super) fn compile(
+    sandbox: &Sandbox,
+    source: &Source<'_>,
+) -> Result<(CoreModule, Needs), NotCompiled> {
+    let not_compiled = |error| not_compiled(sandbox, source.binary, &error);
+    let module: Module = source.compiled().map_err(not_compiled)?;
     let run = check_exports(&module)?;
     check_imports(sandbox, &module)?;
     let fetches_context = module.imports().any(|import| import.name() == abi::env::GET_CONTEXT);
@@ -66,8 +70,8 @@ pub(super) fn compile(sandbox: &Sandbox, binary: &[u8]) -> Result<(CoreModule, N
 
 /// Tells a module that isn't valid from one that uses what is off here, and from
 /// one that is too large for a slot of the pool.
-fn not_compiled(sandbox: &Sandbox, binary: &[u8], error: &wasmtime::Error) -> Rejection {
-    match Module::validate(&sandbox.engine, binary) {
+fn not_compiled(sandbox: &Sandbox, binary: &[u8], error: &wasmtime::Error) -> NotCompiled {
+    let refused = match Module::validate(&sandbox.engine, binary) {
         Err(invalid) if is_valid_somewhere(binary) => rejection(
             RejectionKind::UnsupportedModule,
             format!("module uses a WebAssembly feature that is off in this host: {invalid:#}"),
@@ -75,11 +79,14 @@ fn not_compiled(sandbox: &Sandbox, binary: &[u8], error: &wasmtime::Error) -> Re
         Err(invalid) => {
             rejection(RejectionKind::InvalidModule, format!("module is not valid: {invalid:#}"))
         }
-        Ok(()) => rejection(
-            RejectionKind::NeedsTooMuch,
-            format!("module needs more than a guest of this host can have: {error:#}"),
-        ),
-    }
+        Ok(()) => {
+            return NotCompiled::TooLargeForSlot(rejection(
+                RejectionKind::NeedsTooMuch,
+                format!("module needs more than a guest of this host can have: {error:#}"),
+            ));
+        }
+    };
+    refused.into()
 }
 
 fn check_exports(module: &Module) -> Result<ModuleExport, Rejection> {

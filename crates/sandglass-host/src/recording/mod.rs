@@ -17,6 +17,7 @@ mod header;
 pub(crate) mod passing;
 mod player;
 mod recorder;
+mod room;
 mod secrets;
 mod tape;
 
@@ -28,6 +29,7 @@ pub(crate) use header::Header;
 pub(crate) use player::{End, Found, Player, secrets_in};
 pub use player::{PlayedCall, Watcher};
 pub(crate) use recorder::Recorder;
+pub(crate) use room::{Room, Share};
 pub(crate) use secrets::Given;
 pub(crate) use tape::{Source, Tape};
 

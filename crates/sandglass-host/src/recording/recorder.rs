@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use minicbor::Encoder;
-use sandglass_model::Recording;
+use sandglass_model::{Recording, WholeRecording};
 
 use super::passing::{Packer, Passed, Unrecordable};
 use super::secrets::Seen;
-use super::{COMPARED_BYTES, Header, KeepArguments, RecordingLimits, hash};
+use super::{COMPARED_BYTES, Header, KeepArguments, RecordingLimits, Share, hash};
 use crate::secret::{Redactor, Secret};
 
 /// Longest text of one call's arguments that is kept, in bytes.
@@ -18,6 +18,8 @@ const KEPT_ARGUMENTS_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Recorder {
     limits: RecordingLimits,
+    /// Covers what is in memory of it.
+    share: Share,
     out: Vec<u8>,
     calls: u64,
     open: Option<Open>,
@@ -36,10 +38,17 @@ struct Open {
 }
 
 impl Recorder {
-    pub(crate) fn new(limits: RecordingLimits, header: &Header, redactor: Redactor) -> Self {
+    pub(crate) fn new(
+        limits: RecordingLimits,
+        share: Share,
+        header: &Header,
+        redactor: Redactor,
+    ) -> Self {
         let seen = Seen::new(redactor);
         let out = header.write();
-        Self { limits, out, calls: 0, open: None, seen, given_up: None }
+        let mut recorder = Self { limits, share, out, calls: 0, open: None, seen, given_up: None };
+        recorder.check_size();
+        recorder
     }
 
     pub(super) fn begin(&mut self, function: &str, arguments: impl FnOnce(&mut Packer<'_>)) {
@@ -123,7 +132,10 @@ impl Recorder {
         pack(&mut packer);
         let call = format_args!("`{}`, host call {},", open.function, self.calls);
         let why = match packer.finish() {
-            Ok(packed) => return Some(packed),
+            Ok(packed) => match self.share.cover(self.in_memory().saturating_add(packed.len())) {
+                Ok(()) => return Some(packed),
+                Err(no_room) => no_room.to_string(),
+            },
             Err(Unrecordable::TooLarge) => self.too_large(),
             Err(Unrecordable::Type(what)) => {
                 format!("{call} answered a {what}, which can't be given again")
@@ -160,7 +172,18 @@ impl Recorder {
     fn check_size(&mut self) {
         if self.out.len() as u64 > self.limits.bytes {
             self.give_up(self.too_large());
+        } else if let Err(no_room) = self.share.cover(self.in_memory()) {
+            self.give_up(no_room.to_string());
         }
+    }
+
+    /// How much memory the recording has, in bytes.
+    fn in_memory(&self) -> usize {
+        let open = self.open.as_ref().map_or(0, |open| {
+            let answer = open.answer.as_ref().map_or(0, Vec::len);
+            open.writes.iter().map(Vec::len).sum::<usize>().saturating_add(answer)
+        });
+        self.out.capacity().saturating_add(open)
     }
 
     fn too_large(&self) -> String {
@@ -171,6 +194,7 @@ impl Recorder {
         self.given_up.get_or_insert(why);
         self.out = Vec::new();
         self.open = None;
+        self.share.shrink(0);
     }
 
     pub(super) fn see(&mut self, name: &str, secret: &Secret) {
@@ -181,7 +205,10 @@ impl Recorder {
         self.complete();
         match self.given_up {
             Some(reason) => Recording::DecisionOnly { reason },
-            None => Recording::Whole(self.out.into()),
+            None => {
+                self.share.shrink(self.out.len());
+                Recording::Whole(WholeRecording::holding(self.out, Arc::new(self.share)))
+            }
         }
     }
 }

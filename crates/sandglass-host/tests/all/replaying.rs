@@ -233,3 +233,28 @@ async fn a_recording_of_any_bytes_does_no_harm() {
     }
     assert!(came["refused"] > 0 && came["diverged"] > 0, "{came:?}");
 }
+
+#[tokio::test]
+async fn runs_whose_recordings_find_no_room_are_not_recorded_until_there_is_some() {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+    // What one run takes to begin with.
+    let settings = Settings { max_runs: 4, recording_bytes: 64 << 10, ..Settings::default() };
+    let host = Host::builder().settings(settings).telemetry(telemetry).build().expect("a host");
+    let first = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
+    assert!(!whole(&first).is_empty());
+    for _ in 0..2 {
+        let next = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
+        assert!(matches!(next.outcome, Outcome::Completed(_)), "it runs all the same");
+        let Some(Recording::DecisionOnly { reason }) = next.recording else { panic!("{next:?}") };
+        assert!(reason.contains("recordings of other runs"), "{reason}");
+    }
+    let scraped = exporter.render();
+    assert!(scraped.contains("temper_handler_recordings_refused_total 2"), "{scraped}");
+    let kept = first.clone();
+    drop(first);
+    let next = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;
+    assert!(matches!(next.recording, Some(Recording::DecisionOnly { .. })), "a clone has it");
+    drop((kept, next));
+    whole(&recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await);
+}

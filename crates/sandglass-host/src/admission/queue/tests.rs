@@ -17,7 +17,7 @@ fn integration(name: &str, bound: Bound) -> IntegrationKey {
 const FREE: Bound = Bound { in_flight: u64::MAX, queued: u64::MAX };
 
 fn queue(host: Bound, tenant: Bound) -> Queue {
-    Queue::new(Bounds { host, tenant, asking: 2 })
+    Queue::new(Bounds { host, tenant, asking: 2, on_demand: 1 })
 }
 
 /// Has one arrive and wait; answers its ticket and whether it runs.

@@ -16,6 +16,10 @@ use super::{
 };
 use crate::secret::Answer;
 
+/// Connections to one destination that are kept for the next request: as many as a busy
+/// handler's requests at once, and few enough that a burst leaves no crowd of sockets.
+const IDLE_CONNECTIONS: usize = 32;
+
 /// The real client: connections are pooled and shared by all dispatches. It is
 /// made when the first request is, and reads the system's certificates then.
 #[derive(Debug, Default)]
@@ -140,6 +144,7 @@ fn client(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
         // The allow-list names who is reached; the environment sends nobody elsewhere.
         .no_proxy()
         .hickory_dns(true)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|error| chain(&error))

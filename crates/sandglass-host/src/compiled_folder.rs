@@ -1,0 +1,194 @@
+//! Keeps compiled code on disk for the next start, in a folder of this user's own, within
+//! a bound. What it can't give back is compiled anew: no error of the disk's ends anything.
+//!
+//! ```text
+//! key                  32 random bytes, made with the folder
+//! 3f..a9.code          one entry, sealed with that key; its time is when it was used last
+//! .77..02.new          what is being written, or was when a process ended
+//! ```
+
+mod files;
+mod genuine;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use sandglass_model::{Clock, Entropy as _, SystemEntropy};
+
+use files::{Folder, Unfit};
+pub(crate) use genuine::{Entry, Fresh, Genuine, Kind};
+use genuine::{KEY_BYTES, Seal};
+
+/// The name of the folder's key.
+const KEY: &str = "key";
+
+/// What the name of an entry ends in.
+const CODE: &str = ".code";
+
+/// What the name of a file ends in that is being written.
+const NEW: &str = ".new";
+
+/// Largest entry that is read or written, in bytes: ten times what the largest component
+/// of a default limit compiles to. It is in memory while it is checked.
+const ENTRY_MAX_BYTES: u64 = 1 << 30;
+
+/// When a file that was being written is taken to be left over: no write takes as long.
+const LEFT_OVER_AFTER: Duration = Duration::from_secs(3600);
+
+/// Why a folder can't keep compiled code.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("{0}")]
+    Unfit(#[from] Unfit),
+    #[error("its key can't be made or read: {0}")]
+    Key(io::Error),
+}
+
+/// A folder of compiled code.
+pub(crate) struct CompiledFolder {
+    folder: Folder,
+    seal: Seal,
+    max_bytes: u64,
+    clock: Arc<dyn Clock>,
+}
+
+impl CompiledFolder {
+    /// The folder at `path`, which is made where there is none; it keeps `max_bytes`.
+    ///
+    /// # Errors
+    /// It is not this user's alone, or can't be written.
+    pub(crate) fn open(
+        path: &Path,
+        max_bytes: u64,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Unusable> {
+        let folder = Folder::open(path, &new_name().map_err(Unfit::Io)?)?;
+        let seal = Seal::new(&key(&folder).map_err(Unusable::Key)?);
+        Ok(Self { folder, seal, max_bytes, clock })
+    }
+
+    /// The code of `entry`, where it is here and as it was written. What isn't is removed,
+    /// and said.
+    pub(crate) fn find(&self, entry: &Entry) -> Option<Genuine> {
+        let name = format!("{}{CODE}", entry.name());
+        let (file, sealed) = match self.folder.read(&name, ENTRY_MAX_BYTES) {
+            Ok(read) => read,
+            Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(unfit) => {
+                self.discard(&name, &unfit);
+                return None;
+            }
+        };
+        match self.seal.open(entry, sealed) {
+            Ok(genuine) => {
+                // Only which one goes first depends on it.
+                let _ = file.set_modified(self.now());
+                Some(genuine)
+            }
+            Err(why) => {
+                self.discard(&name, &why);
+                None
+            }
+        }
+    }
+
+    /// Keeps `code` as `entry`; those go that were used longest ago, where they are too
+    /// many.
+    pub(crate) fn keep(&self, entry: &Entry, code: &Fresh) {
+        let sealed = self.seal.seal(entry, code);
+        if sealed.len() as u64 > self.max_bytes.min(ENTRY_MAX_BYTES) {
+            return;
+        }
+        let written = new_name()
+            .and_then(|new| self.folder.replace(&new, &format!("{}{CODE}", entry.name()), &sealed));
+        if let Err(error) = written {
+            tracing::warn!(
+                folder = %self.folder.path().display(),
+                "compiled code can't be kept: {error}"
+            );
+        }
+        self.make_room();
+    }
+
+    fn discard(&self, name: &str, why: &dyn std::fmt::Display) {
+        let path = self.folder.path().join(name);
+        tracing::warn!(file = %path.display(), "compiled code is not used, and made anew: {why}");
+        // What can't be removed is replaced.
+        let _ = fs::remove_file(path);
+    }
+
+    fn make_room(&self) {
+        let mut kept = Vec::new();
+        let now = self.now();
+        for file in self.folder.files() {
+            if file.name.ends_with(CODE) {
+                kept.push(file);
+            } else if file.name.ends_with(NEW)
+                && now.duration_since(file.modified).is_ok_and(|age| age > LEFT_OVER_AFTER)
+            {
+                let _ = fs::remove_file(self.folder.path().join(file.name));
+            }
+        }
+        kept.sort_by_key(|file| file.modified);
+        let mut bytes: u64 = kept.iter().map(|file| file.bytes).sum();
+        for oldest in kept {
+            if bytes <= self.max_bytes {
+                return;
+            }
+            // Another process may have been sooner.
+            let _ = fs::remove_file(self.folder.path().join(oldest.name));
+            bytes = bytes.saturating_sub(oldest.bytes);
+        }
+    }
+
+    fn now(&self) -> SystemTime {
+        let since = u64::try_from(self.clock.wall().as_millis()).unwrap_or(0);
+        SystemTime::UNIX_EPOCH + Duration::from_millis(since)
+    }
+}
+
+impl std::fmt::Debug for CompiledFolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CompiledFolder").field(&self.folder.path()).finish()
+    }
+}
+
+/// The folder's key; one that isn't as it was made is replaced, and with it goes all that
+/// it sealed.
+fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
+    match read_key(folder) {
+        Ok(key) => return Ok(key),
+        Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(unfit) => {
+            let path = folder.path().join(KEY);
+            tracing::warn!(file = %path.display(), "the key is not used, and made anew: {unfit}");
+            fs::remove_file(path)?;
+        }
+    }
+    let mut key = [0; KEY_BYTES];
+    SystemEntropy.fill(&mut key).map_err(io::Error::other)?;
+    folder.create(&new_name()?, KEY, &key)?;
+    // Perhaps another process was sooner.
+    read_key(folder).map_err(|unfit| match unfit {
+        Unfit::Io(error) => error,
+        other => io::Error::other(other),
+    })
+}
+
+/// The name of a file that is being written, which nobody else makes.
+fn new_name() -> io::Result<String> {
+    let mut random = [0; 8];
+    SystemEntropy.fill(&mut random).map_err(io::Error::other)?;
+    Ok(format!(".{:016x}{NEW}", u64::from_ne_bytes(random)))
+}
+
+fn read_key(folder: &Folder) -> Result<[u8; KEY_BYTES], Unfit> {
+    let (_, bytes) = folder.read(KEY, KEY_BYTES as u64)?;
+    bytes.try_into().map_err(|_| Unfit::Size)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+use super::*;
+use sandglass_model::{ModuleHash, Monotonic, WallTime};
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicI64, Ordering};
+use wasmtime::{Engine, Module};
+
+/// A clock whose wall time tests set, in milliseconds.
+#[derive(Debug, Default)]
+struct SetClock(AtomicI64);
+
+impl Clock for SetClock {
+    fn now(&self) -> Monotonic {
+        Monotonic::from_nanos(0)
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_millis(self.0.fetch_add(1000, Ordering::SeqCst))
+    }
+}
+
+struct World {
+    place: tempfile::TempDir,
+    clock: Arc<SetClock>,
+    engine: Engine,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = Arc::new(SetClock(AtomicI64::new(1_700_000_000_000)));
+        let place = tempfile::tempdir().expect("a folder");
+        Self { place, clock, engine: Engine::default() }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.place.path().join("below/compiled")
+    }
+
+    fn open(&self, max_bytes: u64) -> Result<CompiledFolder, Unusable> {
+        CompiledFolder::open(&self.path(), max_bytes, self.clock.clone())
+    }
+
+    fn entry(&self, nth: u8) -> Entry {
+        Entry::of(&self.engine, ModuleHash::of(&[nth]), Kind::Module)
+    }
+
+    fn file(&self, nth: u8) -> std::path::PathBuf {
+        self.path().join(format!("{}{CODE}", self.entry(nth).name()))
+    }
+
+    fn code(&self) -> Fresh {
+        let module = Module::new(&self.engine, "(module (func (export \"run\")))");
+        Fresh::of_module(&module.expect("a module")).expect("bytes")
+    }
+}
+
+const PLENTY: u64 = 1 << 30;
+
+#[test]
+fn what_was_kept_is_found_by_the_next_process_and_is_a_module_again() {
+    let world = World::new();
+    let folder = world.open(PLENTY).expect("a folder");
+    assert!(folder.find(&world.entry(1)).is_none());
+    folder.keep(&world.entry(1), &world.code());
+    let next = world.open(PLENTY).expect("a folder");
+    let genuine = next.find(&world.entry(1)).expect("it was kept");
+    let module = genuine.module(&world.engine).expect("a module");
+    assert!(module.get_export("run").is_some());
+    assert!(genuine.component(&world.engine).is_err(), "it is none");
+    assert!(next.find(&world.entry(2)).is_none());
+    for (path, mode) in [(world.path(), 0o700), (world.file(1), 0o600), (key_of(&world), 0o600)] {
+        let has = fs::metadata(&path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(has, mode, "{}", path.display());
+    }
+}
+
+fn key_of(world: &World) -> std::path::PathBuf {
+    world.path().join(KEY)
+}
+
+#[test]
+fn other_settings_of_the_engine_find_nothing() {
+    let world = World::new();
+    let hash = ModuleHash::of(b"module");
+    let fuel = Engine::new(wasmtime::Config::new().consume_fuel(true)).expect("an engine");
+    let same = Engine::default();
+    let entry = Entry::of(&world.engine, hash, Kind::Module);
+    assert_eq!(entry, Entry::of(&same, hash, Kind::Module), "the same in each process");
+    assert_ne!(entry, Entry::of(&fuel, hash, Kind::Module));
+    assert_ne!(entry, Entry::of(&world.engine, hash, Kind::Component));
+    assert_ne!(entry, Entry::of(&world.engine, ModuleHash::of(b"other"), Kind::Module));
+}
+
+#[test]
+fn what_is_not_as_it_was_written_is_removed() {
+    let world = World::new();
+    let folder = world.open(PLENTY).expect("a folder");
+    let damages: [fn(&mut Vec<u8>); 6] = [
+        |bytes| bytes.clear(),
+        |bytes| bytes.truncate(20),
+        |bytes| bytes.truncate(bytes.len() - 1),
+        |bytes| bytes.push(0),
+        |bytes| bytes[3] ^= 1,
+        |bytes| *bytes.last_mut().expect("some") ^= 0x80,
+    ];
+    for damage in damages {
+        folder.keep(&world.entry(1), &world.code());
+        let mut bytes = fs::read(world.file(1)).expect("kept");
+        damage(&mut bytes);
+        fs::write(world.file(1), bytes).expect("written");
+        assert!(folder.find(&world.entry(1)).is_none());
+        assert!(!world.file(1).exists());
+    }
+    // Another entry's file under this one's name.
+    folder.keep(&world.entry(1), &world.code());
+    fs::rename(world.file(1), world.file(2)).expect("moved");
+    assert!(folder.find(&world.entry(2)).is_none());
+    assert!(!world.file(2).exists());
+}
+
+#[test]
+fn files_that_others_may_have_written_are_not_read() {
+    let world = World::new();
+    let folder = world.open(PLENTY).expect("a folder");
+    folder.keep(&world.entry(1), &world.code());
+    fs::set_permissions(world.file(1), fs::Permissions::from_mode(0o620)).expect("ours");
+    assert!(folder.find(&world.entry(1)).is_none());
+
+    folder.keep(&world.entry(1), &world.code());
+    fs::rename(world.file(1), world.path().join("elsewhere")).expect("moved");
+    std::os::unix::fs::symlink(world.path().join("elsewhere"), world.file(1)).expect("linked");
+    assert!(folder.find(&world.entry(1)).is_none(), "a link leads somewhere else");
+
+    fs::create_dir(world.file(2)).expect("a folder");
+    assert!(folder.find(&world.entry(2)).is_none());
+}
+
+#[test]
+fn a_folder_that_others_can_use_is_refused() {
+    let world = World::new();
+    drop(world.open(PLENTY).expect("a folder"));
+    for mode in [0o770, 0o702, 0o755] {
+        fs::set_permissions(world.path(), fs::Permissions::from_mode(mode)).expect("ours");
+        let refused = world.open(PLENTY);
+        assert!(matches!(refused, Err(Unusable::Unfit(Unfit::Mode))), "{mode:o}: {refused:?}");
+    }
+    fs::remove_dir_all(world.path()).expect("ours");
+    fs::write(world.path(), b"a file").expect("written");
+    assert!(matches!(world.open(PLENTY), Err(Unusable::Unfit(_))));
+}
+
+#[test]
+fn a_key_that_others_may_know_or_that_is_damaged_is_replaced_and_opens_nothing_old() {
+    let damages: [fn(&Path); 3] = [
+        |key| fs::write(key, b"short").expect("written"),
+        |key| fs::write(key, [0; 64]).expect("written"),
+        |key| fs::set_permissions(key, fs::Permissions::from_mode(0o644)).expect("ours"),
+    ];
+    for damage in damages {
+        let world = World::new();
+        world.open(PLENTY).expect("a folder").keep(&world.entry(1), &world.code());
+        let before = fs::read(key_of(&world)).expect("a key");
+        damage(&key_of(&world));
+        let folder = world.open(PLENTY).expect("a folder");
+        assert_ne!(fs::read(key_of(&world)).expect("a key"), before);
+        assert!(folder.find(&world.entry(1)).is_none());
+        folder.keep(&world.entry(1), &world.code());
+        assert!(folder.find(&world.entry(1)).is_some());
+    }
+}
+
+#[test]
+fn those_used_longest_ago_go_where_there_are_too_many() {
+    let world = World::new();
+    let size = Seal::new(&[0; KEY_BYTES]).seal(&world.entry(0), &world.code()).len() as u64;
+    let folder = world.open(3 * size).expect("a folder");
+    for nth in 1..=3 {
+        folder.keep(&world.entry(nth), &world.code());
+        // The time of the file is the disk's own until it is used.
+        assert!(folder.find(&world.entry(nth)).is_some());
+    }
+    assert!(folder.find(&world.entry(1)).is_some(), "used again");
+    folder.keep(&world.entry(4), &world.code());
+    let there: Vec<u8> = (1..=4).filter(|nth| world.file(*nth).exists()).collect();
+    assert_eq!(there, [1, 3, 4]);
+    // What is larger than all of it may be is not kept.
+    let small = world.open(size - 1).expect("a folder");
+    small.keep(&world.entry(5), &world.code());
+    assert!(!world.file(5).exists());
+}
+
+#[test]
+fn what_a_crash_left_half_written_goes_in_time() {
+    let world = World::new();
+    let folder = world.open(PLENTY).expect("a folder");
+    let half = world.path().join(format!(".0000000000000001{NEW}"));
+    fs::write(&half, b"half").expect("written");
+    folder.keep(&world.entry(1), &world.code());
+    let now = fs::metadata(&half).expect("there").modified().expect("a time");
+    let millis = now.duration_since(SystemTime::UNIX_EPOCH).expect("later").as_millis();
+    let later = i64::try_from(millis).expect("not as late") + 2 * 3_600_000;
+    world.clock.0.store(later, Ordering::SeqCst);
+    folder.keep(&world.entry(2), &world.code());
+    assert!(!half.exists() && world.file(1).exists());
+}
+
+#[test]
+fn several_that_open_a_new_folder_at_once_share_its_key() {
+    let world = World::new();
+    let entries: Vec<Entry> = (0..8).map(|nth| world.entry(nth)).collect();
+    std::thread::scope(|scope| {
+        for entry in &entries {
+            let world = &world;
+            scope.spawn(move || {
+                world.open(PLENTY).expect("a folder").keep(entry, &world.code());
+            });
+        }
+    });
+    let folder = world.open(PLENTY).expect("a folder");
+    for entry in &entries {
+        assert!(folder.find(entry).is_some());
+    }
+    // Nothing that was being written is left.
+    let left = folder.folder.files().filter(|file| file.name.ends_with(NEW)).count();
+    assert_eq!(left, 0);
+}

@@ -1,0 +1,169 @@
+//! Loads integrations: checks what is asked for, and has each module compiled once,
+//! however many ask for it at a time.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use sandglass_model::{ModuleHash, Rejection, RejectionKind};
+
+use super::{Host, Inner};
+use crate::allocation::Allocation;
+use crate::error::rejection;
+use crate::manifest::{Integration, Manifest};
+use crate::module::{self, Boarding, Made, NotCompiled};
+use crate::sandbox::{EngineKind, Metering};
+
+type Key = module::Key;
+
+impl Host {
+    /// Compiles `bytes`, text or binary, with the grants of `manifest`. Bytes that
+    /// were loaded before are not compiled again, and who asks for those that are being
+    /// compiled waits for that. It blocks for as long as compiling takes: seconds, for a
+    /// module of some megabytes ([`Host::load_async`] doesn't).
+    ///
+    /// # Errors
+    /// The bytes are no module that this host runs, or the manifest grants more
+    /// than this host gives. The rejection says what, where, and what to do.
+    pub fn load(&self, bytes: &[u8], manifest: Manifest) -> Result<Integration, Rejection> {
+        let key = self.0.key(bytes, &manifest)?;
+        let compiled = loop {
+            match self.0.board(key) {
+                Boarding::There(compiled) => break compiled,
+                Boarding::First(flight) => break flight.land(self.0.compile(key, bytes))?,
+                Boarding::Behind(other) => match waited(other.landed()) {
+                    Some(made) => break made?,
+                    None => continue,
+                },
+            }
+        };
+        self.0.integration(compiled, manifest)
+    }
+
+    /// As [`Host::load`], compiled on a thread of the host's own, of which there are few:
+    /// neither the caller's threads nor those that run guests are held up by a slow
+    /// compile. Dropping the future leaves a compile that has begun to those who ask next.
+    /// Any executor may poll it.
+    ///
+    /// # Errors
+    /// As [`Host::load`].
+    pub async fn load_async(
+        &self,
+        bytes: impl Into<Arc<[u8]>>,
+        manifest: Manifest,
+    ) -> Result<Integration, Rejection> {
+        let bytes = bytes.into();
+        let key = self.0.key(&bytes, &manifest)?;
+        let compiled = loop {
+            match self.0.board(key) {
+                Boarding::There(compiled) => break compiled,
+                Boarding::First(flight) => {
+                    let turn = Arc::clone(&self.0.compiling).acquire_owned().await;
+                    let (inner, bytes) = (Arc::clone(&self.0), Arc::clone(&bytes));
+                    let compiling = self.0.executor.handle().spawn_blocking(move || {
+                        let _turn = turn;
+                        flight.land(inner.compile(key, &bytes))
+                    });
+                    break compiling.await.unwrap_or_else(|_| Err(gave_up()))?;
+                }
+                Boarding::Behind(other) => match other.landed().await {
+                    Some(made) => break made?,
+                    None => continue,
+                },
+            }
+        };
+        self.0.integration(compiled, manifest)
+    }
+}
+
+impl Inner {
+    /// Checks what can be told before anything is compiled.
+    fn key(&self, bytes: &[u8], manifest: &Manifest) -> Result<Key, Rejection> {
+        let kind = module::Kind::of(bytes);
+        let allowed = kind.allowed_bytes(&manifest.limits);
+        if bytes.len() as u64 > allowed {
+            return Err(rejection(
+                RejectionKind::ModuleTooLarge,
+                format!("{kind} has {} bytes, and {allowed} are allowed", bytes.len()),
+            ));
+        }
+        manifest.check_module(bytes)?;
+        let has_fuel = manifest.limits.fuel.is_some();
+        let fits = manifest.limits.memory_bytes <= self.shared.settings.slot_memory_bytes;
+        let engine = EngineKind {
+            metering: if has_fuel { Metering::Fuel } else { Metering::Unmetered },
+            allocation: if fits { Allocation::Pooled } else { Allocation::OnDemand },
+        };
+        Ok((ModuleHash::of(bytes), engine))
+    }
+
+    fn board(&self, key: Key) -> Boarding {
+        self.flights.board(key, || self.modules.find(key))
+    }
+
+    /// Compiles `bytes`, and keeps what comes of it. What is too large for a slot of the
+    /// pool is compiled for an engine that has none.
+    fn compile(&self, key: Key, bytes: &[u8]) -> Made {
+        let compiled = match self.compile_for(key.1, bytes) {
+            Err(NotCompiled::TooLargeForSlot(_)) if key.1.allocation == Allocation::Pooled => {
+                self.compile_for(EngineKind { allocation: Allocation::OnDemand, ..key.1 }, bytes)
+            }
+            other => other,
+        };
+        let compiled = compiled.map_err(NotCompiled::rejection)?;
+        if compiled.engine.allocation == Allocation::OnDemand {
+            tracing::info!(
+                module = %compiled.hash,
+                "the module may be larger than a slot of the pool, so it runs on demand"
+            );
+        }
+        Ok(self.modules.keep(key, compiled))
+    }
+
+    fn compile_for(
+        &self,
+        engine: EngineKind,
+        bytes: &[u8],
+    ) -> Result<module::Compiled, NotCompiled> {
+        let sandbox = self.sandboxes.for_guests(engine)?;
+        let folder = self.compiled_folder.as_ref();
+        let compiled = module::compile((&sandbox, engine), folder, &*self.shared.clock, bytes)?;
+        self.shared.telemetry.metrics.module_compiled(compiled.compile_time);
+        Ok(compiled)
+    }
+
+    fn integration(
+        &self,
+        compiled: Arc<module::Compiled>,
+        manifest: Manifest,
+    ) -> Result<Integration, Rejection> {
+        module::check_functions(&compiled, &manifest)?;
+        module::check_limits(&compiled, &manifest.limits, self.shared.settings.max_memory_bytes)?;
+        let grants = Arc::new(self.grants(&manifest));
+        Ok(Integration { compiled, manifest: Arc::new(manifest), grants })
+    }
+}
+
+/// Of a compile that panicked.
+fn gave_up() -> Rejection {
+    rejection(RejectionKind::InvalidModule, "the compiler failed on the module")
+}
+
+/// What `future` answers; this thread waits for it, whatever else it may be part of.
+fn waited<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(answer) => return answer,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The engines of one host, each made when the first module that needs it is loaded.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sandglass_model::{Rejection, RejectionKind};
+
+use crate::error::rejection;
+use crate::host_function::Registry;
+use crate::sandbox::{EngineKind, Sandbox};
+use crate::settings::Settings;
+use crate::ticker::Ticker;
+
+/// The sandboxes of a host, at most one for each kind of engine.
+pub(super) struct Sandboxes {
+    settings: Settings,
+    ticker: Arc<Ticker>,
+    /// The embedder's own host functions.
+    registry: Registry,
+    made: Mutex<BTreeMap<EngineKind, Arc<Sandbox>>>,
+}
+
+impl Sandboxes {
+    pub(super) fn new(settings: Settings, ticker: Arc<Ticker>, registry: Registry) -> Self {
+        Self { settings, ticker, registry, made: Mutex::default() }
+    }
+
+    /// The embedder's own host functions.
+    pub(super) const fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The one of this kind; made now, where there is none.
+    ///
+    /// # Errors
+    /// The operating system gives too little for one more.
+    pub(super) fn of(&self, kind: EngineKind) -> wasmtime::Result<Arc<Sandbox>> {
+        // Held while one is made, so that it is made once.
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sandbox) = made.get(&kind) {
+            return Ok(Arc::clone(sandbox));
+        }
+        let sandbox = Arc::new(Sandbox::new(&self.settings, kind, &self.registry)?);
+        self.ticker.drive(sandbox.epoch());
+        made.insert(kind, Arc::clone(&sandbox));
+        Ok(sandbox)
+    }
+
+    /// The same, for somebody who would have loaded a module, or run it.
+    pub(super) fn for_guests(&self, kind: EngineKind) -> Result<Arc<Sandbox>, Rejection> {
+        self.of(kind).map_err(|error| {
+            let message = format!("the sandbox that the module needs can't be set up: {error:#}");
+            rejection(RejectionKind::HostUnavailable, message)
+        })
+    }
+}
