@@ -43,7 +43,7 @@ use crate::manifest::Integration;
 use crate::module::Code;
 use crate::origin::Origin;
 use crate::recording::{Header, Recorder, Tape, Taping};
-use crate::sandbox::{Metering, Sandbox};
+use crate::sandbox::Metering;
 use crate::secret::Redactor;
 use crate::store::{Phase, RunStore};
 use crate::ticker::TickerHealth;
@@ -58,7 +58,6 @@ const CALL_BYTES: usize = 4 << 20;
 /// Everything that a run needs, gathered before it is queued.
 pub(crate) struct Execution {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) integration: Integration,
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) id: DispatchId,
@@ -280,13 +279,13 @@ impl Execution {
             _ => Some(Wasi::new(&log, guest.outside(&self.dispatch.run, &self.shared.clock))),
         };
         let mut store = Store::new(
-            &self.sandbox.engine,
+            &compiled.sandbox.engine,
             RunStore {
                 run: Arc::clone(&self.dispatch.run),
                 clock: Arc::clone(&self.shared.clock),
                 ticker: Some(Arc::clone(&self.shared.ticker)),
                 warned: false,
-                functions: self.sandbox.functions(&compiled.code),
+                functions: compiled.sandbox.functions(&compiled.code),
                 phase: Phase::Instantiating,
                 host_while_instantiating: None,
                 accounting: Accounting::default(),
@@ -310,7 +309,8 @@ impl Execution {
             boundary::check(context.data_mut())?;
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
-        if let (Metering::Fuel, Some(fuel)) = (compiled.engine.metering, manifest.limits.fuel) {
+        if let (Metering::Fuel, Some(fuel)) = (compiled.sandbox.kind.metering, manifest.limits.fuel)
+        {
             store.set_fuel(fuel).expect("an engine that counts fuel takes some");
         }
         store

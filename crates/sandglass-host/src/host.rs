@@ -255,15 +255,10 @@ impl Inner {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::ShuttingDown);
         }
-        let sandbox = self
-            .sandboxes
-            .for_guests(integration.compiled.engine)
-            .map_err(|rejection| Error::Unavailable(rejection.message))?;
         let (id, trace) = dispatch.identity.map_or_else(fresh_identity, Ok)?;
         let execution = Execution {
             span: Arc::new(span(&shared.telemetry, &dispatch, integration, (id, trace))),
             shared: Arc::clone(shared),
-            sandbox,
             integration: integration.clone(),
             id,
             trace,

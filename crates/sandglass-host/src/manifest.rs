@@ -269,7 +269,7 @@ impl Integration {
     /// Where its instances come from.
     #[must_use]
     pub fn allocation(&self) -> Allocation {
-        self.compiled.engine.allocation
+        self.compiled.sandbox.kind.allocation
     }
 
     /// The host functions that the module imports and can wait in, as dying spans

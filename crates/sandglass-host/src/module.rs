@@ -8,7 +8,7 @@ mod flights;
 mod source;
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandglass_model::{Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
@@ -17,7 +17,7 @@ use sandglass_telemetry::Metrics;
 use crate::compiled_folder::CompiledFolder;
 use crate::error::rejection;
 use crate::manifest::Manifest;
-use crate::sandbox::{EngineKind, MAX_TABLE_ELEMENTS, Sandbox};
+use crate::sandbox::{MAX_TABLE_ELEMENTS, Sandbox};
 
 pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
@@ -41,7 +41,8 @@ const FUNCTION_MAX_BYTES: usize = 1 << 20;
 pub(crate) struct Compiled {
     pub(crate) hash: ModuleHash,
     pub(crate) code: Code,
-    pub(crate) engine: EngineKind,
+    /// What it was compiled for, and runs in.
+    pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) needs: Needs,
     /// Size of its machine code and what belongs to that, in bytes.
     pub(crate) code_bytes: u64,
@@ -158,14 +159,14 @@ impl From<Rejection> for NotCompiled {
     }
 }
 
-/// Compiles `bytes`, text or binary, for the sandbox of this engine; or finds what was
+/// Compiles `bytes`, text or binary, for `sandbox`; or finds what was
 /// made of them in `folder`.
 ///
 /// # Errors
 /// They are no module that this host runs, or too large for a slot; the rejection says
 /// what, where, and what to do.
 pub(crate) fn compile(
-    (sandbox, engine): (&Sandbox, EngineKind),
+    sandbox: Arc<Sandbox>,
     folder: Option<&CompiledFolder>,
     clock: &dyn Clock,
     bytes: &[u8],
@@ -177,11 +178,11 @@ pub(crate) fn compile(
     let source = Source { engine: &sandbox.engine, folder, hash, binary: &binary };
     let (code, needs) = match Kind::of(&binary) {
         Kind::CoreModule => {
-            let (module, needs) = core_module::compile(sandbox, &source)?;
+            let (module, needs) = core_module::compile(&sandbox, &source)?;
             (Code::Module(module), needs)
         }
         Kind::Component => {
-            let (component, needs) = component::compile(sandbox, &source)?;
+            let (component, needs) = component::compile(&sandbox, &source)?;
             (Code::Component(component), needs)
         }
     };
@@ -189,7 +190,7 @@ pub(crate) fn compile(
         hash,
         code_bytes: code.bytes(),
         code,
-        engine,
+        sandbox,
         needs,
         compile_time: clock.now().since(began),
         announced: Mutex::default(),

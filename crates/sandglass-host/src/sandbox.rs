@@ -71,6 +71,7 @@ impl EngineKind {
 
 /// One engine and everything that its guests can import.
 pub(crate) struct Sandbox {
+    pub(crate) kind: EngineKind,
     pub(crate) engine: Engine,
     pub(crate) linker: Linker<RunStore>,
     pub(crate) functions: Arc<Functions>,
@@ -106,6 +107,7 @@ impl Sandbox {
             registry,
         )?;
         Ok(Self {
+            kind,
             engine,
             linker,
             functions: Arc::new(functions),

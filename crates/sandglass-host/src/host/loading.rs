@@ -112,7 +112,7 @@ impl Inner {
             other => other,
         };
         let compiled = compiled.map_err(NotCompiled::rejection)?;
-        if compiled.engine.allocation == Allocation::OnDemand {
+        if compiled.sandbox.kind.allocation == Allocation::OnDemand {
             tracing::info!(
                 module = %compiled.hash,
                 "the module may be larger than a slot of the pool, so it runs on demand"
@@ -126,9 +126,9 @@ impl Inner {
         engine: EngineKind,
         bytes: &[u8],
     ) -> Result<module::Compiled, NotCompiled> {
-        let sandbox = self.sandboxes.for_guests(engine)?;
+        let sandbox = self.sandboxes.for_module(engine)?;
         let folder = self.compiled_folder.as_ref();
-        let compiled = module::compile((&sandbox, engine), folder, &*self.shared.clock, bytes)?;
+        let compiled = module::compile(sandbox, folder, &*self.shared.clock, bytes)?;
         self.shared.telemetry.metrics.module_compiled(compiled.compile_time);
         Ok(compiled)
     }

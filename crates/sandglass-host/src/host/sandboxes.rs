@@ -46,8 +46,8 @@ impl Sandboxes {
         Ok(sandbox)
     }
 
-    /// The same, for somebody who would have loaded a module, or run it.
-    pub(super) fn for_guests(&self, kind: EngineKind) -> Result<Arc<Sandbox>, Rejection> {
+    /// The same, for somebody who loads a module.
+    pub(super) fn for_module(&self, kind: EngineKind) -> Result<Arc<Sandbox>, Rejection> {
         self.of(kind).map_err(|error| {
             let message = format!("the sandbox that the module needs can't be set up: {error:#}");
             rejection(RejectionKind::HostUnavailable, message)
