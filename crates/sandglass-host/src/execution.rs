@@ -40,6 +40,7 @@ use crate::error::rejection;
 use crate::host::Shared;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
+use crate::mappings;
 use crate::module::Code;
 use crate::origin::Origin;
 use crate::recording::{Header, Recorder, Tape, Taping};
@@ -86,6 +87,8 @@ enum NeverBegan {
     /// Whoever asked for it has nothing left.
     ParentExpired(StartedDeadline),
     TickerUnhealthy(TickerHealth),
+    /// The process has too few memory mappings left.
+    NoMappings,
 }
 
 impl Execution {
@@ -93,7 +96,7 @@ impl Execution {
         let turn = mem::take(&mut self.turn);
         let unfinished = Unfinished(Some(&self));
         let report = match self.place(turn).await {
-            Ok(()) => self.start(self.shared.clock.now()).await,
+            Ok(mappings) => self.start(self.shared.clock.now(), mappings).await,
             Err(why) => self.never_began(&why),
         };
         unfinished.finish();
@@ -102,7 +105,7 @@ impl Execution {
     }
 
     /// Waits for a place to run, with a ticker that keeps time.
-    async fn place(&self, turn: Turn) -> Result<(), NeverBegan> {
+    async fn place(&self, turn: Turn) -> Result<mappings::Held, NeverBegan> {
         let race = boundary::Race::new(&self.dispatch.run, &self.shared.clock);
         let now = self.shared.clock.now();
         let patience =
@@ -124,7 +127,9 @@ impl Execution {
             return Err(NeverBegan::Stopped);
         }
         match self.shared.ticker.health() {
-            TickerHealth::Healthy => Ok(()),
+            TickerHealth::Healthy => {
+                self.integration.compiled.mappings().ok_or(NeverBegan::NoMappings)
+            }
             unhealthy => Err(NeverBegan::TickerUnhealthy(unhealthy)),
         }
     }
@@ -147,6 +152,11 @@ impl Execution {
                     "the epoch ticker is not healthy ({health:?}), so no guest is started"
                 ))
             }
+            NeverBegan::NoMappings => Some(
+                "the process has too few memory mappings left for one more guest; allow fewer, or \
+                 raise `vm.max_map_count`"
+                    .to_owned(),
+            ),
         };
         let run = &self.dispatch.run;
         let (outcome, cause) = match (refused, run.name(Cause::NotStarted)) {
@@ -182,8 +192,8 @@ impl Execution {
         report
     }
 
-    /// Runs the guest, whose budget begins `now`.
-    async fn start(&self, now: Monotonic) -> RunReport {
+    /// Runs the guest, whose budget begins `now`; its store has `mappings`.
+    async fn start(&self, now: Monotonic, mappings: mappings::Held) -> RunReport {
         let metrics = &self.shared.telemetry.metrics;
         let queue = now.since(self.queued_at);
         let _live = metrics.hold(Level::LiveDispatches);
@@ -223,7 +233,7 @@ impl Execution {
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
         let recording = data.tape.finish();
         drop(store);
-        drop(live_store);
+        drop((live_store, mappings));
         let ended = self.shared.clock.now();
         let teardown = ended.since(off_cpu);
 

@@ -14,9 +14,11 @@ use std::time::Duration;
 use sandglass_model::{Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
 use sandglass_telemetry::Metrics;
 
+use crate::allocation::Allocation;
 use crate::compiled_folder::CompiledFolder;
 use crate::error::rejection;
 use crate::manifest::Manifest;
+use crate::mappings;
 use crate::sandbox::{MAX_TABLE_ELEMENTS, Sandbox};
 
 pub(crate) use cache::{Key, ModuleCache};
@@ -73,6 +75,8 @@ pub(crate) struct Needs {
     pub(crate) initial_memory_bytes: u64,
     /// What the host adds to that for its context, at least, in bytes.
     pub(crate) context_bytes: u64,
+    /// How many linear memories it has.
+    pub(crate) memories: u64,
     /// Elements of its largest table.
     pub(crate) initial_table_elements: u64,
     /// Names of the host functions that it can wait in.
@@ -86,6 +90,14 @@ pub(crate) struct Needs {
 const MAX_ANNOUNCED: usize = 1000;
 
 impl Compiled {
+    /// The memory mappings of one run of it; none, where the process has too few left.
+    pub(crate) fn mappings(&self) -> Option<mappings::Held> {
+        match self.sandbox.kind.allocation {
+            Allocation::Pooled => mappings::of_run(self.needs.memories),
+            Allocation::OnDemand => mappings::of_run_on_demand(self.needs.memories),
+        }
+    }
+
     /// Has the counters of its handlers exported before the first of them ends,
     /// so that the first event counts.
     pub(crate) fn announce(&self, metrics: &Metrics, entity_type: &str, action: &str) {

@@ -83,13 +83,16 @@ pub(crate) struct Sandbox {
     pub(crate) imports: BTreeMap<(String, String), ExternType>,
     /// The embedder's own functions.
     pub(crate) embedders: Vec<Arc<Linked>>,
+    /// Those of its pool.
+    _mappings: Option<mappings::Held>,
 }
 
 impl Sandbox {
     pub(crate) fn new(settings: &Settings, kind: EngineKind, registry: &Registry) -> Result<Self> {
-        if kind.allocation == Allocation::Pooled {
-            mappings::check(settings.slots())?;
-        }
+        let mappings = match kind.allocation {
+            Allocation::Pooled => Some(mappings::of_pool(settings.slots())?),
+            Allocation::OnDemand => None,
+        };
         let engine = Engine::new(&config(settings, kind))?;
         let mut linker = Linker::new(&engine);
         let mut functions = Functions::default();
@@ -116,6 +119,7 @@ impl Sandbox {
             component_embedders,
             imports,
             embedders,
+            _mappings: mappings,
         })
     }
 

@@ -54,6 +54,7 @@ pub(super) fn compile(
             .as_ref()
             .map_or(0, |required| initial_memory_bytes(binary, required)),
         context_bytes: 0,
+        memories: required.as_ref().map_or(2, |required| required.num_memories.into()),
         initial_table_elements: required
             .and_then(|required| required.max_initial_table_size)
             .unwrap_or(0),

@@ -53,6 +53,7 @@ pub(super) fn compile(
         initial_memory_bytes: initial_memory_bytes(&module),
         // A page at least, for the context of a guest that doesn't ask for it.
         context_bytes: if fetches_context { 0 } else { abi::core_module::PAGE_BYTES },
+        memories: module.resources_required().num_memories.into(),
         initial_table_elements: module.resources_required().max_initial_table_size.unwrap_or(0),
         waits_in: waits_in(sandbox, &module),
         embedders: embedders(sandbox, &module),
