@@ -64,27 +64,34 @@ impl Accounting {
         }
     }
 
-    /// Ends the call that is under way; answers how long it took.
-    pub(crate) fn leave(&mut self, now: Monotonic) -> Duration {
-        self.end(now).map_or(Duration::ZERO, |(took, _)| took)
+    /// Ends the call that is under way; answers what it went by, and how long it took.
+    pub(crate) fn leave<'a>(
+        &'a mut self,
+        now: Monotonic,
+        functions: &'a Functions,
+    ) -> Option<(&'a str, Duration)> {
+        let (took, place) = self.end(now)?;
+        Some((self.by_function[place].0.text(functions), took))
     }
 
     /// Ends the call that is under way because its run ended inside it; answers
     /// how long it took.
     pub(crate) fn cut(&mut self, now: Monotonic) -> Duration {
-        let Some((took, stats)) = self.end(now) else { return Duration::ZERO };
-        stats.in_flight = true;
+        let Some((took, place)) = self.end(now) else { return Duration::ZERO };
+        self.by_function[place].1.in_flight = true;
         took
     }
 
-    fn end(&mut self, now: Monotonic) -> Option<(Duration, &mut Stats)> {
+    /// How long the call took that is under way, and where it is counted.
+    fn end(&mut self, now: Monotonic) -> Option<(Duration, usize)> {
         let (name, since) = self.current.take()?;
         let took = now.since(since);
         self.total += took;
-        let stats = self.stats(name);
+        let place = self.place_of(name);
+        let stats = &mut self.by_function[place].1;
         stats.count += 1;
         stats.total += took;
-        Some((took, stats))
+        Some((took, place))
     }
 
     /// What the call that is under way goes by.
@@ -121,14 +128,13 @@ impl Accounting {
     }
 
     // A guest imports few functions, so a scan beats any map.
-    fn stats(&mut self, name: CallName) -> &mut Stats {
-        let place = match self.by_function.iter().position(|(held, _)| *held == name) {
+    fn place_of(&mut self, name: CallName) -> usize {
+        match self.by_function.iter().position(|(held, _)| *held == name) {
             Some(place) => place,
             None => {
                 self.by_function.push((name, Stats::default()));
                 self.by_function.len() - 1
             }
-        };
-        &mut self.by_function[place].1
+        }
     }
 }

@@ -6,18 +6,8 @@ use sandglass_telemetry::trace::names;
 
 /// Completes the span of a run, and says in the log what an operator should see.
 pub(crate) fn describe(span: &Span, report: &RunReport) {
-    span.set(&[
-        (names::OUTCOME, report.outcome.kind().as_str().into()),
-        (names::BUDGET_MS, report.deadline.budget_ms.into()),
-        (names::ELAPSED_MS, report.deadline.elapsed_ms.into()),
-        (names::OVERRUN_US, report.deadline.overrun_us.into()),
-        (names::DEADLINE_OWNER, report.deadline.owner.as_str().into()),
-    ]);
-    if let Some(module) = report.module {
-        span.set(&[(names::MODULE_HASH, module.to_string().as_str().into())]);
-    }
-    if let Some(dying_span) = &report.dying_span {
-        span.set(&[(names::DYING_SPAN, dying_span.as_str().into())]);
+    if span.is_seen() {
+        complete(span, report);
     }
     let (dispatch, trace_id) = (report.dispatch_id, report.trace.trace_id);
     match &report.outcome {
@@ -31,5 +21,21 @@ pub(crate) fn describe(span: &Span, report: &RunReport) {
             span.error(&kind, &message);
             tracing::info!(%dispatch, %trace_id, outcome = %other.kind(), kind, "handler ended: {message}");
         }
+    }
+}
+
+fn complete(span: &Span, report: &RunReport) {
+    span.set(&[
+        (names::OUTCOME, report.outcome.kind().as_str().into()),
+        (names::BUDGET_MS, report.deadline.budget_ms.into()),
+        (names::ELAPSED_MS, report.deadline.elapsed_ms.into()),
+        (names::OVERRUN_US, report.deadline.overrun_us.into()),
+        (names::DEADLINE_OWNER, report.deadline.owner.as_str().into()),
+    ]);
+    if let Some(module) = report.module {
+        span.set(&[(names::MODULE_HASH, module.to_string().as_str().into())]);
+    }
+    if let Some(dying_span) = &report.dying_span {
+        span.set(&[(names::DYING_SPAN, dying_span.as_str().into())]);
     }
 }

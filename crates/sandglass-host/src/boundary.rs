@@ -48,12 +48,15 @@ pub(crate) fn enter(
     store.accounting.arrive();
     let now = check(store)?;
     store.accounting.enter(function, now);
-    let name = store.functions.name(function);
-    store.call_span =
-        store.span.child(names::HOST_CALL, Kind::Internal, &[(names::FUNCTION, name.into())]);
+    if store.span.is_seen() {
+        let name = store.functions.name(function);
+        store.call_span =
+            store.span.child(names::HOST_CALL, Kind::Internal, &[(names::FUNCTION, name.into())]);
+    }
     if store.tape.is_off() {
         return Ok(Entered { answers_from: Source::Function });
     }
+    let name = store.functions.name(function);
     let begun = store.tape.begin(name, arguments);
     if let Some(about) = store.tape.player().and_then(Player::about) {
         store.accounting.is_about(about);
@@ -175,19 +178,19 @@ pub(crate) fn leave<R: Passed, E: CallError>(
         Err(_) => {}
         Ok(answer) => store.tape.answered(answer),
     }
-    let name = store.accounting.current(&store.functions).map(str::to_owned);
-    let took = store.accounting.leave(now);
     let ended = store.run.take_call_ended();
     if let Some(ended) = ended {
         store.call_span.error(names::CALL_ENDED, &ended.to_string());
     }
-    if let Some(name) = name {
-        store.metrics.host_call(&name, took);
+    if let Some((name, took)) = store.accounting.leave(now, &store.functions) {
+        store.metrics.host_call(name, took);
         if let Some(CallEnded::TimedOut(_)) = ended {
-            store.metrics.host_call_timed_out(&name);
+            store.metrics.host_call_timed_out(name);
         }
     }
-    store.call_span = Span::disabled();
+    if store.call_span.is_seen() {
+        store.call_span = Span::disabled();
+    }
     if store.tape.player().is_some() {
         // The recorded run may have been ended in the guest's code behind this call.
         check(store).map_err(E::ending)?;
@@ -268,9 +271,10 @@ impl<R, E: CallError> Raced for Result<R, E> {
 pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
     let now = store.now();
     warn(store, now);
-    let point = store.accounting.point();
-    let phase = store.phase;
-    let ended_there = store.tape.player().and_then(|player| player.ends_at(point, phase));
+    store.looked_at = now;
+    let (accounting, phase) = (&store.accounting, store.phase);
+    let ended_there =
+        store.tape.player().and_then(|player| player.ends_at(accounting.point(), phase));
     match ended_there.or_else(|| store.run.due(now)) {
         Some(cause) => Err(end(store, cause)),
         None => Ok(now),

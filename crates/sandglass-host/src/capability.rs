@@ -61,7 +61,7 @@ pub(crate) struct Guest {
     pub(crate) redactor: Redactor,
     grants: Arc<Grants>,
     signals: Option<Arc<dyn Signals>>,
-    traceparent: String,
+    trace: TraceContext,
 }
 
 /// What an integration may do, and with what.
@@ -120,7 +120,7 @@ impl Guest {
             redactor: speaker.redactor,
             grants,
             signals,
-            traceparent: trace.to_string(),
+            trace,
         }
     }
 
@@ -225,7 +225,7 @@ impl Guest {
         response_bytes: u64,
     ) -> Answer<'static, Result<Response, HttpError>> {
         let grants = Arc::clone(&self.grants);
-        let traceparent = self.traceparent.clone();
+        let traceparent = self.trace.to_string();
         Box::pin(async move {
             let limits = http::Limits { timeout: left, remaining: left, response_bytes };
             grants.http.send(request, &grants.destinations, limits, &traceparent).await
@@ -236,7 +236,7 @@ impl Guest {
     pub(crate) fn outside(&self, run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Outside {
         Outside {
             grants: Arc::clone(&self.grants),
-            traceparent: self.traceparent.as_str().into(),
+            traceparent: self.trace.to_string().into(),
             run: Arc::clone(run),
             clock: Arc::clone(clock),
         }

@@ -294,6 +294,7 @@ impl Execution {
                 run: Arc::clone(&self.dispatch.run),
                 clock: Arc::clone(&self.shared.clock),
                 ticker: Some(Arc::clone(&self.shared.ticker)),
+                looked_at: deadline.start,
                 warned: false,
                 functions: compiled.sandbox.functions(&compiled.code),
                 phase: Phase::Instantiating,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sandglass_model::{
-    Busy, Cause, Clock, DispatchId, Incarnation, Outcome, RunReport, Sequence, TraceContext,
+    Busy, Cause, Clock, DispatchId, Entropy, Outcome, RunReport, SystemEntropy, TraceContext,
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
@@ -210,6 +210,9 @@ fn span(
     integration: &Integration,
     (id, trace): (DispatchId, TraceContext),
 ) -> Span {
+    if !telemetry.tracer.is_enabled() {
+        return Span::disabled();
+    }
     let id = id.to_string();
     let name = dispatch.integration_name(integration);
     telemetry.tracer.start(&SpanStart {
@@ -229,10 +232,15 @@ fn span(
 }
 
 fn fresh_identity() -> Result<(DispatchId, TraceContext), Error> {
-    let drawn = Incarnation::random().and_then(|life| Ok((life, TraceContext::random()?)));
-    let (life, trace) =
-        drawn.map_err(|error| Error::Unavailable(format!("it has no randomness: {error}")))?;
-    Ok((DispatchId::derive(life, Sequence(0), 0), trace))
+    // Drawn at once: each draw is a system call.
+    let (mut id, mut trace) = ([0; 16], [0; 24]);
+    let mut bytes = [0; 40];
+    SystemEntropy
+        .fill(&mut bytes)
+        .map_err(|error| Error::Unavailable(format!("it has no randomness: {error}")))?;
+    id.copy_from_slice(&bytes[..16]);
+    trace.copy_from_slice(&bytes[16..]);
+    Ok((DispatchId::from_bytes(id), TraceContext::root(trace)))
 }
 
 /// A dispatch that was let in, and has not begun.

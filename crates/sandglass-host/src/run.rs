@@ -24,6 +24,8 @@ pub(crate) struct Run {
     /// From when on the guest is warned; `NEVER` where it isn't.
     soft_deadline: AtomicU64,
     owner_is_parent: AtomicBool,
+    /// Whether the present host call was ended, so that calls that weren't take no lock.
+    has_call_ended: AtomicBool,
     /// Why the present host call was ended, until it has left.
     call_ended: Mutex<Option<CallEnded>>,
     waiting: Mutex<Option<Waker>>,
@@ -37,6 +39,7 @@ impl Run {
             deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             soft_deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             owner_is_parent: AtomicBool::new(false),
+            has_call_ended: AtomicBool::new(false),
             call_ended: Mutex::new(None),
             waiting: Mutex::new(None),
             reason: Mutex::new(String::new()),
@@ -71,10 +74,15 @@ impl Run {
     /// Notes that the present host call is ended, and the run goes on.
     pub(crate) fn note_call_ended(&self, why: CallEnded) {
         *self.call_ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        self.has_call_ended.store(true, Ordering::Release);
     }
 
     /// Why the present host call was ended, if it was.
     pub(crate) fn take_call_ended(&self) -> Option<CallEnded> {
+        if !self.has_call_ended.load(Ordering::Acquire) {
+            return None;
+        }
+        self.has_call_ended.store(false, Ordering::Release);
         self.call_ended.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct RunStore {
     /// What wakes calls that have limits of their own; none in a store in which
     /// nothing runs.
     pub(crate) ticker: Option<Arc<Ticker>>,
+    /// When the boundary last read the clock.
+    pub(crate) looked_at: Monotonic,
     /// Whether the trace says already that the soft deadline has passed.
     pub(crate) warned: bool,
     pub(crate) functions: Arc<Functions>,
@@ -78,6 +80,7 @@ impl RunStore {
             run: Arc::new(Run::new()),
             clock: Arc::new(SystemClock::new()),
             ticker: None,
+            looked_at: Monotonic::default(),
             warned: false,
             functions: Arc::default(),
             phase: Phase::Instantiating,

@@ -139,6 +139,12 @@ impl Tracer {
         Self(Some(provider.tracer("sandglass")))
     }
 
+    /// Whether anybody may see what it starts.
+    #[must_use]
+    pub const fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Starts a span now. A trace that is not sampled is seen by nobody.
     pub fn start(&self, start: &SpanStart<'_>) -> Span {
         let Some(tracer) = &self.0 else { return Span(None) };
@@ -209,6 +215,12 @@ impl Span {
     /// A span that nobody sees.
     pub const fn disabled() -> Self {
         Self(None)
+    }
+
+    /// Whether anybody sees it. Where nobody does, what it would be told need not be made.
+    #[must_use]
+    pub const fn is_seen(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Starts a span under this one, with an id of its own, now.

@@ -27,7 +27,7 @@ impl Guest {
         left: Duration,
     ) -> Answer<'static, Vec<Result<Response, HttpError>>> {
         let grants = Arc::clone(&self.grants);
-        let traceparent = self.traceparent.clone();
+        let traceparent = self.trace.to_string();
         Box::pin(async move {
             let room = AtomicU64::new(grants.response_bytes);
             let sent = requests.into_iter().map(|request| async {

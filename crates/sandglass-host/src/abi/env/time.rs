@@ -30,14 +30,14 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     instant! { linker, functions, MODULE;
         fn host_deadline_remaining_ms(caller) -> i64 {
             let store = caller.data();
-            let left = store.run.deadline().since(store.now()).as_millis();
+            let left = store.run.deadline().since(store.looked_at).as_millis();
             Ok(i64::try_from(left).unwrap_or(i64::MAX))
         }
     }
     instant! { linker, functions, MODULE;
         fn host_should_stop(caller) -> i32 {
             let store = caller.data();
-            Ok(i32::from(store.run.should_stop(store.now())))
+            Ok(i32::from(store.run.should_stop(store.looked_at)))
         }
     }
     Ok(())

@@ -61,7 +61,7 @@ imports! { IMPORTS from FIRST;
                 Ok(u64::try_from(store.left().as_millis()).unwrap_or(u64::MAX))
             }
             instant "should-stop" fn should_stop(store) -> Result<bool> {
-                Ok(store.run.should_stop(store.now()))
+                Ok(store.run.should_stop(store.looked_at))
             }
         }
     }
