@@ -17,6 +17,9 @@ fn one_figure_is_measured_and_told_as_json_alone() {
     assert!(figure["samples"].as_u64() > Some(0), "{figure}");
     assert!(figure["goals"].as_array().is_some_and(|goals| !goals.is_empty()), "{figure}");
     assert!(report["machine"]["cores"].as_u64() > Some(0), "{report}");
+    for feature in ["pagemap_scan", "scheduler_slice", "timer_slack"] {
+        assert!(report["machine"]["kernel_features"][feature].is_boolean(), "{report}");
+    }
     assert_eq!(report["quick"], true);
     assert_eq!(report.as_object().map(|report| report.len()), Some(3), "nothing else: {report}");
     assert!(said.err.contains("host_call"), "it tells what it measures: {}", said.err);

@@ -100,6 +100,21 @@ fn on_threads(plain: &Plain, until: Monotonic) -> Result<u64, Failure> {
     })
 }
 
+/// One at a time, in place on the caller's task: one sample for each dispatch.
+pub(crate) fn inline(effort: Effort) -> Result<Figure, Failure> {
+    let ours = Ours::new(guests::ANSWERS)?;
+    let embedder = one_thread()?;
+    let plain = Plain::new(guests::ANSWERS, Pool::Best)?;
+    let [ours, plain] = by_turns(
+        rounds(effort),
+        [
+            one_at_a_time(|| embedder.block_on(ours.complete_in_place())),
+            one_at_a_time(|| Ok(plain.dispatch().map(drop)?)),
+        ],
+    )?;
+    Ok(Figure::of(&ours, Unit::Nanoseconds).beside(&plain).asks_ratio(1.25))
+}
+
 /// One at a time through the host's own executor: one sample for each dispatch.
 pub(crate) fn executor(effort: Effort) -> Result<Figure, Failure> {
     /// What the way through the executor may add to a dispatch in place, in nanoseconds.
@@ -120,15 +135,15 @@ pub(crate) fn executor(effort: Effort) -> Result<Figure, Failure> {
     Ok(figure.asks("p50", at_most.round(), p50))
 }
 
-/// A component, one at a time: one sample for each dispatch.
+/// A component, one at a time, in place on the caller's task: one sample for each dispatch.
 pub(crate) fn component(effort: Effort) -> Result<Figure, Failure> {
-    let ours = Ours::on_threads(THREADS, guests::COMPONENT)?;
+    let ours = Ours::new(guests::COMPONENT)?;
     let embedder = one_thread()?;
     let plain = PlainComponent::new(guests::COMPONENT, Pool::Best)?;
     let [ours, plain] = by_turns(
         rounds(effort),
         [
-            one_at_a_time(|| embedder.block_on(ours.complete())),
+            one_at_a_time(|| embedder.block_on(ours.complete_in_place())),
             one_at_a_time(|| Ok(plain.dispatch()?)),
         ],
     )?;

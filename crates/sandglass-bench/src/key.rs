@@ -38,8 +38,9 @@ macro_rules! keys {
 
 keys! {
     DispatchThroughput "dispatch_throughput" "isolated dispatch, 64 in flight on 2 threads";
+    DispatchInline "dispatch_inline" "isolated dispatch, one at a time, in place on the caller's task";
     DispatchExecutor "dispatch_executor" "isolated dispatch, one at a time, on the host's executor";
-    DispatchComponent "dispatch_component" "isolated dispatch of a component, one at a time";
+    DispatchComponent "dispatch_component" "isolated dispatch of a component, one at a time, in place";
     HostCall "host_call" "synchronous host function through the boundary";
     KillSpinIdle "kill_spin_idle" "kill of a guest that spins, the other cores idle";
     KillSpinSaturated "kill_spin_saturated" "kill of guests that spin, one on every core";

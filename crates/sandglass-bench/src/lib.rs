@@ -34,6 +34,7 @@ mod ticking;
 mod timing;
 
 use killing::Load;
+use sandglass_host::BuildError;
 
 pub use figure::{Figure, Goal, Unit};
 pub use key::{Key, UnknownKey};
@@ -63,14 +64,21 @@ impl Effort {
 /// Why something inside a measurement failed. Whoever reads it can only be told.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A figure could not be measured: this machine gives too little of something, or the
-/// host did not do what the measurement expects of it.
+/// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
-#[error("`{key}` could not be measured: {why}")]
-pub struct Error {
-    /// Which one.
-    pub key: Key,
-    why: Failure,
+pub enum Error {
+    /// No host can be built here.
+    #[error("no host could be built: {0}")]
+    Host(#[from] BuildError),
+    /// One could not be measured: this machine gives too little of something, or the host
+    /// did not do what the measurement expects of it.
+    #[error("`{key}` could not be measured: {why}")]
+    Figure {
+        /// Which one.
+        key: Key,
+        /// Why.
+        why: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 /// Measures each of `keys`, in their order. `tell` is called as the measuring of each
@@ -82,18 +90,20 @@ pub struct Error {
 /// # Errors
 /// A figure could not be measured.
 pub fn run(effort: Effort, keys: &[Key], tell: &mut dyn FnMut(Key)) -> Result<Report, Error> {
+    let machine = Machine::present()?;
     let mut figures = Vec::new();
     for &key in keys {
         tell(key);
-        let figure = measure(key, effort).map_err(|why| Error { key, why })?;
+        let figure = measure(key, effort).map_err(|why| Error::Figure { key, why })?;
         figures.push((key, figure));
     }
-    Ok(Report { figures, machine: Machine::present(), quick: effort == Effort::Quick })
+    Ok(Report { figures, machine, quick: effort == Effort::Quick })
 }
 
 fn measure(key: Key, effort: Effort) -> Result<Figure, Failure> {
     match key {
         Key::DispatchThroughput => dispatching::throughput(effort),
+        Key::DispatchInline => dispatching::inline(effort),
         Key::DispatchExecutor => dispatching::executor(effort),
         Key::DispatchComponent => dispatching::component(effort),
         Key::HostCall => host_call::measure(effort),

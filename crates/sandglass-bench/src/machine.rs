@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use serde::Serialize;
+use sandglass_host::{BuildError, Host, KernelFeatures, Settings};
+use serde::{Serialize, Serializer};
 
 /// The machine, as far as figures depend on it.
 #[derive(Clone, Debug, Serialize)]
@@ -13,6 +14,24 @@ pub struct Machine {
     pub kernel: String,
     /// Wasmtime's version, of the host and of the baseline.
     pub wasmtime: &'static str,
+    /// Features of the kernel that the host uses here, as `pagemap_scan`,
+    /// `scheduler_slice` and `timer_slack`.
+    #[serde(serialize_with = "as_object")]
+    pub kernel_features: KernelFeatures,
+}
+
+fn as_object<S: Serializer>(features: &KernelFeatures, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(named(*features))
+}
+
+/// Each feature by its name, and whether it is there.
+pub(crate) fn named(features: KernelFeatures) -> [(&'static str, bool); 3] {
+    let KernelFeatures { pagemap_scan, scheduler_slice, timer_slack } = features;
+    [
+        ("pagemap_scan", pagemap_scan),
+        ("scheduler_slice", scheduler_slice),
+        ("timer_slack", timer_slack),
+    ]
 }
 
 /// The version in this workspace's lock, which the host and the baseline share.
@@ -20,14 +39,19 @@ const WASMTIME: &str = "48.0.8";
 
 impl Machine {
     /// This one.
-    #[must_use]
-    pub fn present() -> Self {
+    ///
+    /// # Errors
+    /// No host can be built on it.
+    pub fn present() -> Result<Self, BuildError> {
+        let settings = Settings { max_runs: 1, ..Settings::default() };
+        let host = Host::builder().settings(settings).build()?;
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease");
-        Self {
+        Ok(Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: kernel.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned()),
             wasmtime: WASMTIME,
-        }
+            kernel_features: host.kernel_features(),
+        })
     }
 }
 

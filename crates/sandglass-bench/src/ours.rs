@@ -76,6 +76,14 @@ impl Ours {
         Ok(self.host.dispatch(&self.integration, self.dispatch(budget)).await?)
     }
 
+    /// The same, in place on the caller's task; the guest has to complete.
+    pub(crate) async fn complete_in_place(&self) -> Result<(), Failure> {
+        match self.host.run_in_place(&self.integration, self.dispatch(LONG)).await?.outcome {
+            Outcome::Completed(_) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Dispatches the guest, which has to complete.
     pub(crate) async fn complete(&self) -> Result<(), Failure> {
         match self.run(LONG).await? {

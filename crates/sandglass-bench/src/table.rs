@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::figure::{Figure, Goal};
+use crate::machine::named;
 use crate::report::Report;
 
 /// The lines of `report`. `paint` is given each verdict on a goal, and whether it was met.
@@ -25,9 +26,14 @@ pub fn lines(report: &Report, paint: impl Fn(bool, &str) -> String) -> Vec<Strin
 fn heading(report: &Report) -> String {
     let machine = &report.machine;
     let effort = if report.quick { ", quick" } else { "" };
+    let features = named(machine.kernel_features)
+        .map(|(name, used)| format!("{name} {}", if used { "in use" } else { "missing" }));
     format!(
-        "{} cores, kernel {}, Wasmtime {}{effort}",
-        machine.cores, machine.kernel, machine.wasmtime
+        "{} cores, kernel {} ({}), Wasmtime {}{effort}",
+        machine.cores,
+        machine.kernel,
+        features.join(", "),
+        machine.wasmtime
     )
 }
 
