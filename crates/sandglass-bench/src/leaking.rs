@@ -51,7 +51,9 @@ struct Victims {
 /// Counts of what is left, beyond what was there before.
 pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     let reported = Reported::default();
-    let spins = Ours::with(Settings::default(), reported.telemetry(), guests::SPINS)?;
+    // As many slots as are used at once: each has mappings of its own from its first run on.
+    let settings = Settings { max_runs: AT_ONCE, max_asking: 0, ..Settings::default() };
+    let spins = Ours::with(settings, reported.telemetry(), guests::SPINS)?;
     let victims = Arc::new(Victims {
         in_a_host_call: spins.also(guests::WAITS)?,
         in_its_start_function: spins.also(guests::SPINS_IN_START)?,

@@ -23,12 +23,17 @@ impl Held {
             targets.partition(|target| target.to_string_lossy().starts_with("socket:"));
         Ok(Self {
             threads: fs::read_dir("/proc/self/task")?.count() as u64,
-            mappings: fs::read_to_string("/proc/self/maps")?.lines().count() as u64,
+            mappings: mappings()?,
             files: files.len() as u64,
             sockets: sockets.len() as u64,
             resident_bytes: resident_bytes()?,
         })
     }
+}
+
+/// Memory mappings of this process.
+pub(crate) fn mappings() -> io::Result<u64> {
+    Ok(fs::read_to_string("/proc/self/maps")?.lines().count() as u64)
 }
 
 /// Memory of this process that is resident, in bytes.

@@ -1,13 +1,16 @@
 //! How many handlers can be suspended in host calls at once, and what each of them takes.
 
+use std::time::Duration;
+
 use sandglass_host::{BuildError, Outcome, Settings};
 use sandglass_telemetry::Telemetry;
 use tokio::task::JoinSet;
 
 use crate::figure::{Figure, Unit};
 use crate::guests;
+use crate::idling::pause;
 use crate::ours::{LONG, Ours, one_thread};
-use crate::process::resident_bytes;
+use crate::process::{mappings, resident_bytes};
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
@@ -19,6 +22,9 @@ const EACH_BYTES: f64 = (32 << 10) as f64;
 
 /// Beyond this the ceiling isn't looked for: it is not of this machine's default settings.
 const LOOK_UP_TO: u32 = 80_000;
+
+/// Mappings that an allocator may keep of a host that is gone.
+const MAPPINGS_SLACK: u64 = 500;
 
 /// What came of suspending many.
 struct Suspended {
@@ -49,7 +55,7 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
 fn ceiling() -> Result<(u32, Option<String>), Failure> {
     let mut most = ASKED;
     while most < LOOK_UP_TO {
-        let suspended = suspend(most + most / 2)?;
+        let suspended = suspend(most + most / 20)?;
         match suspended.refusal {
             None => most = suspended.count,
             Some(refusal) => return Ok((suspended.count.max(most), Some(refusal))),
@@ -58,8 +64,22 @@ fn ceiling() -> Result<(u32, Option<String>), Failure> {
     Ok((most, None))
 }
 
-/// Suspends `count` guests at once, or as many as the host takes.
+/// Suspends `count` guests at once, or as many as the host takes, and waits until their memory
+/// is given back.
 fn suspend(count: u32) -> Result<Suspended, Failure> {
+    let before = mappings()?;
+    let suspended = suspend_at_once(count)?;
+    // The host's threads end by themselves, and the last of them unmaps its pool.
+    for _ in 0..500 {
+        if mappings()? <= before + MAPPINGS_SLACK {
+            break;
+        }
+        pause(Duration::from_millis(10));
+    }
+    Ok(suspended)
+}
+
+fn suspend_at_once(count: u32) -> Result<Suspended, Failure> {
     let settings = Settings { max_runs: count, max_runs_per_tenant: count, ..Settings::default() };
     let ours = match Ours::with(settings, Telemetry::disabled(), guests::WAITS) {
         Ok(ours) => ours,
@@ -91,6 +111,8 @@ fn suspend(count: u32) -> Result<Suspended, Failure> {
             Some(_) => u32::try_from(ours.waits.available_permits())?,
         };
         let more = resident_bytes()?.saturating_sub(before);
+        drop(runs);
+        ours.host.shutdown().await;
         Ok(Suspended { count: held, bytes_each: more as f64 / f64::from(held.max(1)), refusal })
     })
 }
