@@ -8,7 +8,7 @@
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)
     (call $set_result (i32.const 16) (i32.const 46))
     (loop $again
-      (br_if $again (i64.gt_s (call $remaining_ms) (i64.const 4))))
-    ;; 128 MiB that nobody has touched before take ten times what is left.
+      (br_if $again (i64.gt_s (call $remaining_ms) (i64.const 12))))
+    ;; 128 MiB that nobody has touched before take several times what is left.
     (memory.fill (i32.const 0) (i32.const 0x5a) (i32.const 0x7ff0000))
     (i32.const 0)))

@@ -25,6 +25,17 @@ pub(crate) enum Exit {
     Cancelled = 130,
 }
 
+impl Exit {
+    /// How a command ends that read so many records of a journal, and met so many gaps.
+    pub(crate) const fn of_reading(records: u64, gaps: u64) -> Self {
+        match (records, gaps) {
+            (_, 0) => Self::Ok,
+            (0, _) => Self::Unusable,
+            _ => Self::Diverged,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         // The discriminants are the codes.

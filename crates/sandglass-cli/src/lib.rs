@@ -8,6 +8,7 @@ mod duration;
 mod exit;
 mod integrations;
 mod interrupts;
+mod journal_file;
 mod narrate;
 mod play;
 pub mod reading;

@@ -1,5 +1,5 @@
 //! A file that is written beside its place under another name, and takes its place
-//! whole and synced, or never. It replaces nothing.
+//! whole and synced, or never. It replaces nothing that holds anything.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -16,6 +16,14 @@ pub struct NewFile {
     partial: NamedTempFile,
     folder: PathBuf,
     to: PathBuf,
+    over: Over,
+}
+
+/// What it takes the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    Nothing,
+    Empty,
 }
 
 impl NewFile {
@@ -25,22 +33,38 @@ impl NewFile {
     /// [`Error::Unavailable`] where something stands there, or where its folder is absent
     /// or takes no file.
     pub fn begin(to: &Path) -> Result<Self, Error> {
-        let Some(name) = to.file_name() else {
-            return Err(unavailable(to, &"it names no file; name one"));
-        };
         if to.symlink_metadata().is_ok() {
             return Err(taken(to));
         }
+        Self::beside(to, Over::Nothing)
+    }
+
+    /// The same where an empty file may stand, whose place it takes, and who may read that
+    /// may read it. Whoever asks sees to it that nobody writes there.
+    pub(crate) fn in_place_of_empty(to: &Path) -> Result<Self, Error> {
+        match to.metadata() {
+            Ok(empty) => {
+                let file = Self::beside(to, Over::Empty)?;
+                file.restart(empty.permissions())?;
+                Ok(file)
+            }
+            Err(_) => Self::begin(to),
+        }
+    }
+
+    fn beside(to: &Path, over: Over) -> Result<Self, Error> {
+        let Some(name) = to.file_name() else {
+            return Err(unavailable(to, &"it names no file; name one"));
+        };
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new(".")).to_owned();
         let mut begins = name.to_owned();
         begins.push(".");
-        let partial = tempfile::Builder::new()
-            .prefix(&begins)
-            .suffix(".partial")
-            .tempfile_in(&folder)
-            .map_err(|error| unavailable(to, &error))?;
-        Ok(Self { partial, folder, to: to.to_owned() })
+        let mut partial = tempfile::Builder::new();
+        partial.prefix(&begins).suffix(".partial");
+        readable_as_any_new_file(&mut partial);
+        let partial = partial.tempfile_in(&folder).map_err(|error| unavailable(to, &error))?;
+        Ok(Self { partial, folder, to: to.to_owned(), over })
     }
 
     /// Where it is until it is finished.
@@ -62,7 +86,11 @@ impl NewFile {
     pub fn finish(self) -> Result<(), Error> {
         let failed = |error: io::Error| unavailable(&self.to, &error);
         self.partial.as_file().sync_all().map_err(failed)?;
-        self.partial.persist_noclobber(&self.to).map_err(|refused| match refused.error.kind() {
+        let placed = match self.over {
+            Over::Nothing => self.partial.persist_noclobber(&self.to),
+            Over::Empty => self.partial.persist(&self.to),
+        };
+        placed.map_err(|refused| match refused.error.kind() {
             io::ErrorKind::AlreadyExists => taken(&self.to),
             _ => failed(refused.error),
         })?;
@@ -80,6 +108,15 @@ impl Write for NewFile {
         self.partial.flush()
     }
 }
+
+/// The umask takes from it; without this, a temporary file is its maker's alone.
+#[cfg(unix)]
+fn readable_as_any_new_file(partial: &mut tempfile::Builder<'_, '_>) {
+    partial.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+}
+
+#[cfg(not(unix))]
+fn readable_as_any_new_file(_: &mut tempfile::Builder<'_, '_>) {}
 
 fn taken(to: &Path) -> Error {
     unavailable(to, &"there is such a file already; name another one")

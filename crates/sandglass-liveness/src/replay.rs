@@ -129,8 +129,18 @@ impl Replay {
 
     /// Counts a record that can't be read, in the place of the next one.
     pub fn damaged(&mut self, position: Position, entity: Option<EntityRef>, why: &str) {
+        self.lost(position, position, entity, why);
+    }
+
+    /// The same for all places from `first` to `last`, which count as one.
+    pub fn missing(&mut self, first: Position, last: Position) {
+        let why = format!("nothing from position {first} to {last}");
+        self.lost(first, last, None, &why);
+    }
+
+    fn lost(&mut self, position: Position, last: Position, entity: Option<EntityRef>, why: &str) {
         self.summary.records += 1;
-        self.last = position;
+        self.last = last;
         self.pending.clear();
         self.push(Divergence {
             position,

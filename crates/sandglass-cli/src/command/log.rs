@@ -2,20 +2,19 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
-use sandglass_journal::{Entry, PAGE_MAX_ENTRIES, SqliteJournal};
+use sandglass_journal::{Entry, Found, Salvage};
 use sandglass_model::{EntityRef, Position, Record};
 use sandglass_source::printable;
 use serde_json::json;
 
 use crate::exit::Exit;
 use crate::narrate::Narrator;
-use crate::terminal::{Output, Tone};
+use crate::terminal::{Output, Tone, note};
 
 /// Prints the records of a journal, also while it is being written
 ///
 /// Exit code: 0, 2 no readable journal, 3 some records are damaged or missing (the
-/// rest is printed all the same).
+/// rest is printed all the same, also what stands behind them).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass log run.journal\n  \
     sandglass log run.journal --entity Session/healthy\n  \
@@ -32,64 +31,75 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut journal = SqliteJournal::open_read_only(&arguments.journal)?;
-    let mut view = View { output: Output::new(), narrator: Narrator::default(), damaged: 0 };
-    let mut from = Some(Position(1));
-    while let Some(start) = from {
-        let page = match &arguments.entity {
-            None => journal.read(start, PAGE_MAX_ENTRIES),
-            Some(entity) => journal.read_entity(entity, start, PAGE_MAX_ENTRIES),
-        };
-        let page = page.with_context(|| format!("can't read on from position {start}"))?;
-        for entry in &page.entries {
-            if arguments.json { view.json(entry)? } else { view.text(entry)? }
+    let Arguments { journal, entity, .. } = arguments;
+    let mut salvage = Salvage::open(journal, entity.clone(), Position(1))?;
+    let mut view =
+        View { output: Output::new(), narrator: Narrator::default(), records: 0, gaps: 0 };
+    while let Some(page) = salvage.page()? {
+        for found in &page {
+            if arguments.json { view.json(found)? } else { view.text(found)? }
         }
-        from = page.next;
     }
-    if view.damaged == 0 {
-        return Ok(Exit::Ok);
+    if view.gaps > 0 {
+        note("some of it is damaged or missing; `sandglass journal export` keeps what there is");
     }
-    tracing::warn!(damaged = view.damaged, "some records are damaged or missing");
-    Ok(Exit::Diverged)
+    Ok(Exit::of_reading(view.records, view.gaps))
 }
 
 struct View {
     output: Output,
     narrator: Narrator,
-    damaged: u64,
+    records: u64,
+    gaps: u64,
 }
 
 impl View {
-    fn json(&mut self, entry: &Entry) -> anyhow::Result<()> {
-        let line = match (entry, entry.damage()) {
-            (Entry::Record(record), _) => serde_json::to_string(record)?,
-            (Entry::Pruned { first, last }, _) => {
+    fn json(&mut self, found: &Found) -> anyhow::Result<()> {
+        let line = match found {
+            Found::Entry(Entry::Record(record)) => {
+                self.records += 1;
+                serde_json::to_string(record)?
+            }
+            Found::Entry(Entry::Pruned { first, last }) => {
                 json!({"position": first, "pruned": last}).to_string()
             }
-            (_, what) => {
-                self.damaged += 1;
-                json!({"position": entry.position(), "damaged": what}).to_string()
+            gap => {
+                let (position, what) = self.gap(gap);
+                json!({"position": position, "damaged": what}).to_string()
             }
         };
         Ok(self.output.line(line)?)
     }
 
-    fn text(&mut self, entry: &Entry) -> anyhow::Result<()> {
-        let line = match (entry, entry.damage()) {
-            (Entry::Record(record), _) => self.record(record),
-            (Entry::Pruned { first, last }, _) => {
-                let what = format!("removed on purpose, up to position {last}");
-                let what = self.output.paint(Tone::Quiet, &what).into_owned();
-                format!("{:24} {:>6}  {what}", "", first.0)
+    fn text(&mut self, found: &Found) -> anyhow::Result<()> {
+        let (position, tone, what) = match found {
+            Found::Entry(Entry::Record(record)) => {
+                self.records += 1;
+                let line = self.record(record);
+                return Ok(self.output.line(line)?);
             }
-            (_, what) => {
-                self.damaged += 1;
-                let what = format!("damaged: {}", what.unwrap_or_default());
-                let what = self.output.paint(Tone::Bad, &what).into_owned();
-                format!("{:24} {:>6}  {what}", "", entry.position().0)
+            Found::Entry(Entry::Pruned { first, last }) => {
+                (*first, Tone::Quiet, format!("removed on purpose, up to position {last}"))
+            }
+            gap => {
+                let (position, what) = self.gap(gap);
+                (position, Tone::Bad, format!("damaged: {what}"))
             }
         };
-        Ok(self.output.line(line)?)
+        let what = self.output.paint(tone, &printable(&what)).into_owned();
+        Ok(self.output.line(format_args!("{:24} {:>6}  {what}", "", position.0))?)
+    }
+
+    /// Where something can't be had, and why.
+    fn gap(&mut self, found: &Found) -> (Position, String) {
+        self.gaps += 1;
+        match found {
+            Found::Entry(entry) => (entry.position(), entry.damage().unwrap_or_default()),
+            Found::Unreadable { first, last: Some(last), what } if last > first => {
+                (*first, format!("nothing up to position {last} can be read: {what}"))
+            }
+            Found::Unreadable { first, what, .. } => (*first, what.clone()),
+        }
     }
 
     fn record(&mut self, record: &Record) -> String {

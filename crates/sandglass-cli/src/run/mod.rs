@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{Host, Manifest, Settings};
-use sandglass_journal::{Journal, MemoryJournal, Page, SqliteJournal};
+use sandglass_journal::{Journal, MemoryJournal, Page};
 use sandglass_liveness::Spec;
 use sandglass_model::{
     Clock, EntityRef, Event, Incarnation, Object, Outcome, Position, Rejection, RejectionKind,
@@ -24,7 +24,7 @@ use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 use crate::command::run::{Arguments, Form};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
-use crate::threads;
+use crate::{journal_file, threads};
 use capture::Capture;
 use own_journal::OwnJournal;
 use sandglass_host::file;
@@ -246,7 +246,7 @@ fn settings(manifest: &Manifest) -> Settings {
 
 fn journal(path: Option<&Path>) -> Result<Arc<dyn Journal>, Rejection> {
     let Some(path) = path else { return Ok(Arc::new(MemoryJournal::new())) };
-    let opened = SqliteJournal::open(path, sandglass_journal::Settings::default())
-        .map_err(|error| invalid(format!("--journal: {error}")))?;
-    Ok(Arc::new(opened.journal))
+    let journal =
+        journal_file::open(path).map_err(|error| invalid(format!("--journal: {error}")))?;
+    Ok(Arc::new(journal))
 }

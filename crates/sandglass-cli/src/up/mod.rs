@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use sandglass_daemon::{Daemon, Draining, Modules, Parts, Serving};
 use sandglass_host::Host;
-use sandglass_journal::{Journal, MemoryJournal, SqliteJournal};
+use sandglass_journal::{Journal, MemoryJournal};
 use sandglass_liveness::Retention;
 use sandglass_model::{Clock, SystemClock};
 use sandglass_runtime::{HostHandlers, Pruned, Runtime};
@@ -24,11 +24,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::command::up::Arguments;
-use crate::duration;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::play::every;
 use crate::terminal::{Output, complain, tell};
+use crate::{duration, journal_file};
 
 use config::Config;
 use folder::Served;
@@ -227,14 +227,8 @@ async fn journal(path: Option<PathBuf>) -> anyhow::Result<Arc<dyn Journal>> {
         tell("without --journal all is in memory, and gone with this process");
         return Ok(Arc::new(MemoryJournal::new()));
     };
-    let opening = tokio::task::spawn_blocking(move || {
-        SqliteJournal::open(&path, sandglass_journal::Settings::default())
-    });
-    let opened = opening.await?.context("--journal")?;
-    for torn in &opened.recovered {
-        tell(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
-    }
-    Ok(Arc::new(opened.journal))
+    let opening = tokio::task::spawn_blocking(move || journal_file::open(&path));
+    Ok(Arc::new(opening.await?.context("--journal")?))
 }
 
 /// Where the modules that were put are kept.

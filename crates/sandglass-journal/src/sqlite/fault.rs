@@ -18,7 +18,7 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
         // The statements are the journal's own, so what they name isn't in the file.
         Some(ErrorCode::Unknown) if is_about_the_statement(error) => Error::Damaged {
             place: format!("`{}`", path.display()),
-            what: format!("what a journal has isn't in it: {error} (when {doing})"),
+            what: format!("what a journal has isn't in it: {} (when {doing})", without_sql(error)),
         },
         Some(ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),
         Some(ErrorCode::DiskFull) => unavailable(path, doing, error, "make room"),
@@ -26,9 +26,17 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
             unavailable(path, doing, error, "end what else writes to it")
         }
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            unavailable(path, doing, error, "check that the file and its folder may be written")
+            unavailable(path, doing, error, "check the rights of the file and its folder")
         }
         _ => unavailable(path, doing, error, "check the disk"),
+    }
+}
+
+/// What SQLite says of a statement, without the statement.
+fn without_sql(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqlInputError { msg, .. } => shown(msg),
+        other => shown(other),
     }
 }
 

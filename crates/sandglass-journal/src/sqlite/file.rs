@@ -10,12 +10,12 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction};
 
 use super::{Settings, fault};
-use crate::Error;
+use crate::{Error, NewFile};
 
 /// What the header of the SQLite file says: "SdGl".
 pub const APPLICATION_ID: u32 = 0x5364_476c;
 /// The format that this version writes, and the newest that it reads.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// How long SQLite waits for whoever else holds the file (a SQL prompt, say)
 /// before an operation fails.
@@ -30,9 +30,18 @@ const HEADER_BYTES: u64 = 100;
 const CUT_OFF: &str = "it is no SQLite database, or cut off inside the header of one";
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// What each later format adds, from [`FORMAT`] 2 on.
-const LATER: [&str; 2] = [include_str!("format-2.sql"), include_str!("format-3.sql")];
+/// What later formats add. Format 2 only marked that records of later kinds may be there.
+const LATER: [(u32, &str); 2] =
+    [(3, include_str!("format-3.sql")), (4, include_str!("format-4.sql"))];
+const INDEXES: &str = include_str!("indexes.sql");
+/// Those that it makes.
+const INDEX_NAMES: [&str; 4] =
+    ["records_of_entity", "dispatches_by_id", "recordings_of_dispatch", "snapshots_by_position"];
 const VIEWS: &str = include_str!("views.sql");
+
+/// How a file is opened that is there: by one thread alone.
+const FOR_WRITING: OpenFlags =
+    OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
 /// Holds the right to write a journal, until dropped or until the process ends.
 #[derive(Debug)]
@@ -145,28 +154,19 @@ fn nothing_left_over(path: &Path) -> Result<Present, Error> {
     }
 }
 
-/// Refuses a journal with records beside which a rollback journal of SQLite's stands:
-/// it would be rolled back into the file. One of ours is there only while a file is
-/// created, so that this one belongs to something else.
-pub(super) fn refuse_rollback(path: &Path, present: Present) -> Result<(), Error> {
+/// Refuses a journal beside which a rollback journal of SQLite's stands: it would be
+/// rolled back into the file. None of ours ever stands there.
+pub(super) fn refuse_rollback(path: &Path) -> Result<(), Error> {
     let rollback = sidecar(path, "-journal");
-    let holds_some = rollback.metadata().is_ok_and(|metadata| metadata.len() > 0);
-    if present == Present::Nothing || !holds_some {
-        return Ok(());
-    }
-    // As it is, and as it stays: what is read so is never rolled back.
-    let last = open_reader(path, Reading::Still).ok().and_then(|connection| {
-        connection.query_row("SELECT max(position) FROM records", [], |row| row.get(0)).ok()
-    });
-    match last.unwrap_or(None::<i64>) {
-        None => Ok(()),
-        Some(_) => Err(Error::Damaged {
+    if rollback.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+        return Err(Error::Damaged {
             place: format!("`{}`", rollback.display()),
             what: "it would undo changes of the journal, and is none of its files; \
                    keep a copy, and move it away"
                 .to_owned(),
-        }),
+        });
     }
+    Ok(())
 }
 
 fn check_stamp(path: &Path, application: u32, format: u32) -> Result<(), Error> {
@@ -188,59 +188,88 @@ pub(super) fn open_writer(
     present: Present,
     settings: &Settings,
 ) -> Result<Connection, Error> {
-    let failed = |error: &rusqlite::Error| fault::of(path, "opening", error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection =
-        Connection::open_with_flags(path, flags).map_err(|error| failed(&error))?;
-    let prepare = |connection: &mut Connection| {
+    if present == Present::Nothing {
+        create(path)?;
+    }
+    let open = || -> rusqlite::Result<Connection> {
+        let connection = Connection::open_with_flags(path, FOR_WRITING)?;
         connection.busy_timeout(BUSY)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        if present == Present::Nothing {
-            create(connection)?;
-        }
-        prepare_writer(connection, settings)
+        prepare_writer(&connection, settings)?;
+        Ok(connection)
     };
-    prepare(&mut connection).map_err(|error| failed(&error))?;
-    let (application, format) = stamp(&connection).map_err(|error| failed(&error))?;
+    let failed = |error: rusqlite::Error| fault::of(path, "opening", &error);
+    let connection = open().map_err(failed)?;
+    let (application, format) = stamp(&connection).map_err(failed)?;
     check_stamp(path, application, format)?;
     Ok(connection)
 }
 
-/// Makes the schema and the stamp in one transaction, before the write-ahead log
-/// comes into use, so that the file itself carries them from its first moment.
-fn create(connection: &mut Connection) -> rusqlite::Result<()> {
-    let transaction = connection.transaction()?;
-    transaction.execute_batch(SCHEMA)?;
-    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    add_later(&transaction, 1)?;
-    transaction.commit()
+/// Makes an empty journal under another name, and puts it where nothing stands, or an
+/// empty file: a kill leaves what was there before, or a whole journal.
+fn create(path: &Path) -> Result<(), Error> {
+    let file = NewFile::in_place_of_empty(path)?;
+    let make = || -> rusqlite::Result<()> {
+        let mut connection = Connection::open_with_flags(file.partial(), FOR_WRITING)?;
+        // Nobody needs it before it is whole, and synced as one.
+        connection.pragma_update(None, "journal_mode", "MEMORY")?;
+        connection.pragma_update(None, "synchronous", "OFF")?;
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(SCHEMA)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        add_later(&transaction, 1)?;
+        transaction.commit()?;
+        // The file says so itself: SQLite never begins a rollback journal beside it.
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.close().map_err(|(_, error)| error)
+    };
+    make().map_err(|error| fault::of(path, "creating", &error))?;
+    file.finish()
 }
 
 /// Adds what the formats behind `format` do.
 fn add_later(transaction: &Transaction<'_>, format: u32) -> rusqlite::Result<()> {
-    let is_later = |later: &(u32, &str)| later.0 > format;
-    for (_, adds) in (2..).zip(LATER).filter(is_later) {
+    for (_, adds) in LATER.iter().filter(|(later, _)| *later > format) {
         transaction.execute_batch(adds)?;
     }
+    transaction.execute_batch(INDEXES)?;
     transaction.execute_batch(VIEWS)?;
     transaction.pragma_update(None, "user_version", FORMAT)
 }
 
-/// Brings a journal that was found whole to the newest format. What is in it stays as
-/// it is; earlier versions refuse it from then on, because they know fewer records.
+/// Brings a journal that was found whole to the newest format, with all of its indexes.
+/// What is in it stays as it is; earlier versions refuse it from then on, because they
+/// know fewer records.
 pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let mut upgraded = || -> rusqlite::Result<()> {
         let format = stamp(connection)?.1;
         if format == FORMAT {
-            return Ok(());
+            let lost = lost_indexes(connection)?;
+            if lost.is_empty() {
+                return Ok(());
+            }
+            tracing::warn!(journal = %path.display(), ?lost, "made indexes again that were lost");
+            return connection.execute_batch(INDEXES);
         }
         let transaction = connection.transaction()?;
         add_later(&transaction, format)?;
         transaction.commit()
     };
     upgraded().map_err(|error| fault::of(path, "upgrading", &error))
+}
+
+/// The indexes of a journal of the newest format that aren't there. None of them holds what
+/// the records don't.
+pub(super) fn lost_indexes(connection: &Connection) -> rusqlite::Result<Vec<&'static str>> {
+    let mut known =
+        connection.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?1")?;
+    let mut lost = Vec::new();
+    for name in INDEX_NAMES {
+        if !known.exists([name])? {
+            lost.push(name);
+        }
+    }
+    Ok(lost)
 }
 
 /// Lets a journal that was found whole be written: through a log, which is taken into

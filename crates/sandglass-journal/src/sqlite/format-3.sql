@@ -8,7 +8,6 @@ CREATE TABLE recordings (
     body     BLOB NOT NULL,
     checksum BLOB NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX recordings_of_dispatch ON recordings (dispatch, attempt);
 
 -- The last snapshot of each entity: its state as the records up to that position make it.
 -- One that is lost is made again from them.
@@ -20,7 +19,6 @@ CREATE TABLE snapshots (
     checksum    BLOB NOT NULL,
     PRIMARY KEY (entity_type, entity_id)
 ) STRICT;
-CREATE INDEX snapshots_by_position ON snapshots (position);
 
 -- The places of records that were removed on purpose. No two of them touch.
 CREATE TABLE pruned (
@@ -29,13 +27,8 @@ CREATE TABLE pruned (
     checksum BLOB NOT NULL
 ) STRICT;
 
--- Each index costs each transaction about a page for each of its entities, and who writes
--- knows without this one that an entity takes each step of its sequence once.
+-- Those of earlier formats. Each index costs each transaction about a page for each of its
+-- entities: who writes knows without the first that an entity takes each step of its sequence
+-- once, and there is another in the place of the second, of a third of its size.
 DROP INDEX IF EXISTS steps_of_entity;
-
--- In the place of that of format 2: a third of its size, as it is written at random places.
--- Of the 128 bits of an id, 48 leave next to nothing to compare.
 DROP INDEX IF EXISTS records_of_dispatch;
-CREATE INDEX dispatches_by_id
-    ON records (iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 1, 12)), NULL))
-    WHERE kind = 'dispatched';

@@ -16,6 +16,11 @@ const FRAME_HEADER_BYTES: usize = 24;
 const MAGIC: u32 = 0x377f_0682;
 /// Largest page of SQLite, in bytes.
 const PAGE_MAX_BYTES: u32 = 65_536;
+/// How many times a log may have been begun anew since the frames at its end were written:
+/// each time adds one to its first salt. Frames of earlier generations stand only there.
+const GENERATIONS_MAX: u32 = 1 << 20;
+/// How often a log is looked at that looks different each time.
+const LOOKS_MAX: usize = 10;
 
 /// What stands at the end of a log and will not be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +36,7 @@ pub(super) struct Unfinished {
 pub(super) fn unfinished(path: &Path) -> Result<Option<Unfinished>, Error> {
     let scan = scanned(path)?;
     scan.refuse_losses(path)?;
-    if scan.frames_behind == 0 {
+    if scan.behind.frames == 0 {
         return Ok(None);
     }
     let (log, kept) = (file::sidecar(path, "-wal"), file::sidecar(path, "-wal.torn"));
@@ -51,9 +56,20 @@ pub(super) fn unfinished(path: &Path) -> Result<Option<Unfinished>, Error> {
 /// [`Error::Damaged`] where finished writes stand behind what can't be read: those
 /// were answered, so they must not be dropped.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
-    let first = scanned(path)?.refuse_losses(path);
-    // Whoever writes it may have begun it anew under the first look.
-    if first.is_err() { scanned(path)?.refuse_losses(path) } else { first }
+    let mut before = scanned(path)?;
+    for _ in 0..LOOKS_MAX {
+        if before.refuse_losses(path).is_ok() {
+            return Ok(());
+        }
+        // Whoever writes it may have gone on, or begun it anew, under the look. Damage
+        // stays where it is.
+        let now = scanned(path)?;
+        if (now.salts, now.whole) == (before.salts, before.whole) {
+            return now.refuse_losses(path);
+        }
+        before = now;
+    }
+    Ok(())
 }
 
 fn scanned(path: &Path) -> Result<Scan, Error> {
@@ -69,33 +85,101 @@ fn scanned(path: &Path) -> Result<Scan, Error> {
 /// How far a log can be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Scan {
+    /// What tells its generation from others.
+    salts: [u8; 8],
     /// Frames up to the end of the last finished write that can be read.
     whole: u64,
-    /// Frames of the same generation behind them, a cut one included.
-    frames_behind: u64,
-    /// Those among them that finish a write.
-    commits_behind: u64,
+    behind: Behind,
     /// Whether its header can't be read, though there is more than that.
     headless: bool,
+}
+
+/// What stands behind the last finished write, of the same generation or of none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Behind {
+    /// Frames, a cut one included.
+    frames: u64,
+    /// Those among them that finish a write.
+    commits: u64,
+    /// Writes that began there, as far as can be seen.
+    writes: u64,
+    /// The page of the frame before, where a write goes on behind it.
+    page: Option<u32>,
+}
+
+impl Behind {
+    fn add(&mut self, frame: Frame<'_>) {
+        // The pages of a write are in ascending order.
+        let begins = self.page.is_none_or(|before| frame.page() <= before);
+        self.writes += u64::from(begins);
+        self.page = (!frame.commits()).then(|| frame.page());
+        self.frames += 1;
+        self.commits += u64::from(frame.commits());
+    }
+
+    /// Some that say nothing of themselves.
+    fn add_unknown(&mut self, frames: u64) {
+        if frames > 0 {
+            self.writes = self.writes.max(1);
+            self.page = self.page.or(Some(0));
+            self.frames += frames;
+        }
+    }
 }
 
 impl Scan {
     /// One finished write may be torn, the last. More than that was answered.
     fn refuse_losses(&self, path: &Path) -> Result<(), Error> {
+        let Behind { commits, writes, .. } = self.behind;
         let what = if self.headless {
             "its header is damaged, and SQLite would drop all of it".to_owned()
-        } else if self.commits_behind > 1 {
-            let Self { whole, commits_behind, .. } = self;
+        } else if commits > 1 || commits == 1 && writes > 1 {
             format!(
-                "the checksum of frame {} or one behind it doesn't match, \
-                 and {commits_behind} finished writes stand there",
-                whole + 1
+                "frame {} or one behind it is not as it was written, \
+                 and {} finished writes stand there",
+                self.whole + 1,
+                commits.max(writes)
             )
         } else {
             return Ok(());
         };
         let place = format!("`{}`", file::sidecar(path, "-wal").display());
         Err(Error::Damaged { place, what: what + "; keep a copy, and restore a backup" })
+    }
+}
+
+/// What was read of a frame: its header at least.
+#[derive(Clone, Copy, Debug)]
+struct Frame<'a> {
+    bytes: &'a [u8],
+    /// Whether its page is there, too.
+    is_complete: bool,
+}
+
+impl Frame<'_> {
+    fn page(&self) -> u32 {
+        word(self.bytes, 0)
+    }
+
+    /// Whether it finishes a write: it says how many pages the file has then.
+    fn commits(&self) -> bool {
+        self.is_complete && word(self.bytes, 4) != 0
+    }
+
+    fn salts(&self) -> &[u8] {
+        &self.bytes[8..16]
+    }
+
+    /// Whether an earlier generation left it.
+    fn is_earlier_than(&self, salts: &[u8]) -> bool {
+        (1..=GENERATIONS_MAX).contains(&word(salts, 0).wrapping_sub(word(self.salts(), 0)))
+    }
+
+    /// The running checksum behind it, where it follows on what has `before`.
+    fn sum(&self, before: Checksum, big_endian: bool) -> Option<Checksum> {
+        let (header, page) = self.bytes.split_at(FRAME_HEADER_BYTES);
+        let sum = before.over(&header[..8], big_endian).over(page, big_endian);
+        (self.is_complete && sum.is(&header[16..24])).then_some(sum)
     }
 }
 
@@ -107,31 +191,40 @@ fn scan(log: &mut impl Read) -> io::Result<Scan> {
     }
     let (magic, page_bytes) = (word(&header, 0), word(&header, 8));
     let big_endian = magic & 1 == 1;
-    let mut sum = Checksum::default().over(&header[..24], big_endian);
+    let sum = Checksum::default().over(&header[..24], big_endian);
     let known_page = page_bytes.is_power_of_two() && (512..=PAGE_MAX_BYTES).contains(&page_bytes);
     if magic & !1 != MAGIC || !known_page || !sum.is(&header[24..]) {
         scan.headless = log.read(&mut [0])? > 0;
         return Ok(scan);
     }
-    let mut frame = vec![0; FRAME_HEADER_BYTES + page_bytes as usize];
-    let mut chained = true;
+    scan.salts.copy_from_slice(&header[16..24]);
+    let mut buffer = vec![0; FRAME_HEADER_BYTES + page_bytes as usize];
+    // Frames of an earlier generation, as far as can be seen.
+    let mut earlier: u64 = 0;
+    // None behind the first that SQLite won't take.
+    let mut chain = Some(sum);
     loop {
-        let read = read_up_to(log, &mut frame)?;
-        // What an earlier generation left has other salts.
-        if read < 16 || frame[8..16] != header[16..24] {
+        let read = read_up_to(log, &mut buffer)?;
+        if read < FRAME_HEADER_BYTES {
+            scan.behind.add_unknown(u64::from(read > 0 && earlier == 0));
             return Ok(scan);
         }
-        let complete = read == frame.len();
-        if chained && complete {
-            sum = sum.over(&frame[..8], big_endian).over(&frame[FRAME_HEADER_BYTES..], big_endian);
-            chained = sum.is(&frame[16..24]);
+        let frame = Frame { bytes: &buffer[..read], is_complete: read == buffer.len() };
+        let is_ours = frame.salts() == scan.salts;
+        let sound = chain.and_then(|before| frame.sum(before, big_endian));
+        // One that goes on with the checksum was written here, too, whatever its salts are.
+        if is_ours || sound.is_some() {
+            scan.behind.add_unknown(std::mem::take(&mut earlier));
+            scan.behind.add(frame);
+        } else if frame.is_earlier_than(&scan.salts) {
+            earlier += 1;
+        } else {
+            scan.behind.add_unknown(1);
         }
-        let commits = complete && word(&frame, 4) != 0;
-        scan.frames_behind += 1;
-        scan.commits_behind += u64::from(commits);
-        if commits && chained {
-            let whole = scan.whole + scan.frames_behind;
-            scan = Scan { whole, ..Scan::default() };
+        chain = sound.filter(|_| is_ours);
+        if chain.is_some() && frame.commits() {
+            scan.whole += scan.behind.frames;
+            scan.behind = Behind::default();
         }
     }
 }

@@ -115,7 +115,7 @@ impl SqliteJournal {
         file::look(path)?;
         let lock = held.map_or_else(|| file::lock(path), Ok)?;
         let present = file::look(path)?;
-        file::refuse_rollback(path, present)?;
+        file::refuse_rollback(path)?;
         let unfinished = log::unfinished(path)?;
         let opened = open_whole(path, present, &settings);
         let (connection, mut recovered) = opened.inspect_err(|_| file::remove_empty_log(path))?;

@@ -97,6 +97,16 @@ pub(super) fn gap(snapshot: &Connection, due: i64, found: i64) -> rusqlite::Resu
     Ok(entries)
 }
 
+/// How many places were pruned.
+pub(super) fn places(snapshot: &Connection) -> rusqlite::Result<i64> {
+    if file::stamp(snapshot)?.1 < SINCE {
+        return Ok(0);
+    }
+    // A sum that no journal has overflows into a floating-point number.
+    let sum = "SELECT cast(total(last - first + 1) AS INTEGER) FROM pruned";
+    snapshot.query_row(sum, [], |row| row.get(0))
+}
+
 fn missing(entries: &mut Vec<Entry>, due: i64, found: i64) {
     if due < found {
         let (first, last) = (reader::position(due), reader::position(found - 1));

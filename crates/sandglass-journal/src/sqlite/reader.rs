@@ -6,8 +6,11 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, Transacti
 use sandglass_model::{DispatchId, EntityRef, Position};
 
 use super::file::{self, Reading};
-use super::{fault, log, place, pruned, recording, row, snapshot};
+use super::{GROUP_MAX_RECORDS, fault, log, place, pruned, recording, row, snapshot};
 use crate::{ByEntity, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, Snapshot};
+
+/// The format that brought it: where the last write begins.
+const BEFORE_SINCE: u32 = 4;
 
 /// A journal opened for reading alone: it takes no lock, never writes, and works
 /// beside the process that writes the journal. It blocks its caller's thread.
@@ -24,6 +27,7 @@ pub struct SqliteReader {
 impl SqliteReader {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let reader = Self::open_by(path, file::open_reader)?;
+        file::refuse_rollback(&reader.path)?;
         log::check(&reader.path)?;
         Ok(reader)
     }
@@ -139,6 +143,11 @@ impl SqliteReader {
         self.snapshot(|snapshot| Ok(position(last(snapshot)?.max(given_out(snapshot)?))))
     }
 
+    /// Why not all records of an entity may be found; mostly nothing.
+    pub(super) fn flaw_of_entities(&mut self) -> Result<Option<String>, Error> {
+        self.snapshot(|snapshot| flaw_of_entities(snapshot))
+    }
+
     pub(super) fn snapshot<T>(
         &mut self,
         read: impl Fn(&Transaction<'_>) -> rusqlite::Result<T>,
@@ -182,7 +191,11 @@ pub(super) fn all(
     let mut filling = Filling { due: Some(from), behind: Some(from - 1), ..Filling::new(limit) };
     let more = filling.fill(snapshot, &sql, &[&from, &fetched(limit)])?;
     if !more && let Some(due) = filling.due {
-        filling.missing(snapshot, due, given_out(snapshot)?.saturating_add(1))?;
+        let end = given_out(snapshot)?.saturating_add(1);
+        if filling.page.entries.last().is_some_and(|last| key(last.position()) >= end) {
+            return Err(behind_the_end(end - 1));
+        }
+        filling.missing(snapshot, due, end)?;
     }
     Ok((filling.page, filling.batches))
 }
@@ -213,6 +226,26 @@ fn of_entity(
         [&entity.entity_type(), &entity.id(), &key(from), &fetched(limit)];
     filling.fill(snapshot, &sql, &values)?;
     Ok(filling.page)
+}
+
+/// Records of one entity are looked up in an index, which must have all that there are.
+fn flaw_of_entities(snapshot: &Connection) -> rusqlite::Result<Option<String>> {
+    let mut known = snapshot.prepare(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'records_of_entity'",
+    )?;
+    if !known.exists([])? {
+        // They are looked up in the table itself.
+        return Ok(None);
+    }
+    let found: i64 = snapshot.query_row(
+        "SELECT count(*) FROM records INDEXED BY records_of_entity",
+        [],
+        |row| row.get(0),
+    )?;
+    let due = given_out(snapshot)?.saturating_sub(pruned::places(snapshot)?);
+    Ok((found != due).then(|| {
+        format!("its index of entities has {found} entries for {due} records: some may be missing")
+    }))
 }
 
 fn by_entity(
@@ -260,8 +293,8 @@ fn find_dispatch(
     snapshot: &Connection,
     dispatch: DispatchId,
 ) -> rusqlite::Result<Option<(EntityRef, Position)>> {
-    // By the words of the index in `format-3.sql`, which is found by them, or of that in
-    // `format-2.sql`.
+    // By the words of the index in `indexes.sql`, which is found by them, or of that in
+    // earlier formats.
     let mut statement = snapshot.prepare_cached(
         "SELECT entity_type, entity_id, position FROM records \
          WHERE kind = 'dispatched' \
@@ -302,9 +335,27 @@ pub(super) fn given_out(snapshot: &Connection) -> rusqlite::Result<i64> {
     last.query_row([], |row| row.get(0))
 }
 
+/// The last position that was given out before the last write, which alone can be torn.
+pub(super) fn given_out_before(snapshot: &Connection) -> rusqlite::Result<i64> {
+    let widest = i64::try_from(GROUP_MAX_RECORDS).unwrap_or(i64::MAX);
+    let before = given_out(snapshot)?.saturating_sub(widest);
+    if file::stamp(snapshot)?.1 < BEFORE_SINCE {
+        return Ok(before);
+    }
+    let kept: i64 =
+        snapshot.query_row("SELECT coalesce(max(before), 0) FROM head", [], |row| row.get(0))?;
+    Ok(before.max(kept))
+}
+
 /// A reader that took it as it is would read for ever.
 fn out_of_order() -> rusqlite::Error {
     let what = "its pages are not in the order of positions".to_owned();
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what))
+}
+
+/// Whoever appends would take the place of one of them.
+fn behind_the_end(last: i64) -> rusqlite::Error {
+    let what = format!("there are records behind position {last}, the last that was given out");
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what))
 }
 

@@ -29,6 +29,17 @@ pub enum Found {
     },
 }
 
+impl Found {
+    /// Whether something that was written can't be had.
+    #[must_use]
+    pub fn is_gap(&self) -> bool {
+        match self {
+            Self::Entry(entry) => entry.damage().is_some(),
+            Self::Unreadable { .. } => true,
+        }
+    }
+}
+
 impl From<Entry> for Found {
     fn from(entry: Entry) -> Self {
         Self::Entry(entry)
@@ -45,6 +56,9 @@ pub struct Salvage {
     from: Option<Position>,
     /// What is wrong with the file as a whole, or with SQLite's log: told last.
     flaw: Option<String>,
+    /// Why a page couldn't be read as one: told last, where nothing is missing for that.
+    broken: Option<String>,
+    has_gaps: bool,
     /// Behind all that was found.
     end: Position,
 }
@@ -67,9 +81,21 @@ impl Salvage {
             Err(Error::Damaged { place, what }) => Some(format!("{place}: {what}")),
             Err(other) => return Err(other),
         };
-        let reader = SqliteReader::open_for_salvage(path)?;
+        let mut reader = SqliteReader::open_for_salvage(path)?;
+        let flaw = match (flaw, &entity) {
+            (None, Some(_)) => unless_damaged(reader.flaw_of_entities())?.flatten(),
+            (flaw, _) => flaw,
+        };
         let from = Position(from.0.max(1));
-        Ok(Self { reader, entity, from: Some(from), flaw, end: from })
+        Ok(Self {
+            reader,
+            entity,
+            from: Some(from),
+            flaw,
+            broken: None,
+            has_gaps: false,
+            end: from,
+        })
     }
 
     /// The next page, in the order of positions; none at the end.
@@ -79,7 +105,9 @@ impl Salvage {
     pub fn page(&mut self) -> Result<Option<Vec<Found>>, Error> {
         let Some(from) = self.from.take() else {
             let (first, last) = (self.end, None);
-            return Ok(self.flaw.take().map(|what| vec![Found::Unreadable { first, last, what }]));
+            let broken = self.broken.take().filter(|_| !self.has_gaps);
+            let flaw = self.flaw.take().or(broken);
+            return Ok(flaw.map(|what| vec![Found::Unreadable { first, last, what }]));
         };
         let read = match &self.entity {
             None => self.reader.read(from, PAGE_MAX_ENTRIES),
@@ -92,7 +120,12 @@ impl Salvage {
                 self.from = page.next;
                 Ok(Some(page.entries.into_iter().map(Found::from).collect()))
             }
-            Err(Error::Damaged { .. }) => self.one_by_one(from).map(Some),
+            Err(Error::Damaged { what, .. }) => {
+                self.broken = Some(what);
+                let found = self.one_by_one(from)?;
+                self.has_gaps |= found.iter().any(Found::is_gap);
+                Ok(Some(found))
+            }
             Err(other) => Err(other),
         }
     }
@@ -123,7 +156,7 @@ impl Salvage {
         self.from = (next <= last.0).then_some(self.end);
         if !is_known && self.from.is_none() {
             let unknown = || "how far the journal goes can't be read".to_owned();
-            let what = self.flaw.take().unwrap_or_else(unknown);
+            let what = self.flaw.take().or(self.broken.take()).unwrap_or_else(unknown);
             let first = without_tail(&mut found).unwrap_or(self.end);
             found.push(Found::Unreadable { first, last: None, what });
         }

@@ -12,8 +12,6 @@ CREATE TABLE records (
     checksum    BLOB NOT NULL
 ) STRICT;
 
-CREATE INDEX records_of_entity ON records (entity_type, entity_id, position);
-
 -- The last position given out: without it, the loss of the last rows would show nowhere.
 CREATE TABLE head (
     one      INTEGER PRIMARY KEY CHECK (one = 1),

@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sandglass_model::Position;
 
-use super::{GROUP_MAX_RECORDS, fault, pruned, reader, recording, snapshot};
+use super::{FORMAT, fault, file, pruned, reader, recording, snapshot};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was not whole when the journal was opened. What was
@@ -27,9 +27,7 @@ pub(super) fn recover(connection: &mut Connection, path: &Path) -> Result<Vec<To
     let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
     let transaction =
         connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    let mut torn = scan(&transaction, path)?;
-    let last = reader::last(&transaction).map_err(failed)?;
-    let cut = cut(&transaction, &torn, last).map_err(failed)?;
+    let (mut torn, last, cut) = look_at_end(&transaction, path)?;
     if cut <= last || !torn.is_empty() {
         note_whole_ones(&mut torn, cut, last);
         set_aside(&transaction, cut, &torn).map_err(failed)?;
@@ -41,16 +39,37 @@ pub(super) fn recover(connection: &mut Connection, path: &Path) -> Result<Vec<To
 /// Reads the whole journal, and changes nothing: its last position, where all of it is
 /// whole, also its end.
 pub(super) fn check(snapshot: &Connection, path: &Path) -> Result<Position, Error> {
-    let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
     check_pages(snapshot, path)?;
-    let mut torn = scan(snapshot, path)?;
+    let (mut torn, last, cut) = look_at_end(snapshot, path)?;
+    note_whole_ones(&mut torn, cut, last);
+    if let Some(first) = torn.into_iter().next() {
+        return Err(damaged(path, first, ""));
+    }
+    let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    let is_newest = file::stamp(snapshot).map_err(failed)?.1 == FORMAT;
+    let lost = if is_newest { file::lost_indexes(snapshot).map_err(failed)? } else { Vec::new() };
+    if let Some(name) = lost.first() {
+        let place = format!("`{}`", path.display());
+        let what =
+            format!("the index `{name}` is missing; who opens it for writing makes it again");
+        return Err(Error::Damaged { place, what });
+    }
+    Ok(reader::position(last))
+}
+
+/// The damaged entries at the end, the last record's key, and the first that can't stay:
+/// all behind what was there before the last write.
+fn look_at_end(snapshot: &Connection, path: &Path) -> Result<(Vec<TornRecord>, i64, i64), Error> {
+    let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    let whole = reader::given_out_before(snapshot).map_err(failed)?;
+    let torn = scan(snapshot, path, whole)?;
     let last = reader::last(snapshot).map_err(failed)?;
     let cut = cut(snapshot, &torn, last).map_err(failed)?;
-    note_whole_ones(&mut torn, cut, last);
-    match torn.into_iter().next() {
-        Some(first) => Err(damaged(path, first, "")),
-        None => Ok(reader::position(last)),
+    if cut <= whole {
+        let what = "the batch that it was appended with is not whole".to_owned();
+        return Err(damaged(path, TornRecord { position: reader::position(cut), what }, TOO_MUCH));
     }
+    Ok((torn, last, cut))
 }
 
 /// Whether the file is sound as SQLite sees it, its indexes too: an entity's place is
@@ -68,10 +87,10 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
     })
 }
 
-/// The damaged entries at the end. One whose recording is damaged is, too.
-fn scan(snapshot: &Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
+/// The damaged entries at the end, behind the position `whole`. One whose recording is
+/// damaged is, too.
+fn scan(snapshot: &Connection, path: &Path, whole: i64) -> Result<Vec<TornRecord>, Error> {
     let mut torn: Vec<TornRecord> = Vec::new();
-    let mut places: u64 = 0;
     let mut flaws =
         recording::flaws(snapshot).map_err(|error| fault::of(path, "checking", &error))?;
     let mut end = Position(1);
@@ -88,17 +107,13 @@ fn scan(snapshot: &Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
             end = Position(position.0.saturating_add(entry.places()));
             let flaw = flaws.remove(&position);
             let damage = entry.damage().or(flaw);
-            if damage.is_some() {
-                places = places.saturating_add(entry.places());
-            }
             match damage {
+                Some(what) if position <= reader::position(whole) => {
+                    return Err(damaged(path, TornRecord { position, what }, TOO_MUCH));
+                }
                 Some(what) => torn.push(TornRecord { position, what }),
                 None if torn.is_empty() => {}
                 None => return Err(damaged(path, torn.swap_remove(0), "")),
-            }
-            if places > GROUP_MAX_RECORDS as u64 {
-                let why = ", as are more records after it than one write can tear";
-                return Err(damaged(path, torn.swap_remove(0), why));
             }
         }
         from = page.next;
@@ -109,6 +124,9 @@ fn scan(snapshot: &Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
     }
     Ok(torn)
 }
+
+/// Why the end is no torn one.
+const TOO_MUCH: &str = ", and it was there before the last write, which alone can be torn";
 
 fn damaged(path: &Path, first: TornRecord, more: &str) -> Error {
     Error::Damaged {
@@ -164,5 +182,9 @@ fn set_aside(transaction: &Transaction<'_>, cut: i64, torn: &[TornRecord]) -> ru
     snapshot::remove_from(transaction, cut)?;
     transaction.execute("DELETE FROM records WHERE position >= ?1", [cut])?;
     transaction.execute("UPDATE head SET position = ?1", [cut - 1])?;
+    if file::stamp(transaction)?.1 == FORMAT {
+        // Nothing of what is left can be torn.
+        transaction.execute("UPDATE head SET before = position", [])?;
+    }
     Ok(())
 }

@@ -149,7 +149,7 @@ impl Writer {
         if last == before {
             return Ok(answers);
         }
-        move_head(&transaction, last).map_err(failed)?;
+        move_head(&transaction, before, last).map_err(failed)?;
         transaction.commit().map_err(failed)?;
         self.groups.count(group.len());
         Ok(answers)
@@ -222,9 +222,11 @@ fn append(
     Ok(Ok(Positions { first: place(last + 1), last: place(end) }))
 }
 
-/// Notes the last position that is given out.
-fn move_head(transaction: &Transaction<'_>, last: i64) -> rusqlite::Result<usize> {
-    transaction.prepare_cached("UPDATE head SET position = ?1")?.execute([last])
+/// Notes the last position that is given out, and that before it.
+fn move_head(transaction: &Transaction<'_>, before: i64, last: i64) -> rusqlite::Result<usize> {
+    transaction
+        .prepare_cached("UPDATE head SET before = ?1, position = ?2")?
+        .execute([before, last])
 }
 
 /// The sequence of the entity's last record.

@@ -1,9 +1,10 @@
 //! What was changed behind the journal's back, cut off or lost.
 
 use std::fs;
+use std::ops::ControlFlow;
 
 use sandglass_journal::conformance::{session, step};
-use sandglass_journal::{Entry, Error, Journal, Opened, Salvage, SqliteJournal};
+use sandglass_journal::{Entry, Error, Found, Journal, Opened, Salvage, SqliteJournal};
 use sandglass_model::Position;
 
 use crate::scratch::{Scratch, append_five};
@@ -53,6 +54,8 @@ async fn missing_records_show() {
     assert_eq!(read(&scratch), (vec![1, 4, 5], vec![2, 3]));
     assert!(matches!(scratch.open(), Err(Error::Damaged { .. })));
     scratch.sql("UPDATE records SET position = 9 WHERE position = 4");
+    assert!(matches!(scratch.all(), Err(Error::Damaged { .. })), "behind the end");
+    scratch.sql("UPDATE head SET position = 9");
     assert_eq!(read(&scratch), (vec![1, 5], vec![2, 3, 4, 6, 7, 8, 9]));
     let first = Scratch::with_five_records().await;
     first.sql("UPDATE records SET position = 0 WHERE position = 1");
@@ -108,15 +111,106 @@ async fn more_than_one_write_can_tear_is_no_torn_end() {
 }
 
 #[tokio::test]
+async fn what_was_there_before_the_last_write_is_never_set_aside() {
+    for loss in [
+        "DELETE FROM records WHERE position > 3",
+        "DELETE FROM records WHERE position > 1",
+        "UPDATE records SET body = 'x' WHERE position >= 4",
+        "DELETE FROM records WHERE position = 4; DELETE FROM records WHERE position = 5",
+    ] {
+        let scratch = Scratch::with_five_records().await;
+        scratch.sql(loss);
+        let before = read(&scratch);
+        let refused = scratch.open();
+        assert!(
+            matches!(&refused, Err(Error::Damaged { what, .. }) if what.contains("last write")),
+            "{loss}: {refused:?}"
+        );
+        assert_eq!(read(&scratch), before, "refusing changed it: {loss}");
+    }
+}
+
+#[tokio::test]
+async fn records_behind_the_last_place_given_out_are_damage() {
+    let scratch = Scratch::with_five_records().await;
+    scratch.sql("UPDATE head SET before = 2, position = 4");
+    let told =
+        |error: &Error| matches!(error, Error::Damaged { what, .. } if what.contains("position 4"));
+    let refused = scratch.open().expect_err("one would be written over");
+    assert!(told(&refused), "{refused:?}");
+    assert!(scratch.all().is_err_and(|error| told(&error)));
+    let mut salvage = Salvage::open(scratch.journal(), None, Position(1)).expect("readable");
+    let (mut records, mut gaps) = (0, Vec::new());
+    while let Some(page) = salvage.page().expect("readable") {
+        for found in page {
+            match found {
+                Found::Unreadable { what, .. } => gaps.push(what),
+                _ => records += 1,
+            }
+        }
+    }
+    assert_eq!(records, 5, "all are had");
+    assert!(gaps.len() == 1 && gaps[0].contains("position 4"), "{gaps:?}");
+}
+
+#[tokio::test]
+async fn a_lost_index_is_made_again_and_no_backup_goes_without() {
+    for index in ["records_of_entity", "dispatches_by_id", "snapshots_by_position"] {
+        let scratch = Scratch::with_five_records().await;
+        scratch.sql(&format!("DROP INDEX {index}"));
+        let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
+        let to = scratch.path().join("backup.db");
+        let refused = reader.back_up(&to, |_| ControlFlow::Continue(()));
+        assert!(refused.is_err_and(|error| error.to_string().contains(index)), "{index}");
+        drop(reader);
+        assert_eq!(scratch.open().expect("nothing else is lost").recovered, []);
+        let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
+        let made = reader.back_up(&to, |_| ControlFlow::Continue(())).expect("all of it is there");
+        assert_eq!(made.map(|made| made.last), Some(Position(5)), "{index}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_misses_a_record_is_told_where_it_is_read() {
+    let scratch = Scratch::with_five_records().await;
+    // Behind the back of the index, which is there again afterwards.
+    scratch.sql(
+        "CREATE TABLE kept AS SELECT * FROM records WHERE position = 2; \
+         DELETE FROM records WHERE position = 2; \
+         CREATE TABLE schema AS SELECT * FROM sqlite_schema WHERE name = 'records_of_entity'; \
+         PRAGMA writable_schema = ON; \
+         DELETE FROM sqlite_schema WHERE name = 'records_of_entity'",
+    );
+    scratch.sql(
+        "INSERT INTO records SELECT * FROM kept; PRAGMA writable_schema = ON; \
+         INSERT INTO sqlite_schema SELECT * FROM schema",
+    );
+    assert_eq!(read(&scratch), (vec![1, 2, 3, 4, 5], vec![]));
+    let mut salvage =
+        Salvage::open(scratch.journal(), Some(session("a")), Position(1)).expect("readable");
+    let first = salvage.page().expect("readable").expect("what the index has");
+    assert_eq!(first.len(), 4);
+    let told = salvage.page().expect("readable").expect("a page");
+    assert!(
+        matches!(&told[..], [Found::Unreadable { what, .. }] if what.contains("4 entries for 5")),
+        "{told:?}"
+    );
+    assert!(scratch.open().is_err(), "who would write it is refused");
+}
+
+#[tokio::test]
 async fn a_batch_that_lost_its_end_goes_whole() {
     let scratch = Scratch::with_five_records().await;
+    // One write of two batches.
     scratch.sql(
-        "DELETE FROM records WHERE position = 5; UPDATE records SET body = 'x' WHERE position = 4",
+        "DELETE FROM records WHERE position = 5; \
+         UPDATE records SET body = 'x' WHERE position = 4; UPDATE head SET before = 2",
     );
     assert_eq!(recovered(&scratch).await, (vec![3, 4, 5], Position(2)));
 
     let unnoticed = Scratch::with_five_records().await;
-    unnoticed.sql("DELETE FROM records WHERE position > 3; UPDATE head SET position = 3");
+    unnoticed
+        .sql("DELETE FROM records WHERE position > 3; UPDATE head SET before = 2, position = 3");
     assert_eq!(recovered(&unnoticed).await, (vec![3], Position(2)));
 }
 
@@ -218,7 +312,7 @@ async fn a_log_that_ends_in_mid_write_is_recovered_and_told() {
 
 #[tokio::test]
 async fn a_log_that_is_wrong_before_finished_writes_is_refused_and_not_changed() {
-    for at in [0, 9, 17, 30, 32 + FRAME * 3] {
+    for at in [0, 9, 17, 30, 32 + FRAME * 3, 32 + 8, 32 + 15, 32 + FRAME + 11] {
         let scratch = crashed(|log| log[at] ^= 1).await;
         let log = scratch.path().join("journal.db-wal");
         let before = fs::read(&log).expect("there");
@@ -228,6 +322,66 @@ async fn a_log_that_is_wrong_before_finished_writes_is_refused_and_not_changed()
         assert!(matches!(reading, Error::Damaged { .. }), "byte {at}: {reading:?}");
         assert!(fs::read(&log).expect("there") == before, "byte {at}");
     }
+}
+
+/// Where the write of each frame of a log begins and ends.
+fn writes(log: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let mut writes = Vec::new();
+    let mut begin = 0;
+    for (number, frame) in log[32..].chunks(FRAME).enumerate() {
+        if frame[4..8] != [0; 4] {
+            writes.push(begin..number + 1);
+            begin = number + 1;
+        }
+    }
+    writes
+}
+
+#[tokio::test]
+async fn a_frame_that_lost_its_header_hides_no_finished_writes_behind_it() {
+    let mut frames = Vec::new();
+    drop(crashed(|log| frames = writes(log)).await);
+    let last = frames.pop().expect("a write");
+    assert!(frames.len() >= 3, "{frames:?}");
+    for lost in 0..last.end {
+        for zeros in [0..24, 8..16, 0..FRAME] {
+            let at = 32 + lost * FRAME;
+            let scratch = crashed(|log| log[at + zeros.start..at + zeros.end].fill(0)).await;
+            let opened = scratch.open();
+            if last.contains(&lost) {
+                let recovered = opened.expect("the last write alone is torn").recovered;
+                let torn: Vec<_> = recovered.iter().map(|torn| torn.position.0).collect();
+                assert_eq!(torn, [5], "frame {lost}, bytes {zeros:?}");
+                assert!(scratch.path().join("journal.db-wal.torn").exists());
+            } else {
+                assert!(
+                    matches!(&opened, Err(Error::Damaged { place, .. }) if place.contains("-wal")),
+                    "frame {lost}, bytes {zeros:?}: {opened:?}"
+                );
+                assert!(scratch.all().is_err(), "frame {lost}, bytes {zeros:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_an_earlier_generation_left_in_the_log_is_no_damage() {
+    let writing = Scratch::new();
+    let opened = writing.open().expect("a new file");
+    append_five(&opened.journal).await;
+    let checkpoint = rusqlite::Connection::open(writing.journal()).expect("a SQLite file");
+    let taken_in = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+    let busy = checkpoint.query_row("PRAGMA wal_checkpoint(RESTART)", [], taken_in);
+    assert_eq!(busy, Ok(0), "the next write begins the log anew");
+    let log = writing.path().join("journal.db-wal");
+    let before = fs::metadata(&log).expect("there").len();
+    opened.journal.append(step(&session("a"), 4)).await.expect("it follows");
+    assert_eq!(fs::metadata(&log).expect("there").len(), before, "written over what was there");
+    assert_eq!(read(&writing), (vec![1, 2, 3, 4, 5, 6], vec![]));
+    let crashed = Scratch::new();
+    fs::copy(writing.journal(), crashed.journal()).expect("copied");
+    fs::copy(&log, crashed.path().join("journal.db-wal")).expect("copied");
+    assert_eq!(crashed.open().expect("whole").recovered, []);
 }
 
 #[tokio::test]
@@ -272,7 +426,10 @@ async fn nothing_is_rolled_back_into_a_journal() {
     assert!(place(&refused), "{refused:?}");
     assert!(fs::read(scratch.journal()).expect("there") == before);
     assert!(fs::read(&beside).expect("there") == rollback());
-    assert_eq!(read(&scratch), (vec![1, 2, 3, 4, 5], vec![]), "readers don't look at it");
+    assert!(scratch.all().is_err_and(|error| place(&error)), "no reader passes over it either");
+    let salvage = Salvage::open(scratch.journal(), None, Position(1));
+    let found = salvage.and_then(|mut salvage| salvage.page()).expect("readable").expect("a page");
+    assert_eq!(found.len(), 5, "all are exported");
     fs::remove_file(&beside).expect("there");
     assert_eq!(scratch.open().expect("whole").recovered, []);
 }

@@ -117,12 +117,8 @@ impl<W: Write> Export<W> {
         Ok(self.lines.write_all(b"\n")?)
     }
 
-    const fn exit(&self) -> Exit {
-        match (self.records, self.gaps) {
-            (_, 0) => Exit::Ok,
-            (0, _) => Exit::Unusable,
-            _ => Exit::Diverged,
-        }
+    fn exit(&self) -> Exit {
+        Exit::of_reading(self.records, self.gaps)
     }
 }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sandglass_journal::{
-    Entry, Journal, PAGE_MAX_ENTRIES, PRUNE_MAX_ENTITIES, Place, Settings, SqliteJournal,
-    SqliteReader,
+    Entry, Journal, PAGE_MAX_ENTRIES, PRUNE_MAX_ENTITIES, Place, SqliteJournal, SqliteReader,
 };
 use sandglass_liveness::Retention;
 use sandglass_liveness::retention::{Ended, Survey};
@@ -17,7 +16,7 @@ use serde_json::json;
 use super::Wish;
 use crate::exit::Exit;
 use crate::terminal::Output;
-use crate::threads;
+use crate::{journal_file, threads};
 
 /// Most records that are removed in one transaction, but for one entity that has more.
 const PIECE_RECORDS: u64 = 1_000;
@@ -75,15 +74,17 @@ pub(super) fn execute(arguments: &Arguments, wish: &Wish) -> anyhow::Result<Exit
         let going = arguments.retention().beyond(ended(&mut reader)?, now);
         return tell(arguments, &going, Exit::Ok);
     }
+    // None is made where there is none.
+    drop(SqliteJournal::open_read_only(&arguments.journal)?);
     // Before the look, so that nobody writes in between.
-    let opened = SqliteJournal::open(&arguments.journal, Settings::default())?;
+    let journal = journal_file::open(&arguments.journal)?;
     let mut reader = SqliteJournal::open_read_only(&arguments.journal)?;
     let mut going = arguments.retention().beyond(ended(&mut reader)?, now);
     drop(reader);
     let threads = threads::start(Some(1))?;
     let (gone, exit) = threads.block_on(async {
-        let removed = remove(&opened.journal, &going, wish).await;
-        opened.journal.close().await;
+        let removed = remove(&journal, &going, wish).await;
+        journal.close().await;
         removed
     })?;
     going.truncate(gone);

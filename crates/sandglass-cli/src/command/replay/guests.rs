@@ -1,7 +1,8 @@
 //! The modules that a guest replay has, by the hash of their bytes: all files of a
-//! folder, whatever they are called.
+//! folder, whatever they are called. What a link in it leads to is looked at where that is a
+//! file; links to folders aren't followed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -17,6 +18,10 @@ const DEPTH_MAX: usize = 8;
 /// manifest a host takes.
 const FILE_MAX_BYTES: u64 = 256 << 20;
 
+/// What modules and components begin with
+/// (<https://webassembly.github.io/spec/core/binary/modules.html#binary-module>).
+const MAGIC: [u8; 4] = *b"\0asm";
+
 /// Where each module is.
 #[derive(Debug)]
 pub(super) struct Guests {
@@ -25,25 +30,18 @@ pub(super) struct Guests {
 
 impl Guests {
     /// Looks through `folder`. What can't be read, and what is too large, is told on
-    /// standard error and passed over.
+    /// standard error and passed over; what is no module is passed over.
     ///
     /// # Errors
     /// The folder can't be read, or has too many files.
     pub(super) fn find(folder: &Path) -> anyhow::Result<Self> {
         let mut guests = Self { files: HashMap::new() };
-        let mut seen = HashSet::new();
         let mut waiting = vec![(folder.to_owned(), 0)];
         let mut count = 0;
         while let Some((folder, depth)) = waiting.pop() {
-            let whole = folder.canonicalize();
-            let whole = whole.with_context(|| format!("can't read `{}`", folder.display()))?;
-            // A link may lead back.
-            if !seen.insert(whole) {
-                continue;
-            }
             for path in entries(&folder)? {
                 if path.is_dir() {
-                    if depth < DEPTH_MAX {
+                    if depth < DEPTH_MAX && !path.is_symlink() {
                         waiting.push((path, depth + 1));
                     }
                     continue;
@@ -59,10 +57,11 @@ impl Guests {
     }
 
     fn add(&mut self, path: PathBuf) {
-        match file::read(&path, FILE_MAX_BYTES) {
-            Ok(bytes) => {
+        match module(&path) {
+            Ok(Some(bytes)) => {
                 self.files.entry(ModuleHash::of(&bytes)).or_insert(path);
             }
+            Ok(None) => {}
             Err(error) => crate::terminal::note(&format!("passed over: {error}")),
         }
     }
@@ -79,6 +78,16 @@ impl Guests {
         }
         Ok(Some(bytes))
     }
+}
+
+/// The bytes of a file that begins as a module, or is called as the text of one; none of
+/// any other, which isn't read.
+fn module(path: &Path) -> Result<Option<Vec<u8>>, file::Error> {
+    let is_text = path.extension().is_some_and(|extension| extension == "wat");
+    if !is_text && file::start(path, MAGIC.len() as u64)? != MAGIC {
+        return Ok(None);
+    }
+    file::read(path, FILE_MAX_BYTES).map(Some)
 }
 
 fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {

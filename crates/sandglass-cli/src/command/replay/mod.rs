@@ -122,9 +122,7 @@ fn feed(replay: &mut Replay, entry: &Entry) {
         Entry::Record(record) => replay.feed(record),
         Entry::Damaged { position, what } => replay.damaged(*position, None, what),
         Entry::Pruned { first, last } => replay.pruned(*first, *last),
-        Entry::Missing { first, last } => {
-            replay.damaged(*last, None, &format!("nothing from position {first} to {last}"));
-        }
+        Entry::Missing { first, last } => replay.missing(*first, *last),
     }
 }
 
@@ -147,7 +145,7 @@ fn print(
     }
     let Some(runs) = runs else {
         output.line(sentence(summary, 0))?;
-        return Ok(());
+        return in_flight(summary, output);
     };
     for one in &runs.divergences {
         let entity = one.entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
@@ -165,11 +163,20 @@ fn print(
         output.line(format_args!("and {untold} more runs"))?;
     }
     output.line(sentence(summary, runs.divergence_count))?;
-    let decision_only: u64 = runs.decision_only.values().sum();
+    in_flight(summary, output)?;
+    let decision_only = runs.decision_only();
     output
         .line(format_args!("guests: {} run again, {decision_only} decision-only", runs.replayed))?;
-    for (why, many) in &runs.decision_only {
-        output.line(format_args!("  {many}  {}", printable(why)))?;
+    for (why, runs::DecisionOnly { runs, dispatch }) in &runs.decision_only {
+        output.line(format_args!("  {runs}  {}; the first: {dispatch}", printable(why)))?;
+    }
+    Ok(())
+}
+
+/// Those that have no end yet, or never will: their host was lost, and not started again.
+fn in_flight(summary: &Summary, output: &mut Output) -> anyhow::Result<()> {
+    if summary.open > 0 {
+        output.line(format_args!("{} of them in flight where the journal ends", summary.open))?;
     }
     Ok(())
 }
@@ -210,7 +217,7 @@ fn as_json(summary: &Summary, runs: Option<&runs::Summary>) -> Value {
 }
 
 fn runs_as_json(runs: &runs::Summary) -> Value {
-    let reason = |(why, many): (&String, &u64)| json!({ "reason": why, "runs": many });
+    let reason = |(why, one): (&String, &runs::DecisionOnly)| json!({ "reason": why, "runs": one.runs, "first": one.dispatch });
     let divergence = |one: &runs::Divergence| {
         json!({
             "position": one.position,
@@ -225,7 +232,7 @@ fn runs_as_json(runs: &runs::Summary) -> Value {
     };
     json!({
         "replayed": runs.replayed,
-        "decision_only": runs.decision_only.values().sum::<u64>(),
+        "decision_only": runs.decision_only(),
         "reasons": runs.decision_only.iter().map(reason).collect::<Vec<Value>>(),
         "divergence_count": runs.divergence_count,
         "divergences": runs.divergences.iter().map(divergence).collect::<Vec<Value>>(),

@@ -48,12 +48,27 @@ pub(super) struct Summary {
     /// Runs that were had again.
     pub(super) replayed: u64,
     /// Runs whose decisions alone could be replayed, by the reasons.
-    pub(super) decision_only: BTreeMap<String, u64>,
+    pub(super) decision_only: BTreeMap<String, DecisionOnly>,
     /// The first divergences.
     pub(super) divergences: Vec<Divergence>,
     pub(super) divergence_count: u64,
     /// Whether the dispatch that was asked for is there.
     pub(super) found: bool,
+}
+
+/// Runs that can't be had again for one reason.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DecisionOnly {
+    pub(super) runs: u64,
+    /// The first of them.
+    pub(super) dispatch: DispatchId,
+}
+
+impl Summary {
+    /// How many runs can't be had again.
+    pub(super) fn decision_only(&self) -> u64 {
+        self.decision_only.values().map(|one| one.runs).sum()
+    }
 }
 
 /// A run that came out differently.
@@ -113,7 +128,7 @@ impl Runs {
         self.summary.found = true;
         match self.again(record, ended, journal)? {
             Came::NeverRan => {}
-            Came::DecisionOnly(why) => self.decision_only(why),
+            Came::DecisionOnly(why) => self.decision_only(why, ended.dispatch),
             Came::Replayed(replayed) => {
                 self.summary.replayed += 1;
                 if let Some(run) = replayed.divergence {
@@ -211,11 +226,11 @@ impl Runs {
         Ok(Ok(integration))
     }
 
-    fn decision_only(&mut self, why: String) {
+    fn decision_only(&mut self, why: String, dispatch: DispatchId) {
         let reasons = &mut self.summary.decision_only;
         let known = reasons.contains_key(&why) || reasons.len() < REASONS_MAX;
         let why = if known { why } else { "other reasons".to_owned() };
-        *reasons.entry(why).or_default() += 1;
+        reasons.entry(why).or_insert(DecisionOnly { runs: 0, dispatch }).runs += 1;
     }
 
     fn differs(&mut self, record: &Record, ended: &Ended, run: RunDivergence) {

@@ -1,0 +1,12 @@
+-- The indexes of the newest format. One that was lost is made again.
+
+CREATE INDEX IF NOT EXISTS records_of_entity ON records (entity_type, entity_id, position);
+
+-- Where each dispatch was asked for. Of the 128 bits of an id, 48 leave next to nothing to
+-- compare. A body that decayed must not keep its row from being set aside.
+CREATE INDEX IF NOT EXISTS dispatches_by_id
+    ON records (iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 1, 12)), NULL))
+    WHERE kind = 'dispatched';
+
+CREATE UNIQUE INDEX IF NOT EXISTS recordings_of_dispatch ON recordings (dispatch, attempt);
+CREATE INDEX IF NOT EXISTS snapshots_by_position ON snapshots (position);
