@@ -174,6 +174,34 @@ fn the_log_goes_on_behind_damage() {
 }
 
 #[test]
+fn the_log_goes_on_behind_a_part_of_the_file_that_cannot_be_read() {
+    let (_folder, journal) = played();
+    let whole = fs::read(&journal).expect("there");
+    let all = logged(&journal);
+    let mut lost = 0;
+    for page in 1..whole.len() / 4096 {
+        let mut bytes = whole.clone();
+        bytes[page * 4096..page * 4096 + 2048].fill(0xff);
+        fs::write(&journal, bytes).expect("written");
+        let log = sandglass(&[&"log", &journal, &"--json"]);
+        let export = sandglass(&[&"journal", &"export", &journal]);
+        assert_eq!(log.code, export.code, "page {page}: {log:?} {export:?}");
+        let records = log.out.lines().filter(|line| all.iter().any(|one| one == line)).count();
+        match log.code {
+            Some(0) => assert_eq!(records, all.len(), "page {page}: {log:?}"),
+            Some(2) => assert!(records == 0 && !log.err.is_empty(), "page {page}: {log:?}"),
+            Some(3) => {
+                lost += 1;
+                assert!(log.out.contains("\"damaged\":"), "page {page}: {log:?}");
+                assert!(log.err.contains("journal export"), "page {page}: {log:?}");
+            }
+            _ => panic!("page {page}: {log:?}"),
+        }
+    }
+    assert!(lost > 0, "no page held anything");
+}
+
+#[test]
 fn what_is_no_journal_of_ours_is_refused() {
     let (folder, journal) = played();
     let text = folder.write("notes.txt", "not a journal\n");
@@ -498,4 +526,7 @@ fn pruning_removes_what_has_ended_and_the_rest_replays() {
     sandglass(&[&"replay", &copy]).exits(0);
     sandglass(&[&"journal", &"prune", &journal, &"--keep", &"0"]).exits(0).says("removed 0 ");
     sandglass(&[&"journal", &"prune", &journal]).exits(2);
+    let absent = journal.with_file_name("absent.db");
+    sandglass(&[&"journal", &"prune", &absent, &"--keep", &"0"]).exits(2).says("no such file");
+    assert!(!absent.exists(), "none is made");
 }

@@ -65,7 +65,9 @@ fn look_at_end(snapshot: &Connection, path: &Path) -> Result<(Vec<TornRecord>, i
     let torn = scan(snapshot, path, whole)?;
     let last = reader::last(snapshot).map_err(failed)?;
     let cut = cut(snapshot, &torn, last).map_err(failed)?;
-    if cut <= whole {
+    // The last places may have been pruned.
+    let goes = cut <= last || !torn.is_empty();
+    if goes && cut <= whole {
         let what = "the batch that it was appended with is not whole".to_owned();
         return Err(damaged(path, TornRecord { position: reader::position(cut), what }, TOO_MUCH));
     }

@@ -50,6 +50,18 @@ async fn a_pruned_journal_is_whole_and_goes_on_behind_its_last_place() {
 }
 
 #[tokio::test]
+async fn a_journal_whose_last_writes_were_all_pruned_is_whole() {
+    let scratch = pruned().await;
+    let journal = shared(scratch.open().expect("a journal"));
+    assert_eq!(journal.prune(vec![(session("c"), Position(7))]).await, Ok(vec![1]));
+    journal.close().await;
+    let journal = shared(scratch.open().expect("nothing is missing"));
+    assert_eq!(journal.last().await, Ok(Position(8)));
+    let next = journal.append(creation(&session("c"))).await.expect("another life");
+    assert_eq!(next.first, Position(9));
+}
+
+#[tokio::test]
 async fn what_was_lost_is_told_from_what_was_pruned() {
     let scratch = pruned().await;
     scratch.sql("DELETE FROM records WHERE position IN (5, 7)");
