@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sandglass_journal::conformance::{
     batch, creation, dispatched, ended, recording, session, signal, step,
@@ -314,4 +316,30 @@ async fn people_can_read_how_a_run_ended_with_sql() {
          host_http_call interrupted host_lost"
     );
     assert_eq!(read, expected);
+}
+
+#[tokio::test]
+async fn no_reader_beside_a_busy_writer_takes_its_log_for_damaged() {
+    let scratch = Scratch::new();
+    let journal = shared(scratch.open().expect("a new file"));
+    let path = scratch.journal();
+    let writing = Arc::new(AtomicBool::new(true));
+    let reading = std::thread::spawn({
+        let writing = Arc::clone(&writing);
+        move || {
+            let mut looks = 0;
+            while writing.load(Ordering::Relaxed) {
+                SqliteJournal::open_read_only(&path).expect("it is whole");
+                looks += 1;
+            }
+            looks
+        }
+    });
+    // Past the size at which the log is begun anew, several times.
+    for number in 0..1500 {
+        let entity = session(&format!("{number}"));
+        journal.append(creation(&entity)).await.expect("new");
+    }
+    writing.store(false, Ordering::Relaxed);
+    assert!(reading.join().expect("no look found damage") > 10);
 }
