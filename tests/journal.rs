@@ -479,6 +479,28 @@ fn a_journal_that_is_cut_off_is_exported_as_far_as_it_goes_and_not_backed_up() {
 }
 
 #[test]
+fn budgets_are_told_with_what_was_killed_in_them_and_what_would_fit() {
+    let folder = Folder::new();
+    let journal = folder.path("runs.db");
+    let guest = fixture("built/hang.wasm");
+    sandglass(&[&"run", &guest, &"--journal", &journal, &"--deadline", &"100ms"]).exits(124);
+    sandglass(&[&"budgets", &journal]).exits(0).says("100 ms").says("killed  1").says("to tell");
+    let json = sandglass(&[&"budgets", &journal, &"--json"]).exits(0).json_lines();
+    let one = &json[0]["budgets"][0];
+    assert_eq!((&one["budget_ms"], &one["runs"]), (&100.into(), &1.into()), "{one}");
+    assert_eq!((&one["advice"], &one["suggested_ms"]), (&"too_few".into(), &().into()), "{one}");
+    let killed = one["killed"].as_object().expect("by what was running");
+    assert_eq!(killed.values().collect::<Vec<_>>(), [1], "{one}");
+    assert!(one["took"]["p99_ms"].as_u64().is_some_and(|took| took >= 100), "{one}");
+
+    let (_folder, none) = played();
+    sandglass(&[&"budgets", &none]).exits(0).says("no handler was dispatched");
+    sandglass(&[&"budgets", &none.with_extension("absent")]).exits(2).says("no such file");
+    sql(&journal, "UPDATE records SET at_ms = at_ms + 1 WHERE kind = 'ended'");
+    sandglass(&[&"budgets", &journal]).exits(3).says("sandglass log");
+}
+
+#[test]
 fn the_queries_of_the_documentation_find_something() {
     let folder = Folder::new();
     let journal = folder.path("runs.db");

@@ -460,7 +460,9 @@ pub async fn reads_entity_by_entity(journal: Subject) {
 /// See its name.
 pub async fn finds_who_asked_for_a_dispatch(journal: Subject) {
     let (a, b) = (session("a"), session("b"));
-    let of = |sequence| DispatchId::derive(Incarnation::from_bytes([7; 16]), Sequence(sequence), 0);
+    let life = Incarnation::random().expect("randomness");
+    let at = WallTime::from_millis(1_700_000_000_000);
+    let of = |sequence| DispatchId::derive(life, Sequence(sequence), 0, at);
     append(&journal, creation(&a)).await;
     let asked = vec![(0, created()), (1, transition("Go")), (1, dispatched(of(1), 1))];
     append(&journal, batch(&b, Expected::None, asked)).await;

@@ -13,6 +13,7 @@
 //!     └──────── commands(before, after, events), idle_timer(), schedules() ──────────┘
 //! ```
 
+pub mod budget;
 pub mod decide;
 pub mod entity;
 pub mod fold;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::clock::WallTime;
 use crate::entropy::{Entropy, NoEntropy};
 
 /// Longest entity type, action, state or integration name, in bytes: long enough
@@ -242,7 +243,8 @@ hex_id! {
 
 hex_id! {
     /// The life of one entity from its creation on: random, so that ids derived
-    /// from it differ between two journals that hold an entity of the same name.
+    /// from it differ between two journals that hold an entity of the same name. It begins
+    /// with the rule that they are derived by, so that a replay derives them as they were.
     Incarnation, 16, "incarnation"
 }
 
@@ -272,29 +274,43 @@ impl Incarnation {
     /// # Errors
     /// The operating system gives none.
     pub fn random() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)?;
+        let mut bytes = Self::TIMED;
+        getrandom::fill(&mut bytes[Self::RULE_BYTES..])?;
         Ok(Self(bytes))
     }
 }
 
 impl Incarnation {
+    /// How many of its bytes say the rule. What an earlier version drew begins with random
+    /// ones; that it says a rule by chance is as likely as that of two ids of 32 bits.
+    const RULE_BYTES: usize = 4;
+    /// Ids of dispatches have the time in them.
+    const TIMED: [u8; 16] = [0x53, 0x64, 0x47, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    fn is_timed(self) -> bool {
+        self.0[..Self::RULE_BYTES] == Self::TIMED[..Self::RULE_BYTES]
+    }
+
     /// A new one, drawn from `entropy`.
     ///
     /// # Errors
     /// It gives none.
     pub fn drawn(entropy: &dyn Entropy) -> Result<Self, NoEntropy> {
-        let mut bytes = [0; 16];
-        entropy.fill(&mut bytes)?;
+        let mut bytes = Self::TIMED;
+        entropy.fill(&mut bytes[Self::RULE_BYTES..])?;
         Ok(Self(bytes))
     }
 }
 
 impl DispatchId {
     /// The id of the `nth` dispatch that the transition to `sequence` of an
-    /// entity's `incarnation` asked for. Pure, so that a replay names it again.
+    /// entity's `incarnation` asked for, `at` that time. Pure, so that a replay names it again.
+    ///
+    /// Its bytes 8 to 13 are the milliseconds since 1970, so that ids which come one after
+    /// the other are near to one another in an index that begins there: one at random places
+    /// costs a journal a page for each.
     #[must_use]
-    pub fn derive(incarnation: Incarnation, sequence: Sequence, nth: u32) -> Self {
+    pub fn derive(incarnation: Incarnation, sequence: Sequence, nth: u32, at: WallTime) -> Self {
         let digest = Sha256::new()
             .chain_update(incarnation.as_bytes())
             .chain_update(sequence.0.to_be_bytes())
@@ -302,6 +318,10 @@ impl DispatchId {
             .finalize();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
+        if incarnation.is_timed() {
+            let millis = u64::try_from(at.as_millis()).unwrap_or_default();
+            bytes[8..14].copy_from_slice(&millis.to_be_bytes()[2..]);
+        }
         Self(bytes)
     }
 }
@@ -326,6 +346,8 @@ impl SpecDigest {
 mod tests {
     use super::*;
 
+    const AT: WallTime = WallTime::from_millis(1_700_000_000_123);
+
     #[test]
     fn entities_are_written_type_slash_id() {
         let entity: EntityRef = "Session/a/b".parse().expect("the id may hold a slash");
@@ -345,7 +367,7 @@ mod tests {
 
     #[test]
     fn hex_ids_round_trip_and_refuse_the_rest() {
-        let id = DispatchId::derive(Incarnation::from_bytes([7; 16]), Sequence(3), 0);
+        let id = DispatchId::derive(Incarnation::from_bytes([7; 16]), Sequence(3), 0, AT);
         assert_eq!(id.to_string().parse::<DispatchId>(), Ok(id));
         for bad in ["", "zz", &"0".repeat(31), &"0".repeat(33), &"é".repeat(16)] {
             assert!(bad.parse::<DispatchId>().is_err(), "{bad:?} must be refused");
@@ -353,13 +375,26 @@ mod tests {
     }
 
     #[test]
+    fn ids_of_lives_that_begin_now_have_the_time_and_those_of_earlier_ones_none() {
+        let begun = Incarnation::random().expect("randomness");
+        let later = WallTime::from_millis(AT.as_millis() + 1);
+        let [one, two] = [AT, later].map(|at| DispatchId::derive(begun, Sequence(1), 0, at));
+        assert_eq!(one.as_bytes()[..8], two.as_bytes()[..8], "spans are made of these");
+        assert!(one.as_bytes()[8..] < two.as_bytes()[8..], "in the order of time");
+        assert_eq!(one.as_bytes()[8..14], 1_700_000_000_123_u64.to_be_bytes()[2..]);
+        let earlier = Incarnation::from_bytes([7; 16]);
+        let [one, two] = [AT, later].map(|at| DispatchId::derive(earlier, Sequence(1), 0, at));
+        assert_eq!(one, two, "as they were");
+    }
+
+    #[test]
     fn dispatch_ids_differ_by_life_sequence_and_place() {
         let one = Incarnation::from_bytes([1; 16]);
         let ids = [
-            DispatchId::derive(one, Sequence(1), 0),
-            DispatchId::derive(one, Sequence(1), 1),
-            DispatchId::derive(one, Sequence(2), 0),
-            DispatchId::derive(Incarnation::from_bytes([2; 16]), Sequence(1), 0),
+            DispatchId::derive(one, Sequence(1), 0, AT),
+            DispatchId::derive(one, Sequence(1), 1, AT),
+            DispatchId::derive(one, Sequence(2), 0, AT),
+            DispatchId::derive(Incarnation::from_bytes([2; 16]), Sequence(1), 0, AT),
         ];
         let distinct: std::collections::BTreeSet<_> = ids.into_iter().collect();
         assert_eq!(distinct.len(), ids.len());

@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::WallTime;
 use crate::entropy::{Entropy, NoEntropy};
-use crate::id::DispatchId;
+use crate::id::{DispatchId, Incarnation, Sequence};
 pub use crate::id::{SpanId, TraceId};
 
 /// A span and the trace that it belongs to, written as a W3C `traceparent`
@@ -71,6 +72,15 @@ impl TraceContext {
             *byte ^= change;
         }
         Self { span_id: nonzero_span(span), ..self }
+    }
+
+    /// The span of the transition to `sequence` of an entity's `incarnation`, in the same
+    /// trace. Derived as well; no dispatch has the same.
+    #[must_use]
+    pub fn of_transition(self, incarnation: Incarnation, sequence: Sequence) -> Self {
+        // The time in an id is no part of the span.
+        let any_time = WallTime::from_millis(0);
+        self.of_dispatch(DispatchId::derive(incarnation, sequence, u32::MAX, any_time), 0)
     }
 }
 

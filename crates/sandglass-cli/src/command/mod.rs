@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod bench;
+mod budgets;
 mod check;
 mod journal;
 mod log;
@@ -18,6 +19,7 @@ pub(crate) enum Command {
     Run(Box<run::Arguments>),
     Check(check::Arguments),
     Log(log::Arguments),
+    Budgets(budgets::Arguments),
     Replay(replay::Arguments),
     Journal(journal::Arguments),
     Play(play::Arguments),
@@ -38,6 +40,7 @@ impl Command {
             Self::Run(arguments) => run::execute(&arguments),
             Self::Check(arguments) => check::execute(&arguments),
             Self::Log(arguments) => log::execute(&arguments),
+            Self::Budgets(arguments) => budgets::execute(&arguments),
             Self::Journal(arguments) => journal::execute(arguments),
             Self::Replay(arguments) => replay::execute(&arguments),
             Self::Play(arguments) => play::execute(&arguments),

@@ -2,10 +2,11 @@
 
 CREATE INDEX IF NOT EXISTS records_of_entity ON records (entity_type, entity_id, position);
 
--- Where each dispatch was asked for. Of the 128 bits of an id, 48 leave next to nothing to
--- compare. A body that decayed must not keep its row from being set aside.
+-- Where each dispatch was asked for: by the second half of its id, which begins with the time,
+-- so that new entries are beside one another. A body that decayed must not keep its row from
+-- being set aside.
 CREATE INDEX IF NOT EXISTS dispatches_by_id
-    ON records (iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 1, 12)), NULL))
+    ON records (iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 17, 16)), NULL))
     WHERE kind = 'dispatched';
 
 CREATE UNIQUE INDEX IF NOT EXISTS recordings_of_dispatch ON recordings (dispatch, attempt);

@@ -298,8 +298,8 @@ fn find_dispatch(
     let mut statement = snapshot.prepare_cached(
         "SELECT entity_type, entity_id, position FROM records \
          WHERE kind = 'dispatched' \
-         AND iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 1, 12)), NULL) \
-             = unhex(substr(?1, 1, 12)) \
+         AND iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 17, 16)), NULL) \
+             = unhex(substr(?1, 17, 16)) \
          AND iif(json_valid(body), body ->> '$.dispatch', NULL) = ?1 \
          ORDER BY position LIMIT 1",
     )?;

@@ -184,7 +184,11 @@ async fn refuses_a_newer_format_and_leaves_it_alone() {
 }
 
 /// What takes a journal back to the format before.
-const BACK_TO_3: &str = "ALTER TABLE head DROP COLUMN before; PRAGMA user_version = 3;";
+const BACK_TO_3: &str = "ALTER TABLE head DROP COLUMN before; DROP INDEX dispatches_by_id; \
+    CREATE INDEX dispatches_by_id \
+        ON records (iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 1, 12)), NULL)) \
+        WHERE kind = 'dispatched'; \
+    PRAGMA user_version = 3;";
 const BACK_TO_2: &str = "DROP TABLE recordings; DROP TABLE snapshots; DROP TABLE pruned; DROP VIEW endings; \
     CREATE VIEW endings AS SELECT position FROM log WHERE kind = 'ended'; \
     DROP INDEX dispatches_by_id; \
@@ -214,7 +218,7 @@ async fn an_earlier_format_is_read_as_it_is_and_upgraded_when_it_is_written() {
         assert_eq!(reader.find_dispatch(dispatch), found, "without an index, too");
         assert_eq!(reader.recording(dispatch, 1), Ok(None));
         let plan = scratch.plan_of_find_dispatch();
-        let index = [None, Some("records_of_dispatch"), Some("dispatches_by_id")];
+        let index = [None, Some("records_of_dispatch"), None];
         let index = index[format as usize - 1];
         assert!(index.is_none_or(|index| plan.contains(index)), "format {format}: {plan}");
         backed_up(&mut reader, &scratch);

@@ -57,8 +57,8 @@ impl Scratch {
         let connection = rusqlite::Connection::open(self.journal()).expect("a SQLite file");
         let sql = "EXPLAIN QUERY PLAN SELECT entity_type, entity_id, position FROM records \
                    WHERE kind = 'dispatched' \
-                   AND iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 1, 12)), NULL) \
-                       = unhex(substr(?1, 1, 12)) \
+                   AND iif(json_valid(body), unhex(substr(body ->> '$.dispatch', 17, 16)), NULL) \
+                       = unhex(substr(?1, 17, 16)) \
                    AND iif(json_valid(body), body ->> '$.dispatch', NULL) = ?1 \
                    ORDER BY position LIMIT 1";
         connection.query_row(sql, [""], |row| row.get(3)).expect("a plan")

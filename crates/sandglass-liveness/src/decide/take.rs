@@ -149,7 +149,7 @@ impl<'a> Taking<'a> {
         sequence: Sequence,
         nth: u32,
     ) -> Dispatched {
-        let dispatch = DispatchId::derive(self.entity.incarnation, sequence, nth);
+        let dispatch = DispatchId::derive(self.entity.incarnation, sequence, nth, self.now);
         let attempt = 1;
         let Origin { depth, asker, lent_ms } = started.origin;
         let (budget_ms, owner) = within(integration.budget_ms, lent_ms);

@@ -231,8 +231,7 @@ impl Actor {
         parent: TraceContext,
     ) -> TraceContext {
         // Derived, so that no two transitions share it and a restart names it again.
-        let own = DispatchId::derive(self.entity.incarnation, sequence, u32::MAX);
-        let context = parent.of_dispatch(own, 0);
+        let context = parent.of_transition(self.entity.incarnation, sequence);
         let handler = [parent];
         let links: &[TraceContext] =
             if matches!(cause, TransitionCause::HandlerEnded { .. }) { &handler } else { &[] };

@@ -271,7 +271,7 @@ fn panicked(dispatched: &Dispatched) -> RunReport {
 
 #[cfg(test)]
 mod tests {
-    use sandglass_model::{Incarnation, Sequence};
+    use sandglass_model::{Incarnation, Sequence, WallTime};
 
     use super::*;
 
@@ -279,7 +279,7 @@ mod tests {
     fn signals_are_taken_in_order_and_no_more_than_may_wait_at_once() {
         let mut runs = Runs::new(Stops::default());
         let incarnation = Incarnation::random().expect("randomness");
-        let dispatch = DispatchId::derive(incarnation, Sequence(0), 0);
+        let dispatch = DispatchId::derive(incarnation, Sequence(0), 0, WallTime::from_millis(0));
         let signals = Signals::new(dispatch, runs.teller.clone());
         let first = HandlerSignal { dispatch, name: "progress".to_owned(), payload: 0.into() };
         for number in 1..=SIGNAL_QUEUE_MAX {

@@ -1,0 +1,162 @@
+//! `sandglass budgets`: whether the budgets of handlers fit what they take.
+
+use std::path::PathBuf;
+
+use sandglass_journal::{Entry, Found, Salvage};
+use sandglass_liveness::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Survey};
+use sandglass_model::Position;
+use sandglass_source::printable;
+use serde_json::{Value, json};
+
+use crate::duration::told_millis;
+use crate::exit::Exit;
+use crate::terminal::{Output, Tone, note};
+
+/// Shows which budgets fit what handlers take, by what a journal says of them
+///
+/// For each action and integration of an entity type: the declared budget, what its handlers
+/// took (half of them, 99 of 100, and 999 of 1,000 at most), how much of the budget that was,
+/// how many were killed at the deadline and in what, and which budget would fit, with the
+/// reason. Handlers that were cancelled, trapped or lost say nothing of it.
+///
+/// Exit code: 0, 2 no readable journal, 3 some of it is damaged or missing (the rest counts).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  sandglass budgets runs.db\n  \
+    sandglass budgets runs.db --json | jq '.budgets[] | select(.advice != \"keep\")'")]
+pub(crate) struct Arguments {
+    /// The journal, as --journal named it; it may be in use
+    journal: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let mut salvage = Salvage::open(&arguments.journal, None, Position(1))?;
+    let mut survey = Survey::default();
+    let (mut records, mut gaps) = (0, 0);
+    while let Some(page) = salvage.page()? {
+        for found in &page {
+            if let Found::Entry(Entry::Record(record)) = found {
+                records += 1;
+                survey.feed(record);
+            } else if found.is_gap() {
+                gaps += 1;
+            }
+        }
+    }
+    let found = survey.finish();
+    let mut output = Output::new();
+    if arguments.json {
+        output.line(as_json(&found))?;
+    } else {
+        print(&found, &mut output)?;
+    }
+    if gaps > 0 {
+        note("some of the journal is damaged or missing; `sandglass log` says what");
+    }
+    Ok(Exit::of_reading(records, gaps))
+}
+
+fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
+    if found.budgets.is_empty() {
+        return Ok(output.line("no handler was dispatched")?);
+    }
+    for budget in &found.budgets {
+        let name = format!("{}.{}", budget.of.entity_type, budget.of.action);
+        let name = output.paint(Tone::Strong, &printable(&name)).into_owned();
+        output.line(format_args!("{name}  by {}", printable(&budget.of.integration)))?;
+        let default = if budget.is_default { " (the default)" } else { "" };
+        let budgeted = told_millis(budget.budget_ms);
+        output.line(format_args!("  budget  {budgeted}{default}, {} runs", budget.runs))?;
+        let Quantiles { p50_ms, p99_ms, p999_ms, .. } = budget.took;
+        let took = [("p50", p50_ms), ("p99", p99_ms), ("p99.9", p999_ms)].map(|(name, millis)| {
+            format!("{name} {} ({} %)", told_millis(millis), percent(millis, budget.budget_ms))
+        });
+        output.line(format_args!("  took    {}", took.join(", ")))?;
+        if budget.kills() > 0 {
+            let by = budget.killed.iter().map(|(span, kills)| format!("{kills} in {span}"));
+            let by = by.collect::<Vec<_>>().join(", ");
+            let killed = format!("  killed  {}: {}", budget.kills(), printable(&by));
+            output.line(output.paint(Tone::Bad, &killed).into_owned())?;
+        }
+        let (tone, what) = match budget.advice() {
+            Advice::TooFew => (Tone::Quiet, "nothing to say".to_owned()),
+            Advice::Keep => (Tone::Good, "keep it".to_owned()),
+            Advice::Hangs => (Tone::Bad, "keep it".to_owned()),
+            Advice::Raise(millis) => (Tone::Bad, format!("raise it to {}", told_millis(millis))),
+            Advice::Lower(millis) => {
+                (Tone::Doubtful, format!("lower it to {}", told_millis(millis)))
+            }
+        };
+        let what = output.paint(tone, &what).into_owned();
+        output.line(format_args!("  advice  {what}: {}", printable(&reason(budget))))?;
+    }
+    if found.untold > 0 {
+        note(&format!("{} runs are in none of these", found.untold));
+    }
+    Ok(())
+}
+
+/// Why that is advised.
+fn reason(budget: &Budget) -> String {
+    let by_itself = budget.took_by_itself;
+    match budget.advice() {
+        Advice::TooFew => format!("it takes {RUNS_MIN} runs to tell"),
+        Advice::Keep => "there is room above the slowest".to_owned(),
+        Advice::Hangs => format!(
+            "99 in 100 of those that ended by themselves took {} at most, so the ones that were \
+             killed hung; more time wouldn't help them",
+            told_millis(by_itself.p99_ms)
+        ),
+        Advice::Raise(_) if budget.kills() > 0 => {
+            "it cuts off runs that were on their way, and nobody knows what they would have taken"
+                .to_owned()
+        }
+        Advice::Raise(_) => "the slowest come too near to it".to_owned(),
+        Advice::Lower(_) => {
+            "that is half as much again as the slowest in a thousand took, and one that hangs \
+             would be noticed sooner"
+                .to_owned()
+        }
+    }
+}
+
+/// Of the budget, rounded up.
+fn percent(millis: u64, budget_ms: u64) -> u64 {
+    millis.saturating_mul(100).div_ceil(budget_ms.max(1))
+}
+
+fn as_json(found: &Budgets) -> Value {
+    let quantiles = |took: Quantiles, budget_ms| {
+        let Quantiles { p50_ms, p99_ms, p999_ms, max_ms } = took;
+        let used = percent(p99_ms, budget_ms);
+        json!({
+            "p50_ms": p50_ms, "p99_ms": p99_ms, "p999_ms": p999_ms, "max_ms": max_ms,
+            "used_percent": used,
+        })
+    };
+    let one = |budget: &Budget| {
+        let (advice, suggested) = match budget.advice() {
+            Advice::TooFew => ("too_few", None),
+            Advice::Keep => ("keep", Some(budget.budget_ms)),
+            Advice::Hangs => ("hangs", Some(budget.budget_ms)),
+            Advice::Raise(millis) => ("raise", Some(millis)),
+            Advice::Lower(millis) => ("lower", Some(millis)),
+        };
+        json!({
+            "entity_type": budget.of.entity_type,
+            "action": budget.of.action,
+            "integration": budget.of.integration,
+            "budget_ms": budget.budget_ms,
+            "budget_defaulted": budget.is_default,
+            "runs": budget.runs,
+            "took": quantiles(budget.took, budget.budget_ms),
+            "killed": budget.killed,
+            "advice": advice,
+            "suggested_ms": suggested,
+            "reason": reason(budget),
+        })
+    };
+    json!({ "budgets": found.budgets.iter().map(one).collect::<Vec<_>>(), "untold": found.untold })
+}
