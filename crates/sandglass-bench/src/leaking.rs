@@ -12,7 +12,7 @@ use crate::figure::{Figure, Unit};
 use crate::guests;
 use crate::idling::pause;
 use crate::ours::{Ours, one_thread};
-use crate::process::Held;
+use crate::process::{Held, mappings};
 use crate::recorder::Reported;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
@@ -23,9 +23,13 @@ const AT_ONCE: u32 = 32;
 /// Budget of each, and how long a caller waits who goes away.
 const BUDGET: Duration = Duration::from_millis(1);
 
-/// Before the first look, so that what is made once and kept is there: a twentieth of the
-/// kills of the short form.
+/// Before the first look, so that what is made once and kept is there: so many, and again
+/// until they have added no mapping. A pool has twice as many slots for memories as guests
+/// that it runs at once, and each has mappings of its own from its first use on.
 const WARM_UP: u32 = 1000;
+
+/// How often, at most: what goes on growing after that is what is looked for.
+const WARM_UPS: u32 = 10;
 
 /// Memory that may be resident beyond what was, in bytes: of some 40 bytes for each of
 /// 100,000 kills it would be all. What an allocator keeps for later is no leak.
@@ -62,7 +66,15 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     });
     let embedder = one_thread()?;
     let kills = effort.of(2000, 100_000);
-    embedder.block_on(kill(&victims, WARM_UP))?;
+    let mut mapped = 0;
+    for _ in 0..WARM_UPS {
+        embedder.block_on(kill(&victims, WARM_UP))?;
+        look(&reported)?;
+        let before = std::mem::replace(&mut mapped, mappings()?);
+        if mapped <= before {
+            break;
+        }
+    }
     let before = look(&reported)?;
     embedder.block_on(kill(&victims, kills))?;
     let after = look(&reported)?;

@@ -39,7 +39,7 @@ use sandglass_host::BuildError;
 pub use figure::{Figure, Goal, Unit};
 pub use key::{Key, UnknownKey};
 pub use machine::Machine;
-pub use report::Report;
+pub use report::{NotMeasured, Report};
 pub use table::lines;
 
 /// How much is measured.
@@ -64,38 +64,21 @@ impl Effort {
 /// Why something inside a measurement failed. Whoever reads it can only be told.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No host can be built here.
-    #[error("no host could be built: {0}")]
-    Host(#[from] BuildError),
-    /// One could not be measured: this machine gives too little of something, or the host
-    /// did not do what the measurement expects of it.
-    #[error("`{key}` could not be measured: {why}")]
-    Figure {
-        /// Which one.
-        key: Key,
-        /// Why.
-        why: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-/// Measures each of `keys`, in their order. `tell` is called as the measuring of each
-/// begins.
+/// Measures each of `keys`, in their order; one that can't be measured is none of the
+/// others' business. `tell` is called as the measuring of each begins.
 ///
 /// It takes the whole machine for its time, starts threads of its own, and has to be
 /// called outside of any asynchronous runtime.
 ///
 /// # Errors
-/// A figure could not be measured.
-pub fn run(effort: Effort, keys: &[Key], tell: &mut dyn FnMut(Key)) -> Result<Report, Error> {
+/// No host can be built here.
+pub fn run(effort: Effort, keys: &[Key], tell: &mut dyn FnMut(Key)) -> Result<Report, BuildError> {
     let machine = Machine::present()?;
     let mut figures = Vec::new();
     for &key in keys {
         tell(key);
-        let figure = measure(key, effort).map_err(|why| Error::Figure { key, why })?;
-        figures.push((key, figure));
+        let figure = measure(key, effort);
+        figures.push((key, figure.map_err(|why| NotMeasured { why: why.to_string() })));
     }
     Ok(Report { figures, machine, quick: effort == Effort::Quick })
 }

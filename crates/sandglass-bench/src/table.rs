@@ -6,7 +6,8 @@ use crate::figure::{Figure, Goal};
 use crate::machine::named;
 use crate::report::Report;
 
-/// The lines of `report`. `paint` is given each verdict on a goal, and whether it was met.
+/// The lines of `report`. `paint` is given each verdict on a goal, and whether it was met;
+/// and each error of what could not be measured.
 pub fn lines(report: &Report, paint: impl Fn(bool, &str) -> String) -> Vec<String> {
     let mut lines = vec![heading(report), String::new()];
     lines.push(format!(
@@ -14,6 +15,13 @@ pub fn lines(report: &Report, paint: impl Fn(bool, &str) -> String) -> Vec<Strin
         "figure", "p50", "p99", "baseline", "ratio", "samples"
     ));
     for (key, figure) in &report.figures {
+        let figure = match figure {
+            Ok(figure) => figure,
+            Err(error) => {
+                lines.push(format!("{key:<22} {}", paint(false, &error.to_string())));
+                continue;
+            }
+        };
         lines.push(format!("{key:<22} {}", numbers(figure)));
         for goal in &figure.goals {
             let verdict = if goal.met { "met" } else { "missed" };

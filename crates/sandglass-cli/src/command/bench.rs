@@ -11,14 +11,15 @@ use crate::terminal::{Output, Tone, tell};
 /// It takes the whole machine while it measures; whatever else runs shows in the figures. The
 /// table says of each figure whether it meets its goal, which is no error where it doesn't.
 ///
-/// Exit code: 0 measured, 2 something could not be measured, or the arguments are wrong.
+/// Exit code: 0 measured, 1 something could not be measured (the others are printed all the
+/// same), 2 the arguments are wrong, or no host can be built here.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass bench --quick\n  \
     sandglass bench --only host_call,kill_spin_idle\n  \
     sandglass bench --quick --json | jq '.dispatch_throughput.ratio'")]
 pub(crate) struct Arguments {
     /// Print one JSON object: each figure under its key as {p50, p99, unit, samples,
-    /// baseline?, ratio?, goals}, and {machine, quick}
+    /// baseline?, ratio?, goals} or {error}, and {machine, quick}
     #[arg(long)]
     json: bool,
     /// Measure less of each: all figures in under a minute on two cores
@@ -37,10 +38,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         at += 1;
         tell(&format!("{at} of {}: {key}, {}", keys.len(), key.about()));
     })?;
+    let exit = if report.is_complete() { Exit::Ok } else { Exit::Failed };
     let mut output = Output::new();
     if arguments.json {
         output.line(serde_json::to_string_pretty(&report)?)?;
-        return Ok(Exit::Ok);
+        return Ok(exit);
     }
     let paint = |met: bool, verdict: &str| {
         let tone = if met { Tone::Good } else { Tone::Doubtful };
@@ -48,5 +50,5 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let lines = sandglass_bench::lines(&report, paint);
     output.line(lines.join("\n"))?;
-    Ok(Exit::Ok)
+    Ok(exit)
 }
