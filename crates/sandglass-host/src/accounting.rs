@@ -13,7 +13,10 @@ use crate::functions::{FunctionId, Functions};
 pub(crate) struct Accounting {
     /// By function; one for each that was called.
     by_function: Vec<(CallName, Stats)>,
-    current: Option<(CallName, Monotonic)>,
+    /// Where the call that is under way is counted, and when it began.
+    current: Option<(usize, Monotonic)>,
+    /// Where the last one that began is: mostly, the next is of the same function.
+    last: usize,
     /// The guest is at the entry of its next call.
     is_arriving: bool,
     count: u64,
@@ -51,20 +54,26 @@ impl Accounting {
         self.is_arriving = true;
     }
 
+    #[inline]
     pub(crate) fn enter(&mut self, function: FunctionId, now: Monotonic) {
         self.is_arriving = false;
         self.count += 1;
-        self.current = Some((CallName::Function(function), now));
+        let is_it = |(name, _): &(CallName, Stats)| matches!(name, CallName::Function(held) if *held == function);
+        if !self.by_function.get(self.last).is_some_and(is_it) {
+            self.last = self.place_of(CallName::Function(function));
+        }
+        self.current = Some((self.last, now));
     }
 
     /// From now on the call that is under way goes by `name`. There must be few.
     pub(crate) fn is_about(&mut self, name: Arc<str>) {
-        if let Some((current, _)) = &mut self.current {
-            *current = CallName::Subject(name);
+        if let Some((_, since)) = self.current {
+            self.current = Some((self.place_of(CallName::Subject(name)), since));
         }
     }
 
     /// Ends the call that is under way; answers what it went by, and how long it took.
+    #[inline]
     pub(crate) fn leave<'a>(
         &'a mut self,
         now: Monotonic,
@@ -83,11 +92,11 @@ impl Accounting {
     }
 
     /// How long the call took that is under way, and where it is counted.
+    #[inline]
     fn end(&mut self, now: Monotonic) -> Option<(Duration, usize)> {
-        let (name, since) = self.current.take()?;
+        let (place, since) = self.current.take()?;
         let took = now.since(since);
         self.total += took;
-        let place = self.place_of(name);
         let stats = &mut self.by_function[place].1;
         stats.count += 1;
         stats.total += took;
@@ -96,7 +105,7 @@ impl Accounting {
 
     /// What the call that is under way goes by.
     pub(crate) fn current<'a>(&'a self, functions: &'a Functions) -> Option<&'a str> {
-        self.current.as_ref().map(|(name, _)| name.text(functions))
+        self.current.map(|(place, _)| self.by_function[place].0.text(functions))
     }
 
     /// Where the run is among its calls.
@@ -117,6 +126,8 @@ impl Accounting {
         let by_function = self
             .by_function
             .iter()
+            // One whose calls all turned out to be about something has none of its own.
+            .filter(|(_, stats)| stats.count > 0)
             .map(|(name, stats)| FunctionCalls {
                 name: name.text(functions).to_owned(),
                 count: stats.count,

@@ -17,10 +17,11 @@ use sandglass_telemetry::metrics::{Held, Level, Refusal};
 use tokio::sync::oneshot;
 
 use crate::allocation::Allocation;
-use crate::manifest::Manifest;
+use crate::manifest::{Integration, Manifest};
 use crate::settings::Settings;
 use pace::Pace;
-use queue::{Bound, Bounds, Full, IntegrationKey, Queue, Ticket};
+pub(crate) use queue::IntegrationKey;
+use queue::{Bound, Bounds, Full, Queue, Ticket};
 
 /// What a dispatch that is to come will count towards.
 #[derive(Clone, Debug)]
@@ -33,14 +34,22 @@ impl ReserveFor {
     /// A dispatch of the integration of this manifest, for `tenant`.
     #[must_use]
     pub fn new(manifest: &Manifest, tenant: &str) -> Self {
-        Self { integration: key(manifest), tenant: tenant.into() }
+        Self { integration: IntegrationKey::of(manifest), tenant: tenant.into() }
+    }
+
+    /// A dispatch of `integration`, for `tenant`.
+    pub(crate) fn of(integration: &Integration, tenant: &str) -> Self {
+        Self { integration: integration.counts_as.clone(), tenant: tenant.into() }
     }
 }
 
-fn key(manifest: &Manifest) -> IntegrationKey {
-    let in_flight = manifest.max_in_flight.map_or(u64::MAX, |most| u64::from(most.max(1)));
-    let queued = manifest.max_queued.map_or(u64::MAX, u64::from);
-    IntegrationKey { name: manifest.name.as_str().into(), bound: Bound { in_flight, queued } }
+impl IntegrationKey {
+    /// What dispatches of the integration of `manifest` count towards.
+    pub(crate) fn of(manifest: &Manifest) -> Self {
+        let in_flight = manifest.max_in_flight.map_or(u64::MAX, |most| u64::from(most.max(1)));
+        let queued = manifest.max_queued.map_or(u64::MAX, u64::from);
+        Self { name: manifest.name.as_str().into(), bound: Bound { in_flight, queued } }
+    }
 }
 
 /// A place in the queue, held before its dispatch is made. Dropping it gives it
@@ -99,21 +108,46 @@ impl Admission {
     /// There is none.
     pub(crate) fn reserve(self: &Arc<Self>, of: ReserveFor) -> Result<Place, Busy> {
         let mut inner = self.lock();
-        match inner.queue.arrive(of.integration, of.tenant) {
-            Ok(ticket) => {
-                let level = Some(self.metrics.hold(Level::Queued));
-                inner.seats.insert(ticket, Seat { wake: None, running_since: None, level });
-                Ok(Place { admission: Arc::clone(self), ticket })
-            }
-            Err(full) => {
-                self.metrics.dispatch_refused(match full.scope {
-                    BusyScope::Host => Refusal::QueueFull,
-                    BusyScope::Integration => Refusal::IntegrationQueueFull,
-                    BusyScope::Tenant => Refusal::TenantQueueFull,
-                });
-                Err(inner.busy(full))
-            }
+        let ticket = self.arrive(&mut inner, of)?;
+        let level = Some(self.metrics.hold(Level::Queued));
+        inner.seats.insert(ticket, Seat { wake: None, running_since: None, level });
+        Ok(Place { admission: Arc::clone(self), ticket })
+    }
+
+    /// The same, and at once in the line of those that wait to run, with an instance from
+    /// there.
+    ///
+    /// # Errors
+    /// As [`Admission::reserve`].
+    pub(crate) fn line_up(
+        self: &Arc<Self>,
+        of: ReserveFor,
+        allocation: Allocation,
+    ) -> Result<(Place, Turn), Busy> {
+        let now = self.clock.now();
+        let mut inner = self.lock();
+        let ticket = self.arrive(&mut inner, of)?;
+        let place = Place { admission: Arc::clone(self), ticket };
+        if line_up(&mut inner.queue, ticket, allocation) {
+            let seat = Seat { wake: None, running_since: Some(now), level: None };
+            inner.seats.insert(ticket, seat);
+            return Ok((place, Turn::default()));
         }
+        let (wake, may_run) = oneshot::channel();
+        let level = Some(self.metrics.hold(Level::Queued));
+        inner.seats.insert(ticket, Seat { wake: Some(wake), running_since: None, level });
+        Ok((place, Turn(Some(may_run))))
+    }
+
+    fn arrive(&self, inner: &mut Inner, of: ReserveFor) -> Result<Ticket, Busy> {
+        inner.queue.arrive(of.integration, of.tenant).map_err(|full| {
+            self.metrics.dispatch_refused(match full.scope {
+                BusyScope::Host => Refusal::QueueFull,
+                BusyScope::Integration => Refusal::IntegrationQueueFull,
+                BusyScope::Tenant => Refusal::TenantQueueFull,
+            });
+            inner.busy(full)
+        })
     }
 
     fn lock(&self) -> Guard<'_> {
@@ -187,12 +221,7 @@ impl Place {
 
     /// Joins the line of those that wait to run, with an instance from there.
     pub(crate) fn line_up(&self, allocation: Allocation) -> Turn {
-        self.turn(|queue, ticket| {
-            if allocation == Allocation::OnDemand {
-                queue.takes_no_slot(ticket);
-            }
-            queue.wait(ticket)
-        })
+        self.turn(|queue, ticket| line_up(queue, ticket, allocation))
     }
 
     /// Gives up the right to run while it waits in an ask.
@@ -240,11 +269,24 @@ impl Place {
     }
 }
 
+/// Has `ticket` wait for a place to run; answers whether it has one at once.
+fn line_up(queue: &mut Queue, ticket: Ticket, allocation: Allocation) -> bool {
+    if allocation == Allocation::OnDemand {
+        queue.takes_no_slot(ticket);
+    }
+    queue.wait(ticket)
+}
+
 /// Comes when its place may run; the default one has come.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(Option<oneshot::Receiver<()>>);
 
 impl Turn {
+    /// Whether there is nothing to wait for.
+    pub(crate) const fn has_come(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(crate) async fn come(self) {
         if let Some(may_run) = self.0 {
             // The sender lives in the seat until it is used, and the seat as long as

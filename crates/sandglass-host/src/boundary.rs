@@ -46,7 +46,7 @@ pub(crate) fn enter(
     arguments: impl FnOnce(&mut Packer<'_>),
 ) -> Result<Entered> {
     store.accounting.arrive();
-    let now = check(store)?;
+    let now = glance(store)?;
     store.accounting.enter(function, now);
     if store.span.is_seen() {
         let name = store.functions.name(function);
@@ -169,7 +169,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
     entered: Entered,
     answer: Result<R, E>,
 ) -> Result<R, E> {
-    let now = check(store).map_err(E::ending)?;
+    let now = glance(store).map_err(E::ending)?;
     match &answer {
         // Which one follows, by `failed`.
         Err(_) if entered.answers_from == Source::Tape => {}
@@ -265,11 +265,28 @@ impl<R, E: CallError> Raced for Result<R, E> {
     }
 }
 
+/// As [`check`], at a call's two ends: by the processor's counter, unless that says that
+/// the deadline has passed. So a guest is given the few nanoseconds by which it is off, and
+/// none is ended too early by them.
+#[inline]
+fn glance(store: &mut RunStore) -> Result<Monotonic> {
+    let now = store.clock.glance();
+    if now > store.run.deadline() {
+        return check(store);
+    }
+    check_at(store, now)
+}
+
 /// Reads the clock, and ends the run where it must end: notes what is running, and
 /// answers the error that unwinds the guest. Where there are frames to unwind,
 /// Wasmtime attaches them to that error.
 pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
     let now = store.now();
+    check_at(store, now)
+}
+
+#[inline]
+fn check_at(store: &mut RunStore, now: Monotonic) -> Result<Monotonic> {
     warn(store, now);
     store.looked_at = now;
     let (accounting, phase) = (&store.accounting, store.phase);
@@ -282,6 +299,7 @@ pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
 }
 
 /// The error that ends the run for `cause`; what is running is noted.
+#[cold]
 fn end(store: &mut RunStore, cause: Cause) -> Error {
     if store.accounting.current(&store.functions).is_some() {
         store.call_span.error(names::UNFINISHED, "the run ended inside this call");
@@ -291,6 +309,7 @@ fn end(store: &mut RunStore, cause: Cause) -> Error {
 }
 
 /// Notes in the trace, once, that the soft deadline has passed.
+#[inline]
 fn warn(store: &mut RunStore, now: Monotonic) {
     if !store.warned && store.run.should_stop(now) {
         store.warned = true;

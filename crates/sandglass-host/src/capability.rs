@@ -4,6 +4,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod cache;
+pub(crate) mod context;
 pub(crate) mod fields;
 pub(crate) mod http;
 pub(crate) mod http_batch;
@@ -30,6 +31,7 @@ use serde_json::Value;
 use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
+use context::RunContext;
 use http::{Destinations, HttpClient, HttpError, NetworkClient, Request, Response};
 use log::GuestLog;
 use meter::Meter;
@@ -47,7 +49,7 @@ const LAST_ERROR_MAX_BYTES: u32 = 1024;
 
 /// The capabilities of one run.
 pub(crate) struct Guest {
-    context: Arc<[u8]>,
+    context: RunContext,
     /// The entity's fields, once somebody has asked for one.
     fields: Option<serde_json::Map<String, Value>>,
     last_error: String,
@@ -98,7 +100,7 @@ impl Grants {
 
 impl Guest {
     pub(crate) fn new(
-        context: Arc<[u8]>,
+        context: RunContext,
         log: GuestLog,
         speaker: Speaker,
         grants: Arc<Grants>,
@@ -141,11 +143,24 @@ impl Guest {
             module: ModuleHash::of(&[]),
         };
         let kept = (Streams::new(), Arc::new(Cache::new(0)).view(scope));
-        Self::new(Arc::new([]), log, speaker, Arc::new(Grants::none()), None, span, kept)
+        Self::new(
+            RunContext::made(Arc::default()),
+            log,
+            speaker,
+            Arc::new(Grants::none()),
+            None,
+            span,
+            kept,
+        )
     }
 
-    pub(crate) fn context(&self) -> Arc<[u8]> {
-        Arc::clone(&self.context)
+    pub(crate) const fn context(&self) -> &RunContext {
+        &self.context
+    }
+
+    /// Where the guest writes its lines.
+    pub(crate) const fn lines(&self) -> &GuestLog {
+        &self.log
     }
 
     /// Notes why a host function failed, for the guest to ask.

@@ -23,13 +23,13 @@ use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, Level, Refusal};
 use wasmtime::{Store, UpdateDeadline};
 
-use crate::abi::wasi::Wasi;
 use crate::abi::{self, Moments};
 use crate::accounting::Accounting;
 use crate::admission::{Place, Turn};
 use crate::boundary;
 use crate::capability::Guest;
 use crate::capability::cache::Scope;
+use crate::capability::context::{Facts, RunContext};
 use crate::capability::log::GuestLog;
 use crate::capability::speaker::Speaker;
 use crate::cpu_time::CpuTime;
@@ -41,9 +41,9 @@ use crate::host::Shared;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
 use crate::mappings;
-use crate::module::Code;
 use crate::origin::Origin;
 use crate::recording::{Header, Recorder, Tape, Taping};
+use crate::run_clock::RunClock;
 use crate::sandbox::Metering;
 use crate::secret::Redactor;
 use crate::store::{Phase, RunStore};
@@ -74,7 +74,7 @@ pub(crate) struct Execution {
 
 /// What a store begins with.
 struct Begun {
-    context: Arc<[u8]>,
+    context: RunContext,
     redactor: Redactor,
     tape: Tape,
 }
@@ -116,7 +116,11 @@ impl Execution {
         let expired = expired.filter(|_| parent_has <= patience);
         let patience = patience.min(parent_has);
         #[allow(clippy::disallowed_methods, reason = "the guest executor waits in real time")]
-        match tokio::time::timeout(patience, race.run(turn.come())).await {
+        let came = match turn.has_come() {
+            true => Ok(Some(())),
+            false => tokio::time::timeout(patience, race.run(turn.come())).await,
+        };
+        match came {
             Ok(Some(())) => {}
             Ok(None) => return Err(NeverBegan::Stopped),
             Err(_) => {
@@ -283,16 +287,12 @@ impl Execution {
         let kept = (self.dispatch.streams.clone(), cache);
         let grants = Arc::clone(&self.integration.grants);
         let signals = self.dispatch.signals.clone();
-        let guest = Guest::new(context, log.clone(), speaker, grants, signals, span, kept);
-        let wasi = match &compiled.code {
-            Code::Module(module) if !module.imports_wasi => None,
-            _ => Some(Wasi::new(&log, guest.outside(&self.dispatch.run, &self.shared.clock))),
-        };
+        let guest = Guest::new(context, log, speaker, grants, signals, span, kept);
         let mut store = Store::new(
             &compiled.sandbox.engine,
             RunStore {
                 run: Arc::clone(&self.dispatch.run),
-                clock: Arc::clone(&self.shared.clock),
+                clock: RunClock::new(Arc::clone(&self.shared.clock)),
                 ticker: Some(Arc::clone(&self.shared.ticker)),
                 looked_at: deadline.start,
                 warned: false,
@@ -305,7 +305,7 @@ impl Execution {
                 stopped_in: None,
                 guest,
                 origin: Some(Arc::new(self.origin())),
-                wasi,
+                wasi: None,
                 memory: None,
                 span: Arc::clone(&self.span),
                 call_span: Span::disabled(),
@@ -332,24 +332,30 @@ impl Execution {
         if let Taping::Play(player) = &self.dispatch.taping
             && let Some(player) = player.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
-            let (context, redactor) = (Arc::clone(&player.context), player.redactor.clone());
+            let context = RunContext::made(Arc::clone(&player.context));
+            let redactor = player.redactor.clone();
             return Begun { context, redactor, tape: Tape::Playing(player) };
         }
-        let context = self.dispatch.context_json(self.id, self.trace, deadline.budget_ms());
+        let context = RunContext::of(Facts {
+            dispatch: Arc::clone(&self.dispatch),
+            id: self.id,
+            trace: self.trace,
+            remaining_ms: deadline.budget_ms(),
+        });
         let redactor = Redactor::default();
         let tape = match self.dispatch.taping {
             Taping::Record(limits) => {
                 let header = Header {
                     module: self.integration.compiled.hash,
                     limits: self.integration.manifest.limits,
-                    context: context.clone(),
+                    context: context.json().to_vec(),
                 };
                 let share = self.shared.recordings.share();
                 Tape::Recording(Box::new(Recorder::new(limits, share, &header, redactor.clone())))
             }
             Taping::Off | Taping::Play(_) => Tape::Off,
         };
-        Begun { context: context.into(), redactor, tape }
+        Begun { context, redactor, tape }
     }
 
     fn origin(&self) -> Origin {

@@ -2,6 +2,7 @@
 //! dispatches to.
 
 mod builder;
+mod identities;
 mod live;
 mod loading;
 mod sandboxes;
@@ -10,14 +11,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use sandglass_model::{
-    Busy, Cause, Clock, DispatchId, Entropy, Outcome, RunReport, SystemEntropy, TraceContext,
-};
+use sandglass_model::{Busy, Cause, Clock, DispatchId, Outcome, RunReport, TraceContext};
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::admission::{Admission, Place, Reservation, ReserveFor};
+use crate::admission::{Admission, Place, Reservation, ReserveFor, Turn};
 use crate::capability::Grants;
 use crate::capability::cache::Cache;
 use crate::capability::http::HttpClient;
@@ -36,6 +35,7 @@ use crate::settings::Settings;
 use crate::ticker::{Ticker, TickerHealth};
 
 pub use builder::Builder;
+use identities::Identities;
 use live::{Live, LiveRun};
 use sandboxes::Sandboxes;
 
@@ -60,6 +60,7 @@ struct Inner {
     executor: Executor,
     admission: Arc<Admission>,
     live: Arc<Live>,
+    identities: Identities,
     closed: AtomicBool,
     /// Whether the ticker was not healthy when it was last asked.
     ticker_failed: AtomicBool,
@@ -231,18 +232,6 @@ fn span(
     })
 }
 
-fn fresh_identity() -> Result<(DispatchId, TraceContext), Error> {
-    // Drawn at once: each draw is a system call.
-    let (mut id, mut trace) = ([0; 16], [0; 24]);
-    let mut bytes = [0; 40];
-    SystemEntropy
-        .fill(&mut bytes)
-        .map_err(|error| Error::Unavailable(format!("it has no randomness: {error}")))?;
-    id.copy_from_slice(&bytes[..16]);
-    trace.copy_from_slice(&bytes[16..]);
-    Ok((DispatchId::from_bytes(id), TraceContext::root(trace)))
-}
-
 /// A dispatch that was let in, and has not begun.
 struct Started {
     execution: Execution,
@@ -253,7 +242,7 @@ struct Started {
 impl Inner {
     /// Lets a dispatch in, and gathers what its run needs.
     fn start(&self, integration: &Integration, mut dispatch: Dispatch) -> Result<Started, Error> {
-        let place = self.admit(integration, &mut dispatch)?;
+        let (place, turn) = self.admit(integration, &mut dispatch)?;
         let shared = if dispatch.is_replay() { &self.unheard } else { &self.shared };
         let metrics = &shared.telemetry.metrics;
         integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
@@ -263,7 +252,7 @@ impl Inner {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::ShuttingDown);
         }
-        let (id, trace) = dispatch.identity.map_or_else(fresh_identity, Ok)?;
+        let (id, trace) = dispatch.identity.map_or_else(|| self.identities.draw(), Ok)?;
         let execution = Execution {
             span: Arc::new(span(&shared.telemetry, &dispatch, integration, (id, trace))),
             shared: Arc::clone(shared),
@@ -272,9 +261,7 @@ impl Inner {
             trace,
             queued_at: self.shared.clock.now(),
             began: OnceLock::new(),
-            // Here and not on the guests' threads, so that the order in which those come
-            // to it decides nothing.
-            turn: place.line_up(integration.allocation()),
+            turn,
             place: Arc::new(place),
             dispatch: Arc::new(dispatch),
         };
@@ -294,8 +281,14 @@ impl Inner {
         }
     }
 
-    /// Lets a dispatch in, unless there are too many, or nobody would end it.
-    fn admit(&self, integration: &Integration, dispatch: &mut Dispatch) -> Result<Place, Error> {
+    /// Lets a dispatch in, unless there are too many, or nobody would end it. It joins the
+    /// line here and not on the guests' threads, so that the order in which those come to it
+    /// decides nothing.
+    fn admit(
+        &self,
+        integration: &Integration,
+        dispatch: &mut Dispatch,
+    ) -> Result<(Place, Turn), Error> {
         let metrics = &self.shared.telemetry.metrics;
         if self.closed.load(Ordering::Acquire) {
             metrics.dispatch_refused(metrics::Refusal::ShuttingDown);
@@ -315,10 +308,13 @@ impl Inner {
             }
         }
         match dispatch.reservation.take() {
-            Some(Reservation(place)) if place.is_of(&self.admission) => Ok(place),
+            Some(Reservation(place)) if place.is_of(&self.admission) => {
+                let turn = place.line_up(integration.allocation());
+                Ok((place, turn))
+            }
             _ => {
-                let of = ReserveFor::new(&integration.manifest, &dispatch.context.tenant);
-                Ok(self.admission.reserve(of)?)
+                let of = ReserveFor::of(integration, &dispatch.context.tenant);
+                Ok(self.admission.line_up(of, integration.allocation())?)
             }
         }
     }

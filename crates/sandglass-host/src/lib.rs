@@ -62,6 +62,7 @@ mod race;
 mod recording;
 pub mod replay;
 mod run;
+mod run_clock;
 mod sandbox;
 mod secret;
 mod settings;

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use sandglass_model::{GuestLimits, ModuleHash, Rejection, RejectionKind};
 
+use crate::admission::IntegrationKey;
 use crate::allocation::Allocation;
 use crate::capability::Grants;
 use crate::capability::http::{Destination, Destinations};
@@ -251,6 +252,7 @@ pub struct Integration {
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) grants: Arc<Grants>,
+    pub(crate) counts_as: IntegrationKey,
 }
 
 impl Integration {

@@ -7,7 +7,7 @@ pub(crate) mod core_module;
 mod flights;
 mod source;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,7 +50,8 @@ pub(crate) struct Compiled {
     pub(crate) code_bytes: u64,
     /// What compiling it took.
     pub(crate) compile_time: Duration,
-    announced: Mutex<BTreeSet<(String, String)>>,
+    /// By entity type, the actions for which it is announced.
+    announced: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
 /// The two kinds of guests.
@@ -101,9 +102,14 @@ impl Compiled {
     /// Has the counters of its handlers exported before the first of them ends,
     /// so that the first event counts.
     pub(crate) fn announce(&self, metrics: &Metrics, entity_type: &str, action: &str) {
-        let pair = (entity_type.to_owned(), action.to_owned());
+        if !metrics.is_enabled() {
+            return;
+        }
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-        if announced.len() < MAX_ANNOUNCED && announced.insert(pair) {
+        let known = announced.get(entity_type).is_some_and(|actions| actions.contains(action));
+        let count: usize = if known { 0 } else { announced.values().map(BTreeSet::len).sum() };
+        if !known && count < MAX_ANNOUNCED {
+            announced.entry(entity_type.to_owned()).or_default().insert(action.to_owned());
             let spans: Vec<&str> = self.needs.waits_in.iter().map(String::as_str).collect();
             metrics.expect_dispatches(entity_type, action, &spans);
         }

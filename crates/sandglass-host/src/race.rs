@@ -59,11 +59,12 @@ impl Race {
     }
 
     fn limited(store: &RunStore, default: Option<Duration>) -> Self {
-        let race = Self::new(&store.run, &store.clock);
+        let race = Self::new(&store.run, store.clock.shared());
         let Some(ticker) = &store.ticker else { return race };
         let name = store.accounting.current(&store.functions);
         let limit = name.and_then(|name| store.guest.call_timeout_of(name)).or(default);
-        let now = store.now();
+        // The call has just entered.
+        let now = store.looked_at;
         let timeout = limit.map(|limit| (now.after(limit), CallEnded::TimedOut(limit)));
         let soft = store.run.soft_deadline();
         // A call that begins after the soft deadline has what is left.

@@ -52,6 +52,7 @@ impl Run {
         self.deadline.store(deadline.at.as_nanos(), Ordering::Release);
     }
 
+    #[inline]
     pub(crate) fn deadline(&self) -> Monotonic {
         Monotonic::from_nanos(self.deadline.load(Ordering::Acquire))
     }
@@ -62,11 +63,13 @@ impl Run {
     }
 
     /// From when on the guest is warned; never, unless that was set.
+    #[inline]
     pub(crate) fn soft_deadline(&self) -> Monotonic {
         Monotonic::from_nanos(self.soft_deadline.load(Ordering::Acquire))
     }
 
     /// Whether the guest is warned at `now`.
+    #[inline]
     pub(crate) fn should_stop(&self, now: Monotonic) -> bool {
         now >= self.soft_deadline()
     }
@@ -78,6 +81,7 @@ impl Run {
     }
 
     /// Why the present host call was ended, if it was.
+    #[inline]
     pub(crate) fn take_call_ended(&self) -> Option<CallEnded> {
         if !self.has_call_ended.load(Ordering::Acquire) {
             return None;
@@ -88,11 +92,12 @@ impl Run {
 
     /// Why the run must end at `now`, if it must. Names the deadline as the cause
     /// where it has passed and nothing came before it.
+    #[inline]
     pub(crate) fn due(&self, now: Monotonic) -> Option<Cause> {
         if let Some(cause) = self.cause.get() {
             return Some(cause);
         }
-        (now > self.deadline()).then(|| self.cause.name(self.deadline_cause()))
+        if now > self.deadline() { Some(self.cause.name(self.deadline_cause())) } else { None }
     }
 
     fn deadline_cause(&self) -> Cause {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{Clock, Frame, GuestLimits, Monotonic, SystemClock};
+use sandglass_model::{Frame, GuestLimits, Monotonic, SystemClock};
 use sandglass_telemetry::{Metrics, Span};
 use wasmtime::{Memory, WasmBacktrace};
 
@@ -18,6 +18,7 @@ use crate::limiter::Limiter;
 use crate::origin::Origin;
 use crate::recording::Tape;
 use crate::run::Run;
+use crate::run_clock::RunClock;
 use crate::secret::Secret;
 use crate::ticker::Ticker;
 
@@ -44,7 +45,7 @@ impl Phase {
 
 pub(crate) struct RunStore {
     pub(crate) run: Arc<Run>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: RunClock,
     /// What wakes calls that have limits of their own; none in a store in which
     /// nothing runs.
     pub(crate) ticker: Option<Arc<Ticker>>,
@@ -64,6 +65,8 @@ pub(crate) struct RunStore {
     pub(crate) guest: Guest,
     /// Whose run it is; nobody's, in a store in which nothing runs.
     pub(crate) origin: Option<Arc<Origin>>,
+    /// The state of WASI, once the guest has called some of it: making it costs as much as
+    /// an instance.
     pub(crate) wasi: Option<Wasi>,
     /// The guest's memory, once somebody has asked for it.
     pub(crate) memory: Option<Memory>,
@@ -78,7 +81,7 @@ impl RunStore {
     pub(crate) fn idle() -> Self {
         Self {
             run: Arc::new(Run::new()),
-            clock: Arc::new(SystemClock::new()),
+            clock: RunClock::new(Arc::new(SystemClock::new())),
             ticker: None,
             looked_at: Monotonic::default(),
             warned: false,
@@ -105,7 +108,8 @@ impl RunStore {
 
     /// The state of WASI, for its own functions.
     pub(crate) fn wasi(&mut self) -> &mut Wasi {
-        self.wasi.as_mut().expect("the guest imports WASI, so its store was made with it")
+        let (guest, run, clock) = (&self.guest, &self.run, self.clock.shared());
+        self.wasi.get_or_insert_with(|| Wasi::new(guest.lines(), guest.outside(run, clock)))
     }
 
     /// The call that is under way goes by `name`. There must be few.

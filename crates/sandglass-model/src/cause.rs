@@ -46,6 +46,10 @@ impl Cause {
     ];
 
     fn from_code(code: u8) -> Option<Self> {
+        // A run is asked at each of its host calls, and mostly there is none.
+        if code == 0 {
+            return None;
+        }
         Self::ALL.into_iter().find(|cause| *cause as u8 == code)
     }
 }
@@ -72,6 +76,7 @@ impl FirstCause {
 
     /// The cause that holds, if one was named.
     #[must_use]
+    #[inline]
     pub fn get(&self) -> Option<Cause> {
         Cause::from_code(self.0.load(Ordering::Acquire))
     }

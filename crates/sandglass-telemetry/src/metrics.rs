@@ -195,6 +195,12 @@ impl Metrics {
         Self::default()
     }
 
+    /// Whether what is measured is reported anywhere.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
     fn families(&self) -> Option<&Families> {
         self.0.as_deref().map(|inner| &inner.families)
     }

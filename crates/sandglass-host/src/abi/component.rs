@@ -30,7 +30,7 @@ pub(super) async fn call(
     store.data_mut().enter_phase(Phase::Running);
     boundary::check(store.data_mut())?;
 
-    let context = DispatchContext::read(&store.data().guest.context())?;
+    let context = DispatchContext::of(store.data().guest.context())?;
     let answer = match handler.call_handle(&mut *store, &context).await {
         Ok(answer) => answer,
         Err(error) => Err(Failure::Typed(error.downcast::<Raised>()?.0)),

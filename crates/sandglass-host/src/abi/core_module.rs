@@ -1,6 +1,8 @@
 //! Calls a core module's handler as the users' ABI says: its initialiser, its
 //! context, its export, and its answer, given in one of two ways.
 
+use std::sync::Arc;
+
 use sandglass_model::{Failure, FailureKind, Outcome, RejectionKind};
 use wasmtime::{Extern, Instance, Memory, Store};
 
@@ -68,7 +70,7 @@ impl Guest<'_> {
         if self.compiled.fetches_context {
             return Ok(Ok((0, 0)));
         }
-        let context = store.data().guest.context();
+        let context = Arc::clone(store.data().guest.context().json());
         let len = i32::try_from(context.len())?;
         let memory = self.memory(store);
         let at = memory.data_size(&*store);

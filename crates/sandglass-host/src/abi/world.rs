@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use wasmtime::Result;
 use wasmtime::component::{HasSelf, Linker};
 
+use crate::capability::context::{Facts, RunContext};
 use crate::capability::log::FIELDS_MAX_BYTES;
 use crate::functions::Functions;
 use crate::store::RunStore;
@@ -111,8 +112,19 @@ fn json(what: &str, text: &str) -> Result<Value, String> {
 }
 
 impl DispatchContext {
+    /// The context of a run.
+    ///
+    /// # Errors
+    /// It was made before, and can't be read.
+    pub(crate) fn of(context: &RunContext) -> Result<Self> {
+        match context.facts() {
+            Some(facts) => Ok(facts.into()),
+            None => Self::read(context.json()),
+        }
+    }
+
     /// The context of a run, from the JSON that core modules get.
-    pub(crate) fn read(context: &[u8]) -> Result<Self> {
+    fn read(context: &[u8]) -> Result<Self> {
         #[derive(Deserialize)]
         struct Given {
             tenant: String,
@@ -145,5 +157,56 @@ impl DispatchContext {
             deadline_remaining_ms: given.deadline_remaining_ms,
             attempt: given.attempt,
         })
+    }
+}
+
+impl From<&Facts> for DispatchContext {
+    fn from(facts: &Facts) -> Self {
+        let Facts { dispatch, id, trace, remaining_ms } = facts;
+        let context = &dispatch.context;
+        let params = context.params.iter().map(|(name, value)| (name.clone(), value.clone()));
+        Self {
+            tenant: context.tenant.clone(),
+            entity_type: dispatch.entity.entity_type().to_owned(),
+            entity_id: dispatch.entity.id().to_owned(),
+            trigger_action: dispatch.action.clone(),
+            trigger_params: Value::Object(params.collect()).to_string(),
+            entity_state: context.entity_state.to_string(),
+            integration_config: context.config.clone().into_iter().collect(),
+            trace_id: trace.trace_id.to_string(),
+            agent_id: context.agent_id.clone(),
+            session_id: context.session_id.clone(),
+            dispatch_id: id.to_string(),
+            deadline_remaining_ms: *remaining_ms,
+            attempt: dispatch.attempt,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::{Context, Dispatch};
+    use sandglass_model::{DispatchId, TraceContext};
+    use serde_json::json;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_component_is_told_what_a_core_module_is() {
+        let params = json!({ "z": [1.5, 1e300, -0.0], "a": { "y": null, "b": "\u{1f}é" } });
+        let context = Context {
+            params: serde_json::from_value(params).expect("an object"),
+            entity_state: json!({ "n": 18_446_744_073_709_551_615_u64, "fields": {} }),
+            config: [("url".to_owned(), "https://a".to_owned())].into(),
+            agent_id: Some("agent".to_owned()),
+            ..Context::default()
+        };
+        let entity = "Session/1".parse().expect("valid");
+        let dispatch = Arc::new(Dispatch::new(entity, "Begin", context).attempt(3));
+        let (id, trace) = (DispatchId::from_bytes([7; 16]), TraceContext::root([9; 24]));
+        let context = RunContext::of(Facts { dispatch, id, trace, remaining_ms: 12 });
+        let read = DispatchContext::read(context.json()).expect("it was just made");
+        let told = DispatchContext::of(&context).expect("nothing to read");
+        assert_eq!(format!("{told:?}"), format!("{read:?}"));
     }
 }

@@ -214,17 +214,17 @@ impl Queue {
         let ticket = Ticket(self.following());
         let state = State::Reserved;
         self.entries.insert(ticket, Entry { integration, tenant, state, on_demand: false });
-        self.count_in(ticket);
+        self.count_in(ticket, state);
         Ok(ticket)
     }
 
     /// The instance of `ticket`, which hasn't begun to wait, will be made on demand.
     pub(crate) fn takes_no_slot(&mut self, ticket: Ticket) {
-        self.count_out(ticket);
-        if let Some(entry) = self.entries.get_mut(&ticket) {
+        let Some(entry) = self.entries.get_mut(&ticket) else { return };
+        if !entry.on_demand {
             entry.on_demand = true;
+            *self.on_demand.count(entry.state) += 1;
         }
-        self.count_in(ticket);
     }
 
     /// Has `ticket` wait for a place to run; answers whether it has one at once.
@@ -269,7 +269,9 @@ impl Queue {
 
     /// Forgets `ticket`, wherever it is; answers who starts in its stead.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Vec<Ticket> {
-        self.count_out(ticket);
+        if let Some(entry) = self.entries.get(&ticket) {
+            self.count_out(ticket, entry.state);
+        }
         match self.entries.remove(&ticket) {
             Some(Entry { state: State::Running, .. }) => self.start_who_can(),
             _ => Vec::new(),
@@ -359,23 +361,23 @@ impl Queue {
     }
 
     fn shift(&mut self, ticket: Ticket, to: State) {
-        self.count_out(ticket);
-        if let Some(entry) = self.entries.get_mut(&ticket) {
-            entry.state = to;
-        }
-        self.count_in(ticket);
+        let Some(entry) = self.entries.get_mut(&ticket) else { return };
+        let from = std::mem::replace(&mut entry.state, to);
+        // In this order, so that a scope that has no other isn't forgotten in between.
+        self.count_in(ticket, to);
+        self.count_out(ticket, from);
     }
 
-    fn count_in(&mut self, ticket: Ticket) {
+    fn count_in(&mut self, ticket: Ticket, state: State) {
         let end = self.following();
         let Some(entry) = self.entries.get(&ticket) else { return };
-        let Entry { integration, tenant, state, on_demand } = entry;
-        *self.host.count(*state) += 1;
-        *self.on_demand.count(*state) += u64::from(*on_demand);
+        let Entry { integration, tenant, on_demand, .. } = entry;
+        *self.host.count(state) += 1;
+        *self.on_demand.count(state) += u64::from(*on_demand);
         let of_integration = self.integrations.entry(integration.clone()).or_default();
-        *of_integration.load.count(*state) += 1;
+        *of_integration.load.count(state) += 1;
         let of_tenant = self.tenants.entry(Arc::clone(tenant)).or_default();
-        *of_tenant.load.count(*state) += 1;
+        *of_tenant.load.count(state) += 1;
         match state {
             State::Waiting => {
                 of_tenant.waiting.entry(integration.clone()).or_default().insert(ticket);
@@ -394,25 +396,32 @@ impl Queue {
     }
 
     /// Undoes [`Queue::count_in`]; what has become empty is forgotten.
-    fn count_out(&mut self, ticket: Ticket) {
+    fn count_out(&mut self, ticket: Ticket, state: State) {
         let Some(entry) = self.entries.get(&ticket) else { return };
-        let Entry { integration, tenant, state, on_demand } = entry;
-        *self.host.count(*state) -= 1;
-        *self.on_demand.count(*state) -= u64::from(*on_demand);
-        self.returning.remove(&ticket);
+        let Entry { integration, tenant, on_demand, .. } = entry;
+        *self.host.count(state) -= 1;
+        *self.on_demand.count(state) -= u64::from(*on_demand);
         let Some(of_tenant) = self.tenants.get_mut(tenant) else { return };
         let Some(of_integration) = self.integrations.get_mut(integration) else { return };
-        *of_tenant.load.count(*state) -= 1;
-        *of_integration.load.count(*state) -= 1;
-        if let Some(waiting) = of_tenant.waiting.get_mut(integration) {
-            waiting.remove(&ticket);
-            if waiting.is_empty() {
-                of_tenant.waiting.remove(integration);
-                of_integration.turns.leave(tenant);
+        *of_tenant.load.count(state) -= 1;
+        *of_integration.load.count(state) -= 1;
+        match state {
+            State::Waiting => {
+                if let Some(waiting) = of_tenant.waiting.get_mut(integration) {
+                    waiting.remove(&ticket);
+                    if waiting.is_empty() {
+                        of_tenant.waiting.remove(integration);
+                        of_integration.turns.leave(tenant);
+                    }
+                }
+                if of_tenant.waiting.is_empty() {
+                    self.turns.leave(tenant);
+                }
             }
-        }
-        if of_tenant.waiting.is_empty() {
-            self.turns.leave(tenant);
+            State::Returning => {
+                self.returning.remove(&ticket);
+            }
+            State::Reserved | State::Running | State::Asking => {}
         }
         if of_tenant.load == Load::default() {
             self.tenants.remove(tenant);

@@ -34,7 +34,7 @@ impl Guest {
     pub(crate) fn field(&mut self, name: &str) -> Option<&Value> {
         let context = &self.context;
         // Parsed once, by those who ask.
-        self.fields.get_or_insert_with(|| of_context(context)).get(name)
+        self.fields.get_or_insert_with(|| of_context(context.json())).get(name)
     }
 
     /// The same as bytes: a text as it is, null as nothing, all else as JSON.

@@ -8,6 +8,7 @@ use sandglass_model::{Clock, SystemClock};
 use sandglass_telemetry::{Telemetry, metrics};
 use tokio::sync::Semaphore;
 
+use super::identities::Identities;
 use super::sandboxes::Sandboxes;
 use super::{Host, Inner, Shared};
 use crate::admission::Admission;
@@ -20,6 +21,7 @@ use crate::host_function::{BlockingCalls, HostFunction, Registry};
 use crate::kernel::KernelFeatures;
 use crate::module::ModuleCache;
 use crate::recording::Room;
+use crate::run_clock;
 use crate::sandbox::{self, EngineKind};
 use crate::settings::Settings;
 use crate::ticker::Ticker;
@@ -86,6 +88,7 @@ impl Builder {
         let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
         let registry = Registry::new(functions, blocking)?;
         let compiled_folder = compiled_folder(&settings, &clock)?;
+        run_clock::find_rate();
         let wanted = settings.kernel_features;
         let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone(), wanted)
             .map_err(BuildError::Threads)?;
@@ -121,6 +124,7 @@ impl Builder {
             executor,
             admission: Arc::new(admission),
             live: Arc::default(),
+            identities: Identities::default(),
             closed: AtomicBool::new(false),
             ticker_failed: AtomicBool::new(false),
             kernel,

@@ -9,6 +9,7 @@ use std::thread::{self, Thread};
 use sandglass_model::{ModuleHash, Rejection, RejectionKind};
 
 use super::{Host, Inner};
+use crate::admission::IntegrationKey;
 use crate::allocation::Allocation;
 use crate::error::rejection;
 use crate::manifest::{Integration, Manifest};
@@ -141,7 +142,8 @@ impl Inner {
         module::check_functions(&compiled, &manifest)?;
         module::check_limits(&compiled, &manifest.limits, self.shared.settings.max_memory_bytes)?;
         let grants = Arc::new(self.grants(&manifest));
-        Ok(Integration { compiled, manifest: Arc::new(manifest), grants })
+        let counts_as = IntegrationKey::of(&manifest);
+        Ok(Integration { compiled, manifest: Arc::new(manifest), grants, counts_as })
     }
 }
 

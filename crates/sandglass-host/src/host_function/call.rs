@@ -28,7 +28,7 @@ impl HostCall {
             trace: store.call_span.context().unwrap_or(origin.trace),
             origin,
             run: Arc::clone(&store.run),
-            clock: Arc::clone(&store.clock),
+            clock: Arc::clone(store.clock.shared()),
         })
     }
 

@@ -29,7 +29,6 @@ pub(crate) struct CoreModule {
     pub(crate) initialize: Option<ModuleExport>,
     /// It asks for its context, so the host writes none into its memory.
     pub(crate) fetches_context: bool,
-    pub(crate) imports_wasi: bool,
 }
 
 /// Compiles and links what `source` has.
@@ -48,7 +47,6 @@ pub(super) fn compile(
     let pre = sandbox.linker.instantiate_pre(&module).map_err(|error| {
         rejection(RejectionKind::WrongSignature, format!("module can't be linked: {error:#}"))
     })?;
-    let from = |wanted: &str| module.imports().any(|import| import.module() == wanted);
     let needs = Needs {
         initial_memory_bytes: initial_memory_bytes(&module),
         // A page at least, for the context of a guest that doesn't ask for it.
@@ -63,7 +61,6 @@ pub(super) fn compile(
         memory: module.get_export_index(MEMORY).expect("its exports were checked"),
         initialize: initializer(&module)?,
         fetches_context,
-        imports_wasi: from(abi::wasi::preview1::MODULE),
         pre,
     };
     Ok((compiled, needs))

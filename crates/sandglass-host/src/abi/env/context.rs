@@ -2,6 +2,8 @@
 //! of its entity, its result, and why the last
 //! function failed.
 
+use std::sync::Arc;
+
 use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, fill, memory, slice, text};
@@ -14,7 +16,7 @@ use super::{MODULE, NAME_BYTES, failed};
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_get_context(caller, ptr: i32, len: i32) -> i32 {
-            let context = caller.data().guest.context();
+            let context = Arc::clone(caller.data().guest.context().json());
             fill(caller, (ptr, len), &context, WhenTooSmall::SayTheSize)
         }
     }

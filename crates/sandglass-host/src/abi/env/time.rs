@@ -13,7 +13,7 @@ use super::MODULE;
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_get_time(caller, ptr: i32, len: i32) -> i32 {
-            match time::compact_utc(caller.data().clock.wall()) {
+            match time::compact_utc(caller.data().clock.shared().wall()) {
                 Some(time) => fill(caller, (ptr, len), time.as_bytes(), WhenTooSmall::Refuse),
                 None => {
                     caller.data_mut().guest.fail("the host's clock shows no time of this calendar");
@@ -24,7 +24,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     }
     instant! { linker, functions, MODULE;
         fn host_get_time_millis(caller) -> i64 {
-            Ok(caller.data().clock.wall().as_millis())
+            Ok(caller.data().clock.shared().wall().as_millis())
         }
     }
     instant! { linker, functions, MODULE;

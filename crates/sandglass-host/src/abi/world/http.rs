@@ -128,7 +128,7 @@ impl RunStore {
     }
 
     fn outside(&self) -> Outside {
-        self.guest.outside(&self.run, &self.clock)
+        self.guest.outside(&self.run, self.clock.shared())
     }
 }
 

@@ -33,7 +33,7 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/context" in context {
         Host {
             instant "whole" fn whole(store) -> Result<Json> {
-                Ok(String::from_utf8_lossy(&store.guest.context()).into_owned())
+                Ok(String::from_utf8_lossy(store.guest.context().json()).into_owned())
             }
             instant "read-field" fn read_field(store, name: String) -> Result<Option<Json>> {
                 Ok(store.guest.field(&name).map(Value::to_string))
@@ -55,7 +55,7 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/clock" in clock {
         Host {
             instant "now-ms" fn now_ms(store) -> Result<i64> {
-                Ok(store.clock.wall().as_millis())
+                Ok(store.clock.shared().wall().as_millis())
             }
             instant "deadline-remaining-ms" fn deadline_remaining_ms(store) -> Result<u64> {
                 Ok(u64::try_from(store.left().as_millis()).unwrap_or(u64::MAX))
