@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sandglass_model::{Clock, Entropy as _, SystemEntropy};
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::CompiledCode;
 
 use files::{Folder, Unfit};
 pub(crate) use genuine::{Entry, Fresh, Genuine, Kind};
@@ -47,12 +49,16 @@ pub(crate) enum Unusable {
     Key(io::Error),
 }
 
+/// That what stood in an entry's place was of no use, and is removed.
+struct Discarded;
+
 /// A folder of compiled code.
 pub(crate) struct CompiledFolder {
     folder: Folder,
     seal: Seal,
     max_bytes: u64,
     clock: Arc<dyn Clock>,
+    metrics: Metrics,
 }
 
 impl CompiledFolder {
@@ -64,34 +70,39 @@ impl CompiledFolder {
         path: &Path,
         max_bytes: u64,
         clock: Arc<dyn Clock>,
+        metrics: Metrics,
     ) -> Result<Self, Unusable> {
         let folder = Folder::open(path, &new_name().map_err(Unfit::Io)?)?;
         let seal = Seal::new(&key(&folder).map_err(Unusable::Key)?);
-        Ok(Self { folder, seal, max_bytes, clock })
+        Ok(Self { folder, seal, max_bytes, clock, metrics })
     }
 
     /// The code of `entry`, where it is here and as it was written. What isn't is removed,
     /// and said.
     pub(crate) fn find(&self, entry: &Entry) -> Option<Genuine> {
+        let (code, found) = match self.look_up(entry) {
+            Ok(Some(code)) => (Some(code), CompiledCode::Hit),
+            Ok(None) => (None, CompiledCode::Miss),
+            Err(Discarded) => (None, CompiledCode::Unusable),
+        };
+        self.metrics.compiled_code(found);
+        code
+    }
+
+    fn look_up(&self, entry: &Entry) -> Result<Option<Genuine>, Discarded> {
         let name = format!("{}{CODE}", entry.name());
         let (file, sealed) = match self.folder.read(&name, ENTRY_MAX_BYTES) {
             Ok(read) => read,
-            Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(unfit) => {
-                self.discard(&name, &unfit);
-                return None;
-            }
+            Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(unfit) => return Err(self.discard(&name, &unfit)),
         };
         match self.seal.open(entry, sealed) {
             Ok(genuine) => {
                 // Only which one goes first depends on it.
                 let _ = file.set_modified(self.now());
-                Some(genuine)
+                Ok(Some(genuine))
             }
-            Err(why) => {
-                self.discard(&name, &why);
-                None
-            }
+            Err(why) => Err(self.discard(&name, &why)),
         }
     }
 
@@ -113,11 +124,12 @@ impl CompiledFolder {
         self.make_room();
     }
 
-    fn discard(&self, name: &str, why: &dyn std::fmt::Display) {
+    fn discard(&self, name: &str, why: &dyn std::fmt::Display) -> Discarded {
         let path = self.folder.path().join(name);
         tracing::warn!(file = %path.display(), "compiled code is not used, and made anew: {why}");
         // What can't be removed is replaced.
         let _ = fs::remove_file(path);
+        Discarded
     }
 
     fn make_room(&self) {

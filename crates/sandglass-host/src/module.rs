@@ -14,12 +14,13 @@ use std::time::Duration;
 use sandglass_model::{Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
 use sandglass_telemetry::Metrics;
 
+use crate::abi::core_module::PAGE_BYTES;
 use crate::allocation::Allocation;
 use crate::compiled_folder::CompiledFolder;
 use crate::error::rejection;
 use crate::manifest::Manifest;
 use crate::mappings;
-use crate::sandbox::{MAX_TABLE_ELEMENTS, Sandbox};
+use crate::sandbox::{MAX_TABLE_ELEMENTS, MAX_TABLES, Sandbox};
 
 pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
@@ -215,6 +216,38 @@ pub(crate) fn compile(
     })
 }
 
+/// Whether `bytes` are a core module that is larger than a slot of a pool whose memories
+/// have `slot_memory_bytes`: told from what it declares, so that it isn't compiled for a
+/// slot in vain. What can't be parsed isn't; nor is a component, of which only its
+/// compiled form tells what it instantiates.
+pub(crate) fn is_too_large_for_slot(bytes: &[u8], slot_memory_bytes: u64) -> bool {
+    let Ok(binary) = wat::parse_bytes(bytes) else { return false };
+    if Kind::of(&binary) == Kind::Component {
+        return false;
+    }
+    let (mut tables, mut largest_table, mut largest_memory) = (0_u32, 0, 0);
+    for payload in wasmparser::Parser::new(0).parse_all(&binary).filter_map(Result::ok) {
+        match payload {
+            wasmparser::Payload::TableSection(section) => {
+                for table in section.into_iter().filter_map(Result::ok) {
+                    tables = tables.saturating_add(1);
+                    largest_table = largest_table.max(table.ty.initial);
+                }
+            }
+            wasmparser::Payload::MemorySection(section) => {
+                for memory in section.into_iter().filter_map(Result::ok) {
+                    let bytes = memory.initial.saturating_mul(PAGE_BYTES);
+                    largest_memory = largest_memory.max(bytes);
+                }
+            }
+            _ => {}
+        }
+    }
+    tables > MAX_TABLES
+        || largest_table > u64::from(MAX_TABLE_ELEMENTS)
+        || largest_memory > slot_memory_bytes
+}
+
 /// Refuses functions that are larger than [`FUNCTION_MAX_BYTES`], also in a component's
 /// modules. What can't be parsed is left to the compiler, which says why.
 fn check_function_sizes(binary: &[u8]) -> Result<(), Rejection> {
@@ -341,4 +374,50 @@ pub(crate) fn check_limits(
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_function::{BlockingCalls, Registry};
+    use crate::sandbox::{self, EngineKind};
+    use crate::settings::Settings;
+    use sandglass_model::SystemClock;
+
+    #[test]
+    fn what_is_too_large_for_a_slot_is_told_before_it_is_compiled() {
+        let settings = Settings { max_runs: 1, slot_memory_bytes: 1 << 20, ..Settings::default() };
+        let blocking = BlockingCalls::new(1, Metrics::disabled());
+        let registry = Registry::new(Vec::new(), blocking).expect("no functions");
+        let sandbox = Sandbox::new(&settings, EngineKind::USUAL, &registry).expect("a sandbox");
+        let sandbox = Arc::new(sandbox);
+        for (rest, too_large) in [
+            ("(memory (export \"memory\") 16)", false),
+            ("(memory (export \"memory\") 17)", true),
+            ("(memory (export \"memory\") 1) (table 100000 funcref)", false),
+            ("(memory (export \"memory\") 1) (table 100001 funcref)", true),
+            (
+                "(memory (export \"memory\") 1) (table 1 funcref) (table 1 funcref) \
+              (table 1 funcref) (table 1 funcref)",
+                false,
+            ),
+            (
+                "(memory (export \"memory\") 1) (table 1 funcref) (table 1 funcref) \
+              (table 1 funcref) (table 1 funcref) (table 1 funcref)",
+                true,
+            ),
+        ] {
+            let guest = format!(
+                "(module {rest} (func (export \"run\") (param i32 i32) (result i32) i32.const 0))"
+            );
+            let told =
+                is_too_large_for_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
+            assert_eq!(told, too_large, "{rest}");
+            let compiled =
+                compile(Arc::clone(&sandbox), None, &SystemClock::new(), guest.as_bytes());
+            let found = matches!(compiled, Err(NotCompiled::TooLargeForSlot(_)));
+            assert_eq!(found, too_large, "the compiler agrees: {rest}");
+        }
+        assert!(!is_too_large_for_slot(b"(module", 1), "that is for the compiler to say");
+    }
 }

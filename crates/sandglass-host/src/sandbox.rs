@@ -42,7 +42,7 @@ const MAX_MEMORIES: u32 = 2;
 const MAX_CORE_INSTANCES: u32 = 64;
 
 /// Tables of one guest; toolchains make one, hand-written modules a few.
-const MAX_TABLES: u32 = 4;
+pub(crate) const MAX_TABLES: u32 = 4;
 
 /// Elements of the largest table that any limit can allow: ten times what the
 /// interpreters of toolchains have, and 800 kB of each instance slot.
@@ -176,11 +176,15 @@ fn config(settings: &Settings, kind: EngineKind) -> Config {
     config
 }
 
+/// Largest linear memory that a slot of the pool has, in bytes.
+pub(crate) fn slot_memory_bytes(settings: &Settings) -> u64 {
+    settings.slot_memory_bytes.min(settings.max_memory_bytes)
+}
+
 fn pool(settings: &Settings) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     let slots = settings.slots();
-    let max_memory = settings.slot_memory_bytes.min(settings.max_memory_bytes);
-    let max_memory = usize::try_from(max_memory).unwrap_or(usize::MAX);
+    let max_memory = usize::try_from(slot_memory_bytes(settings)).unwrap_or(usize::MAX);
     pool.total_core_instances(slots.saturating_mul(MAX_CORE_INSTANCES))
         .total_component_instances(slots)
         .max_core_instances_per_component(MAX_CORE_INSTANCES)

@@ -102,6 +102,29 @@ impl Refusal {
     }
 }
 
+/// What was found where compiled code is kept on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompiledCode {
+    /// The code, as it was written.
+    Hit,
+    /// Nothing.
+    Miss,
+    /// Something that isn't as it was written, or is somebody else's.
+    Unusable,
+}
+
+impl CompiledCode {
+    /// The value of the label `found`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+            Self::Unusable => "unusable",
+        }
+    }
+}
+
 /// Something that a guest told and that went over its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -201,6 +224,7 @@ impl Metrics {
         self.0.is_some()
     }
 
+    #[inline]
     fn families(&self) -> Option<&Families> {
         self.0.as_deref().map(|inner| &inner.families)
     }
@@ -329,6 +353,7 @@ impl Metrics {
     }
 
     /// A host call of `function` took `time`.
+    #[inline]
     pub fn host_call(&self, function: &str, time: Duration) {
         let Some(families) = self.families() else { return };
         families.host_call.record([function], time.as_secs_f64());
@@ -363,6 +388,12 @@ impl Metrics {
     pub fn module_compiled(&self, time: Duration) {
         let Some(families) = self.families() else { return };
         families.compile.record([], time.as_secs_f64());
+    }
+
+    /// Compiled code was looked for on disk.
+    pub fn compiled_code(&self, found: CompiledCode) {
+        let Some(families) = self.families() else { return };
+        families.compiled_code.count([found.as_str()]);
     }
 
     /// An append was durable after `time`.

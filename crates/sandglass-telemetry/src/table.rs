@@ -284,6 +284,9 @@ metrics! {
     Histograms compile() Seconds
         "wasm_module_compile_seconds" in CALL
         "Time to compile a module that was not in the cache";
+    Counters compiled_code(found) Count
+        "wasm_compiled_code_lookups_total"
+        "Look-ups of compiled code on disk, by what was found: a hit, a miss, or something unusable, which is removed";
 
     Histograms journal_append() Seconds
         "journal_append_seconds" in CALL

@@ -36,7 +36,7 @@ impl World {
     }
 
     fn open(&self, max_bytes: u64) -> Result<CompiledFolder, Unusable> {
-        CompiledFolder::open(&self.path(), max_bytes, self.clock.clone())
+        CompiledFolder::open(&self.path(), max_bytes, self.clock.clone(), Metrics::disabled())
     }
 
     fn entry(&self, nth: u8) -> Entry {

@@ -87,7 +87,7 @@ impl Builder {
         let Self { settings, clock, telemetry, http, functions } = self;
         let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
         let registry = Registry::new(functions, blocking)?;
-        let compiled_folder = compiled_folder(&settings, &clock)?;
+        let compiled_folder = compiled_folder(&settings, &clock, &telemetry.metrics)?;
         run_clock::find_rate();
         let wanted = settings.kernel_features;
         let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone(), wanted)
@@ -137,9 +137,11 @@ impl Builder {
 fn compiled_folder(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
+    metrics: &metrics::Metrics,
 ) -> Result<Option<CompiledFolder>, BuildError> {
     let Some(folder) = &settings.compiled_cache_dir else { return Ok(None) };
-    CompiledFolder::open(folder, settings.compiled_cache_bytes, Arc::clone(clock))
+    let (max_bytes, clock) = (settings.compiled_cache_bytes, Arc::clone(clock));
+    CompiledFolder::open(folder, max_bytes, clock, metrics.clone())
         .map(Some)
         .map_err(|why| BuildError::CompiledCache { folder: folder.clone(), why: why.to_string() })
 }

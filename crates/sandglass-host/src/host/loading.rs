@@ -14,7 +14,7 @@ use crate::allocation::Allocation;
 use crate::error::rejection;
 use crate::manifest::{Integration, Manifest};
 use crate::module::{self, Boarding, Made, NotCompiled};
-use crate::sandbox::{EngineKind, Metering};
+use crate::sandbox::{self, EngineKind, Metering};
 
 type Key = module::Key;
 
@@ -106,11 +106,17 @@ impl Inner {
     /// Compiles `bytes`, and keeps what comes of it. What is too large for a slot of the
     /// pool is compiled for an engine that has none.
     fn compile(&self, key: Key, bytes: &[u8]) -> Made {
-        let compiled = match self.compile_for(key.1, bytes) {
-            Err(NotCompiled::TooLargeForSlot(_)) if key.1.allocation == Allocation::Pooled => {
-                self.compile_for(EngineKind { allocation: Allocation::OnDemand, ..key.1 }, bytes)
+        let on_demand = EngineKind { allocation: Allocation::OnDemand, ..key.1 };
+        let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
+        let compiled = match key.1.allocation {
+            Allocation::Pooled if module::is_too_large_for_slot(bytes, slot_memory_bytes) => {
+                self.compile_for(on_demand, bytes)
             }
-            other => other,
+            Allocation::Pooled => match self.compile_for(key.1, bytes) {
+                Err(NotCompiled::TooLargeForSlot(_)) => self.compile_for(on_demand, bytes),
+                other => other,
+            },
+            Allocation::OnDemand => self.compile_for(key.1, bytes),
         };
         let compiled = compiled.map_err(NotCompiled::rejection)?;
         if compiled.sandbox.kind.allocation == Allocation::OnDemand {

@@ -179,6 +179,44 @@ async fn compiled_code_outlives_its_host_and_runs_the_same() {
     assert_eq!(files(), 4);
 }
 
+/// What was found of compiled code on disk.
+fn found(exporter: &Exporter) -> [String; 3] {
+    ["hit", "miss", "unusable"].map(|found| {
+        counted(exporter, &format!("temper_wasm_compiled_code_lookups_total{{found=\"{found}\"}}"))
+    })
+}
+
+/// Names the folder to the other process.
+const SHARED: &str = "SANDGLASS_TEST_SHARED_FOLDER";
+
+#[tokio::test]
+async fn what_one_process_has_compiled_another_finds() {
+    let Some(shared) = std::env::var_os(SHARED) else {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (own, exporter) = host(kept_in(folder.path()));
+        own.load(FINISHES.as_bytes(), Manifest::named("kept")).expect("a guest");
+        assert_eq!(found(&exporter), ["0", "1", "0"]);
+        // This test once more, in a process of its own.
+        let name = std::thread::current().name().expect("tests are named").to_owned();
+        let other = std::process::Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", &name, "--nocapture"])
+            .env(SHARED, folder.path())
+            .output()
+            .expect("it starts");
+        assert!(other.status.success(), "{}", String::from_utf8_lossy(&other.stdout));
+        // What the other has compiled, this one finds.
+        own.load(SPINS.as_bytes(), Manifest::named("others")).expect("a guest");
+        assert_eq!(found(&exporter)[0], "1");
+        return;
+    };
+    let (own, exporter) = host(kept_in(Path::new(&shared)));
+    let kept = own.load(FINISHES.as_bytes(), Manifest::named("kept")).expect("a guest");
+    assert_eq!(found(&exporter), ["1", "0", "0"]);
+    assert!(matches!(run(&own, &kept).await.outcome, Outcome::Completed(_)));
+    own.load(SPINS.as_bytes(), Manifest::named("new")).expect("a guest");
+    assert_eq!(found(&exporter), ["1", "1", "0"]);
+}
+
 #[tokio::test]
 async fn damaged_code_is_compiled_anew_and_never_run() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -194,10 +232,11 @@ async fn damaged_code_is_compiled_anew_and_never_run() {
         let mut damaged = sound.clone();
         damaged[at] ^= 0x10;
         std::fs::write(compiled(), &damaged).expect("ours");
-        let (host, _) = host(kept_in(folder.path()));
+        let (host, exporter) = host(kept_in(folder.path()));
         let again = host.load(FINISHES.as_bytes(), Manifest::named("again")).expect("a guest");
         assert!(matches!(run(&host, &again).await.outcome, Outcome::Completed(_)));
         assert_ne!(std::fs::read(compiled()).expect("ours"), damaged, "byte {at}");
+        assert_eq!(found(&exporter), ["0", "0", "1"], "byte {at}");
     }
 }
 
