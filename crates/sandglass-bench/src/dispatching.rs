@@ -4,9 +4,10 @@
 use std::thread;
 
 use sandglass_model::Monotonic;
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
-use crate::figure::{Figure, Unit};
+use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
 use crate::ours::{Ours, one_thread};
 use crate::plain::{Plain, PlainComponent, Pool};
@@ -43,7 +44,7 @@ pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
     let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&best).asks_ratio(1.25);
     let default = default.quantiles().p50;
     let vs_default = ours.quantiles().p50 / default;
-    Ok(figure.with("baseline_default_pool", crate::figure::rounded(default)).asks(
+    Ok(figure.with("baseline_default_pool", rounded(default)).asks(
         "ratio to the default pool",
         1.0,
         vs_default,
@@ -100,39 +101,46 @@ fn on_threads(plain: &Plain, until: Monotonic) -> Result<u64, Failure> {
     })
 }
 
-/// One at a time, in place on the caller's task: one sample for each dispatch.
+/// One at a time, in place on the caller's task: one sample for each dispatch. Beside it,
+/// the same on plain Wasmtime's own stacks for guests that wait.
 pub(crate) fn inline(effort: Effort) -> Result<Figure, Failure> {
     let ours = Ours::new(guests::ANSWERS)?;
     let embedder = one_thread()?;
     let plain = Plain::new(guests::ANSWERS, Pool::Best)?;
-    let [ours, plain] = by_turns(
+    let [ours, alone, on_stacks] = by_turns(
         rounds(effort),
         [
             one_at_a_time(|| embedder.block_on(ours.complete_in_place())),
             one_at_a_time(|| Ok(plain.dispatch().map(drop)?)),
+            one_at_a_time(|| Ok(embedder.block_on(plain.dispatch_async()).map(drop)?)),
         ],
     )?;
-    Ok(Figure::of(&ours, Unit::Nanoseconds).beside(&plain).asks_ratio(1.25))
+    let on_stacks = rounded(on_stacks.quantiles().p50);
+    let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&alone).asks_ratio(1.25);
+    Ok(figure.with("baseline_async", on_stacks))
 }
 
-/// One at a time through the host's own executor: one sample for each dispatch.
+/// One at a time through the host's own executor: one sample for each dispatch. Beside it, a
+/// task on other threads that does nothing.
 pub(crate) fn executor(effort: Effort) -> Result<Figure, Failure> {
     /// What the way through the executor may add to a dispatch in place, in nanoseconds.
     const EXECUTOR_NS: f64 = 10_000.0;
     let ours = Ours::on_threads(THREADS, guests::ANSWERS)?;
     let embedder = one_thread()?;
     let plain = Plain::new(guests::ANSWERS, Pool::Best)?;
-    let [ours, plain] = by_turns(
+    let others = Builder::new_multi_thread().worker_threads(THREADS).build()?;
+    let [ours, plain, hops] = by_turns(
         rounds(effort),
         [
             one_at_a_time(|| embedder.block_on(ours.complete())),
             one_at_a_time(|| Ok(plain.dispatch().map(drop)?)),
+            one_at_a_time(|| Ok(embedder.block_on(others.spawn(async {}))?)),
         ],
     )?;
     let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&plain);
     let at_most = 1.25 * plain.quantiles().p50 + EXECUTOR_NS;
-    let p50 = figure.p50;
-    Ok(figure.asks("p50", at_most.round(), p50))
+    let (p50, hops) = (figure.p50, rounded(hops.quantiles().p50));
+    Ok(figure.with("empty_task", hops).asks("p50", at_most.round(), p50))
 }
 
 /// A component, one at a time, in place on the caller's task: one sample for each dispatch.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sandglass_host::Settings;
 use serde_json::{Map, Value};
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::figure::{Figure, Unit};
@@ -24,12 +25,16 @@ const AT_ONCE: u32 = 32;
 const BUDGET: Duration = Duration::from_millis(1);
 
 /// Before the first look, so that what is made once and kept is there: so many, and again
-/// until they have added no mapping. A pool has twice as many slots for memories as guests
-/// that it runs at once, and each has mappings of its own from its first use on.
+/// until they have added no mapping [`SETTLED`] times in a row. A pool has twice as many slots
+/// for memories as guests that it runs at once, and each has mappings of its own from its
+/// first use on, which for the last of them comes late.
 const WARM_UP: u32 = 1000;
 
-/// How often, at most: what goes on growing after that is what is looked for.
-const WARM_UPS: u32 = 10;
+/// After how many rounds without a new mapping all slots are taken to have been used.
+const SETTLED: u32 = 3;
+
+/// Rounds at most: what goes on growing after that is what is looked for.
+const WARM_UPS: u32 = 20;
 
 /// Memory that may be resident beyond what was, in bytes: of some 40 bytes for each of
 /// 100,000 kills it would be all. What an allocator keeps for later is no leak.
@@ -66,15 +71,7 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     });
     let embedder = one_thread()?;
     let kills = effort.of(2000, 100_000);
-    let mut mapped = 0;
-    for _ in 0..WARM_UPS {
-        embedder.block_on(kill(&victims, WARM_UP))?;
-        look(&reported)?;
-        let before = std::mem::replace(&mut mapped, mappings()?);
-        if mapped <= before {
-            break;
-        }
-    }
+    warm_up(&embedder, &victims, &reported)?;
     let before = look(&reported)?;
     embedder.block_on(kill(&victims, kills))?;
     let after = look(&reported)?;
@@ -94,6 +91,22 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
         RESIDENT_SLACK,
         resident,
     ))
+}
+
+/// Kills until the pool has all the mappings that it will have.
+fn warm_up(embedder: &Runtime, victims: &Arc<Victims>, reported: &Reported) -> Result<(), Failure> {
+    let (mut most, mut settled) = (0, 0);
+    for _ in 0..WARM_UPS {
+        embedder.block_on(kill(victims, WARM_UP))?;
+        look(reported)?;
+        let mapped = mappings()?;
+        settled = if mapped > most { 0 } else { settled + 1 };
+        most = most.max(mapped);
+        if settled == SETTLED {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn count(held: &Map<String, Value>, name: &str) -> f64 {

@@ -108,7 +108,8 @@ impl Admission {
     /// There is none.
     pub(crate) fn reserve(self: &Arc<Self>, of: ReserveFor) -> Result<Place, Busy> {
         let mut inner = self.lock();
-        let ticket = self.arrive(&mut inner, of)?;
+        let arrived = inner.queue.arrive(of.integration, of.tenant);
+        let ticket = arrived.map_err(|full| self.refuse(&inner, full))?;
         let level = Some(self.metrics.hold(Level::Queued));
         inner.seats.insert(ticket, Seat { wake: None, running_since: None, level });
         Ok(Place { admission: Arc::clone(self), ticket })
@@ -126,9 +127,11 @@ impl Admission {
     ) -> Result<(Place, Turn), Busy> {
         let now = self.clock.now();
         let mut inner = self.lock();
-        let ticket = self.arrive(&mut inner, of)?;
+        let on_demand = allocation == Allocation::OnDemand;
+        let come = inner.queue.come(of.integration, of.tenant, on_demand);
+        let (ticket, at_once) = come.map_err(|full| self.refuse(&inner, full))?;
         let place = Place { admission: Arc::clone(self), ticket };
-        if line_up(&mut inner.queue, ticket, allocation) {
+        if at_once {
             let seat = Seat { wake: None, running_since: Some(now), level: None };
             inner.seats.insert(ticket, seat);
             return Ok((place, Turn::default()));
@@ -139,15 +142,13 @@ impl Admission {
         Ok((place, Turn(Some(may_run))))
     }
 
-    fn arrive(&self, inner: &mut Inner, of: ReserveFor) -> Result<Ticket, Busy> {
-        inner.queue.arrive(of.integration, of.tenant).map_err(|full| {
-            self.metrics.dispatch_refused(match full.scope {
-                BusyScope::Host => Refusal::QueueFull,
-                BusyScope::Integration => Refusal::IntegrationQueueFull,
-                BusyScope::Tenant => Refusal::TenantQueueFull,
-            });
-            inner.busy(full)
-        })
+    fn refuse(&self, inner: &Inner, full: Full) -> Busy {
+        self.metrics.dispatch_refused(match full.scope {
+            BusyScope::Host => Refusal::QueueFull,
+            BusyScope::Integration => Refusal::IntegrationQueueFull,
+            BusyScope::Tenant => Refusal::TenantQueueFull,
+        });
+        inner.busy(full)
     }
 
     fn lock(&self) -> Guard<'_> {
@@ -221,7 +222,12 @@ impl Place {
 
     /// Joins the line of those that wait to run, with an instance from there.
     pub(crate) fn line_up(&self, allocation: Allocation) -> Turn {
-        self.turn(|queue, ticket| line_up(queue, ticket, allocation))
+        self.turn(|queue, ticket| {
+            if allocation == Allocation::OnDemand {
+                queue.takes_no_slot(ticket);
+            }
+            queue.wait(ticket)
+        })
     }
 
     /// Gives up the right to run while it waits in an ask.
@@ -267,14 +273,6 @@ impl Place {
         }
         Turn(Some(may_run))
     }
-}
-
-/// Has `ticket` wait for a place to run; answers whether it has one at once.
-fn line_up(queue: &mut Queue, ticket: Ticket, allocation: Allocation) -> bool {
-    if allocation == Allocation::OnDemand {
-        queue.takes_no_slot(ticket);
-    }
-    queue.wait(ticket)
 }
 
 /// Comes when its place may run; the default one has come.

@@ -78,6 +78,7 @@ pub(crate) struct Arguments<'a> {
 }
 
 /// The same, for a core module, whose memory has most of its arguments.
+#[inline]
 pub(crate) fn enter_from_module(
     caller: &mut Caller<'_, RunStore>,
     function: FunctionId,
@@ -86,6 +87,14 @@ pub(crate) fn enter_from_module(
     if caller.data().tape.is_off() {
         return enter(caller.data_mut(), function, |_| {});
     }
+    enter_on_tape(caller, function, arguments)
+}
+
+fn enter_on_tape(
+    caller: &mut Caller<'_, RunStore>,
+    function: FunctionId,
+    arguments: &Arguments<'_>,
+) -> Result<Entered> {
     let memory = guest_memory::memory(caller)?;
     let (memory, store) = memory.data_and_store_mut(caller);
     enter(store, function, |to| {
@@ -133,6 +142,7 @@ impl Entered {
 
     /// The recorded answer of a core module's call, where it is played; and what it
     /// wrote is written.
+    #[inline]
     pub(crate) fn answer_module<R: Recorded>(
         &self,
         caller: &mut Caller<'_, RunStore>,
@@ -142,8 +152,12 @@ impl Entered {
         Some(played.map_err(|stopped| end(caller.data_mut(), stopped.0)))
     }
 
+    #[inline]
     fn player<'a>(&self, store: &'a mut RunStore) -> Option<&'a mut Player> {
-        store.tape.player().filter(|_| self.answers_from == Source::Tape)
+        match self.answers_from {
+            Source::Function => None,
+            Source::Tape => store.tape.player(),
+        }
     }
 }
 
@@ -265,16 +279,22 @@ impl<R, E: CallError> Raced for Result<R, E> {
     }
 }
 
-/// As [`check`], at a call's two ends: by the processor's counter, unless that says that
+/// As [`check`], for a moment from which the guest goes on: by the processor's counter, unless that says that
 /// the deadline has passed. So a guest is given the few nanoseconds by which it is off, and
 /// none is ended too early by them.
 #[inline]
-fn glance(store: &mut RunStore) -> Result<Monotonic> {
+pub(crate) fn glance(store: &mut RunStore) -> Result<Monotonic> {
     let now = store.clock.glance();
-    if now > store.run.deadline() {
+    let run = &store.run;
+    if now > run.deadline() {
         return check(store);
     }
-    check_at(store, now)
+    let quiet = run.cause().is_none() && !run.should_stop(now) && store.tape.is_off();
+    if !quiet {
+        return check_at(store, now);
+    }
+    store.looked_at = now;
+    Ok(now)
 }
 
 /// Reads the clock, and ends the run where it must end: notes what is running, and
@@ -285,7 +305,6 @@ pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
     check_at(store, now)
 }
 
-#[inline]
 fn check_at(store: &mut RunStore, now: Monotonic) -> Result<Monotonic> {
     warn(store, now);
     store.looked_at = now;

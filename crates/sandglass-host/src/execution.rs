@@ -106,6 +106,21 @@ impl Execution {
 
     /// Waits for a place to run, with a ticker that keeps time.
     async fn place(&self, turn: Turn) -> Result<mappings::Held, NeverBegan> {
+        if !turn.has_come() {
+            self.wait_for(turn).await?;
+        }
+        if self.dispatch.run.cause().is_some() {
+            return Err(NeverBegan::Stopped);
+        }
+        match self.shared.ticker.health() {
+            TickerHealth::Healthy => {
+                self.integration.compiled.mappings().ok_or(NeverBegan::NoMappings)
+            }
+            unhealthy => Err(NeverBegan::TickerUnhealthy(unhealthy)),
+        }
+    }
+
+    async fn wait_for(&self, turn: Turn) -> Result<(), NeverBegan> {
         let race = boundary::Race::new(&self.dispatch.run, &self.shared.clock);
         let now = self.shared.clock.now();
         let patience =
@@ -116,25 +131,10 @@ impl Execution {
         let expired = expired.filter(|_| parent_has <= patience);
         let patience = patience.min(parent_has);
         #[allow(clippy::disallowed_methods, reason = "the guest executor waits in real time")]
-        let came = match turn.has_come() {
-            true => Ok(Some(())),
-            false => tokio::time::timeout(patience, race.run(turn.come())).await,
-        };
-        match came {
-            Ok(Some(())) => {}
-            Ok(None) => return Err(NeverBegan::Stopped),
-            Err(_) => {
-                return Err(expired.map_or(NeverBegan::OutOfPatience, NeverBegan::ParentExpired));
-            }
-        }
-        if self.dispatch.run.cause().is_some() {
-            return Err(NeverBegan::Stopped);
-        }
-        match self.shared.ticker.health() {
-            TickerHealth::Healthy => {
-                self.integration.compiled.mappings().ok_or(NeverBegan::NoMappings)
-            }
-            unhealthy => Err(NeverBegan::TickerUnhealthy(unhealthy)),
+        match tokio::time::timeout(patience, race.run(turn.come())).await {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(NeverBegan::Stopped),
+            Err(_) => Err(expired.map_or(NeverBegan::OutOfPatience, NeverBegan::ParentExpired)),
         }
     }
 
@@ -273,7 +273,10 @@ impl Execution {
         let compiled = &self.integration.compiled;
         let Begun { context, redactor, tape } = self.tape(deadline);
         let speaker = Speaker {
-            integration: self.integration_name().into(),
+            integration: match &self.dispatch.integration {
+                Some(name) => name.as_str().into(),
+                None => Arc::clone(&self.integration.counts_as.name),
+            },
             redactor,
             metrics: self.shared.telemetry.metrics.clone(),
         };
@@ -296,6 +299,7 @@ impl Execution {
                 ticker: Some(Arc::clone(&self.shared.ticker)),
                 looked_at: deadline.start,
                 warned: false,
+                let_others_run: false,
                 functions: compiled.sandbox.functions(&compiled.code),
                 phase: Phase::Instantiating,
                 host_while_instantiating: None,
@@ -316,10 +320,7 @@ impl Execution {
         let answer_bytes = usize::try_from(manifest.limits.response_bytes).unwrap_or(usize::MAX);
         store.set_hostcall_fuel(CALL_BYTES.max(answer_bytes.saturating_mul(2)));
         store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|mut context| {
-            boundary::check(context.data_mut())?;
-            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
-        });
+        store.epoch_deadline_callback(|mut context| slice_ended(context.data_mut()));
         if let (Metering::Fuel, Some(fuel)) = (compiled.sandbox.kind.metering, manifest.limits.fuel)
         {
             store.set_fuel(fuel).expect("an engine that counts fuel takes some");
@@ -502,6 +503,19 @@ impl Drop for Unfinished<'_> {
         execution.measure(&mut report, &deadline, now);
         execution.account(&report);
     }
+}
+
+/// What becomes of a guest in its own code when its slice has ended: it is ended where it
+/// must be, or lets others run and is looked at once more before it goes on. A tick that
+/// comes while others run is lost on it, and it might be the one of its deadline.
+fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
+    boundary::check(store)?;
+    store.let_others_run = !store.let_others_run;
+    Ok(if store.let_others_run {
+        UpdateDeadline::YieldCustom(0, Box::pin(tokio::task::yield_now()))
+    } else {
+        UpdateDeadline::Continue(1)
+    })
 }
 
 /// Polls `guest` with its time on the CPU made known to the ticker, and counted.

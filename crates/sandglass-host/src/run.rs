@@ -109,6 +109,7 @@ impl Run {
     }
 
     /// The cause that was named, whatever the clock says.
+    #[inline]
     pub(crate) fn cause(&self) -> Option<Cause> {
         self.cause.get()
     }

@@ -53,6 +53,8 @@ pub(crate) struct RunStore {
     pub(crate) looked_at: Monotonic,
     /// Whether the trace says already that the soft deadline has passed.
     pub(crate) warned: bool,
+    /// Whether the guest gave way at the end of its slice, and hasn't been looked at since.
+    pub(crate) let_others_run: bool,
     pub(crate) functions: Arc<Functions>,
     pub(crate) phase: Phase,
     /// Time in host functions while the guest was instantiated, once it is.
@@ -85,6 +87,7 @@ impl RunStore {
             ticker: None,
             looked_at: Monotonic::default(),
             warned: false,
+            let_others_run: false,
             functions: Arc::default(),
             phase: Phase::Instantiating,
             host_while_instantiating: None,

@@ -153,10 +153,8 @@ impl Ticker {
         let key = (deadline, schedule.next_id);
         schedule.next_id += 1;
         schedule.armed.insert(key, Arc::downgrade(run));
-        // Promised on the thread's behalf, so that one that never wakes is found out.
-        let wake = deadline.max(self.shared.clock.now());
-        let before = self.shared.next_wake.fetch_min(wake.as_nanos(), Ordering::AcqRel);
-        let earlier = wake.as_nanos() < before;
+        let earlier = deadline.as_nanos() < self.shared.next_wake.load(Ordering::Acquire)
+            && self.shared.promise(deadline.max(self.shared.clock.now()));
         drop(schedule);
         if earlier {
             self.shared.wake.notify_one();
@@ -171,8 +169,7 @@ impl Ticker {
         if !shared.slicing.swap(true, Ordering::SeqCst) {
             // The lock orders this against a thread that is about to park.
             let schedule = shared.schedule();
-            let slice = shared.clock.now().after(SLICE);
-            shared.next_wake.fetch_min(slice.as_nanos(), Ordering::AcqRel);
+            shared.promise(shared.clock.now().after(SLICE));
             drop(schedule);
             shared.wake.notify_one();
         }
@@ -245,6 +242,12 @@ impl Drop for EndedFlag<'_> {
 impl Shared {
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Promises on the thread's behalf that it will be awake at `wake`, so that one that never
+    /// wakes is found out; answers whether that is earlier than what it means to do.
+    fn promise(&self, wake: Monotonic) -> bool {
+        wake.as_nanos() < self.next_wake.fetch_min(wake.as_nanos(), Ordering::AcqRel)
     }
 
     fn run(&self) {

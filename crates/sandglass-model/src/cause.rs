@@ -46,10 +46,6 @@ impl Cause {
     ];
 
     fn from_code(code: u8) -> Option<Self> {
-        // A run is asked at each of its host calls, and mostly there is none.
-        if code == 0 {
-            return None;
-        }
         Self::ALL.into_iter().find(|cause| *cause as u8 == code)
     }
 }
@@ -78,7 +74,11 @@ impl FirstCause {
     #[must_use]
     #[inline]
     pub fn get(&self) -> Option<Cause> {
-        Cause::from_code(self.0.load(Ordering::Acquire))
+        // A run is asked at each of its host calls, and mostly there is none.
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            named => Cause::from_code(named),
+        }
     }
 }
 

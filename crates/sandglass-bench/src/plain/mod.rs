@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 pub(crate) use component::PlainComponent;
 use wasmtime::{
-    Caller, Config, Enabled, Engine, Extern, InstanceAllocationStrategy, InstancePre, Linker,
-    Module, ModuleExport, PoolingAllocationConfig, Result, Store, bail, format_err,
+    Caller, Config, Enabled, Engine, Extern, Instance, InstanceAllocationStrategy, InstancePre,
+    Linker, Module, ModuleExport, PoolingAllocationConfig, Result, Store, TypedFunc, bail,
+    format_err,
 };
 
 /// How the baseline allocates.
@@ -74,14 +75,34 @@ impl Plain {
 
     /// Runs the guest on an instance of its own; answers what it answered.
     pub(crate) fn dispatch(&self) -> Result<Vec<u8>> {
+        let mut store = self.store();
+        let instance = self.pre.instantiate(&mut store)?;
+        self.handler(&mut store, instance)?.call(&mut store, (0, 0))?;
+        Ok(store.into_data().result)
+    }
+
+    /// The same, on a stack of its own, so that it could wait.
+    pub(crate) async fn dispatch_async(&self) -> Result<Vec<u8>> {
+        let mut store = self.store();
+        let instance = self.pre.instantiate_async(&mut store).await?;
+        self.handler(&mut store, instance)?.call_async(&mut store, (0, 0)).await?;
+        Ok(store.into_data().result)
+    }
+
+    fn store(&self) -> Store<State> {
         let state = State { memory: Arc::clone(&self.memory), result: Vec::new() };
         let mut store = Store::new(&self.engine, state);
         store.set_epoch_deadline(1);
-        let instance = self.pre.instantiate(&mut store)?;
-        let run = instance.get_module_export(&mut store, &self.run).and_then(Extern::into_func);
-        let run = run.ok_or_else(|| format_err!("`run` is no function"))?;
-        run.typed::<(i32, i32), i32>(&store)?.call(&mut store, (0, 0))?;
-        Ok(store.into_data().result)
+        store
+    }
+
+    fn handler(
+        &self,
+        store: &mut Store<State>,
+        instance: Instance,
+    ) -> Result<TypedFunc<(i32, i32), i32>> {
+        let run = instance.get_module_export(&mut *store, &self.run).and_then(Extern::into_func);
+        run.ok_or_else(|| format_err!("`run` is no function"))?.typed(store)
     }
 }
 

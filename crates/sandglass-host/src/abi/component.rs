@@ -24,11 +24,11 @@ pub(super) async fn call(
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     // A budget of nothing ends before the guest begins.
-    boundary::check(store.data_mut())?;
+    boundary::glance(store.data_mut())?;
     let handler = component.pre.instantiate_async(&mut *store).await?;
-    moments.instantiated = Some(store.data().now());
+    moments.instantiated = Some(store.data_mut().clock.glance());
     store.data_mut().enter_phase(Phase::Running);
-    boundary::check(store.data_mut())?;
+    boundary::glance(store.data_mut())?;
 
     let context = DispatchContext::of(store.data().guest.context())?;
     let answer = match handler.call_handle(&mut *store, &context).await {

@@ -28,13 +28,15 @@ pub(crate) async fn call(
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     // A budget of nothing ends before the guest begins.
-    boundary::check(store.data_mut())?;
+    boundary::glance(store.data_mut())?;
     let instance = compiled.pre.instantiate_async(&mut *store).await?;
     let guest = Guest { compiled, instance };
+    // Found by its place, where host functions would look for its name.
+    store.data_mut().memory = Some(guest.memory(store));
     guest.initialize(store).await?;
-    moments.instantiated = Some(store.data().now());
+    moments.instantiated = Some(store.data_mut().clock.glance());
     store.data_mut().enter_phase(Phase::Running);
-    boundary::check(store.data_mut())?;
+    boundary::glance(store.data_mut())?;
 
     let context = match guest.place_context(store).await? {
         Ok(placed) => placed,

@@ -201,21 +201,48 @@ impl Queue {
         integration: IntegrationKey,
         tenant: Arc<str>,
     ) -> Result<Ticket, Full> {
-        let of_integration = self.integrations.get(&integration).map(|held| held.load);
-        let of_tenant = self.tenants.get(&tenant).map(|held| held.load);
+        self.check(&integration, &tenant)?;
+        Ok(self.enter(Entry { integration, tenant, state: State::Reserved, on_demand: false }))
+    }
+
+    /// Lets a dispatch in that waits for a place to run from now on; answers whether it has
+    /// one at once. As [`Queue::arrive`] and [`Queue::wait`], and `on_demand` says whether
+    /// its instance takes no slot.
+    pub(crate) fn come(
+        &mut self,
+        integration: IntegrationKey,
+        tenant: Arc<str>,
+        on_demand: bool,
+    ) -> Result<(Ticket, bool), Full> {
+        self.check(&integration, &tenant)?;
+        let mut entry = Entry { integration, tenant, state: State::Waiting, on_demand };
+        let at_once = self.has_room_for(&entry);
+        if at_once {
+            entry.state = State::Running;
+        }
+        Ok((self.enter(entry), at_once))
+    }
+
+    /// Whether every scope has room for one more; the narrowest that hasn't refuses it.
+    fn check(&self, integration: &IntegrationKey, tenant: &Arc<str>) -> Result<(), Full> {
+        let of_integration = self.integrations.get(integration).map(|held| held.load);
+        let of_tenant = self.tenants.get(tenant).map(|held| held.load);
         let full = of_integration
             .unwrap_or_default()
             .full(BusyScope::Integration, integration.bound)
             .or_else(|| of_tenant.unwrap_or_default().full(BusyScope::Tenant, self.bounds.tenant))
             .or_else(|| self.host.full(BusyScope::Host, self.bounds.host));
-        if let Some(full) = full {
-            return Err(Full { at_once: full.at_once.min(self.bounds.host.in_flight), ..full });
-        }
+        full.map_or(Ok(()), |full| {
+            Err(Full { at_once: full.at_once.min(self.bounds.host.in_flight), ..full })
+        })
+    }
+
+    fn enter(&mut self, entry: Entry) -> Ticket {
         let ticket = Ticket(self.following());
-        let state = State::Reserved;
-        self.entries.insert(ticket, Entry { integration, tenant, state, on_demand: false });
+        let state = entry.state;
+        self.entries.insert(ticket, entry);
         self.count_in(ticket, state);
-        Ok(ticket)
+        ticket
     }
 
     /// The instance of `ticket`, which hasn't begun to wait, will be made on demand.
@@ -337,17 +364,23 @@ impl Queue {
     }
 
     fn has_room(&self, ticket: Ticket) -> bool {
-        let Some(entry) = self.entries.get(&ticket) else { return false };
+        self.entries.get(&ticket).is_some_and(|entry| self.has_room_for(entry))
+    }
+
+    fn has_room_for(&self, entry: &Entry) -> bool {
         self.host.running < self.bounds.host.in_flight
             && self.tenant_has_room(&entry.tenant)
             && self.integration_has_room(&entry.integration)
-            && self.on_demand_has_room(ticket)
+            && self.on_demand_has_room_for(entry)
     }
 
     /// Whether one more may run on demand, where `ticket` would.
     fn on_demand_has_room(&self, ticket: Ticket) -> bool {
-        self.on_demand.running < self.bounds.on_demand
-            || self.entries.get(&ticket).is_some_and(|entry| !entry.on_demand)
+        self.entries.get(&ticket).is_some_and(|entry| self.on_demand_has_room_for(entry))
+    }
+
+    fn on_demand_has_room_for(&self, entry: &Entry) -> bool {
+        !entry.on_demand || self.on_demand.running < self.bounds.on_demand
     }
 
     fn tenant_has_room(&self, tenant: &str) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_model::OutcomeKind;
 use sandglass_telemetry::Metrics;
-use sandglass_telemetry::metrics::{DispatchEnded, Health, Level, Refusal, Told};
+use sandglass_telemetry::metrics::{CompiledCode, DispatchEnded, Health, Level, Refusal, Told};
 
 /// Reports every event once, with different values where values can differ.
 pub(crate) fn all_happen(metrics: &Metrics) {
@@ -49,6 +49,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.ticker_health(Health::Healthy);
     metrics.pool(3, 100);
     metrics.module_compiled(second);
+    metrics.compiled_code(CompiledCode::Hit);
     metrics.journal_append(Duration::from_millis(1));
     metrics.journal_append_failed();
     metrics.journal_health(Health::Unhealthy);

@@ -22,9 +22,38 @@ fn queue(host: Bound, tenant: Bound) -> Queue {
 
 /// Has one arrive and wait; answers its ticket and whether it runs.
 fn come(queue: &mut Queue, integration: &IntegrationKey, tenant: &str) -> (Ticket, bool) {
-    let ticket = queue.arrive(integration.clone(), tenant.into()).expect("there is room");
-    let runs = queue.wait(ticket);
-    (ticket, runs)
+    queue.come(integration.clone(), tenant.into(), false).expect("there is room")
+}
+
+#[test]
+fn coming_is_arriving_and_waiting() {
+    let (mut one, mut other) = (queue(bound(3, 3), bound(2, 2)), queue(bound(3, 3), bound(2, 2)));
+    let integrations = [integration("wide", FREE), integration("narrow", bound(1, 1))];
+    let (mut came, mut waited) = (Vec::new(), Vec::new());
+    for nth in 0..12 {
+        let (key, tenant) = (&integrations[nth % 2], ["t", "u", "v"][nth % 3]);
+        let on_demand = nth % 4 == 1;
+        let at_once = one.come(key.clone(), tenant.into(), on_demand);
+        let then = other.arrive(key.clone(), tenant.into()).map(|ticket| {
+            if on_demand {
+                other.takes_no_slot(ticket);
+            }
+            (ticket, other.wait(ticket))
+        });
+        assert_eq!(at_once.map(|(_, runs)| runs), then.map(|(_, runs)| runs), "{nth}");
+        came.extend(at_once.ok());
+        waited.extend(then.ok());
+        assert_eq!(one.slots_in_use(), other.slots_in_use());
+    }
+    let place = |all: &[(Ticket, bool)], ticket| all.iter().position(|(held, _)| *held == ticket);
+    for ((first, _), (second, _)) in came.iter().zip(&waited) {
+        let started: Vec<_> =
+            one.leave(*first).into_iter().map(|ticket| place(&came, ticket)).collect();
+        let also: Vec<_> =
+            other.leave(*second).into_iter().map(|ticket| place(&waited, ticket)).collect();
+        assert_eq!(started, also);
+        assert_eq!(one.slots_in_use(), other.slots_in_use());
+    }
 }
 
 #[test]
