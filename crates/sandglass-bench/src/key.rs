@@ -62,8 +62,14 @@ impl fmt::Display for Key {
 
 /// A text is the key of no figure. The message names the nearest one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no figure `{}`; {}", .0.escape_debug(), did_you_mean(.0, names()))]
+#[error("there is no figure `{}`; {}", .0.escape_debug(), help(.0))]
 pub struct UnknownKey(String);
+
+fn help(text: &str) -> String {
+    let near = did_you_mean(text, names());
+    let all = names().collect::<Vec<_>>().join(", ");
+    if near.contains('?') { near } else { format!("there are {all}") }
+}
 
 fn names() -> impl Iterator<Item = &'static str> + Clone {
     Key::ALL.iter().map(|key| key.name())
@@ -73,6 +79,7 @@ impl FromStr for Key {
     type Err = UnknownKey;
 
     fn from_str(text: &str) -> Result<Self, UnknownKey> {
+        let text = text.trim();
         let found = Self::ALL.iter().find(|key| key.name() == text);
         found.copied().ok_or_else(|| UnknownKey(text.to_owned()))
     }

@@ -55,7 +55,9 @@ impl Output {
     pub(crate) fn line(&mut self, line: impl Display) -> io::Result<()> {
         let mut stdout = self.stdout.lock();
         let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-        unless_nobody_reads(written)
+        unless_nobody_reads(written).map_err(|error| {
+            io::Error::new(error.kind(), format!("can't write to standard output: {error}"))
+        })
     }
 
     /// `text` in a colour, where colours are shown.

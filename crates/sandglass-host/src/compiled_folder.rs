@@ -2,7 +2,7 @@
 //! a bound. What it can't give back is compiled anew: no error of the disk's ends anything.
 //!
 //! ```text
-//! key                  32 random bytes, made with the folder
+//! sandglass.key        32 random bytes, made with the folder
 //! 3f..a9.code          one entry, sealed with that key; its time is when it was used last
 //! .77..02.new          what is being written, or was when a process ended
 //! ```
@@ -24,8 +24,8 @@ use files::{Folder, Unfit};
 pub(crate) use genuine::{Entry, Fresh, Genuine, Kind};
 use genuine::{KEY_BYTES, Seal};
 
-/// The name of the folder's key.
-const KEY: &str = "key";
+/// The name of the folder's key: one that nobody else gives a file.
+const KEY: &str = "sandglass.key";
 
 /// What the name of an entry ends in.
 const CODE: &str = ".code";
@@ -47,6 +47,19 @@ pub(crate) enum Unusable {
     Unfit(#[from] Unfit),
     #[error("its key can't be made or read: {0}")]
     Key(io::Error),
+}
+
+impl Unusable {
+    /// Whether only the disk gives no room: that costs time, and no safety.
+    pub(crate) fn is_for_lack_of_room(&self) -> bool {
+        let (Self::Unfit(Unfit::Io(error)) | Self::Key(error)) = self else { return false };
+        matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::ReadOnlyFilesystem
+        )
+    }
 }
 
 /// That what stood in an entry's place was of no use, and is removed.
@@ -110,23 +123,24 @@ impl CompiledFolder {
     /// many.
     pub(crate) fn keep(&self, entry: &Entry, code: &Fresh) {
         let sealed = self.seal.seal(entry, code);
-        if sealed.len() as u64 > self.max_bytes.min(ENTRY_MAX_BYTES) {
+        let name = format!("{}{CODE}", entry.name());
+        let path = self.folder.path().join(&name);
+        let max_bytes = self.max_bytes.min(ENTRY_MAX_BYTES);
+        if sealed.len() as u64 > max_bytes {
+            let bytes = sealed.len();
+            tracing::warn!(file = ?path, bytes, max_bytes, "compiled code is too large to be kept");
             return;
         }
-        let written = new_name()
-            .and_then(|new| self.folder.replace(&new, &format!("{}{CODE}", entry.name()), &sealed));
+        let written = new_name().and_then(|new| self.folder.replace(&new, &name, &sealed));
         if let Err(error) = written {
-            tracing::warn!(
-                folder = %self.folder.path().display(),
-                "compiled code can't be kept: {error}"
-            );
+            tracing::warn!(file = ?path, "compiled code can't be kept: {error}");
         }
         self.make_room();
     }
 
     fn discard(&self, name: &str, why: &dyn std::fmt::Display) -> Discarded {
         let path = self.folder.path().join(name);
-        tracing::warn!(file = %path.display(), "compiled code is not used, and made anew: {why}");
+        tracing::warn!(file = ?path, "compiled code is not used, and made anew: {why}");
         // What can't be removed is replaced.
         let _ = fs::remove_file(path);
         Discarded
@@ -176,7 +190,7 @@ fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
         Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
         Err(unfit) => {
             let path = folder.path().join(KEY);
-            tracing::warn!(file = %path.display(), "the key is not used, and made anew: {unfit}");
+            tracing::warn!(file = ?path, "the key is not used, and made anew: {unfit}");
             fs::remove_file(path)?;
         }
     }

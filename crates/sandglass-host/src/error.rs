@@ -42,7 +42,10 @@ pub enum BuildError {
         why: String,
     },
     /// The folder for compiled code can't be used.
-    #[error("`{}` can't keep compiled code: {why}", folder.display())]
+    #[error(
+        "`{}` can't keep compiled code: {why}; name a folder of this user's alone, or one that \
+         isn't there yet", folder.display()
+    )]
     CompiledCache {
         /// The folder.
         folder: PathBuf,

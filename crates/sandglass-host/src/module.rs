@@ -322,6 +322,11 @@ pub(crate) fn check_functions(compiled: &Compiled, manifest: &Manifest) -> Resul
     }
 }
 
+/// What is to be done where something may have too little.
+const fn more(can_be_granted: bool) -> &'static str {
+    if can_be_granted { "grant it more" } else { "no host grants more, so make it smaller" }
+}
+
 /// Checks what a manifest grants against what the module and the host can bear.
 pub(crate) fn check_limits(
     compiled: &Compiled,
@@ -352,24 +357,27 @@ pub(crate) fn check_limits(
         return Err(rejection(
             RejectionKind::NeedsTooMuch,
             format!(
-                "module begins with a table of {} elements, and it may have {}; grant it more",
-                compiled.needs.initial_table_elements, limits.table_elements
+                "module begins with a table of {} elements, and it may have {}; {}",
+                compiled.needs.initial_table_elements,
+                limits.table_elements,
+                more(limits.table_elements < u64::from(MAX_TABLE_ELEMENTS)),
             ),
         ));
     }
     let Needs { initial_memory_bytes: begins_with, context_bytes: for_context, .. } =
         compiled.needs;
     if begins_with.saturating_add(for_context) > limits.memory_bytes {
-        let more = match for_context {
+        let for_context = match for_context {
             0 => String::new(),
             more => format!(" and needs {more} more for its context"),
         };
         return Err(rejection(
             RejectionKind::NeedsTooMuch,
             format!(
-                "module begins with {begins_with} bytes of memory{more}, and it may have {}; grant \
-                 it more",
-                limits.memory_bytes
+                "module begins with {begins_with} bytes of memory{for_context}, and it may have \
+                 {}; {}",
+                limits.memory_bytes,
+                more(limits.memory_bytes < host_max_memory_bytes),
             ),
         ));
     }

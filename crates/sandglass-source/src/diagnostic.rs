@@ -182,15 +182,19 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     near.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, name)| name)
 }
 
+/// Most names that a message lists.
+const NAMED_MAX: usize = 12;
+
 /// A help that names the nearest of `known`, or else some of them.
 pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(name) = nearest(wanted, known.clone()) {
         return format!("did you mean `{name}`?");
     }
-    let some: Vec<String> = known.into_iter().take(12).map(|name| format!("`{name}`")).collect();
-    if some.is_empty() {
-        "none is declared".to_owned()
-    } else {
-        format!("known here: {}", some.join(", "))
+    let mut known = known.into_iter().map(|name| format!("`{name}`"));
+    let some: Vec<String> = known.by_ref().take(NAMED_MAX).collect();
+    match (some.is_empty(), known.count()) {
+        (true, _) => "none is declared".to_owned(),
+        (false, 0) => format!("known here: {}", some.join(", ")),
+        (false, more) => format!("known here: {} and {more} more", some.join(", ")),
     }
 }

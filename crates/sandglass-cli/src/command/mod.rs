@@ -64,9 +64,9 @@ impl Command {
     /// What is logged where `SANDGLASS_LOG` doesn't say it.
     pub(crate) const fn log_levels(&self) -> &'static str {
         match self {
-            // Whoever runs one guest wants to read what it logs; how it ended is in
-            // the report.
-            Self::Run(_) => "error,sandglass::guest=debug",
+            // Whoever runs one guest wants to read what it logs, and how it was loaded; how
+            // it ended is in the report.
+            Self::Run(_) => "error,sandglass::guest=debug,sandglass_host::host::loading=warn",
             // The timeline says what happens.
             Self::Play(_) | Self::PlayWorker => "error",
             // Thousands of kills are the point, and a line for each would be measured, too.

@@ -32,6 +32,9 @@ use sandglass_host::file;
 /// How long the journal and the exporter may take to close.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// The same after Ctrl-C: what is recorded is on the disk by then.
+const CANCELLED_GRACE: Duration = Duration::from_millis(100);
+
 /// Largest file of parameters, in bytes; the runtime takes no larger ones anyway.
 const INPUT_MAX_BYTES: u64 = 1 << 20;
 
@@ -71,7 +74,10 @@ fn traced(arguments: &Arguments) -> Result<RunReport, Rejection> {
     let tokio = threads::start(Some(2))
         .map_err(|error| unavailable(format_args!("can't start threads: {error}")))?;
     let ran = tokio.block_on(run(arguments, telemetry));
-    tokio.shutdown_timeout(GRACE);
+    // What still compiles then is nobody's any more.
+    let is_cancelled =
+        ran.as_ref().is_ok_and(|report| matches!(report.outcome, Outcome::Cancelled(_)));
+    tokio.shutdown_timeout(if is_cancelled { CANCELLED_GRACE } else { GRACE });
     if let Some(otlp) = otlp
         && let Err(error) = otlp.shutdown(GRACE)
     {

@@ -225,7 +225,14 @@ impl Config {
     fn cache(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
         table.only(&["compiled", "compiled_size"], out);
         let folder = table.text("compiled", out);
-        self.host.compiled_cache_dir = folder.map(|folder| beside.join(folder.as_str()));
+        match folder {
+            Some(folder) if folder.as_str().is_empty() => {
+                out.error(folder.span(), "`compiled` names no folder; name one");
+            }
+            folder => {
+                self.host.compiled_cache_dir = folder.map(|folder| beside.join(folder.as_str()));
+            }
+        }
         if let Some(size) = table.size("compiled_size", out) {
             self.host.compiled_cache_bytes = size;
         }

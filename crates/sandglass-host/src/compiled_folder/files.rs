@@ -25,7 +25,7 @@ pub(crate) enum Unfit {
     Kind,
     #[error("it belongs to another user")]
     Owner,
-    #[error("others than its owner can use it; take their permissions away (`chmod go=`)")]
+    #[error("others than its owner can use it")]
     Mode,
     #[error("it hasn't the size that it should have")]
     Size,
@@ -51,14 +51,24 @@ impl Folder {
     /// # Errors
     /// It can't be made or written, or isn't this user's alone.
     pub(super) fn open(path: &Path, new: &str) -> Result<Self, Unfit> {
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
+        let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path);
+        made.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => Unfit::Kind,
+            _ => Unfit::Io(error),
+        })?;
         let metadata = fs::metadata(path)?;
         if metadata.mode() & OTHERS != 0 {
             return Err(Unfit::Mode);
         }
-        // Whose this process's files are is who it is, as far as files go.
+        // Whose this process's files are is who it is, as far as files go; where it can make
+        // none, as whom the kernel has it.
         let probe = path.join(new);
-        let owner = created(&probe).and_then(|file| file.metadata()).map(|made| made.uid());
+        let owner = match created(&probe).and_then(|file| file.metadata()) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                fs::metadata("/proc/self").map(|this| this.uid()).map_err(|_| error)
+            }
+            made => made.map(|made| made.uid()),
+        };
         let _ = fs::remove_file(&probe);
         let owner = owner?;
         if metadata.uid() != owner {

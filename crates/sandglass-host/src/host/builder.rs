@@ -141,7 +141,14 @@ fn compiled_folder(
 ) -> Result<Option<CompiledFolder>, BuildError> {
     let Some(folder) = &settings.compiled_cache_dir else { return Ok(None) };
     let (max_bytes, clock) = (settings.compiled_cache_bytes, Arc::clone(clock));
-    CompiledFolder::open(folder, max_bytes, clock, metrics.clone())
-        .map(Some)
-        .map_err(|why| BuildError::CompiledCache { folder: folder.clone(), why: why.to_string() })
+    match CompiledFolder::open(folder, max_bytes, clock, metrics.clone()) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(why) if why.is_for_lack_of_room() => {
+            tracing::warn!(?folder, "no compiled code is kept: {why}");
+            Ok(None)
+        }
+        Err(why) => {
+            Err(BuildError::CompiledCache { folder: folder.clone(), why: why.to_string() })
+        }
+    }
 }

@@ -120,9 +120,10 @@ impl Inner {
         };
         let compiled = compiled.map_err(NotCompiled::rejection)?;
         if compiled.sandbox.kind.allocation == Allocation::OnDemand {
-            tracing::info!(
+            tracing::warn!(
                 module = %compiled.hash,
-                "the module may be larger than a slot of the pool, so it runs on demand"
+                "the module may be larger than a slot of the pool (in memories, tables, modules, \
+                 globals or granted memory), so it runs on demand, which is slower"
             );
         }
         Ok(self.modules.keep(key, compiled))
