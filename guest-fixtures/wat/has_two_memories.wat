@@ -1,5 +1,5 @@
 ;; Has a second memory beside the one that it exports.
-;; A slot of the pool has one, so it runs on demand; its limit is counted on both.
+;; A slot of the pool has room for both; its limit is counted on them together.
 (module
   (memory (export "memory") 1)
   (memory 1)
