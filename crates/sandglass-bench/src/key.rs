@@ -94,6 +94,9 @@ mod tests {
         for key in Key::ALL {
             assert_eq!(key.name().parse(), Ok(*key));
         }
+        assert_eq!(" host_call ".parse(), Ok(Key::HostCall), "as behind a comma");
+        let none = "x".parse::<Key>().expect_err("it is like none");
+        assert!(none.to_string().contains("tick_gap"), "all are named: {none}");
         let unknown = "hostcall".parse::<Key>().expect_err("it lacks a line");
         assert!(unknown.to_string().contains("did you mean `host_call`?"), "{unknown}");
     }

@@ -135,6 +135,32 @@ fn files_that_others_may_have_written_are_not_read() {
 }
 
 #[test]
+fn what_somebody_else_keeps_in_the_folder_is_left_as_it_is() {
+    let world = World::new();
+    drop(world.open(PLENTY).expect("a folder"));
+    for name in ["key", "id_ed25519", "code"] {
+        fs::write(world.path().join(name), name).expect("written");
+    }
+    let folder = world.open(PLENTY).expect("a folder");
+    folder.keep(&world.entry(1), &world.code());
+    for name in ["key", "id_ed25519", "code"] {
+        assert_eq!(fs::read(world.path().join(name)).expect("there"), name.as_bytes());
+    }
+}
+
+#[test]
+fn a_disk_without_room_is_told_from_a_folder_that_is_unfit() {
+    let of = |kind: io::ErrorKind| Unusable::Key(kind.into()).is_for_lack_of_room();
+    assert!(of(io::ErrorKind::StorageFull) && of(io::ErrorKind::ReadOnlyFilesystem));
+    assert!(!of(io::ErrorKind::PermissionDenied));
+    assert!(!Unusable::Unfit(Unfit::Mode).is_for_lack_of_room());
+    let world = World::new();
+    fs::create_dir_all(world.place.path().join("below")).expect("made");
+    fs::write(world.path(), "a file").expect("written");
+    assert!(matches!(world.open(PLENTY), Err(Unusable::Unfit(Unfit::Kind))));
+}
+
+#[test]
 fn a_folder_that_others_can_use_is_refused() {
     let world = World::new();
     drop(world.open(PLENTY).expect("a folder"));

@@ -147,8 +147,6 @@ fn compiled_folder(
             tracing::warn!(?folder, "no compiled code is kept: {why}");
             Ok(None)
         }
-        Err(why) => {
-            Err(BuildError::CompiledCache { folder: folder.clone(), why: why.to_string() })
-        }
+        Err(why) => Err(BuildError::CompiledCache { folder: folder.clone(), why: why.to_string() }),
     }
 }
