@@ -14,12 +14,6 @@ const OWN_BLOCKING_THREADS: usize = 4;
 /// fills what the first leaves. More would only hold more memory.
 pub(crate) const COMPILING_THREADS: usize = 2;
 
-/// How many polls of guests a thread makes at most before it looks at sockets and timers,
-/// which is a system call, and takes as long as a tenth of a short handler. It looks sooner
-/// where nobody else is to be polled: so between guests that spin it looks once in a
-/// round of them, or eight of their slices where there are more.
-const IO_INTERVAL: u32 = 8;
-
 /// A task executor of the host's own. Dropping it ends its threads without
 /// waiting for them.
 #[derive(Debug)]
@@ -35,10 +29,10 @@ impl Executor {
                 (blocking as usize).saturating_add(OWN_BLOCKING_THREADS + COMPILING_THREADS),
             )
             .thread_name("sandglass-guest")
-            // After each slice of a guest, look for new guests and for those that were
-            // woken: a spinner must not delay either by more than its slice.
+            // After each slice of a guest, look for new guests and for I/O: a
+            // spinner must not delay either by more than its slice.
             .global_queue_interval(1)
-            .event_interval(IO_INTERVAL)
+            .event_interval(1)
             .enable_all()
             .build()?;
         Ok(Self(Some(runtime)))
