@@ -239,6 +239,39 @@ fn only_a_loopback_address_is_served_without_a_key() {
 }
 
 #[test]
+fn budgets_are_told_by_the_metrics_of_a_daemon_too() {
+    let folder = waiter();
+    let module = std::fs::read(fixture("wat/empty_result.wat")).expect("it is there");
+    folder.write("waits.wat", module);
+    let secret = "a-key-that-nobody-guesses";
+    let up = Up::with_variables(&folder, &[("UP_KEY", secret)], &[&"--api-key-env", &"UP_KEY"]);
+    let bearer = format!("authorization: Bearer {secret}\r\n");
+    for id in ["a", "b"] {
+        up.ask_with(&format!("POST /v1/entities/Waiter/{id}"), &bearer, b"");
+        let waits = format!("POST /v1/entities/Waiter/{id}/actions/Wait?wait=settled&timeout=60s");
+        assert_eq!(up.ask_with(&waits, &bearer, b"").0, 200);
+    }
+    let address = format!("http://{}", up.address);
+    sandglass(&[&"budgets", &address]).exits(2).says("--api-key-env");
+    let asked: &[&dyn AsRef<std::ffi::OsStr>] =
+        &[&"budgets", &address, &"--api-key-env", &"UP_KEY", &"--json"];
+    sandglass(asked).exits(2).says("`UP_KEY` holds no key");
+    let told = with_variable("UP_KEY", secret, asked).exits(0).json_lines();
+    let one = &told[0]["budgets"][0];
+    let of = (&one["entity_type"], &one["action"], &one["runs"], &one["advice"]);
+    assert_eq!(of, (&"Waiter".into(), &"Wait".into(), &2.into(), &"too_few".into()), "{one}");
+    assert_eq!(one["budget_ms"], 3_600_000, "{one}");
+
+    let health = format!("{address}/healthz");
+    sandglass(&[&"budgets", &health]).exits(2).says("no metrics of handlers");
+    up.running.signal("TERM");
+    up.ends(0);
+    sandglass(&[&"budgets", &address]).exits(2).says("can't get");
+    sandglass(&[&"budgets", &"https://127.0.0.1:1"]).exits(2).says("only http://");
+    sandglass(&[&"budgets", &"http://[::1/x"]).exits(2).says("no address");
+}
+
+#[test]
 fn a_configuration_that_is_wrong_is_refused_with_its_lines() {
     let folder = lamp();
     let config = folder.write("sandglass.toml", "\ngrcae = \"2s\"\n");

@@ -6,6 +6,8 @@ mod command;
 mod diagnosis;
 mod duration;
 mod exit;
+mod exposition;
+mod fetch;
 mod integrations;
 mod interrupts;
 mod journal_file;

@@ -1,7 +1,8 @@
-//! Metrics, read back from the text that Prometheus would get.
+//! What a scenario expects of metrics.
 
 use std::collections::BTreeMap;
 
+use crate::exposition::sample;
 use crate::scenario::Bound;
 
 /// The sum of the samples named `name` whose labels hold `labels`; none where
@@ -27,49 +28,6 @@ pub(super) fn holds(bound: Bound, value: f64) -> bool {
 pub(super) fn lines_about(text: &str, name: &str) -> Vec<String> {
     let about = |line: &&str| sample(line).is_some_and(|sample| sample.name == name);
     text.lines().filter(about).map(str::to_owned).collect()
-}
-
-struct Sample<'t> {
-    name: &'t str,
-    labels: BTreeMap<String, String>,
-    value: f64,
-}
-
-fn sample(line: &str) -> Option<Sample<'_>> {
-    let end = line.find(['{', ' '])?;
-    let (name, rest) = line.split_at(end);
-    let (labels, rest) = match rest.strip_prefix('{') {
-        Some(rest) => read_labels(rest)?,
-        None => (BTreeMap::new(), rest),
-    };
-    let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Sample { name, labels, value })
-}
-
-/// Reads `key="value",...}`; a value escapes `\`, `"` and line breaks with `\`.
-fn read_labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
-    let mut labels = BTreeMap::new();
-    loop {
-        rest = rest.trim_start_matches(',');
-        if let Some(rest) = rest.strip_prefix('}') {
-            return Some((labels, rest));
-        }
-        let (key, after) = rest.split_once("=\"")?;
-        let mut value = String::new();
-        let mut chars = after.char_indices();
-        let end = loop {
-            match chars.next()? {
-                (at, '"') => break at,
-                (_, '\\') => match chars.next()?.1 {
-                    'n' => value.push('\n'),
-                    escaped => value.push(escaped),
-                },
-                (_, other) => value.push(other),
-            }
-        };
-        labels.insert(key.trim().to_owned(), value);
-        rest = &after[end + 1..];
-    }
 }
 
 #[cfg(test)]

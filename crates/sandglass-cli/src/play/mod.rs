@@ -25,5 +25,5 @@ pub(crate) mod worker;
 pub(crate) use director::{Director, Tally};
 pub(crate) use process::WORKER_COMMAND;
 pub(crate) use timeline::{Style, Timeline};
-pub(crate) use wait::every;
+pub(crate) use wait::{every, pause};
 pub(crate) use worker::guest;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior};
 
 /// Waits in real time.
-pub(super) async fn pause(time: Duration) {
+pub(crate) async fn pause(time: Duration) {
     #[expect(clippy::disallowed_methods, reason = "a scenario is played in real time")]
     let wait = tokio::time::sleep(time);
     wait.await;

@@ -1,7 +1,11 @@
 //! `sandglass budgets`: whether the budgets of handlers fit what they take.
 
-use std::path::PathBuf;
+mod scraped;
 
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use hyper::Uri;
 use sandglass_journal::{Entry, Found, Salvage};
 use sandglass_liveness::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Survey};
 use sandglass_model::Position;
@@ -11,28 +15,76 @@ use serde_json::{Value, json};
 use crate::duration::told_millis;
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
+use crate::{fetch, threads};
 
-/// Shows which budgets fit what handlers take, by what a journal says of them
+/// Shows which budgets fit what handlers take, by a journal or by a running host's metrics
 ///
 /// For each action and integration of an entity type: the declared budget, what its handlers
 /// took (half of them, 99 of 100, and 999 of 1,000 at most), how much of the budget that was,
 /// how many were killed at the deadline and in what, and which budget would fit, with the
 /// reason. Handlers that were cancelled, trapped or lost say nothing of it.
 ///
-/// Exit code: 0, 2 no readable journal, 3 some of it is damaged or missing (the rest counts).
+/// A journal knows each run. Metrics know since the host's start alone, and times by the
+/// buckets of their histograms: what lies between two bounds is estimated, handlers that were
+/// cancelled count, and integrations aren't told apart.
+///
+/// Exit code: 0, 2 no readable journal or page, 3 some of the journal is damaged or missing
+/// (the rest counts).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass budgets runs.db\n  \
+    sandglass budgets http://127.0.0.1:7341/metrics --api-key-env READER_KEY\n  \
     sandglass budgets runs.db --json | jq '.budgets[] | select(.advice != \"keep\")'")]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it; it may be in use
-    journal: PathBuf,
+    /// The journal, as --journal named it, which may be in use; or the address of metrics
+    /// (http://HOST:PORT, and /metrics where no path is said)
+    #[arg(value_name = "JOURNAL|URL")]
+    from: PathBuf,
+    /// The environment variable with a key that may read, where the address asks for one
+    #[arg(long, value_name = "VAR")]
+    api_key_env: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut salvage = Salvage::open(&arguments.journal, None, Position(1))?;
+    let (found, exit) = match address(&arguments.from)? {
+        Some(address) => (of_metrics(&address, arguments.api_key_env.as_deref())?, Exit::Ok),
+        None => of_journal(&arguments.from)?,
+    };
+    let mut output = Output::new();
+    if arguments.json {
+        output.line(as_json(&found))?;
+    } else {
+        print(&found, &mut output)?;
+    }
+    Ok(exit)
+}
+
+/// The address that is named; none where it is a file.
+fn address(from: &Path) -> anyhow::Result<Option<Uri>> {
+    let Some(text) = from.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
+    let bad = || anyhow!("`{}` is no address; name one as http://HOST:PORT", printable(text));
+    let address: Uri = text.parse().map_err(|_| bad())?;
+    if address.path() != "/" {
+        return Ok(Some(address));
+    }
+    let whole = format!("{}/metrics", text.trim_end_matches('/'));
+    Ok(Some(whole.parse().map_err(|_| bad())?))
+}
+
+fn of_metrics(address: &Uri, key_variable: Option<&str>) -> anyhow::Result<Budgets> {
+    let key = key_variable.map(|name| {
+        std::env::var(name).with_context(|| format!("--api-key-env: `{name}` holds no key"))
+    });
+    let key = key.transpose()?;
+    let page = threads::start(Some(1))?.block_on(fetch::text(address, key.as_deref()))?;
+    let found = scraped::budgets(&page);
+    found.with_context(|| format!("there are no metrics of handlers at `{address}`"))
+}
+
+fn of_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
+    let mut salvage = Salvage::open(journal, None, Position(1))?;
     let mut survey = Survey::default();
     let (mut records, mut gaps) = (0, 0);
     while let Some(page) = salvage.page()? {
@@ -45,17 +97,10 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             }
         }
     }
-    let found = survey.finish();
-    let mut output = Output::new();
-    if arguments.json {
-        output.line(as_json(&found))?;
-    } else {
-        print(&found, &mut output)?;
-    }
     if gaps > 0 {
         note("some of the journal is damaged or missing; `sandglass log` says what");
     }
-    Ok(Exit::of_reading(records, gaps))
+    Ok((survey.finish(), Exit::of_reading(records, gaps)))
 }
 
 fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
@@ -65,7 +110,11 @@ fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
     for budget in &found.budgets {
         let name = format!("{}.{}", budget.of.entity_type, budget.of.action);
         let name = output.paint(Tone::Strong, &printable(&name)).into_owned();
-        output.line(format_args!("{name}  by {}", printable(&budget.of.integration)))?;
+        let by = match budget.of.integration.as_str() {
+            "" => String::new(),
+            integration => format!("  by {}", printable(integration)),
+        };
+        output.line(format_args!("{name}{by}"))?;
         let default = if budget.is_default { " (the default)" } else { "" };
         let budgeted = told_millis(budget.budget_ms);
         output.line(format_args!("  budget  {budgeted}{default}, {} runs", budget.runs))?;
