@@ -26,6 +26,14 @@ pub(crate) const WAITS: &str = r#"(module
   (memory (export "memory") 1)
   (func (export "run") (param i32 i32) (result i32) (call $never)))"#;
 
+/// The same with two memories, which is all that a slot has room for.
+pub(crate) const WAITS_WITH_TWO_MEMORIES: &str = r#"(module
+  (import "env" "host_get_context" (func (param i32 i32) (result i32)))
+  (import "bench:waiting/never" "answer" (func $never (result i32)))
+  (memory (export "memory") 1)
+  (memory 1)
+  (func (export "run") (param i32 i32) (result i32) (call $never)))"#;
+
 /// A small handler: it answers by one host call. That it imports its context says that the
 /// host is to write none into its memory.
 pub(crate) const ANSWERS: &str = r#"(module

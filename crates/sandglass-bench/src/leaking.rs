@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use sandglass_host::Settings;
 use serde_json::{Map, Value};
-use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::figure::{Figure, Unit};
 use crate::guests;
 use crate::idling::pause;
 use crate::ours::{Ours, one_thread};
-use crate::process::{Held, mappings};
+use crate::process::Held;
 use crate::recorder::Reported;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
@@ -24,17 +23,11 @@ const AT_ONCE: u32 = 32;
 /// Budget of each, and how long a caller waits who goes away.
 const BUDGET: Duration = Duration::from_millis(1);
 
-/// Before the first look, so that what is made once and kept is there: so many, and again
-/// until they have added no mapping [`SETTLED`] times in a row. A pool has twice as many slots
-/// for memories as guests that it runs at once, and each has mappings of its own from its
-/// first use on, which for the last of them comes late.
+/// Before the first look, so that what is made once and kept is there.
 const WARM_UP: u32 = 1000;
 
-/// After how many rounds without a new mapping all slots are taken to have been used.
-const SETTLED: u32 = 3;
-
-/// Rounds at most: what goes on growing after that is what is looked for.
-const WARM_UPS: u32 = 20;
+/// Budget of those that fill the pool: all of them have begun before the first is killed.
+const FILLING: Duration = Duration::from_millis(500);
 
 /// Memory that may be resident beyond what was, in bytes: of some 40 bytes for each of
 /// 100,000 kills it would be all. What an allocator keeps for later is no leak.
@@ -71,7 +64,9 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     });
     let embedder = one_thread()?;
     let kills = effort.of(2000, 100_000);
-    warm_up(&embedder, &victims, &reported)?;
+    let filling = victims.in_its_code.also(guests::WAITS_WITH_TWO_MEMORIES)?;
+    embedder.block_on(fill(&filling))?;
+    embedder.block_on(kill(&victims, WARM_UP))?;
     let before = look(&reported)?;
     embedder.block_on(kill(&victims, kills))?;
     let after = look(&reported)?;
@@ -93,18 +88,16 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     ))
 }
 
-/// Kills until the pool has all the mappings that it will have.
-fn warm_up(embedder: &Runtime, victims: &Arc<Victims>, reported: &Reported) -> Result<(), Failure> {
-    let (mut most, mut settled) = (0, 0);
-    for _ in 0..WARM_UPS {
-        embedder.block_on(kill(victims, WARM_UP))?;
-        look(reported)?;
-        let mapped = mappings()?;
-        settled = if mapped > most { 0 } else { settled + 1 };
-        most = most.max(mapped);
-        if settled == SETTLED {
-            break;
-        }
+/// Has every slot of the pool used at the same time, with all memories that it has room for:
+/// each has mappings of its own from its first use on.
+async fn fill(waits: &Ours) -> Result<(), Failure> {
+    let mut all = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let one = waits.clone();
+        all.spawn(async move { one.kill(FILLING).await });
+    }
+    while let Some(killed) = all.join_next().await {
+        killed??;
     }
     Ok(())
 }
