@@ -12,6 +12,11 @@ use sandglass_model::{Clock, Monotonic};
 /// looking at the clock takes.
 const BELIEVED_NS: u64 = 1_000_000;
 
+/// How far apart the counter and the clock may have been looked at to be taken for one
+/// moment: some times what the two looks take. Whoever is taken off the CPU between them
+/// has seen two.
+const APART_NS: u64 = 1_000;
+
 /// The processor's counter, once its rate is known; none on a processor whose counter
 /// stops or changes its pace.
 static COUNTER: OnceLock<quanta::Clock> = OnceLock::new();
@@ -35,21 +40,34 @@ pub(crate) struct RunClock {
 
 struct Counter {
     counter: &'static quanta::Clock,
-    /// When the clock was looked at, and where the counter was then.
+    /// None where the last look didn't see one moment.
+    mark: Option<Mark>,
+}
+
+/// When the clock was looked at, and where the counter was then.
+#[derive(Clone, Copy)]
+struct Mark {
     looked_at: Monotonic,
     stood_at: u64,
+}
+
+impl Counter {
+    /// What the clock says, from where the counter is believed.
+    fn look(&mut self, clock: &dyn Clock) -> Monotonic {
+        let before = self.counter.raw();
+        let looked_at = clock.now();
+        let stood_at = self.counter.raw();
+        let is_one = self.counter.delta_as_nanos(before, stood_at) < APART_NS;
+        self.mark = is_one.then_some(Mark { looked_at, stood_at });
+        looked_at
+    }
 }
 
 impl RunClock {
     /// Of a run whose host has `clock`.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let counter = COUNTER.get().filter(|_| clock.is_of_the_system());
-        let counter = counter.map(|counter| Counter {
-            stood_at: counter.raw(),
-            looked_at: clock.now(),
-            counter,
-        });
-        Self { clock, counter }
+        Self { counter: counter.map(|counter| Counter { counter, mark: None }), clock }
     }
 
     /// The host's clock.
@@ -62,19 +80,18 @@ impl RunClock {
         self.clock.now()
     }
 
-    /// The present moment, read in the quickest way: off from [`RunClock::now`] by a few
-    /// tens of nanoseconds at most.
+    /// The present moment, read in the quickest way: off from [`RunClock::now`] by a
+    /// microsecond at most.
     #[inline]
     pub(crate) fn glance(&mut self) -> Monotonic {
         let Some(counter) = &mut self.counter else { return self.clock.now() };
-        let stands_at = counter.counter.raw();
-        let since = counter.counter.delta_as_nanos(counter.stood_at, stands_at);
-        if since < BELIEVED_NS {
-            return Monotonic::from_nanos(counter.looked_at.as_nanos() + since);
+        if let Some(Mark { looked_at, stood_at }) = counter.mark {
+            let since = counter.counter.delta_as_nanos(stood_at, counter.counter.raw());
+            if since < BELIEVED_NS {
+                return Monotonic::from_nanos(looked_at.as_nanos() + since);
+            }
         }
-        counter.stood_at = stands_at;
-        counter.looked_at = self.clock.now();
-        counter.looked_at
+        counter.look(&*self.clock)
     }
 }
 

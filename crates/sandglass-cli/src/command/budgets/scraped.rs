@@ -13,20 +13,9 @@ const DURATION: &str = "_handler_duration_seconds_bucket";
 /// An entity type and an action.
 type Pair = (String, String);
 
-/// Counts up to each bound, in the order of the bounds.
-type Buckets = BTreeMap<Bound, f64>;
-
-/// An upper bound of a bucket, which is no NaN.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-struct Bound(f64);
-
-impl Eq for Bound {}
-
-impl Ord for Bound {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
+/// Upper bounds, none of them a NaN and the last an infinite one, and how many were counted up
+/// to each.
+type Buckets = Vec<(f64, f64)>;
 
 /// The budgets in `text`; none where it has no metrics of handlers.
 pub(super) fn budgets(text: &str) -> Option<Budgets> {
@@ -52,7 +41,7 @@ pub(super) fn budgets(text: &str) -> Option<Budgets> {
             (span, whole(sample.value))
         });
         Some(Budget {
-            runs: whole(took.values().last().copied().unwrap_or_default()),
+            runs: whole(counted(&took)),
             budget_ms,
             is_default: false,
             took: quantiles(&took, 1_000.0),
@@ -75,28 +64,36 @@ fn buckets(samples: &[Sample<'_>], name: &str) -> BTreeMap<Pair, Buckets> {
         let bound = sample.labels.get("le").and_then(|bound| bound.parse::<f64>().ok());
         let bound = bound.filter(|bound| !bound.is_nan() && *bound >= 0.0);
         if let (Some(pair), Some(bound)) = (pair_of(sample), bound) {
-            found.entry(pair).or_default().insert(Bound(bound), sample.value);
+            found.entry(pair).or_default().push((bound, sample.value));
         }
+    }
+    for buckets in found.values_mut() {
+        buckets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     }
     found
 }
 
+/// How many there are in all.
+fn counted(buckets: &[(f64, f64)]) -> f64 {
+    buckets.last().map_or(0.0, |(_, count)| *count)
+}
+
 /// As Prometheus estimates them: evenly within a bucket, and of the last one its lower bound.
 /// `unit` says how many milliseconds one is.
-fn quantiles(buckets: &Buckets, unit: f64) -> Quantiles {
+fn quantiles(buckets: &[(f64, f64)], unit: f64) -> Quantiles {
     let of = |share: f64| whole((quantile(buckets, share) * unit).ceil());
     Quantiles { p50_ms: of(0.5), p99_ms: of(0.99), p999_ms: of(0.999), max_ms: of(1.0) }
 }
 
-fn quantile(buckets: &Buckets, share: f64) -> f64 {
-    let rank = buckets.values().last().copied().unwrap_or_default() * share;
-    let (mut below, mut counted) = (0.0, 0.0);
-    for (Bound(bound), count) in buckets {
-        if *count >= rank && *count > counted {
-            let within = (rank - counted) / (count - counted);
+fn quantile(buckets: &[(f64, f64)], share: f64) -> f64 {
+    let rank = counted(buckets) * share;
+    let (mut below, mut so_far) = (0.0, 0.0);
+    for (bound, count) in buckets.iter().copied() {
+        if count >= rank && count > so_far {
+            let within = (rank - so_far) / (count - so_far);
             return if bound.is_finite() { below + (bound - below) * within } else { below };
         }
-        (below, counted) = (*bound, *count);
+        (below, so_far) = (bound, count);
     }
     if below.is_finite() { below } else { 0.0 }
 }
