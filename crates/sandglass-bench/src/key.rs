@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use sandglass_source::did_you_mean;
+use sandglass_source::nearest;
 
 macro_rules! keys {
     ($($variant:ident $name:literal $about:literal;)+) => {
@@ -66,9 +66,10 @@ impl fmt::Display for Key {
 pub struct UnknownKey(String);
 
 fn help(text: &str) -> String {
-    let near = did_you_mean(text, names());
-    let all = names().collect::<Vec<_>>().join(", ");
-    if near.contains('?') { near } else { format!("there are {all}") }
+    match nearest(text, names()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+    }
 }
 
 fn names() -> impl Iterator<Item = &'static str> + Clone {

@@ -9,7 +9,6 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use sandglass_source::printable;
 use tokio::net::TcpStream;
 
 use crate::play::pause;
@@ -55,7 +54,5 @@ async fn get(url: &Uri, key: Option<&str>) -> anyhow::Result<String> {
         }
         _ => bail!("it answers {status}"),
     }
-    let text = String::from_utf8(body.to_vec()).context("the answer is no text")?;
-    ensure!(!text.is_empty(), "the answer of {} is empty", printable(host));
-    Ok(text)
+    String::from_utf8(body.to_vec()).context("the answer is no text")
 }

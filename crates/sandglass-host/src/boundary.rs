@@ -279,8 +279,8 @@ impl<R, E: CallError> Raced for Result<R, E> {
     }
 }
 
-/// As [`check`], for a moment from which the guest goes on: by the processor's counter, unless that says that
-/// the deadline has passed. So a guest is given the few nanoseconds by which it is off, and
+/// As [`check`], for a moment from which the guest goes on: by the processor's counter,
+/// unless that says that the deadline has passed. So a guest is given the few nanoseconds by which it is off, and
 /// none is ended too early by them.
 #[inline]
 pub(crate) fn glance(store: &mut RunStore) -> Result<Monotonic> {

@@ -6,7 +6,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 /// Waits in real time.
 pub(crate) async fn pause(time: Duration) {
-    #[expect(clippy::disallowed_methods, reason = "a scenario is played in real time")]
+    #[expect(clippy::disallowed_methods, reason = "people and scenarios wait in real time")]
     let wait = tokio::time::sleep(time);
     wait.await;
 }

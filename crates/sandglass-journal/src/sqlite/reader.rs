@@ -230,10 +230,7 @@ fn of_entity(
 
 /// Records of one entity are looked up in an index, which must have all that there are.
 fn flaw_of_entities(snapshot: &Connection) -> rusqlite::Result<Option<String>> {
-    let mut known = snapshot.prepare(
-        "SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'records_of_entity'",
-    )?;
-    if !known.exists([])? {
+    if file::lost_indexes(snapshot)?.contains(&"records_of_entity") {
         // They are looked up in the table itself.
         return Ok(None);
     }
