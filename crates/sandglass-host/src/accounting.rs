@@ -1,10 +1,12 @@
 //! What a run did at the boundary: which host functions it called, how often,
-//! how long, and which one it is in.
+//! how long, and which one it is in; in sums, and the first and last one by one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{CallPlace, EndPoint, FunctionCalls, HostCalls, Monotonic};
+use sandglass_model::{
+    Call, CallOutcome, CallPlace, EndPoint, FunctionCalls, HostCalls, Monotonic, STORY_CALLS_MAX,
+};
 
 use crate::functions::{FunctionId, Functions};
 
@@ -21,7 +23,25 @@ pub(crate) struct Accounting {
     is_arriving: bool,
     count: u64,
     total: Duration,
+    /// The first half of [`STORY_CALLS_MAX`] calls that have ended, and behind them the
+    /// last half, as a ring.
+    ended: Vec<Ended>,
 }
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    /// Where it is counted.
+    place: usize,
+    since: Monotonic,
+    took: Duration,
+    outcome: CallOutcome,
+}
+
+/// How many calls from the begin are kept.
+const FIRST: usize = STORY_CALLS_MAX / 2;
+/// How many from the end.
+const LAST: usize = STORY_CALLS_MAX - FIRST;
 
 /// What a call goes by in reports and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,35 +92,67 @@ impl Accounting {
         }
     }
 
-    /// Ends the call that is under way; answers what it went by, and how long it took.
+    /// Ends the call that is under way, of which `outcome` came; answers what it went by,
+    /// and how long it took.
     #[inline]
     pub(crate) fn leave<'a>(
         &'a mut self,
         now: Monotonic,
+        outcome: CallOutcome,
         functions: &'a Functions,
     ) -> Option<(&'a str, Duration)> {
-        let (took, place) = self.end(now)?;
+        let (took, place) = self.end(now, outcome)?;
         Some((self.by_function[place].0.text(functions), took))
     }
 
     /// Ends the call that is under way because its run ended inside it; answers
     /// how long it took.
     pub(crate) fn cut(&mut self, now: Monotonic) -> Duration {
-        let Some((took, place)) = self.end(now) else { return Duration::ZERO };
+        let Some((took, place)) = self.end(now, CallOutcome::Unfinished) else {
+            return Duration::ZERO;
+        };
         self.by_function[place].1.in_flight = true;
         took
     }
 
     /// How long the call took that is under way, and where it is counted.
     #[inline]
-    fn end(&mut self, now: Monotonic) -> Option<(Duration, usize)> {
+    fn end(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(Duration, usize)> {
         let (place, since) = self.current.take()?;
         let took = now.since(since);
+        self.keep(Ended { place, since, took, outcome });
         self.total += took;
         let stats = &mut self.by_function[place].1;
         stats.count += 1;
         stats.total += took;
         Some((took, place))
+    }
+
+    #[inline]
+    fn keep(&mut self, ended: Ended) {
+        if self.ended.len() < STORY_CALLS_MAX {
+            self.ended.push(ended);
+        } else {
+            // This is the call that was counted last.
+            self.ended[FIRST + ring(self.count - 1)] = ended;
+        }
+    }
+
+    /// The calls that have ended, in their order, of a run that began at `start`, and how
+    /// many are left out behind the first ones.
+    pub(crate) fn calls(&self, functions: &Functions, start: Monotonic) -> (Vec<Call>, u64) {
+        let omitted = self.count.saturating_sub(STORY_CALLS_MAX as u64);
+        let (first, last) = self.ended.split_at(self.ended.len().min(FIRST));
+        // The oldest one lies where the next would go.
+        let oldest = if omitted > 0 { ring(self.count) } else { 0 };
+        let in_order = last[oldest..].iter().chain(&last[..oldest]);
+        let calls = first.iter().chain(in_order).map(|ended| Call {
+            name: self.by_function[ended.place].0.text(functions).to_owned(),
+            started_us: micros(ended.since.since(start)),
+            duration_us: micros(ended.took),
+            outcome: ended.outcome,
+        });
+        (calls.collect(), omitted)
     }
 
     /// What the call that is under way goes by.
@@ -131,7 +183,7 @@ impl Accounting {
             .map(|(name, stats)| FunctionCalls {
                 name: name.text(functions).to_owned(),
                 count: stats.count,
-                total_us: u64::try_from(stats.total.as_micros()).unwrap_or(u64::MAX),
+                total_us: micros(stats.total),
                 in_flight: stats.in_flight,
             })
             .collect();
@@ -147,5 +199,62 @@ impl Accounting {
                 self.by_function.len() - 1
             }
         }
+    }
+}
+
+/// Where in the ring the call is kept before which there were `count`.
+fn ring(count: u64) -> usize {
+    #[allow(clippy::cast_possible_truncation, reason = "less than the ring is long")]
+    let at = ((count - FIRST as u64) % LAST as u64) as usize;
+    at
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::Class;
+
+    /// The places among all calls, from 0, of those that are told of `count`.
+    fn told(count: u64) -> (Vec<u64>, u64) {
+        let mut functions = Functions::default();
+        let function = functions.add("env", "f", Class::Instant);
+        let mut accounting = Accounting::default();
+        for call in 0..count {
+            let at = |offset| Monotonic::from_nanos((call * 10 + offset) * 1000);
+            accounting.enter(function, at(0));
+            accounting.leave(at(3), CallOutcome::Ok, &functions);
+        }
+        let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
+        assert!(calls.iter().all(|call| call.duration_us == 3 && call.name == "f"));
+        (calls.iter().map(|call| call.started_us / 10).collect(), omitted)
+    }
+
+    #[test]
+    fn the_first_and_the_last_calls_are_told_in_their_order() {
+        for count in [0, 1, 31, 32, 33, 63, 64, 65, 96, 97, 1000] {
+            let (told, omitted) = told(count);
+            let expected: Vec<_> = (0..count).filter(|at| *at < 32 || count - at <= 32).collect();
+            assert_eq!(told, expected, "of {count}");
+            assert_eq!(told.len() as u64 + omitted, count);
+        }
+    }
+
+    #[test]
+    fn a_call_that_was_cut_is_told_as_unfinished() {
+        let mut functions = Functions::default();
+        let function = functions.add("env", "f", Class::Async);
+        let mut accounting = Accounting::default();
+        accounting.enter(function, Monotonic::from_nanos(1_000));
+        accounting.is_about("ask:Other.Go".into());
+        accounting.cut(Monotonic::from_nanos(9_000));
+        let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
+        let name = "ask:Other.Go".to_owned();
+        let outcome = CallOutcome::Unfinished;
+        assert_eq!(calls, [Call { name, started_us: 1, duration_us: 8, outcome }]);
+        assert_eq!(omitted, 0);
     }
 }

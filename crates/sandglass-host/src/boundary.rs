@@ -14,7 +14,7 @@
 //! An expired deadline ends the run: it is a typed error that unwinds the guest,
 //! which can neither ignore nor catch it.
 
-use sandglass_model::{Cause, Monotonic};
+use sandglass_model::{CallOutcome, Cause, Monotonic};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, names};
 use wasmtime::{Caller, Error, Result};
@@ -196,7 +196,13 @@ pub(crate) fn leave<R: Passed, E: CallError>(
     if let Some(ended) = ended {
         store.call_span.error(names::CALL_ENDED, &ended.to_string());
     }
-    if let Some((name, took)) = store.accounting.leave(now, &store.functions) {
+    let has_failed = store.guest.take_failure();
+    let outcome = match (ended, &answer) {
+        (Some(ended), _) => ended.outcome(),
+        (None, Ok(answer)) if !has_failed && !answer.is_failure() => CallOutcome::Ok,
+        _ => CallOutcome::Failed,
+    };
+    if let Some((name, took)) = store.accounting.leave(now, outcome, &store.functions) {
         store.metrics.host_call(name, took);
         if let Some(CallEnded::TimedOut(_)) = ended {
             store.metrics.host_call_timed_out(name);

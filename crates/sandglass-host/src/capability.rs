@@ -12,6 +12,7 @@ pub(crate) mod log;
 pub(crate) mod meter;
 pub(crate) mod named_streams;
 pub(crate) mod outside;
+pub(crate) mod requests;
 pub(crate) mod result;
 pub(crate) mod scratch;
 pub(crate) mod signal;
@@ -21,6 +22,7 @@ pub(crate) mod streams;
 pub(crate) mod time;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,11 +34,12 @@ use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
 use context::RunContext;
-use http::{Destinations, HttpClient, HttpError, NetworkClient, Request, Response};
+use http::{Destinations, HttpClient, NetworkClient};
 use log::GuestLog;
 use meter::Meter;
 use named_streams::Streams;
 use outside::Outside;
+use requests::Requests;
 use result::ResultSlot;
 use scratch::Scratch;
 use signal::{Signal, Signals};
@@ -53,6 +56,10 @@ pub(crate) struct Guest {
     /// The entity's fields, once somebody has asked for one.
     fields: Option<serde_json::Map<String, Value>>,
     last_error: String,
+    /// Whether the present call has failed.
+    has_failed: bool,
+    /// What was asked of others.
+    pub(crate) requests: Requests,
     log: GuestLog,
     spans: Spans,
     meter: Meter,
@@ -112,6 +119,8 @@ impl Guest {
             context,
             fields: None,
             last_error: String::new(),
+            has_failed: false,
+            requests: Requests::default(),
             log,
             spans: Spans::new(speaker.clone(), span, trace.span_id),
             meter: Meter::new(speaker.clone()),
@@ -168,6 +177,17 @@ impl Guest {
         let mut why = self.redactor.text(why.to_string());
         log::truncate(&mut why, LAST_ERROR_MAX_BYTES);
         self.last_error = why;
+        self.has_failed = true;
+    }
+
+    /// Notes that the present call answers an error, which says itself why.
+    pub(crate) fn note_failure(&mut self) {
+        self.has_failed = true;
+    }
+
+    /// Whether a call has failed since this was asked last.
+    pub(crate) fn take_failure(&mut self) -> bool {
+        mem::take(&mut self.has_failed)
     }
 
     pub(crate) fn last_error(&self) -> &str {
@@ -223,30 +243,6 @@ impl Guest {
         self.grants.response_bytes
     }
 
-    /// Sends `request`, for at most `left`.
-    pub(crate) fn http_call(
-        &self,
-        request: Request,
-        left: Duration,
-    ) -> Answer<'static, Result<Response, HttpError>> {
-        self.http_call_within(request, left, self.grants.response_bytes)
-    }
-
-    /// The same, with a body of at most `response_bytes`.
-    pub(crate) fn http_call_within(
-        &self,
-        request: Request,
-        left: Duration,
-        response_bytes: u64,
-    ) -> Answer<'static, Result<Response, HttpError>> {
-        let grants = Arc::clone(&self.grants);
-        let traceparent = self.trace.to_string();
-        Box::pin(async move {
-            let limits = http::Limits { timeout: left, remaining: left, response_bytes };
-            grants.http.send(request, &grants.destinations, limits, &traceparent).await
-        })
-    }
-
     /// The way to the outside of `run`, which is this guest's.
     pub(crate) fn outside(&self, run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Outside {
         Outside {
@@ -254,6 +250,7 @@ impl Guest {
             traceparent: self.trace.to_string().into(),
             run: Arc::clone(run),
             clock: Arc::clone(clock),
+            requests: self.requests.clone(),
         }
     }
 }

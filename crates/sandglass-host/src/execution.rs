@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use sandglass_model::{
     Cause, DeadlineReport, DispatchId, HandlerDeadlineExceeded, HostCalls, Monotonic, Outcome,
-    RejectionKind, RunReport, TimeSplit, TraceContext, WallTime,
+    RejectionKind, RunReport, Story, TimeSplit, TraceContext, WallTime,
 };
 use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, Level, Refusal};
@@ -233,6 +233,7 @@ impl Execution {
             metrics.host_call(&name, data.accounting.cut(off_cpu));
         }
         let host_calls = data.accounting.report(&data.functions);
+        let story = data.story(deadline.start, off_cpu);
         let split = self.time_split(data, &deadline, &moments, off_cpu);
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
         let recording = data.tape.finish();
@@ -251,6 +252,7 @@ impl Execution {
             ended_at,
             backtrace: backtrace.unwrap_or_default(),
             host_calls,
+            story,
             time_split_us: TimeSplit { queue: micros(queue), teardown: micros(teardown), ..split },
             wall_us: self.wall_us(ended),
             cpu_us: micros(cpu),
@@ -446,6 +448,7 @@ impl Execution {
             ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
+            story: Story::default(),
             time_split_us: TimeSplit::default(),
             wall_us: 0,
             cpu_us: 0,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use sandglass_model::{Clock, Monotonic};
+use sandglass_model::{CallOutcome, Clock, Monotonic};
 
 use crate::run::Run;
 use crate::store::RunStore;
@@ -22,6 +22,15 @@ pub(crate) enum CallEnded {
         "the soft deadline passed while the call waited: save the work, and answer while there is time"
     )]
     SoftDeadline,
+}
+
+impl CallEnded {
+    pub(crate) const fn outcome(self) -> CallOutcome {
+        match self {
+            Self::TimedOut(_) => CallOutcome::TimedOut,
+            Self::SoftDeadline => CallOutcome::CutShort,
+        }
+    }
 }
 
 impl From<CallEnded> for String {

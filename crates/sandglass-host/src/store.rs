@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{Frame, GuestLimits, Monotonic, SystemClock};
+use sandglass_model::{Frame, GuestLimits, Monotonic, Story, SystemClock};
 use sandglass_telemetry::{Metrics, Span};
 use wasmtime::{Memory, WasmBacktrace};
 
@@ -13,6 +13,7 @@ use crate::abi::wasi::Wasi;
 use crate::accounting::Accounting;
 use crate::capability::Guest;
 use crate::capability::log::is_obeyed;
+use crate::capability::outside::Outside;
 use crate::functions::Functions;
 use crate::limiter::Limiter;
 use crate::origin::Origin;
@@ -115,6 +116,11 @@ impl RunStore {
         self.wasi.get_or_insert_with(|| Wasi::new(guest.lines(), guest.outside(run, clock)))
     }
 
+    /// The way to the outside.
+    pub(crate) fn outside(&self) -> Outside {
+        self.guest.outside(&self.run, self.clock.shared())
+    }
+
     /// The call that is under way goes by `name`. There must be few.
     pub(crate) fn is_about(&mut self, name: Arc<str>) {
         self.tape.is_about(&name);
@@ -125,6 +131,14 @@ impl RunStore {
     pub(crate) fn give_secret(&mut self, name: &str, secret: &Secret) {
         self.guest.redactor.hide(secret);
         self.tape.see(name, secret);
+    }
+
+    /// What the run has done since `start`, at its end.
+    pub(crate) fn story(&self, start: Monotonic, end: Monotonic) -> Story {
+        let (calls, calls_omitted) = self.accounting.calls(&self.functions, start);
+        let (requests, requests_omitted) =
+            self.guest.requests.told(&self.guest.redactor, start, end);
+        Story { calls, calls_omitted, requests, requests_omitted }
     }
 
     /// From now on the guest does its work.

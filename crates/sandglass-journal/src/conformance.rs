@@ -153,6 +153,7 @@ pub fn ended(dispatch: DispatchId, attempt: u32) -> Event {
         ended_at: None,
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit::default(),
+        account: None,
         recording: None,
         asker_remaining_ms: None,
     }))

@@ -19,13 +19,16 @@ pub mod entity;
 pub mod fold;
 pub mod replay;
 pub mod retention;
+pub mod signature;
 pub mod spec;
 pub mod waits;
+pub mod why;
 
 pub use decide::{Command, HandlerEnd, Input, Refusal, Retry, commands, decide, go_over};
 pub use entity::{Entity, IdleTimer, InFlight, Past, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};
 pub use retention::Retention;
+pub use signature::Signature;
 pub use spec::{Diagnostic, Parsed, Severity, Spec};
 pub use waits::Waits;

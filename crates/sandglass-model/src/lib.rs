@@ -14,6 +14,7 @@ pub mod limit;
 pub mod outcome;
 pub mod record;
 pub mod report;
+pub mod story;
 pub mod trace;
 
 pub use ask::{AskUntil, Asked};
@@ -32,8 +33,11 @@ pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Ended, Event, Position, Record, Retried, TransitionCause,
 };
 pub use report::{
-    CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls, Recorded, Recording,
-    RunReport, TimeSplit, WholeRecording,
+    Account, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls, Recorded,
+    Recording, RunReport, TimeSplit, WholeRecording,
+};
+pub use story::{
+    Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_REQUESTS_MAX, Story,
 };
 pub use trace::{SpanId, TraceContext, TraceId};
 

@@ -11,7 +11,7 @@ use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 use crate::outcome::{DeadlineOwner, Outcome};
-use crate::report::{DeadlineReport, EndPoint, HostCalls, Recorded, TimeSplit};
+use crate::report::{Account, DeadlineReport, EndPoint, Frame, HostCalls, Recorded, TimeSplit};
 use crate::trace::TraceContext;
 
 /// The tenant of whatever names none.
@@ -261,6 +261,9 @@ pub struct Ended {
     /// Where the time went.
     #[serde(default)]
     pub time_split_us: TimeSplit,
+    /// What it did, call by call: kept where it didn't complete, and for some that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Box<Account>>,
     /// What was kept of the run, so that it can be had again; nothing where it never ran,
     /// or nothing was to be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -269,6 +272,17 @@ pub struct Ended {
     /// where it waits on until the entity has settled: what follows has at most that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker_remaining_ms: Option<u64>,
+}
+
+impl Ended {
+    /// Where the guest was when it was stopped or trapped, innermost frame first.
+    #[must_use]
+    pub fn frames(&self) -> &[Frame] {
+        match &self.outcome {
+            Outcome::TimedOut(exceeded) => &exceeded.backtrace,
+            _ => self.account.as_ref().map_or(&[], |account| &account.backtrace),
+        }
+    }
 }
 
 /// What follows from a handler's end.

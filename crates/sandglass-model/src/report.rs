@@ -12,6 +12,7 @@ use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::{DispatchId, ModuleHash};
 use crate::outcome::{DeadlineOwner, Outcome, OutcomeKind};
+use crate::story::{Call, OutgoingRequest, Story};
 use crate::trace::TraceContext;
 
 /// One frame of a guest's stack.
@@ -220,6 +221,42 @@ pub struct DeadlineReport {
     pub owner: DeadlineOwner,
 }
 
+/// What a record keeps of a run beside what was decided, where it keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// What it did.
+    #[serde(flatten)]
+    pub story: Story,
+    /// Where the guest was when it was stopped or trapped, innermost frame first; nothing
+    /// where it timed out, since that outcome has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backtrace: Vec<Frame>,
+    /// As [`RunReport::wall_us`].
+    pub wall_us: u64,
+    /// As [`RunReport::cpu_us`].
+    pub cpu_us: u64,
+    /// As [`RunReport::peak_memory_bytes`].
+    pub peak_memory_bytes: u64,
+}
+
+impl Account {
+    /// What is kept of the run that `report` is of.
+    #[must_use]
+    pub fn of(report: &RunReport) -> Self {
+        let backtrace = match &report.outcome {
+            Outcome::TimedOut(_) => Vec::new(),
+            _ => report.backtrace.clone(),
+        };
+        Self {
+            story: report.story.clone(),
+            backtrace,
+            wall_us: report.wall_us,
+            cpu_us: report.cpu_us,
+            peak_memory_bytes: report.peak_memory_bytes,
+        }
+    }
+}
+
 /// Everything that the host can say of one run. As JSON it is the report of
 /// `sandglass run`.
 #[derive(Clone, Debug, PartialEq)]
@@ -246,6 +283,8 @@ pub struct RunReport {
     pub backtrace: Vec<Frame>,
     /// The host calls that it made.
     pub host_calls: HostCalls,
+    /// The same one by one, and its requests.
+    pub story: Story,
     /// Where the time went.
     pub time_split_us: TimeSplit,
     /// From the dispatch to the end of the teardown, and what was compiled for it before,
@@ -271,6 +310,22 @@ struct MemoryView {
     peak_bytes: u64,
 }
 
+/// A story as reports show it: with all its keys, whatever is in it.
+#[derive(Serialize)]
+struct StoryView<'a> {
+    calls: &'a [Call],
+    calls_omitted: u64,
+    requests: &'a [OutgoingRequest],
+    requests_omitted: u64,
+}
+
+impl<'a> StoryView<'a> {
+    fn of(story: &'a Story) -> Self {
+        let Story { calls, calls_omitted, requests, requests_omitted } = story;
+        Self { calls, calls_omitted: *calls_omitted, requests, requests_omitted: *requests_omitted }
+    }
+}
+
 #[derive(Serialize)]
 struct ReportView<'a> {
     outcome: OutcomeKind,
@@ -280,6 +335,8 @@ struct ReportView<'a> {
     dying_span: Option<&'a str>,
     backtrace: &'a [Frame],
     host_calls: &'a HostCalls,
+    #[serde(flatten)]
+    story: StoryView<'a>,
     time_split_us: TimeSplit,
     wall_us: u64,
     cpu_us: u64,
@@ -310,6 +367,7 @@ impl Serialize for RunReport {
             dying_span: self.dying_span.as_deref(),
             backtrace: &self.backtrace,
             host_calls: &self.host_calls,
+            story: StoryView::of(&self.story),
             time_split_us: self.time_split_us,
             wall_us: self.wall_us,
             cpu_us: self.cpu_us,

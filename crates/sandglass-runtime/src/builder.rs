@@ -17,6 +17,7 @@ use sandglass_telemetry::Telemetry;
 use tokio::sync::{Semaphore, broadcast, oneshot};
 use tokio::task::JoinSet;
 
+use crate::accounts::Accounts;
 use crate::actor::{Actor, Restored, Timers, View, seat};
 use crate::asking::Circles;
 use crate::error::ActorError;
@@ -50,6 +51,7 @@ pub struct Builder {
     telemetry: Telemetry,
     specs: Vec<Arc<Spec>>,
     rest: Rest,
+    accounts: Accounts,
 }
 
 /// Why a runtime can't start.
@@ -89,6 +91,7 @@ impl Builder {
             telemetry: Telemetry::disabled(),
             specs: Vec::new(),
             rest: Rest { linger: LINGER, awake_max: AWAKE_MAX },
+            accounts: Accounts::default(),
         }
     }
 
@@ -143,6 +146,15 @@ impl Builder {
         self
     }
 
+    /// Keeps what one in so many of the handlers that complete did, call by call, and of
+    /// none where it is 0: of one in [`ACCOUNTS_ONE_IN`](crate::ACCOUNTS_ONE_IN), unless
+    /// given. Of those that don't complete it is always kept.
+    #[must_use]
+    pub const fn accounts_one_in(mut self, one_in: u32) -> Self {
+        self.accounts.one_in = one_in;
+        self
+    }
+
     /// Reads the journal, and recovers those of its entities that had handlers in flight
     /// or are to go over to another version of their spec. The others sleep. Needs a tokio
     /// runtime, on whose threads all entities live.
@@ -169,6 +181,7 @@ impl Builder {
             runtime: watch::Sender::new(None),
             specs: watch::Sender::new(Arc::new(specs)),
             table: Table::new(self.rest),
+            accounts: self.accounts,
             waking: Arc::new(Semaphore::new(WAKING_MAX)),
         });
         for spec in &new {

@@ -13,6 +13,7 @@
 //!  cancel ──▶ stop handles, past the mailbox: no queue and no disk delays a kill
 //! ```
 
+mod accounts;
 mod actor;
 mod asking;
 mod builder;
@@ -36,6 +37,7 @@ mod timer;
 mod waking;
 mod watch;
 
+pub use accounts::ACCOUNTS_ONE_IN;
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
 pub use asking::Asking;
 pub use builder::{AWAKE_MAX, BuildError, Builder, LINGER};

@@ -11,6 +11,7 @@ use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
 use tokio::sync::{Semaphore, broadcast};
 
+use crate::accounts::Accounts;
 use crate::asking::Circles;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
     pub(crate) specs: watch::Sender<Arc<Specs>>,
     pub(crate) table: Table,
+    pub(crate) accounts: Accounts,
     /// Room for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
     pub(crate) waking: Arc<Semaphore>,
 }

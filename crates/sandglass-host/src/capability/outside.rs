@@ -1,5 +1,5 @@
-//! The way to the outside of one run: its grants, its deadline and its trace, for
-//! requests that are put together elsewhere.
+//! The way to the outside of one run: its grants, its deadline and its trace. Every
+//! request that it sends passes here, and is noted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use sandglass_model::Clock;
 
 use super::Grants;
 use super::http::{HttpError, Limits, Opened, Request, Response};
+use super::requests::Requests;
 use crate::run::Run;
 use crate::secret::Answer;
 
@@ -18,6 +19,7 @@ pub(crate) struct Outside {
     pub(super) traceparent: Arc<str>,
     pub(super) run: Arc<Run>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) requests: Requests,
 }
 
 impl Outside {
@@ -27,19 +29,55 @@ impl Outside {
         self.left().min(self.grants.host_call_timeout)
     }
 
+    /// Largest body of a response that the guest is given.
+    pub(super) fn response_bytes(&self) -> u64 {
+        self.grants.response_bytes
+    }
+
     /// Sends `request` and reads the whole response.
     pub(crate) fn send(self, request: Request) -> Answer<'static, Result<Response, HttpError>> {
-        Box::pin(async move {
-            let Self { grants, traceparent, .. } = &self;
-            grants.http.send(request, &grants.destinations, self.limits(), traceparent).await
-        })
+        let most = self.response_bytes();
+        self.send_within(request, most)
+    }
+
+    /// The same, with a body of at most `response_bytes`.
+    pub(crate) fn send_within(
+        self,
+        request: Request,
+        response_bytes: u64,
+    ) -> Answer<'static, Result<Response, HttpError>> {
+        Box::pin(async move { self.sent(request, response_bytes).await })
+    }
+
+    /// Sends `request` and reads the whole response, of at most `response_bytes`.
+    pub(super) async fn sent(
+        &self,
+        request: Request,
+        response_bytes: u64,
+    ) -> Result<Response, HttpError> {
+        let under_way = self.requests.begin(&request, &self.clock);
+        let Self { grants, traceparent, .. } = self;
+        let limits = self.limits(response_bytes);
+        let answer = grants.http.send(request, &grants.destinations, limits, traceparent).await;
+        match &answer {
+            Ok(response) => under_way.answered(response.status),
+            Err(_) => under_way.failed(),
+        }
+        answer
     }
 
     /// Sends `request` and waits for the response's head.
     pub(crate) fn open(self, request: Request) -> Answer<'static, Result<Opened, HttpError>> {
+        let under_way = self.requests.begin(&request, &self.clock);
         Box::pin(async move {
             let Self { grants, traceparent, .. } = &self;
-            grants.http.open(request, &grants.destinations, self.limits(), traceparent).await
+            let limits = self.limits(grants.response_bytes);
+            let answer = grants.http.open(request, &grants.destinations, limits, traceparent).await;
+            match &answer {
+                Ok(opened) => under_way.answered(opened.status),
+                Err(_) => under_way.failed(),
+            }
+            answer
         })
     }
 
@@ -47,12 +85,9 @@ impl Outside {
         self.run.deadline().since(self.clock.now())
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self, response_bytes: u64) -> Limits {
         // Calls that wait for it have bounds of their own.
-        Limits {
-            timeout: self.left(),
-            remaining: self.left(),
-            response_bytes: self.grants.response_bytes,
-        }
+        let left = self.left();
+        Limits { timeout: left, remaining: left, response_bytes }
     }
 }

@@ -17,6 +17,12 @@ pub(super) const WITH_SECRETS: Tag = Tag::new(1_397_639_495);
 /// What can be compared: an argument, or part of one.
 pub(crate) trait Passed {
     fn pass(&self, to: &mut Packer<'_>);
+
+    /// Whether it is an error, as an answer.
+    #[inline]
+    fn is_failure(&self) -> bool {
+        false
+    }
 }
 
 /// What can be given again: an answer, or part of one.
@@ -401,6 +407,10 @@ impl<T: Passed, E: Passed> Passed for Result<T, E> {
             Ok(value) => value.pass(to),
             Err(error) => error.pass(to),
         }
+    }
+
+    fn is_failure(&self) -> bool {
+        self.is_err()
     }
 }
 

@@ -197,6 +197,7 @@ fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> Event {
         ended_at: end.ended_at,
         host_calls: end.host_calls.clone(),
         time_split_us: end.time_split_us,
+        account: end.account.clone(),
         recording: end.recording.clone(),
         asker_remaining_ms: end.asker_remaining_ms,
     }))

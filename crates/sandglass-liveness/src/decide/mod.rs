@@ -10,7 +10,7 @@ mod take;
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
-    AskUntil, Asked, Cause, DeadlineReport, DispatchId, EndPoint, Ended, EntityRef, Event,
+    Account, AskUntil, Asked, Cause, DeadlineReport, DispatchId, EndPoint, Ended, EntityRef, Event,
     HostCalls, Incarnation, Object, Outcome, Recorded, Recording, RunReport, TimeSplit,
     TraceContext, TransitionCause, WallTime,
 };
@@ -124,6 +124,8 @@ pub struct HandlerEnd {
     pub host_calls: HostCalls,
     /// Where the time went.
     pub time_split_us: TimeSplit,
+    /// What it did, where that is to be kept.
+    pub account: Option<Box<Account>>,
     /// What was kept of the run, so that it can be had again.
     pub recording: Option<Recorded>,
     /// What the handler that asked for this one has left, in milliseconds, while it waits
@@ -132,7 +134,7 @@ pub struct HandlerEnd {
 }
 
 impl HandlerEnd {
-    /// What a host reported of attempt `attempt`.
+    /// What a host reported of attempt `attempt`, without an account of it.
     #[must_use]
     pub fn reported(attempt: u32, report: &RunReport) -> Self {
         Self {
@@ -146,6 +148,7 @@ impl HandlerEnd {
             ended_at: report.ended_at,
             host_calls: report.host_calls.clone(),
             time_split_us: report.time_split_us,
+            account: None,
             recording: report.recording.as_ref().map(Recording::recorded),
             asker_remaining_ms: None,
         }
@@ -170,6 +173,7 @@ impl HandlerEnd {
             ended_at: None,
             host_calls: HostCalls::default(),
             time_split_us: TimeSplit::default(),
+            account: None,
             recording: None,
             asker_remaining_ms: None,
         }
@@ -189,6 +193,7 @@ impl HandlerEnd {
             ended_at: ended.ended_at,
             host_calls: ended.host_calls.clone(),
             time_split_us: ended.time_split_us,
+            account: ended.account.clone(),
             recording: ended.recording.clone(),
             asker_remaining_ms: ended.asker_remaining_ms,
         }

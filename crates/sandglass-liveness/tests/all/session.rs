@@ -279,6 +279,7 @@ pub(crate) fn end_within(
         ended_at: None,
         host_calls: HostCalls::default(),
         time_split_us: TimeSplit::default(),
+        account: None,
         recording: None,
         asker_remaining_ms: None,
     }

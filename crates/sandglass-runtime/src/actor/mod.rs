@@ -289,7 +289,7 @@ impl Actor {
     async fn handler_ended(&mut self, ended: Ended) {
         // What it told before its end is told before its end.
         self.handlers_told(None).await;
-        self.recording.push(&ended);
+        self.recording.push(&ended, self.shared.accounts);
         self.shared.publish(Event::RunEnded {
             entity: self.entity.entity.clone(),
             report: Arc::new(ended.report),

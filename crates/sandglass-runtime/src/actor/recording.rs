@@ -14,6 +14,7 @@ use sandglass_model::{
 use super::rooms::Rooms;
 use super::runs::Ended;
 use super::{Actor, Standing};
+use crate::accounts::Accounts;
 use crate::asking::Lent;
 use crate::error::ActorError;
 use crate::handlers::HandlerSignal;
@@ -64,8 +65,9 @@ struct Failing {
 }
 
 impl Recording {
-    pub(super) fn push(&mut self, ended: &Ended) {
-        let end = HandlerEnd::reported(ended.attempt, &ended.report);
+    pub(super) fn push(&mut self, ended: &Ended, accounts: Accounts) {
+        let account = accounts.of(&ended.report);
+        let end = HandlerEnd { account, ..HandlerEnd::reported(ended.attempt, &ended.report) };
         let recording = match &ended.report.recording {
             Some(sandglass_model::Recording::Whole(bytes)) => Some(Arc::clone(bytes)),
             _ => None,
@@ -263,7 +265,7 @@ fn reduced(end: HandlerEnd, error: &journal::Error) -> HandlerEnd {
     };
     let recording =
         end.recording.map(|_| Recorded::DecisionOnly("its end was too large".to_owned()));
-    HandlerEnd { outcome, recording, ..end }
+    HandlerEnd { outcome, recording, account: None, ..end }
 }
 
 #[cfg(test)]

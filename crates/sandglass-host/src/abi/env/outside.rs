@@ -79,9 +79,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 Ok(request) => request,
                 Err(why) => return Ok(Some(failed(caller, why))),
             };
-            let store = caller.data();
-            let left = store.run.deadline().since(store.now());
-            let wait = store.guest.http_call(request, left);
+            let wait = caller.data().outside().send(request);
             let Some(answer) = race.call(wait).await else { return Ok(None) };
             match answer {
                 Ok(response) => {
@@ -109,9 +107,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 Ok(requests) => requests.into_iter().map(BatchRequest::read).collect(),
                 Err(why) => return Ok(Some(failed(caller, why))),
             };
-            let store = caller.data();
-            let left = store.run.deadline().since(store.now());
-            let batch = store.guest.http_call_batch(requests, left);
+            let batch = caller.data().outside().send_batch(requests);
             let wait = async { Ok::<_, CallEnded>(batch.await) };
             let Some(answers) = race.call(wait).await else { return Ok(None) };
             let answers: Vec<BatchResponse> = match answers {

@@ -166,9 +166,7 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
                 Ok(prepared) => prepared,
                 Err(why) => return Ok(Some(failed(caller, why))),
             };
-            let store = caller.data();
-            let left = store.run.deadline().since(store.now());
-            let wait = store.guest.http_call_within(request, left, room);
+            let wait = caller.data().outside().send_within(request, room);
             let Some(answer) = race.call(wait).await else { return Ok(None) };
             let response = match answer {
                 Ok(response) => response,

@@ -55,6 +55,7 @@ macro_rules! link {
                 })?
                 let (context, mut memory) = split(caller)?;
                 let errno = wasi::$name(context, &mut memory $(, $arg)*)?;
+                note(caller, errno);
                 $(wrote(caller, errno, &[$($writes)*])?;)?
                 Ok(errno)
             }
@@ -67,6 +68,7 @@ macro_rules! link {
                 let (context, mut memory) = split(caller)?;
                 let wait = wasi::$wname(context, &mut memory $(, $warg)*);
                 let Some(errno) = race.run(wait).await.transpose()? else { return Ok(None) };
+                note(caller, errno);
                 $(wrote(caller, errno, &[$($wwrites)*])?;)?
                 Ok(Some(errno))
             }
@@ -168,6 +170,13 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
         }
     }
     Ok(())
+}
+
+/// Notes that a call failed, which it says by its number.
+fn note(caller: &mut Caller<'_, RunStore>, errno: i32) {
+    if errno != 0 {
+        caller.data_mut().guest.note_failure();
+    }
 }
 
 /// Has the tape note what a call that succeeded wrote to the guest's memory.

@@ -10,7 +10,6 @@ use super::interface::http;
 use super::{FIRST, telling};
 use crate::boundary::imports;
 use crate::capability::http::{HttpError, Request as Sendable};
-use crate::capability::outside::Outside;
 use crate::capability::streams::{self, IncomingResponse as Incoming, OutgoingRequest as Outgoing};
 use crate::store::RunStore;
 
@@ -125,10 +124,6 @@ impl RunStore {
     /// What is left of the deadline.
     pub(super) fn left(&self) -> Duration {
         self.run.deadline().since(self.now())
-    }
-
-    fn outside(&self) -> Outside {
-        self.guest.outside(&self.run, self.clock.shared())
     }
 }
 

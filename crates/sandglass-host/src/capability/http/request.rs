@@ -13,6 +13,10 @@ use crate::abi::guest_memory::Unreadable;
 /// Longest URL, in bytes; servers refuse ones of a fraction of this.
 const URL_MAX_BYTES: usize = 64 << 10;
 
+/// How much of a path is kept to be told: many times what is shown in the end, so that no
+/// secret is cut where it would still be seen.
+const PATH_KEPT_MAX_CHARS: usize = 4096;
+
 /// Most headers of one request; servers refuse more.
 const MAX_HEADERS: usize = 100;
 
@@ -139,6 +143,17 @@ impl Request {
             ));
         }
         Ok(Self { method, url, headers: header_map(headers, &body)?, body })
+    }
+
+    /// Method, host (with a port that isn't the scheme's) and path: what may be told of it.
+    pub(crate) fn destination(&self) -> (String, String, String) {
+        let host = self.url.host_str().unwrap_or_default();
+        let host = match self.url.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        let path: String = self.url.path().chars().take(PATH_KEPT_MAX_CHARS).collect();
+        (self.method.as_str().to_owned(), host, path)
     }
 
     /// The request that a redirect to `location` asks for (RFC 9110, 15.4).
