@@ -5,6 +5,7 @@ mod binary;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
 
@@ -13,7 +14,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use prost::Message;
 
-use binary::{fixture, with_variable};
+use binary::{Folder, Running, fixture, with_variable};
 
 /// A collector that keeps every span that it is sent.
 struct Collector {
@@ -161,4 +162,94 @@ fn a_wrong_variable_is_an_error_at_the_start() {
         assert!(message.contains(variable), "{report}");
     }
     with_variable("SANDGLASS_LOG", "loud", &[&"check", &guest]).exits(2).says("SANDGLASS_LOG");
+}
+
+/// A handler that never ends by itself.
+const HANGS: &str = r#"
+[automaton]
+name = "Session"
+states = ["Idle", "Executing", "TimedOut"]
+initial = "Idle"
+terminal = ["TimedOut"]
+allow_indefinite_states = ["Idle", "Executing"]
+
+[[action]]
+name = "Ask"
+from = ["Idle"]
+to = "Executing"
+effect = "trigger hang"
+
+[[action]]
+name = "HandlerTimedOut"
+from = ["Executing"]
+to = "TimedOut"
+
+[[integration]]
+name = "hang"
+trigger = "hang"
+type = "wasm"
+module = "sleeps_until_the_end_of_time"
+deadline = "600s"
+on_success = "HandlerTimedOut"
+on_failure = "HandlerTimedOut"
+"#;
+
+/// A daemon that exports its spans, and its address.
+fn daemon(folder: &Folder, collector: &Collector) -> (Running, String) {
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.as_str()),
+        ("OTEL_BSP_SCHEDULE_DELAY", "20"),
+    ];
+    let (specs, journal) = (folder.path("specs"), folder.path("runs.db"));
+    let arguments: [&dyn AsRef<std::ffi::OsStr>; 7] =
+        [&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &"--journal", &journal];
+    let mut running = Running::with_variables(&variables, Stdio::inherit(), &arguments);
+    let line = running.line_with("listening on http://");
+    let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+    (running, address)
+}
+
+fn post(address: &str, path: &str, headers: &str) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\
+         content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+    );
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+}
+
+#[test]
+fn a_handler_that_was_lost_and_what_follows_after_a_restart_are_in_the_callers_trace() {
+    let (collector, folder) = (Collector::start(), Folder::new());
+    folder.write("specs/session.ioa.toml", HANGS);
+    let guest = std::fs::read(fixture("wat/sleeps_until_the_end_of_time.wat")).expect("a guest");
+    folder.write("specs/sleeps_until_the_end_of_time.wat", guest);
+    let (running, address) = daemon(&folder, &collector);
+    post(&address, "/v1/entities/Session/lost", "");
+    let traceparent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";
+    post(&address, "/v1/entities/Session/lost/actions/Ask", traceparent);
+    // Killed, as nothing can prevent.
+    drop(running);
+    let (running, _) = daemon(&folder, &collector);
+    running.signal("TERM");
+    assert!(running.ended().success());
+
+    let spans = collector.spans();
+    let lost = only(&spans, "the handler's", |span| span.name == "sandglass.dispatch");
+    assert_eq!(hex(&lost.trace_id), "0af7651916cd43dd8448eb211c80319c", "the caller's trace");
+    assert_eq!(attribute(lost, "error.type").as_deref(), Some("interrupted"));
+    let follows = only(&spans, "what follows", |span| {
+        attribute(span, "sandglass.action").as_deref() == Some("HandlerTimedOut")
+            && span.name == "sandglass.transition"
+    });
+    assert_eq!(follows.trace_id, lost.trace_id);
+    assert_eq!(follows.parent_span_id, lost.span_id, "its child");
+    assert!(follows.links.iter().any(|link| link.span_id == lost.span_id), "and linked");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,6 +2,7 @@
 //! logic that a user of the libraries would miss, and is a library for `main.rs` and
 //! for who tests how it reads its files.
 
+mod anatomy;
 mod command;
 mod diagnosis;
 mod duration;

@@ -1,6 +1,6 @@
 //! Tells traces and logs how a run ended.
 
-use sandglass_model::{Outcome, RunReport};
+use sandglass_model::{Outcome, RunReport, TraceContext};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::names;
 
@@ -9,17 +9,18 @@ pub(crate) fn describe(span: &Span, report: &RunReport) {
     if span.is_seen() {
         complete(span, report);
     }
-    let (dispatch, trace_id) = (report.dispatch_id, report.trace.trace_id);
+    let dispatch = report.dispatch_id;
+    let TraceContext { trace_id, span_id, .. } = report.trace;
     match &report.outcome {
         Outcome::Completed(_) => {}
         Outcome::TimedOut(exceeded) => {
             span.error(names::HANDLER_DEADLINE_EXCEEDED, &exceeded.to_string());
-            tracing::warn!(%dispatch, %trace_id, overrun_us = exceeded.overrun_us, "{exceeded}");
+            tracing::warn!(%dispatch, %trace_id, %span_id, overrun_us = exceeded.overrun_us, "{exceeded}");
         }
         other => {
             let Some((kind, message)) = other.error() else { return };
             span.error(&kind, &message);
-            tracing::info!(%dispatch, %trace_id, outcome = %other.kind(), kind, "handler ended: {message}");
+            tracing::info!(%dispatch, %trace_id, %span_id, outcome = %other.kind(), kind, "handler ended: {message}");
         }
     }
 }

@@ -149,3 +149,41 @@ impl Functions {
             .map(|function| function.name.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::abi;
+    use wasmparser::{Parser, Payload};
+
+    /// A guest is killed in each import of this fixture, elsewhere.
+    #[test]
+    fn the_fixture_that_imports_everything_imports_what_a_core_module_finds() {
+        let engine = wasmtime::Engine::default();
+        let mut linker = wasmtime::Linker::new(&engine);
+        let mut functions = Functions::default();
+        abi::env::link(&mut linker, &mut functions).expect("they are linked");
+        abi::wasi::preview1::link(&mut linker, &mut functions).expect("they are linked");
+        let linked: BTreeSet<_> = functions
+            .0
+            .iter()
+            // It needs a grant, and who dies in it died in what was asked: `ask:TYPE.ACTION`.
+            .filter(|function| function.field != "host_ask")
+            .map(|function| (function.module.to_string(), function.field.to_string()))
+            .collect();
+
+        let fixture = include_str!("../../../guest-fixtures/wat/imports_everything.wat");
+        let binary = wat::parse_str(fixture).expect("it is text");
+        let mut imported = BTreeSet::new();
+        for payload in Parser::new(0).parse_all(&binary) {
+            let Ok(Payload::ImportSection(section)) = payload else { continue };
+            for import in section.into_imports() {
+                let import = import.expect("it is valid");
+                imported.insert((import.module.to_owned(), import.name.to_owned()));
+            }
+        }
+        assert_eq!(imported, linked);
+    }
+}

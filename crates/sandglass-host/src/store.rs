@@ -157,9 +157,13 @@ impl RunStore {
 /// The frames of a backtrace, innermost first, with file and line where the
 /// module carries DWARF.
 pub(crate) fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
-    let frame = |info: &wasmtime::FrameInfo| {
-        // The first symbol is the innermost of those inlined at this place.
-        let symbol = info.symbols().first();
+    backtrace.frames().iter().flat_map(inlined).take(MAX_FRAMES).collect()
+}
+
+/// The functions that one frame of the machine's stack stands for: those that the compiler
+/// has put into another, and that one.
+fn inlined(info: &wasmtime::FrameInfo) -> Vec<Frame> {
+    let frame = |symbol: Option<&wasmtime::FrameSymbol>| {
         let function = symbol
             .and_then(|symbol| symbol.name())
             .or_else(|| info.func_name())
@@ -172,7 +176,10 @@ pub(crate) fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
             line: symbol.and_then(|symbol| symbol.line()),
         }
     };
-    backtrace.frames().iter().take(MAX_FRAMES).map(frame).collect()
+    match info.symbols() {
+        [] => vec![frame(None)],
+        symbols => symbols.iter().take(MAX_FRAMES).map(|symbol| frame(Some(symbol))).collect(),
+    }
 }
 
 /// Longest name that is shown, in characters: enough for a generic function's.

@@ -125,6 +125,26 @@ impl CompiledCode {
     }
 }
 
+/// Why spans were not exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpansDropped {
+    /// As many as may wait did.
+    QueueFull,
+    /// The collector didn't take them.
+    NotTaken,
+}
+
+impl SpansDropped {
+    /// The value of the label `reason`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::NotTaken => "not_taken",
+        }
+    }
+}
+
 /// Something that a guest told and that went over its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -332,6 +352,12 @@ impl Metrics {
     pub fn telemetry_dropped(&self, integration: &str, what: Told) {
         let Some(families) = self.families() else { return };
         families.telemetry_dropped.count([integration, what.as_str()]);
+    }
+
+    /// So many spans were not exported.
+    pub fn spans_dropped(&self, reason: SpansDropped, spans: u64) {
+        let Some(families) = self.families() else { return };
+        families.spans_dropped.add([reason.as_str()], spans);
     }
 
     /// An integration without a budget of its own was dispatched.

@@ -3,20 +3,19 @@
 //! Spans wait in a bounded queue for a thread of their own; where the collector
 //! is slow or dead they are dropped, and nobody waits.
 
+mod delivery;
 mod sampler;
 mod settings;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanData, SpanLimits,
-};
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanLimits};
 
+use crate::Metrics;
 use crate::trace::{DecidedIds, Tracer};
+use delivery::Queue;
 pub use settings::InvalidSetting;
 use settings::{Sampling, Settings};
 
@@ -41,24 +40,29 @@ pub enum Error {
 }
 
 /// The exporter that the environment asks for; none where it doesn't name an
-/// endpoint.
+/// endpoint. Spans that it loses are counted in `metrics`.
 ///
 /// # Errors
 /// A variable holds what can't be used.
-pub fn from_env() -> Result<Option<Otlp>, Error> {
-    from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+pub fn from_env(metrics: &Metrics) -> Result<Option<Otlp>, Error> {
+    let variable =
+        |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    from_variables(variable, metrics)
 }
 
 /// The same as [`from_env`], with the environment given.
 ///
 /// # Errors
 /// A variable holds what can't be used.
-pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Otlp>, Error> {
-    Settings::read(&variable)?.map(|settings| Otlp::new(&settings)).transpose()
+pub fn from_variables(
+    variable: impl Fn(&str) -> Option<String>,
+    metrics: &Metrics,
+) -> Result<Option<Otlp>, Error> {
+    Settings::read(&variable)?.map(|settings| Otlp::new(&settings, metrics)).transpose()
 }
 
 impl Otlp {
-    fn new(settings: &Settings) -> Result<Self, Error> {
+    fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, Error> {
         // The HTTP client wants a TLS provider even for plain HTTP. That there is
         // one already is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -70,19 +74,13 @@ impl Otlp {
             .with_headers(settings.headers.clone().into_iter().collect())
             .build()
             .map_err(|error| Error::SetUp(error.to_string()))?;
-        let batch = BatchConfigBuilder::default()
-            .with_max_queue_size(settings.batch.queue)
-            .with_max_export_batch_size(settings.batch.size)
-            .with_scheduled_delay(settings.batch.delay)
-            .build();
-        let exporter = Watched { exporter, failing: AtomicBool::new(false) };
-        let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batch).build();
+        let queue = Queue::new(exporter, &settings.batch, metrics);
         let sampled = match settings.sampler.clone() {
             Sampling::ParentBased(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
             Sampling::Own(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
         };
         let provider = sampled
-            .with_span_processor(processor)
+            .with_span_processor(queue)
             .with_span_limits(SpanLimits {
                 max_attributes_per_span: settings.limits.attributes,
                 max_events_per_span: settings.limits.events,
@@ -121,36 +119,4 @@ fn resource(settings: &Settings) -> Resource {
         .with_detector(Box::new(opentelemetry_sdk::resource::TelemetryResourceDetector))
         .with_attributes(attributes)
         .build()
-}
-
-/// Says in the log when the collector stops taking spans and when it does again;
-/// the exporter itself is silent.
-#[derive(Debug)]
-struct Watched {
-    exporter: SpanExporter,
-    failing: AtomicBool,
-}
-
-impl opentelemetry_sdk::trace::SpanExporter for Watched {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let spans = batch.len();
-        let result = self.exporter.export(batch).await;
-        let failed_before = self.failing.swap(result.is_err(), Ordering::Relaxed);
-        match &result {
-            Err(error) if !failed_before => {
-                tracing::warn!(%error, spans, "failed to export spans; they are dropped until the collector answers");
-            }
-            Ok(()) if failed_before => tracing::info!("spans are exported again"),
-            _ => {}
-        }
-        result
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.exporter.shutdown_with_timeout(timeout)
-    }
-
-    fn set_resource(&mut self, resource: &Resource) {
-        self.exporter.set_resource(resource);
-    }
 }

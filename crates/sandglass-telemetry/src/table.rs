@@ -249,6 +249,10 @@ metrics! {
         "handler_telemetry_dropped_total"
         "What guests told that went over its bounds, and so nowhere, by what it was";
 
+    Counters spans_dropped(reason) Count
+        "trace_spans_dropped_total"
+        "Spans that were not exported: the queue was full, or the collector didn't take them";
+
     Counters recordings_refused() Count
         "handler_recordings_refused_total"
         "Runs that were not recorded because the recordings of other runs took all the memory that there is for them";

@@ -166,7 +166,7 @@ impl Tracer {
             Context::new().with_remote_span_context(remote(parent))
         });
         let span = ids::deciding(start.context, || tracer.build_with_context(builder, &context));
-        Span(Some(Box::new(Live { tracer: tracer.clone(), span: Mutex::new(span) })))
+        Span(Some(Box::new(Live::new(tracer, span))))
     }
 }
 
@@ -199,9 +199,16 @@ fn remote(context: TraceContext) -> SpanContext {
 struct Live {
     tracer: SdkTracer,
     span: Mutex<SdkSpan>,
+    /// Whether its trace is sampled: if it isn't, nobody sees what is under it either.
+    is_seen: bool,
 }
 
 impl Live {
+    fn new(tracer: &SdkTracer, span: SdkSpan) -> Self {
+        let is_seen = span.is_recording();
+        Self { tracer: tracer.clone(), span: Mutex::new(span), is_seen }
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut SdkSpan) -> T) -> T {
         act(&mut self.span.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -219,8 +226,8 @@ impl Span {
 
     /// Whether anybody sees it. Where nobody does, what it would be told need not be made.
     #[must_use]
-    pub const fn is_seen(&self) -> bool {
-        self.0.is_some()
+    pub fn is_seen(&self) -> bool {
+        self.0.as_ref().is_some_and(|live| live.is_seen)
     }
 
     /// Starts a span under this one, with an id of its own, now.
@@ -239,7 +246,7 @@ impl Span {
         let parent = live.with(|span| span.span_context().clone());
         let context = Context::new().with_remote_span_context(parent);
         let span = live.tracer.build_with_context(builder, &context);
-        Self(Some(Box::new(Live { tracer: live.tracer.clone(), span: Mutex::new(span) })))
+        Self(Some(Box::new(Live::new(&live.tracer, span))))
     }
 
     /// The ids of this span; none where nobody sees it.

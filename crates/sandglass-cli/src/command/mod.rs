@@ -9,6 +9,7 @@ mod play;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod up;
+mod why;
 
 use crate::exit::Exit;
 use crate::play::{WORKER_COMMAND, worker};
@@ -19,6 +20,7 @@ pub(crate) enum Command {
     Run(Box<run::Arguments>),
     Check(check::Arguments),
     Log(log::Arguments),
+    Why(why::Arguments),
     Budgets(budgets::Arguments),
     Replay(replay::Arguments),
     Journal(journal::Arguments),
@@ -40,6 +42,7 @@ impl Command {
             Self::Run(arguments) => run::execute(&arguments),
             Self::Check(arguments) => check::execute(&arguments),
             Self::Log(arguments) => log::execute(&arguments),
+            Self::Why(arguments) => why::execute(&arguments),
             Self::Budgets(arguments) => budgets::execute(&arguments),
             Self::Journal(arguments) => journal::execute(arguments),
             Self::Replay(arguments) => replay::execute(&arguments),

@@ -78,9 +78,10 @@ struct Worker {
 impl Worker {
     async fn start(start: Start) -> anyhow::Result<Self> {
         let exporter = Exporter::new(Prefix::default());
-        let otlp = otlp::from_env()?;
+        let metrics = exporter.metrics();
+        let otlp = otlp::from_env(&metrics)?;
         let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
-        let telemetry = Telemetry { metrics: exporter.metrics(), tracer };
+        let telemetry = Telemetry { metrics, tracer };
         let serving = match start.metrics {
             Some(address) => {
                 let serving = exporter.serve(address).await;

@@ -68,9 +68,10 @@ fn rejected(rejection: &Rejection, form: Form) -> anyhow::Result<Exit> {
 
 /// The run, with its spans exported where the environment asks for that.
 fn traced(arguments: &Arguments) -> Result<RunReport, Rejection> {
-    let otlp = otlp::from_env().map_err(|error| invalid(error.to_string()))?;
+    let metrics = Metrics::disabled();
+    let otlp = otlp::from_env(&metrics).map_err(|error| invalid(error.to_string()))?;
     let tracer = otlp.as_ref().map_or_else(Tracer::disabled, otlp::Otlp::tracer);
-    let telemetry = Telemetry { metrics: Metrics::disabled(), tracer };
+    let telemetry = Telemetry { metrics, tracer };
     let tokio = threads::start(Some(2))
         .map_err(|error| unavailable(format_args!("can't start threads: {error}")))?;
     let ran = tokio.block_on(run(arguments, telemetry));

@@ -2,19 +2,17 @@
 
 use std::fmt::Write as _;
 
-use sandglass_model::{Frame, OutcomeKind, Rejection, RunReport, TimeSplit};
+use sandglass_model::{OutcomeKind, Rejection, RunReport, TimeSplit};
 use sandglass_source::{printable, shortened};
 use serde_json::json;
 
+use crate::anatomy;
 use crate::command::run::Form;
 use crate::duration::{exact_millis, measured_micros};
 use crate::terminal::{Output, Tone};
 
 /// Longest result that a line shows, in characters; `--report json` has all of it.
 const RESULT_MAX_CHARS: usize = 400;
-
-/// Frames that the text shows; where a run died is in the first few.
-const MAX_FRAMES: usize = 8;
 
 pub(super) fn print(report: &RunReport, form: Form) -> anyhow::Result<()> {
     let mut output = Output::new();
@@ -105,34 +103,10 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
         let result = result.to_string();
         details.push(("result", shortened(&printable(&result), RESULT_MAX_CHARS).into_owned()));
     }
-    for (number, frame) in report.backtrace.iter().take(MAX_FRAMES).enumerate() {
-        details.push((if number == 0 { "at" } else { "" }, shown(frame)));
-    }
-    if report.backtrace.len() > MAX_FRAMES {
-        details.push(("", format!("and {} more frames", report.backtrace.len() - MAX_FRAMES)));
-    }
-    for (number, calls) in report.host_calls.by_function.iter().enumerate() {
-        let unfinished = if calls.in_flight { ", unfinished" } else { "" };
-        let line = format!(
-            "{} x{}, {}{unfinished}",
-            printable(&calls.name),
-            calls.count,
-            measured_micros(calls.total_us)
-        );
-        details.push((if number == 0 { "host calls" } else { "" }, line));
-    }
-    let split = &report.time_split_us;
-    let parts = [
-        ("queue", split.queue),
-        ("compile", split.compile),
-        ("instantiate", split.instantiate),
-        ("guest", split.guest),
-        ("host", split.host),
-        ("teardown", split.teardown),
-    ];
-    let parts: Vec<String> =
-        parts.iter().map(|(name, took)| format!("{name} {}", measured_micros(*took))).collect();
-    details.push(("time", parts.join(", ")));
+    details.extend(anatomy::named("at", anatomy::frames(&report.backtrace)));
+    details.extend(anatomy::named("host calls", anatomy::sums(&report.host_calls)));
+    details.extend(anatomy::named("requests", anatomy::requests(&report.story)));
+    details.push(("time", anatomy::time(&report.time_split_us)));
     if report.started_at.is_some() {
         let (cpu, wall) = (measured_micros(report.cpu_us), measured_micros(report.wall_us));
         details.push(("cpu", format!("{cpu} of {wall}")));
@@ -144,21 +118,4 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
     details.push(("dispatch", report.dispatch_id.to_string()));
     details.push(("trace", report.trace.trace_id.to_string()));
     details
-}
-
-fn shown(frame: &Frame) -> String {
-    let function = frame.function.as_deref().unwrap_or("a function without a name");
-    let mut line = printable(function).into_owned();
-    match (&frame.file, frame.line) {
-        (Some(file), Some(number)) => {
-            let _ = write!(line, " ({}:{number})", printable(file));
-        }
-        (Some(file), None) => {
-            let _ = write!(line, " ({})", printable(file));
-        }
-        (None, _) => {
-            let _ = write!(line, " (offset {:#x})", frame.offset);
-        }
-    }
-    line
 }

@@ -107,9 +107,10 @@ impl Up {
         let listener = TcpListener::bind(config.listen).await;
         let listener = listener.with_context(|| format!("can't listen on {}", config.listen))?;
         let exporter = Exporter::new(Prefix::default());
-        let otlp = otlp::from_env()?;
+        let metrics = exporter.metrics();
+        let otlp = otlp::from_env(&metrics)?;
         let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
-        let telemetry = Telemetry { metrics: exporter.metrics(), tracer };
+        let telemetry = Telemetry { metrics, tracer };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let most = modules.iter().map(|module| module.manifest.granted_limits().memory_bytes).max();
         let max_memory_bytes = config.host.max_memory_bytes.max(most.unwrap_or(0));

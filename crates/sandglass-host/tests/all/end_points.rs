@@ -1,4 +1,5 @@
-//! Where among its host calls a run ended, which a replay of it comes by again.
+//! Where among its host calls a run ended, which a replay of it comes by again; and that
+//! each host function is named where a guest is killed in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,8 @@ use sandglass_host::{
     Context, Dispatch, DispatchDeadline, Host, Manifest, Settings, Signal, Signals,
 };
 use sandglass_model::{
-    CallPlace, Clock, EndPoint, Monotonic, OutcomeKind, RunReport, SystemClock, WallTime,
+    CallOutcome, CallPlace, Clock, EndPoint, Monotonic, OutcomeKind, RunReport, SystemClock,
+    WallTime,
 };
 
 /// Longer than anything here takes on a busy machine.
@@ -48,8 +50,10 @@ impl Clock for SetByGuest {
 
 impl Signals for SetByGuest {
     fn signal(&self, signal: Signal) {
+        // Others say nothing.
         let Signal::Status(looks) = signal else { return };
-        self.looks_left.store(looks.parse().expect("a number"), Ordering::SeqCst);
+        let Ok(looks) = looks.parse() else { return };
+        self.looks_left.store(looks, Ordering::SeqCst);
         *self.thread.lock().expect("no panic") = Some(std::thread::current().id());
     }
 }
@@ -114,4 +118,63 @@ async fn a_trap_has_its_place_and_a_run_that_returns_has_none() {
     assert_eq!(inside.ended_at, Some(EndPoint { place: CallPlace::Inside, call: 3 }));
     let returned = run(&guest("99", ""), LONG).await;
     assert_eq!((returned.ended_at, returned.dying_span), (None, None));
+}
+
+/// One import of a core module: module, field, parameters and results, as text has them.
+struct Import<'a> {
+    module: &'a str,
+    field: &'a str,
+    types: &'a str,
+}
+
+/// What the fixture imports that imports everything; that it does is a test of its own.
+fn imports(fixture: &str) -> Vec<Import<'_>> {
+    let import = |line: &'_ str| -> Option<(usize, usize, usize, usize, usize)> {
+        line.trim().starts_with("(import ").then_some(())?;
+        let quotes: Vec<_> = line.match_indices('"').map(|(at, _)| at).collect();
+        let types = line.find("(func")? + "(func".len();
+        Some((quotes[0] + 1, quotes[1], quotes[2] + 1, quotes[3], types))
+    };
+    let lines = fixture.lines().filter_map(|line| Some((line, import(line)?)));
+    lines
+        .map(|(line, (module, module_end, field, field_end, types))| Import {
+            module: &line[module..module_end],
+            field: &line[field..field_end],
+            // Behind a name that the text may give it.
+            types: line[types..]
+                .trim_end()
+                .trim_end_matches("))")
+                .trim_start_matches(|c: char| c != '('),
+        })
+        .collect()
+}
+
+/// Calls it with zeros for whatever it takes.
+fn calls_with_zeros(import: &Import<'_>) -> String {
+    let Import { module, field, types } = import;
+    let (params, result) = types.split_once("(result").unwrap_or((types, ""));
+    let zeros = params.split(|c: char| !c.is_alphanumeric()).filter(|ty| ty.starts_with('i'));
+    let zeros: String = zeros.map(|ty| format!("({ty}.const 0) ")).collect();
+    let drop = if result.is_empty() { "" } else { "drop" };
+    let this = format!("(import \"{module}\" \"{field}\" (func $it {types}))");
+    // The third look is that on the way out of it.
+    let guest = guest("3", &format!("(call $it {zeros}) {drop}"));
+    guest.replacen("(module", &format!("(module {this}"), 1)
+}
+
+#[tokio::test]
+async fn a_guest_that_is_killed_in_a_host_function_died_in_that_one_whichever_it_is() {
+    let fixture = include_str!("../../../../guest-fixtures/wat/imports_everything.wat");
+    let imports = imports(fixture);
+    assert!(imports.len() > 70, "{}", imports.len());
+    for import in imports.iter().filter(|import| import.field != "proc_exit") {
+        let report = run(&calls_with_zeros(import), LONG).await;
+        let name = match import.module {
+            "env" => import.field.to_owned(),
+            module => format!("{module}.{}", import.field),
+        };
+        assert_eq!(report.dying_span.as_deref(), Some(name.as_str()), "{report:?}");
+        let last = report.story.calls.last().expect("it called");
+        assert_eq!((&last.name, last.outcome), (&name, CallOutcome::Unfinished), "{report:?}");
+    }
 }

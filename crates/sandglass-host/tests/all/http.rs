@@ -8,7 +8,7 @@ use sandglass_host::{
     Context, DEADLINE_HEADER, Destination, Dispatch, DispatchDeadline, Host, Manifest, Outcome,
     RunReport, Settings,
 };
-use sandglass_model::GuestLimits;
+use sandglass_model::{CallOutcome, GuestLimits, RequestOutcome};
 use serde_json::Value;
 
 use crate::server::{Script, Server};
@@ -104,6 +104,11 @@ async fn a_call_that_takes_too_long_ends_alone_and_the_guest_goes_on() {
     let report = call(settings, server.url(), &["127.0.0.1"], GuestLimits::default(), 30_000).await;
     assert!(message(&report).contains("within 100 ms"), "{report:?}");
     assert!(matches!(report.outcome, Outcome::Failed(_)), "the guest answered, by itself");
+    let of = |name: &str| report.story.calls.iter().find(|call| call.name == name);
+    let call = of("host_http_call").expect("it called");
+    assert_eq!(call.outcome, CallOutcome::TimedOut, "{report:?}");
+    let [request] = report.story.requests.as_slice() else { panic!("{report:?}") };
+    assert_eq!(request.outcome, RequestOutcome::Unfinished, "nobody knows whether it landed");
 }
 
 #[tokio::test]
@@ -162,6 +167,11 @@ async fn a_host_that_nobody_serves_is_an_error_that_the_guest_reads() {
     let message = message(&report);
     assert!(message.contains("request failed"), "{message}");
     assert!(!message.contains("hunter22"), "queries hold secrets: {message}");
+    let [request] = report.story.requests.as_slice() else { panic!("{report:?}") };
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/secret"));
+    assert_eq!((request.outcome, request.status), (RequestOutcome::Failed, None));
+    let failed = report.story.calls.iter().find(|call| call.name == "host_http_call");
+    assert_eq!(failed.map(|call| call.outcome), Some(CallOutcome::Failed));
 }
 
 #[tokio::test]

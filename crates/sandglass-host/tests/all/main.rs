@@ -15,6 +15,7 @@ mod kernel;
 mod loading;
 mod manifest;
 mod replaying;
+mod secrets;
 mod server;
 mod streams;
 mod telling;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 /// What the server answers.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,14 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(script: Script) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+        let socket = TcpSocket::new_v4().expect("there are sockets");
+        if script.never {
+            // So that whoever sends without end soon finds that nobody takes it.
+            socket.set_recv_buffer_size(4096).expect("it may be small");
+        }
+        let loopback = "127.0.0.1:0".parse().expect("an address");
+        socket.bind(loopback).expect("loopback has ports");
+        let listener = socket.listen(64).expect("it listens");
         let address = listener.local_addr().expect("it is bound");
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&requests);

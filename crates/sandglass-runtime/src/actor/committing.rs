@@ -4,8 +4,8 @@
 use sandglass_journal::{self as journal, Batch, Expected, Recording};
 use sandglass_liveness::{Command, Entity, HandlerEnd, Input, commands, decide};
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Event as RecordedEvent, ModuleHash, Outcome, Position,
-    Sequence, TraceContext, TransitionCause, WallTime,
+    Decision, DispatchId, Dispatched, Event as RecordedEvent, ModuleHash, Outcome, OutcomeKind,
+    Position, Sequence, TraceContext, TransitionCause, WallTime,
 };
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
@@ -206,11 +206,36 @@ impl Actor {
                 let run = before.run(ended.dispatch);
                 if let (Outcome::Interrupted, Some(run)) = (&ended.outcome, run) {
                     metrics.dispatch_interrupted(entity_type, &run.dispatched.action);
+                    self.trace_lost(&run.dispatched);
                 }
             }
             _ => {}
         }
         None
+    }
+
+    /// The span of a handler that was lost with its host: nobody has exported it, and what
+    /// follows is under it.
+    fn trace_lost(&self, dispatched: &Dispatched) {
+        let entity = &self.entity.entity;
+        let dispatch = dispatched.dispatch.to_string();
+        let span = self.shared.telemetry.tracer.start(&SpanStart {
+            name: names::DISPATCH,
+            kind: Kind::Internal,
+            context: dispatched.trace,
+            parent: None,
+            links: &[],
+            attributes: &[
+                (names::ENTITY_TYPE, entity.entity_type().into()),
+                (names::ENTITY_ID, entity.id().into()),
+                (names::ACTION, dispatched.action.as_str().into()),
+                (names::INTEGRATION, dispatched.integration.as_str().into()),
+                (names::DISPATCH_ID, dispatch.as_str().into()),
+                (names::OUTCOME, OutcomeKind::Interrupted.as_str().into()),
+            ],
+        });
+        span.error(names::INTERRUPTED, "the host ended while the handler was in flight");
+        span.end();
     }
 
     fn note_default_budget(&self, dispatched: &Dispatched) {

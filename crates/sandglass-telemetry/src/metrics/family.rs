@@ -188,7 +188,11 @@ impl<const N: usize> Counters<N> {
     }
 
     pub(crate) fn count(&self, labels: [&str; N]) {
-        self.0.get(labels).increment(1);
+        self.add(labels, 1);
+    }
+
+    pub(crate) fn add(&self, labels: [&str; N], more: u64) {
+        self.0.get(labels).increment(more);
     }
 
     /// Has the series exported at zero. A counter that first appears at 1 hides

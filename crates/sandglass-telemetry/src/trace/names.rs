@@ -59,6 +59,8 @@ pub const HOST_PREFIX: &str = "sandglass.";
 
 /// The value of [`ERROR_TYPE`] for a handler that was killed at its deadline.
 pub const HANDLER_DEADLINE_EXCEEDED: &str = "handler_deadline_exceeded";
+/// The value of [`ERROR_TYPE`] for a handler that was lost with its host.
+pub const INTERRUPTED: &str = "interrupted";
 /// The value of [`ERROR_TYPE`] for a host call that was ended, and its run not.
 pub const CALL_ENDED: &str = "call_ended";
 /// The value of [`ERROR_TYPE`] for a guest's span that says it failed, and not how.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use sandglass_model::OutcomeKind;
 use sandglass_telemetry::Metrics;
-use sandglass_telemetry::metrics::{CompiledCode, DispatchEnded, Health, Level, Refusal, Told};
+use sandglass_telemetry::metrics::{
+    CompiledCode, DispatchEnded, Health, Level, Refusal, SpansDropped, Told,
+};
 
 /// Reports every event once, with different values where values can differ.
 pub(crate) fn all_happen(metrics: &Metrics) {
@@ -41,6 +43,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.soft_deadline_passed("Session", "Ask");
     metrics.host_call_timed_out("host_http_call");
     metrics.telemetry_dropped("run_tools", Told::Metric);
+    metrics.spans_dropped(SpansDropped::QueueFull, 3);
     metrics.dispatch_interrupted("Session", "Ask");
     metrics.dispatch_refused(Refusal::QueueFull);
     metrics.outcome_superseded("Session", "Ask");

@@ -12,9 +12,10 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use prost::Message as _;
 use sandglass_model::{DispatchId, TraceContext};
-use sandglass_telemetry::SpanStart;
 use sandglass_telemetry::otlp::{self, Otlp};
+use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::trace::{Kind, names};
+use sandglass_telemetry::{Metrics, Prefix, SpanStart};
 
 use crate::spans::start;
 
@@ -64,11 +65,15 @@ fn take(stream: TcpStream) -> (Vec<String>, ExportTraceServiceRequest) {
 }
 
 fn exporting(variables: &[(&str, &str)]) -> Otlp {
-    let found = otlp::from_variables(|name| {
+    counted(variables, &Metrics::disabled())
+}
+
+fn counted(variables: &[(&str, &str)], metrics: &Metrics) -> Otlp {
+    let variable = |name: &str| {
         let found = variables.iter().find(|(variable, _)| *variable == name);
         found.map(|(_, value)| (*value).to_owned())
-    });
-    found.expect("valid").expect("an endpoint")
+    };
+    otlp::from_variables(variable, metrics).expect("valid").expect("an endpoint")
 }
 
 fn texts(span: &Span) -> BTreeMap<&str, &str> {
@@ -182,11 +187,13 @@ fn a_dead_collector_delays_nobody() {
     // It takes connections (the backlog does) and never answers.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
-    let otlp = exporting(&[
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+    let exporter = Exporter::new(Prefix::default());
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "16"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4"),
-    ]);
+    ];
+    let otlp = counted(&variables, &exporter.metrics());
     let tracer = otlp.tracer();
     let (done, finished) = mpsc::sync_channel(1);
     thread::spawn(move || {
@@ -199,6 +206,12 @@ fn a_dead_collector_delays_nobody() {
     // The exporter itself gives up on a request after 10 s, so a span that waited
     // for one would be later than this.
     finished.recv_timeout(Duration::from_secs(5)).expect("10,000 spans without waiting");
+    // All but those that wait, and those on their way.
+    let scrape = exporter.render();
+    let dropped = "temper_trace_spans_dropped_total{reason=\"queue_full\"} ";
+    let dropped = scrape.lines().find_map(|line| line.strip_prefix(dropped)).expect("counted");
+    let dropped: u64 = dropped.parse().expect("a number");
+    assert!((9_976..=9_984).contains(&dropped), "{dropped}");
     assert!(otlp.shutdown(Duration::from_millis(50)).is_err(), "not all could be exported");
 }
 
@@ -210,11 +223,12 @@ fn an_https_collector_can_be_named() {
 
 #[test]
 fn a_wrong_variable_is_an_error_that_names_it() {
-    let error = otlp::from_variables(|name| match name {
+    let variable = |name: &str| match name {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://localhost:4317".to_owned()),
         "OTEL_EXPORTER_OTLP_PROTOCOL" => Some("grpc".to_owned()),
         _ => None,
-    });
+    };
+    let error = otlp::from_variables(variable, &Metrics::disabled());
     let error = error.expect_err("only HTTP is spoken").to_string();
     assert!(error.starts_with("OTEL_EXPORTER_OTLP_PROTOCOL: `grpc`"), "{error}");
 }

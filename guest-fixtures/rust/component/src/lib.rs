@@ -4,6 +4,7 @@
 mod host;
 mod outside;
 mod wasi;
+mod wasi_streams;
 
 use std::collections::BTreeMap;
 
@@ -36,9 +37,9 @@ impl Guest for Handler {
             "get" => outside::get(url),
             "download" => outside::download(url),
             "upload" => outside::upload(url),
-            "wasi_get" => outside::wasi_get(url),
             does => host::call(does)
                 .or_else(|| wasi::call(does))
+                .or_else(|| wasi_streams::call(does, url))
                 .unwrap_or_else(|| Err(format!("nobody knows how to `{does}`"))),
         };
         match answer {

@@ -1,0 +1,153 @@
+//! `sandglass why` on journals that real runs have written: a handler that hung, one
+//! that was killed in its own code, and ones of which nothing is to be told.
+
+mod binary;
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use binary::{Folder, Said, fixture, sandglass};
+use serde_json::{Value, json};
+
+/// A server that takes connections and never answers.
+fn silent() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").expect("a free port")
+}
+
+/// Runs the guest that asks `server` for something, into `journal`, until it is killed.
+fn hang(journal: &Path, server: &TcpListener) -> Said {
+    let address = server.local_addr().expect("it listens");
+    let url = format!("url=http://me:hush@{address}/v1/charge?token=secret");
+    let (guest, allowed) = (fixture("built/slow_http.wasm"), address.to_string());
+    sandglass(&[
+        &"run",
+        &guest,
+        &"--config",
+        &url,
+        &"--allow-host",
+        &allowed,
+        &"--deadline",
+        &"300ms",
+        &"--entity",
+        &"Order/7",
+        &"--action",
+        &"Pay",
+        &"--journal",
+        &journal,
+    ])
+    .exits(124)
+}
+
+fn why(journal: &Path) -> Value {
+    let said = sandglass(&[&"why", &journal, &"--json"]).exits(0);
+    serde_json::from_str(&said.out).expect("one object")
+}
+
+fn journal(folder: &Folder) -> PathBuf {
+    folder.path("runs.db")
+}
+
+#[test]
+fn a_handler_that_hung_is_told_with_the_request_that_it_waited_for() {
+    let (folder, server) = (Folder::new(), silent());
+    let journal = journal(&folder);
+    hang(&journal, &server);
+    let found = why(&journal);
+    assert_eq!(found["outcome"], "timed_out");
+    assert_eq!(found["dying_span"], "host_http_call");
+    assert_eq!((&found["entity"], &found["action"]), (&json!("Order/7"), &json!("Pay")));
+    let calls = found["calls"].as_array().expect("a list");
+    let last = calls.last().expect("it called");
+    assert_eq!((&last["name"], &last["outcome"]), (&json!("host_http_call"), &json!("unfinished")));
+    assert!(last["duration_us"].as_u64() > Some(200_000), "{last}");
+    assert_eq!(calls[0]["name"], "host_get_context", "{found}");
+    let ended = calls[..calls.len() - 1].iter().all(|call| call["outcome"] == "ok");
+    assert!(ended, "{calls:?}");
+    let requests = found["requests"].as_array().expect("a list");
+    let [request] = requests.as_slice() else { panic!("{requests:?}") };
+    let host = server.local_addr().expect("it listens").to_string();
+    assert_eq!((&request["host"], &request["path"]), (&json!(host), &json!("/v1/charge")));
+    assert_eq!(request["outcome"], "unfinished");
+    assert!(!found["requests"].to_string().contains("token"), "{found}");
+    assert_eq!(found["decision"]["action"], "HandlerTimedOut");
+    assert_eq!(found["transition"]["action"], "HandlerTimedOut");
+    assert_eq!(found["seen_before"]["count"], 0);
+    assert_eq!(found["time_split_us"].as_object().map(serde_json::Map::len), Some(6));
+    let text = sandglass(&[&"why", &journal]).exits(0);
+    assert!(!text.out.contains("hush") && !text.out.contains('\u{1b}'), "{}", text.out);
+    text.says("Order/7")
+        .says("timed out after")
+        .says("unfinished")
+        .says(&format!("{host}/v1/charge"))
+        .says("takes HandlerTimedOut")
+        .says("never (Order.Pay");
+}
+
+#[test]
+fn what_happens_again_is_counted_by_its_signature() {
+    let (folder, server) = (Folder::new(), silent());
+    let journal = journal(&folder);
+    for _ in 0..3 {
+        hang(&journal, &server);
+    }
+    let spins = fixture("wat/spins.wat");
+    let deadline = ["--deadline", "100ms"];
+    let arguments: [&dyn AsRef<std::ffi::OsStr>; 6] =
+        [&"run", &spins, &deadline[0], &deadline[1], &"--journal", &journal];
+    sandglass(&arguments).exits(124);
+    let spun = why(&journal);
+    assert_eq!((&spun["dying_span"], &spun["seen_before"]["count"]), (&json!("guest"), &json!(0)));
+    hang(&journal, &server);
+    let hung = why(&journal);
+    assert_eq!(hung["seen_before"]["count"], 3);
+    assert!(hung["seen_before"]["first_at"].as_i64() < hung["seen_before"]["last_at"].as_i64());
+    let next = hung["next"].to_string();
+    assert!(next.contains("3 times before"), "{next}");
+
+    // An earlier one, by its id.
+    let dispatch = spun["dispatch_id"].as_str().expect("an id").to_owned();
+    let said = sandglass(&[&"why", &journal, &dispatch]).exits(0);
+    said.says("in guest").says(&dispatch);
+}
+
+#[test]
+fn one_that_completed_is_told_only_where_it_is_named() {
+    let folder = Folder::new();
+    let journal = journal(&folder);
+    let echo = fixture("wat/echo.wat");
+    let said = sandglass(&[&"run", &echo, &"--journal", &journal, &"--report", &"json"]).exits(0);
+    let report: Value = serde_json::from_str(&said.out).expect("a report");
+    assert!(report["calls"].as_array().is_some_and(|calls| !calls.is_empty()), "{report}");
+    sandglass(&[&"why", &journal]).exits(0).says("every handler that has ended has completed");
+    let dispatch = report["dispatch_id"].as_str().expect("an id").to_owned();
+    let said = sandglass(&[&"why", &journal, &dispatch, &"--json"]).exits(0);
+    let found: Value = serde_json::from_str(&said.out).expect("one object");
+    let missing: Vec<_> = report
+        .as_object()
+        .expect("an object")
+        .keys()
+        .filter(|key| found.get(key.as_str()).is_none())
+        .collect();
+    assert!(missing.is_empty(), "the report has {missing:?}, too");
+    assert_eq!(found["next"], json!([]));
+}
+
+#[test]
+fn what_is_not_there_or_damaged_is_said() {
+    let (folder, server) = (Folder::new(), silent());
+    let journal = journal(&folder);
+    sandglass(&[&"why", &journal]).exits(2).says("runs.db");
+    hang(&journal, &server);
+    let nobody = "0".repeat(32);
+    sandglass(&[&"why", &journal, &nobody]).exits(1).says("no record of the journal is about");
+    sandglass(&[&"why", &journal, &"xyz"]).exits(2).says("dispatch id");
+    let connection = rusqlite::Connection::open(&journal).expect("a SQLite file");
+    let damage = "UPDATE records SET body = '{' WHERE position = 1";
+    connection.execute(damage, []).expect("valid SQL");
+    drop(connection);
+    sandglass(&[&"why", &journal]).exits(3).says("timed out").says("damaged");
+    let mut garbage = std::fs::File::create(&journal).expect("it is ours");
+    garbage.write_all(&[0; 4096]).expect("there is room");
+    sandglass(&[&"why", &journal]).exits(2);
+}
