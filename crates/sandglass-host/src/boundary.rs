@@ -48,6 +48,7 @@ pub(crate) fn enter(
     store.accounting.arrive();
     let now = glance(store)?;
     store.accounting.enter(function, now);
+    store.run.present.calls(function, now);
     if store.span.is_seen() {
         let name = store.functions.name(function);
         store.call_span =
@@ -202,6 +203,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
         (None, Ok(answer)) if !has_failed && !answer.is_failure() => CallOutcome::Ok,
         _ => CallOutcome::Failed,
     };
+    store.run.present.in_guest(store.phase, now);
     if let Some((name, took)) = store.accounting.leave(now, outcome, &store.functions) {
         store.metrics.host_call(name, took);
         if let Some(CallEnded::TimedOut(_)) = ended {

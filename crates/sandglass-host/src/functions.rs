@@ -21,6 +21,14 @@ pub(crate) enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FunctionId(u16);
 
+impl FunctionId {
+    /// Its place in the table.
+    #[inline]
+    pub(crate) const fn number(self) -> u16 {
+        self.0
+    }
+}
+
 /// A function that components can import.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Import {
@@ -123,6 +131,12 @@ impl Functions {
 
     pub(crate) fn name(&self, id: FunctionId) -> &str {
         &self.0[usize::from(id.0)].name
+    }
+
+    /// The name of the function at this place, if there is one.
+    pub(crate) fn at(&self, place: u64) -> Option<&str> {
+        let function = self.0.get(usize::try_from(place).ok()?)?;
+        Some(&function.name)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {

@@ -37,6 +37,7 @@ use crate::ticker::{Ticker, TickerHealth};
 pub use builder::Builder;
 use identities::Identities;
 use live::{Live, LiveRun};
+pub use live::{LiveRuns, RunNow};
 use sandboxes::Sandboxes;
 
 /// Runs guests, each inside its deadline. Cheap to clone; the last clone to be
@@ -175,6 +176,13 @@ impl Host {
         self.0.shared.ticker.health()
     }
 
+    /// The runs that are queued or in flight, at most `most` of them, and how many more there
+    /// are. Those whose deadline is nearest come first, and the queued ones last.
+    #[must_use]
+    pub fn live_runs(&self, most: usize) -> LiveRuns {
+        self.0.live.look(most)
+    }
+
     /// Which features of the kernel this host uses: those that its settings allow and
     /// the kernel has.
     #[must_use]
@@ -247,19 +255,21 @@ impl Inner {
         let metrics = &shared.telemetry.metrics;
         integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
-        let live = Arc::clone(&self.live).enter(&dispatch.run);
+        let (id, trace) = dispatch.identity.map_or_else(|| self.identities.draw(), Ok)?;
+        let queued_at = self.shared.clock.now();
+        let functions = integration.compiled.sandbox.functions(&integration.compiled.code);
+        let live = Arc::clone(&self.live).enter(&dispatch.run, id, queued_at, functions);
         // A shutdown that began in between has not seen this run.
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::ShuttingDown);
         }
-        let (id, trace) = dispatch.identity.map_or_else(|| self.identities.draw(), Ok)?;
         let execution = Execution {
             span: Arc::new(span(&shared.telemetry, &dispatch, integration, (id, trace))),
             shared: Arc::clone(shared),
             integration: integration.clone(),
             id,
             trace,
-            queued_at: self.shared.clock.now(),
+            queued_at,
             began: OnceLock::new(),
             turn,
             place: Arc::new(place),

@@ -8,7 +8,9 @@ use std::task::Waker;
 use sandglass_model::{Cause, DeadlineOwner, FirstCause, Monotonic};
 
 use crate::deadline::StartedDeadline;
+use crate::present::Present;
 use crate::race::CallEnded;
+use crate::store::Phase;
 
 /// Longest reason that a stop keeps, in bytes: a sentence, as records carry it.
 const REASON_MAX_BYTES: usize = 512;
@@ -19,6 +21,10 @@ const REASON_MAX_BYTES: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Run {
     cause: FirstCause,
+    /// What it does at this moment, for people.
+    pub(crate) present: Present,
+    /// Nanoseconds of the host's clock; `NEVER` until the budget has begun.
+    began: AtomicU64,
     /// Nanoseconds of the host's clock; `NEVER` until the budget has begun.
     deadline: AtomicU64,
     /// From when on the guest is warned; `NEVER` where it isn't.
@@ -36,6 +42,8 @@ impl Run {
     pub(crate) fn new() -> Self {
         Self {
             cause: FirstCause::new(),
+            present: Present::default(),
+            began: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             soft_deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             owner_is_parent: AtomicBool::new(false),
@@ -49,12 +57,21 @@ impl Run {
     pub(crate) fn begin(&self, deadline: &StartedDeadline) {
         let parent = deadline.owner == DeadlineOwner::Parent;
         self.owner_is_parent.store(parent, Ordering::Relaxed);
+        self.began.store(deadline.start.as_nanos(), Ordering::Relaxed);
+        self.present.in_guest(Phase::Instantiating, deadline.start);
         self.deadline.store(deadline.at.as_nanos(), Ordering::Release);
     }
 
     #[inline]
     pub(crate) fn deadline(&self) -> Monotonic {
         Monotonic::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// When its budget began and when it ends, once it has begun.
+    pub(crate) fn budget(&self) -> Option<(Monotonic, Monotonic)> {
+        let deadline = self.deadline();
+        let began = Monotonic::from_nanos(self.began.load(Ordering::Relaxed));
+        Some((began, deadline)).filter(|_| deadline != Monotonic::NEVER)
     }
 
     /// Has the guest warned from `at` on.

@@ -124,6 +124,7 @@ impl RunStore {
     /// The call that is under way goes by `name`. There must be few.
     pub(crate) fn is_about(&mut self, name: Arc<str>) {
         self.tape.is_about(&name);
+        self.run.present.is_about(Arc::clone(&name));
         self.accounting.is_about(name);
     }
 
@@ -144,6 +145,7 @@ impl RunStore {
     /// From now on the guest does its work.
     pub(crate) fn enter_phase(&mut self, phase: Phase) {
         self.phase = phase;
+        self.run.present.in_guest(phase, self.clock.glance());
         self.host_while_instantiating = Some(self.accounting.total());
     }
 

@@ -12,6 +12,7 @@ mod fixtures;
 mod http;
 mod in_place;
 mod kernel;
+mod live;
 mod loading;
 mod manifest;
 mod replaying;
