@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::access::Keys;
 use crate::error::{Code, Error};
 use crate::feed::Feed;
+use crate::live::Live;
 use crate::modules::Modules;
 use crate::settings::Settings;
 
@@ -51,6 +52,7 @@ struct Inner {
     settings: Settings,
     keys: watch::Sender<Arc<Keys>>,
     feed: Feed,
+    live: Live,
     closing: watch::Sender<bool>,
     waiting: Arc<Semaphore>,
     subscribers: Arc<Semaphore>,
@@ -71,8 +73,10 @@ impl Daemon {
     #[must_use]
     pub fn new(parts: Parts, settings: Settings, keys: Keys) -> Self {
         let places = |most| Arc::new(Semaphore::new(most));
+        let live = Live::default();
         Self(Arc::new(Inner {
-            feed: Feed::of(&parts.runtime),
+            feed: Feed::of(&parts.runtime, live.kills()),
+            live,
             keys: watch::Sender::new(Arc::new(keys)),
             closing: watch::Sender::new(false),
             waiting: places(settings.max_waiting),
@@ -131,6 +135,10 @@ impl Daemon {
 
     pub(crate) fn feed(&self) -> &Feed {
         &self.0.feed
+    }
+
+    pub(crate) fn live(&self) -> &Live {
+        &self.0.live
     }
 
     /// A place among those who wait for entities to settle.

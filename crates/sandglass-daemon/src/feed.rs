@@ -12,6 +12,7 @@ use sandglass_runtime::{Event, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::live::Kills;
 use crate::patience::within;
 use crate::settings::Settings;
 
@@ -27,11 +28,15 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    pub(crate) fn of(runtime: &Runtime) -> Self {
+    /// Of what `runtime` records; what was killed is noted in `kills`.
+    pub(crate) fn of(runtime: &Runtime, kills: Arc<Kills>) -> Self {
         let (wake, recorded) = watch::channel(());
         let mut events = runtime.subscribe();
         let waking = tokio::spawn(async move {
             while let Some(event) = events.next().await {
+                if let Ok(Event::Recorded(record)) = &event {
+                    kills.note(record);
+                }
                 // What was missed may have been a record.
                 if matches!(event, Ok(Event::Recorded(_)) | Err(_)) {
                     wake.send_replace(());
@@ -39,6 +44,11 @@ impl Feed {
             }
         });
         Self { recorded, waking }
+    }
+
+    /// Changes when something was recorded.
+    pub(crate) fn recorded(&self) -> watch::Receiver<()> {
+        self.recorded.clone()
     }
 
     /// All entries after `position`, also those to come; ends when `closing`, or when

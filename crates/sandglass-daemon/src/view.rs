@@ -10,6 +10,8 @@ use sandglass_runtime::{Accepted, RunView, Snapshot};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::daemon::Unhealthy;
+
 /// An entity as it is at one moment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EntityView {
@@ -411,15 +413,39 @@ pub(crate) struct ModuleList {
 pub(crate) struct HealthView {
     pub(crate) healthy: bool,
     /// Why it isn't; empty where it is.
-    pub(crate) reasons: Vec<ReasonView>,
+    reasons: Vec<ReasonView>,
+}
+
+impl HealthView {
+    /// Of a daemon with these troubles.
+    pub(crate) fn of(unhealthy: &[Unhealthy]) -> Self {
+        let reasons: Vec<_> = unhealthy.iter().copied().map(reason).collect();
+        Self { healthy: reasons.is_empty(), reasons }
+    }
 }
 
 /// Why the daemon doesn't do its work.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReasonView {
-    pub(crate) code: ReasonCode,
+    code: ReasonCode,
     /// For people.
-    pub(crate) message: &'static str,
+    message: &'static str,
+}
+
+/// Tells no path and no name: it is for everybody. The log says more.
+const fn reason(unhealthy: Unhealthy) -> ReasonView {
+    let (code, message) = match unhealthy {
+        Unhealthy::Ticker => (
+            ReasonCode::Ticker,
+            "deadlines can't be kept, so no handler is started; restart the daemon",
+        ),
+        Unhealthy::Journal => (
+            ReasonCode::Journal,
+            "the journal takes no appends, so nothing is taken; look at its disk",
+        ),
+        Unhealthy::Closing => (ReasonCode::ShuttingDown, "the daemon is shutting down"),
+    };
+    ReasonView { code, message }
 }
 
 /// What isn't healthy.

@@ -21,6 +21,7 @@ pub mod replay;
 pub mod retention;
 pub mod signature;
 pub mod spec;
+pub mod stuck;
 pub mod waits;
 pub mod why;
 
@@ -31,4 +32,5 @@ pub use replay::{Divergence, Replay, Summary};
 pub use retention::Retention;
 pub use signature::Signature;
 pub use spec::{Diagnostic, Parsed, Severity, Spec};
+pub use stuck::is_stuck;
 pub use waits::Waits;

@@ -81,13 +81,14 @@ pub(crate) async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(settings.keep_alive)))
 }
 
-fn may_follow(principal: &Principal) -> Result<(), Error> {
+/// Refuses who may not see what concerns every tenant.
+pub(super) fn may_follow(principal: &Principal) -> Result<(), Error> {
     principal.require(Permission::Read)?;
     principal.require_all_tenants()
 }
 
 /// Ends when who sent this request would no more be let in.
-async fn shut_out(mut keys: watch::Receiver<Arc<Keys>>, uri: Uri, headers: HeaderMap) {
+pub(super) async fn shut_out(mut keys: watch::Receiver<Arc<Keys>>, uri: Uri, headers: HeaderMap) {
     while keys.changed().await.is_ok() {
         let present = Arc::clone(&keys.borrow_and_update());
         let admitted = present.admit(&uri, &headers);

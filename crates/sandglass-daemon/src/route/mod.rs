@@ -5,7 +5,9 @@
 mod dispatch;
 mod entity;
 mod event;
+mod live;
 mod module;
+mod page;
 mod status;
 
 use std::any::Any;
@@ -24,9 +26,9 @@ use crate::error::{Code, Error};
 use crate::openapi;
 use crate::patience::within;
 
-/// What needs no key: whether it lives, and what it offers, which tells nothing of
-/// anybody's entities.
-const OPEN: [&str; 2] = ["/healthz", openapi::PATH];
+/// What needs no key: whether it lives, what it offers, and the page that asks for the key;
+/// none tells anything of anybody's entities.
+const OPEN: [&str; 3] = ["/", "/healthz", openapi::PATH];
 
 impl Daemon {
     /// The whole interface, to be served by [`Daemon::serve`] or inside another server.
@@ -41,12 +43,14 @@ impl Daemon {
             .routes(routes!(module::list))
             .routes(routes!(status::metrics))
             .routes(routes!(status::health))
+            .routes(routes!(page::served))
             .routes(routes!(openapi::served))
             .layer(from_fn_with_state(self.clone(), bounded));
         // These bound their time themselves.
         let patient = OpenApiRouter::new()
             .routes(routes!(entity::act))
             .routes(routes!(event::follow))
+            .routes(routes!(live::watch))
             .routes(routes!(module::put));
         let (router, document) = quick.merge(patient).split_for_parts();
         let document = openapi::finished(document);

@@ -7,10 +7,9 @@ use axum::response::{IntoResponse, Response};
 
 use crate::Daemon;
 use crate::access::Permission;
-use crate::daemon::Unhealthy;
 use crate::error::{Envelope, Error};
 use crate::extract::By;
-use crate::view::{HealthView, ReasonCode, ReasonView};
+use crate::view::HealthView;
 
 /// The text format of Prometheus.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -39,24 +38,7 @@ pub(crate) async fn metrics(
         (status = 503, body = HealthView, description = "It doesn't, and why"),
     ))]
 pub(crate) async fn health(State(daemon): State<Daemon>) -> (StatusCode, Json<HealthView>) {
-    let reasons: Vec<ReasonView> = daemon.unhealthy().into_iter().map(reason).collect();
-    let healthy = reasons.is_empty();
-    let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(HealthView { healthy, reasons }))
-}
-
-/// Tells no path and no name: it is for everybody. The log says more.
-const fn reason(unhealthy: Unhealthy) -> ReasonView {
-    let (code, message) = match unhealthy {
-        Unhealthy::Ticker => (
-            ReasonCode::Ticker,
-            "deadlines can't be kept, so no handler is started; restart the daemon",
-        ),
-        Unhealthy::Journal => (
-            ReasonCode::Journal,
-            "the journal takes no appends, so nothing is taken; look at its disk",
-        ),
-        Unhealthy::Closing => (ReasonCode::ShuttingDown, "the daemon is shutting down"),
-    };
-    ReasonView { code, message }
+    let health = HealthView::of(&daemon.unhealthy());
+    let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(health))
 }

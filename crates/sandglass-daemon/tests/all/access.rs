@@ -32,6 +32,7 @@ fn without_a_key_only_life_and_the_document_are_shown() {
     let world = keyed();
     world.get("/healthz").is(200);
     world.get("/openapi.json").is(200);
+    world.get("/").is(200);
     for target in
         ["/metrics", "/v1/modules", "/v1/events", "/v1/dispatches?in_flight=true", "/unknown"]
     {

@@ -17,7 +17,7 @@ fn each_mistake_is_told_by_its_code() {
     let get = |target: &str, status, code: &str| {
         world.get(target).refuses(status, code);
     };
-    get("/", 404, "unknown_path");
+    get("/nothing", 404, "unknown_path");
     get("/v1", 404, "unknown_path");
     get("/v1/entities/Session/1/", 404, "unknown_path");
     get("/v1/entities/Session/1/actions", 404, "unknown_path");

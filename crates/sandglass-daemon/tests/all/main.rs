@@ -4,6 +4,7 @@ mod access;
 mod bad_requests;
 mod connections;
 mod events;
+mod live;
 mod modules;
 mod operations;
 mod schema;

@@ -25,6 +25,8 @@ fn every_operation_of_the_document_does_what_it_says() {
     let ahead = world.ask("GET", "/v1/events", &[("last-event-id", "999999")], b"");
     ahead.refuses(409, "ahead_of_journal");
     world.get("/openapi.json").is(200);
+    world.get("/v1/live?once").is(200);
+    world.get("/").is(200);
     assert_eq!(world.not_driven(), Vec::<String>::new());
 }
 
