@@ -20,6 +20,7 @@ mod scenario;
 mod secrets;
 mod terminal;
 mod threads;
+mod top;
 mod up;
 
 use std::process::ExitCode;

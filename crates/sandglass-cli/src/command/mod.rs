@@ -8,6 +8,7 @@ mod log;
 mod play;
 pub(crate) mod replay;
 pub(crate) mod run;
+mod top;
 pub(crate) mod up;
 mod why;
 
@@ -26,6 +27,7 @@ pub(crate) enum Command {
     Journal(journal::Arguments),
     Play(play::Arguments),
     Up(up::Arguments),
+    Top(top::Arguments),
     Bench(bench::Arguments),
     /// The process that runs the runtime of a scenario
     #[command(name = WORKER_COMMAND, hide = true)]
@@ -48,6 +50,7 @@ impl Command {
             Self::Replay(arguments) => replay::execute(&arguments),
             Self::Play(arguments) => play::execute(&arguments),
             Self::Up(arguments) => up::execute(&arguments),
+            Self::Top(arguments) => top::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::PlayWorker => worker::execute(),
         }

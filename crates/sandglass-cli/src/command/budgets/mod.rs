@@ -4,7 +4,7 @@ mod scraped;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use hyper::Uri;
 use sandglass_journal::{Entry, Found, Salvage};
 use sandglass_liveness::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Survey};
@@ -64,20 +64,15 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 /// The address that is named; none where it is a file.
 fn address(from: &Path) -> anyhow::Result<Option<Uri>> {
     let Some(text) = from.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
-    let bad = || anyhow!("`{}` is no address; name one as http://HOST:PORT", printable(text));
-    let address: Uri = text.parse().map_err(|_| bad())?;
+    let address = fetch::address(text)?;
     if address.path() != "/" {
         return Ok(Some(address));
     }
-    let whole = format!("{}/metrics", text.trim_end_matches('/'));
-    Ok(Some(whole.parse().map_err(|_| bad())?))
+    fetch::address(&format!("{}/metrics", text.trim_end_matches('/'))).map(Some)
 }
 
 fn of_metrics(address: &Uri, key_variable: Option<&str>) -> anyhow::Result<Budgets> {
-    let key = key_variable.map(|name| {
-        std::env::var(name).with_context(|| format!("--api-key-env: `{name}` holds no key"))
-    });
-    let key = key.transpose()?;
+    let key = fetch::key(key_variable)?;
     let page = threads::start(Some(1))?.block_on(fetch::text(address, key.as_deref()))?;
     let found = scraped::budgets(&page);
     found.with_context(|| format!("there are no metrics of handlers at `{address}`"))

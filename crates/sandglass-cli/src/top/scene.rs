@@ -1,0 +1,59 @@
+//! A scene as the daemon tells it (`GET /v1/live`): what of it is shown.
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+/// What the handlers are doing at one moment.
+#[derive(Debug, Deserialize)]
+pub(super) struct Scene {
+    pub(super) at: i64,
+    pub(super) health: Health,
+    pub(super) in_flight: usize,
+    pub(super) handlers: Vec<Handler>,
+    pub(super) kills: Vec<Kill>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Health {
+    pub(super) reasons: Vec<Reason>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Reason {
+    pub(super) message: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Handler {
+    pub(super) entity: String,
+    pub(super) action: String,
+    pub(super) attempt: u32,
+    pub(super) has_ms: u64,
+    pub(super) left_ms: i64,
+    pub(super) doing: String,
+    pub(super) for_ms: Option<u64>,
+    pub(super) stuck: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Kill {
+    pub(super) entity: String,
+    #[serde(default)]
+    pub(super) action: Option<String>,
+    pub(super) by: String,
+    pub(super) dying_span: String,
+    pub(super) budget_ms: u64,
+    pub(super) elapsed_ms: u64,
+    pub(super) overrun_us: u64,
+    pub(super) at: i64,
+}
+
+impl Scene {
+    /// Reads the data of an event.
+    ///
+    /// # Errors
+    /// It is none of a daemon's that this version knows.
+    pub(super) fn read(data: &str) -> anyhow::Result<Self> {
+        serde_json::from_str(data).context("what it tells is no live view")
+    }
+}

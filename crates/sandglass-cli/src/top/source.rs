@@ -1,0 +1,195 @@
+//! Where scenes come from: the server-sent events of a daemon, which is waited for when it
+//! goes away.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use http_body_util::BodyExt as _;
+use hyper::body::{Bytes, Incoming};
+use hyper::{StatusCode, Uri};
+use tokio::sync::mpsc;
+
+use super::scene::Scene;
+use crate::duration::told;
+use crate::fetch;
+use crate::play::pause;
+
+/// Largest event, in bytes: some times the largest scene of the daemon's.
+const EVENT_MAX_BYTES: usize = 4 << 20;
+/// How long to wait before coming again, at first and at most: nobody is kept waiting long
+/// who has restarted a daemon, nor does it ask often of one that is gone for the night.
+const AGAIN_FIRST: Duration = Duration::from_millis(500);
+const AGAIN_MAX: Duration = Duration::from_secs(15);
+
+/// The live view of a daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) address: Uri,
+    pub(crate) key: Option<String>,
+}
+
+/// What is heard of a daemon.
+#[derive(Debug)]
+pub(super) enum News {
+    Scene(Scene),
+    /// It is away, and will be asked again; why, and when.
+    Away(String),
+    /// It won't be asked again.
+    Refused(anyhow::Error),
+}
+
+/// The scenes of one connection.
+#[derive(Debug)]
+pub(super) struct Scenes {
+    body: Incoming,
+    events: Events,
+}
+
+impl Source {
+    /// Connects.
+    ///
+    /// # Errors
+    /// There is no daemon there, or it doesn't let us in.
+    pub(super) async fn scenes(&self) -> anyhow::Result<Scenes> {
+        let answer = fetch::open(&self.address, self.key.as_deref()).await?;
+        let told = fetch::require_ok(answer.status());
+        told.with_context(|| format!("can't get `{}`", self.address))?;
+        let kind = answer.headers().get(hyper::header::CONTENT_TYPE);
+        let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        ensure!(is_stream, "`{}` is no live view; name a daemon", self.address);
+        Ok(Scenes { body: answer.into_body(), events: Events::default() })
+    }
+
+    /// The same again: none where it may be there later, and why.
+    async fn again(&self) -> anyhow::Result<Result<Scenes, String>> {
+        let status = match fetch::open(&self.address, self.key.as_deref()).await {
+            Ok(answer) => answer.status(),
+            Err(error) => return Ok(Err(format!("{error:#}"))),
+        };
+        if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+            return Ok(Err(format!("it answers {status}")));
+        }
+        self.scenes().await.map(Ok)
+    }
+}
+
+/// Tells `news` of `scenes`, and of those that come when they end, for as long as somebody
+/// hears them.
+pub(super) async fn follow(source: Source, scenes: Scenes, news: mpsc::Sender<News>) {
+    let mut scenes = Ok(scenes);
+    let mut wait = AGAIN_FIRST;
+    loop {
+        let why = match scenes {
+            Ok(connected) => match tell_all(connected, &news, &mut wait).await {
+                Ok(()) => "the daemon went away".to_owned(),
+                Err(error) => format!("{error:#}"),
+            },
+            Err(why) => why,
+        };
+        let away = format!("{why}; coming again in {}", told(wait));
+        if news.send(News::Away(away)).await.is_err() {
+            return;
+        }
+        pause(wait).await;
+        wait = (wait * 2).min(AGAIN_MAX);
+        scenes = match source.again().await {
+            Ok(scenes) => scenes,
+            Err(error) => {
+                // Nobody hears it any more.
+                let _ = news.send(News::Refused(error)).await;
+                return;
+            }
+        };
+    }
+}
+
+async fn tell_all(
+    mut scenes: Scenes,
+    news: &mpsc::Sender<News>,
+    wait: &mut Duration,
+) -> anyhow::Result<()> {
+    while let Some(data) = scenes.next().await? {
+        *wait = AGAIN_FIRST;
+        if news.send(News::Scene(Scene::read(&data)?)).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+impl Scenes {
+    /// The data of the next event; none at the end of the stream.
+    ///
+    /// # Errors
+    /// The connection breaks, or an event is too large, or no text.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<String>> {
+        loop {
+            if let Some(data) = self.events.take()? {
+                return Ok(Some(data));
+            }
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            if let Ok(bytes) = frame?.into_data() {
+                self.events.put(&bytes)?;
+            }
+        }
+    }
+}
+
+/// Server-sent events, out of the pieces that they come in.
+#[derive(Debug, Default)]
+struct Events(Vec<u8>);
+
+impl Events {
+    fn put(&mut self, bytes: &Bytes) -> anyhow::Result<()> {
+        self.0.extend(bytes.iter().filter(|byte| **byte != b'\r'));
+        ensure!(self.0.len() <= EVENT_MAX_BYTES, "an event has more than {EVENT_MAX_BYTES} bytes");
+        Ok(())
+    }
+
+    /// The data of the next whole event that has some.
+    fn take(&mut self) -> anyhow::Result<Option<String>> {
+        while let Some(end) = self.0.windows(2).position(|two| two == b"\n\n") {
+            let event: Vec<u8> = self.0.drain(..end + 2).collect();
+            let text = str::from_utf8(&event).context("an event is no text")?;
+            let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
+            let data = data.map(|line| line.strip_prefix(' ').unwrap_or(line));
+            let data = data.collect::<Vec<_>>().join("\n");
+            if !data.is_empty() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_found_however_they_are_cut_and_comments_are_none() {
+        let stream =
+            ":\n\nevent: live\r\ndata: {\"a\":\ndata:1}\n\n: alive\n\ndata: é\n\ndata: cut";
+        for size in [1, 2, 7, stream.len()] {
+            let (mut events, mut found) = (Events::default(), Vec::new());
+            for piece in stream.as_bytes().chunks(size) {
+                events.put(&Bytes::copy_from_slice(piece)).expect("small");
+                while let Some(data) = events.take().expect("text") {
+                    found.push(data);
+                }
+            }
+            assert_eq!(found, ["{\"a\":\n1}", "é"], "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn an_event_without_end_and_one_that_is_no_text_are_refused() {
+        let mut events = Events::default();
+        let piece = Bytes::from(vec![b'x'; EVENT_MAX_BYTES]);
+        events.put(&piece).expect("just small enough");
+        events.put(&Bytes::from_static(b"x")).expect_err("too large");
+        let mut events = Events::default();
+        events.put(&Bytes::from_static(b"data: \xff\n\n")).expect("small");
+        events.take().expect_err("no text");
+    }
+}

@@ -1,0 +1,233 @@
+//! `sandglass top`: the live view of a daemon, as scripts and terminals see it.
+
+mod binary;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use binary::{Folder, Running, fixture, sandglass, with_variable};
+use serde_json::Value;
+
+const WAITER: &str = r#"
+[automaton]
+name = "Waiter"
+states = ["Idle", "Waiting", "Done"]
+initial = "Idle"
+terminal = ["Done"]
+allow_indefinite_states = ["Idle", "Waiting"]
+
+[[action]]
+name = "Wait"
+from = ["Idle"]
+to = "Waiting"
+effect = ["trigger wait"]
+
+[[action]]
+name = "Finish"
+from = ["Waiting"]
+to = "Done"
+
+[[integration]]
+name = "wait"
+trigger = "wait"
+module = "waits"
+deadline = "3600s"
+on_success = "Finish"
+on_failure = "Finish"
+on_timeout = "Finish"
+"#;
+
+const POLL: &str = "wasi_snapshot_preview1.poll_oneoff";
+
+/// A daemon with a handler that waits in a poll.
+struct Up {
+    running: Running,
+    url: String,
+}
+
+impl Up {
+    fn start(folder: &Folder, variables: &[(&str, &str)], more: &[&str]) -> Self {
+        folder.write("waiter.ioa.toml", WAITER);
+        let guest = std::fs::read(fixture("wat/sleeps_in_wasi_poll.wat")).expect("it is there");
+        folder.write("waits.wat", guest);
+        let specs = folder.path(".");
+        let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"up", &"--specs", &specs];
+        if !more.contains(&"--listen") {
+            arguments.extend([&"--listen" as &dyn AsRef<_>, &"127.0.0.1:0"]);
+        }
+        arguments.extend(more.iter().map(|one| one as &dyn AsRef<_>));
+        let mut running = Running::with_variables(variables, Stdio::null(), &arguments);
+        let line = running.line_with("listening on ");
+        let url = line.trim_start_matches("listening on ").to_owned();
+        Self { running, url }
+    }
+
+    fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
+    }
+
+    /// Has an entity's handler wait, whatever its name is, percent-encoded.
+    fn wait(&self, id: &str) {
+        for target in [format!("Waiter/{id}"), format!("Waiter/{id}/actions/Wait")] {
+            let mut stream = TcpStream::connect(self.address()).expect("it listens");
+            let head = format!(
+                "POST /v1/entities/{target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).expect("it listens");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("an answer");
+            assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+        }
+    }
+
+    fn ends(self) {
+        self.running.signal("TERM");
+        assert_eq!(self.running.ended().code(), Some(0));
+    }
+}
+
+#[test]
+fn where_there_is_no_terminal_one_moment_is_printed() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[], &[]);
+    sandglass(&[&"top", &up.url]).exits(0).says("no handler is in flight");
+    up.wait("a%E2%80%AEb");
+    // Until the guest has come to its call.
+    binary::until(|| sandglass(&[&"top", &up.url, &"--once"]).out.contains(POLL.split_at(20).0));
+    let said = sandglass(&[&"top", &format!("{}/", up.url)]).exits(0);
+    let line = said.out.lines().find(|line| line.contains("Waiter/")).expect("it is in flight");
+    assert!(line.contains("Wait") && line.contains("██████████"), "{line}");
+    assert!(!said.out.contains('\u{1b}') && line.contains(r"\u{202e}"), "{line}");
+    assert!(said.out.contains("none was killed"), "{}", said.out);
+
+    let json = sandglass(&[&"top", &up.url, &"--once", &"--json"]).exits(0).json_lines();
+    let [scene] = &json[..] else { panic!("{json:?}") };
+    assert_eq!(scene["handlers"][0]["doing"], POLL);
+    assert_eq!(scene["in_flight"], 1);
+    up.ends();
+}
+
+#[test]
+fn a_line_of_json_comes_with_each_change() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[], &[]);
+    let mut top = Running::start(&[&"top", &up.url, &"--json"]);
+    let first: Value = serde_json::from_str(&top.line_with("")).expect("JSON");
+    assert_eq!(first["in_flight"], 0);
+    up.wait("a");
+    top.line_with(POLL);
+    top.signal("INT");
+    assert_eq!(top.ended().code(), Some(130));
+    up.ends();
+}
+
+#[test]
+fn what_is_no_daemon_or_wants_a_key_is_told() {
+    let folder = Folder::new();
+    let secret = "a-key-that-nobody-guesses";
+    let up = Up::start(&folder, &[("UP_KEY", secret)], &["--api-key-env", "UP_KEY"]);
+    sandglass(&[&"top", &up.url]).exits(2).says("--api-key-env");
+    let asked: &[&dyn AsRef<std::ffi::OsStr>] = &[&"top", &up.url, &"--api-key-env", &"UP_KEY"];
+    sandglass(asked).exits(2).says("`UP_KEY` holds no key");
+    with_variable("UP_KEY", "a-key-that-is-wrong", asked).exits(2).says("asks for a key");
+    with_variable("UP_KEY", secret, asked).exits(0).says("no handler is in flight");
+    up.ends();
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one");
+    sandglass(&[&"top", &format!("http://{nobody}")]).exits(2).says("can't get");
+    sandglass(&[&"top", &"https://127.0.0.1:1"]).exits(2).says("only http://");
+    sandglass(&[&"top", &"http://[::1/x"]).exits(2).says("no address");
+}
+
+/// `sandglass top` on a terminal of its own, which `script` makes.
+struct Terminal {
+    child: Child,
+    shown: String,
+}
+
+impl Terminal {
+    fn open(url: &str) -> Self {
+        let top = format!("stty cols 110 rows 30; {} top {url}", env!("CARGO_BIN_EXE_sandglass"));
+        let child = Command::new("script")
+            .args(["-qec", &top, "/dev/null"])
+            .env("NO_COLOR", "1")
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("`script` is part of every Linux");
+        Self { child, shown: String::new() }
+    }
+
+    /// Reads what is shown up to `text`.
+    #[track_caller]
+    fn until(&mut self, text: &str) {
+        let out = self.child.stdout.as_mut().expect("it is piped");
+        let (mut piece, from) = ([0; 4096], self.shown.len());
+        while !self.shown[from..].contains(text) {
+            let read = out.read(&mut piece).expect("it is open");
+            assert!(read > 0, "no {text:?} in {}", self.shown);
+            self.shown.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+    }
+
+    fn types(&mut self, text: &str) {
+        let keys = self.child.stdin.as_mut().expect("it is piped");
+        keys.write_all(text.as_bytes()).and_then(|()| keys.flush()).expect("it is open");
+    }
+
+    /// The exit code, and all that was shown.
+    fn ends(mut self) -> (Option<i32>, String) {
+        let mut rest = Vec::new();
+        let out = self.child.stdout.as_mut().expect("it is piped");
+        out.read_to_end(&mut rest).expect("it is open");
+        self.shown.push_str(&String::from_utf8_lossy(&rest));
+        (self.child.wait().expect("our child").code(), std::mem::take(&mut self.shown))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const ENTER: &str = "\u{1b}[?1049h";
+const LEAVE: &str = "\u{1b}[?1049l";
+
+#[test]
+fn a_terminal_shows_what_happens_waits_for_a_daemon_that_is_away_and_is_given_back() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[], &[]);
+    let mut terminal = Terminal::open(&up.url);
+    terminal.until(ENTER);
+    terminal.until("no handler is in flight");
+    up.wait("a");
+    terminal.until("Waiter/a");
+    terminal.until("wasi_snapshot");
+    let address = up.address().to_owned();
+    up.ends();
+    terminal.until("the daemon went away; coming again");
+    let again = Up::start(&folder, &[], &["--listen", &address]);
+    terminal.until("no handler is in flight");
+    terminal.types("q");
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, Some(0));
+    assert!(shown.contains(LEAVE) && shown.rfind(LEAVE) > shown.rfind(ENTER), "given back");
+    again.ends();
+}
+
+#[test]
+fn ctrl_c_gives_the_terminal_back_too() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[], &[]);
+    let mut terminal = Terminal::open(&up.url);
+    terminal.until("no handler is in flight");
+    terminal.types("\u{3}");
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(shown.contains(LEAVE), "{shown}");
+    up.ends();
+}
