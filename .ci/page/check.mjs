@@ -1,0 +1,222 @@
+// Opens the page of a running daemon in Chromium, as an operator would: sees handlers come and
+// go, reads a story by keyboard, cancels one, gives a key. Takes the addresses of two daemons,
+// one that needs no key and one that needs KEY, and a folder for screenshots.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [open, keyed, shots] = process.argv.slice(2);
+const KEY = process.env.CHECK_KEY;
+const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+/** What a browser would run, were it markup. */
+const ATTACK = `<img src=x onerror="document.title='taken'">`;
+const POLL = "wasi_snapshot_preview1.poll_oneoff";
+const WIDE = { width: 1100, height: 800 };
+const PHONE = { width: 360, height: 740 };
+
+const post = async (path, body) => {
+  const answer = await fetch(`${open}${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: body && JSON.stringify(body),
+  });
+  assert.ok(answer.ok, `${path}: ${answer.status} ${await answer.clone().text()}`);
+  return answer.json();
+};
+
+/** Starts a handler of a new entity; answers its dispatch. */
+async function start(id, action) {
+  const at = `/v1/entities/Job/${encodeURIComponent(id)}`;
+  await post(at);
+  return (await post(`${at}/actions/${action}`)).dispatches[0];
+}
+
+const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+const faults = [];
+
+/** A new tab, whose every fault and every request elsewhere fails the check. */
+async function tab(at, options = {}) {
+  const context = await browser.newContext({ viewport: WIDE, colorScheme: "light", ...options });
+  context.setDefaultTimeout(20_000);
+  const page = await context.newPage();
+  const home = new URL(at).origin;
+  page.on("pageerror", (error) => faults.push(`${error}`));
+  page.on("console", (message) => {
+    // A browser says of each refused answer that it was; what the page makes of it is checked.
+    const refused = /Failed to load resource: the server responded with a status/;
+    if (message.type() === "error" && !refused.test(message.text())) faults.push(message.text());
+  });
+  page.on("request", (request) => {
+    const url = new URL(request.url());
+    if (url.protocol !== "data:" && url.origin !== home) faults.push(`asks ${url.origin}`);
+  });
+  await page.goto(at);
+  return page;
+}
+
+const shoot = (page, name) => page.screenshot({ path: join(shots, `${name}.png`) });
+
+const row = (page, name) => page.locator("#rows tr", { hasText: name });
+
+const fitsWidth = (page) =>
+  page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth);
+
+/** WCAG's contrast of each text that is seen with what is behind it; the least of them. */
+const leastContrast = (page) => page.evaluate(() => {
+  const parse = (color) => color.match(/[\d.]+/g).map(Number);
+  const light = ([r, g, b]) => {
+    const part = (value) => {
+      const share = value / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    };
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = parse(getComputedStyle(at).backgroundColor);
+      if (color.length === 3 || color[3] === 1) return color;
+    }
+    return [255, 255, 255];
+  };
+  let least = { ratio: 21 };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    const text = texts.currentNode.data.trim();
+    if (!text || !element.checkVisibility() || element.closest("script, style")) continue;
+    const [one, other] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (ratio < least.ratio) least = { ratio, text };
+  }
+  return least;
+});
+
+async function isReadable(page, name) {
+  const { ratio, text } = await leastContrast(page);
+  assert.ok(ratio >= 4.5, `${name}: a contrast of ${ratio.toFixed(2)} in "${text}"`);
+}
+
+async function rowsComeAndGo(page) {
+  await page.getByText("No handler is in flight.").waitFor();
+  await start("order-1041", "Poll");
+  await row(page, "Job/order-1041").getByText(POLL).waitFor();
+  await start("order-1042", "Spin");
+  await start("order-1044", "Stick");
+  await row(page, "Job/order-1042").getByText("guest", { exact: true }).waitFor();
+  await start(ATTACK, "Poll");
+  await row(page, "onerror").waitFor();
+  assert.equal(await page.locator("main img, dialog img").count(), 0, "a name became markup");
+  await start("order-1043", "Hurry");
+  await page.locator("#kills tr", { hasText: "Job/order-1043" }).getByText(POLL).waitFor();
+  assert.equal(await row(page, "Job/order-1043").count(), 0, "it has been killed");
+  await page.locator("#spans li", { hasText: POLL }).waitFor();
+  const left = () => row(page, "Job/order-1042").locator("td").nth(2).innerText();
+  const before = await left();
+  await page.waitForFunction((was) => {
+    const rows = [...document.querySelectorAll("#rows tr")];
+    const found = rows.find((one) => one.innerText.includes("order-1042"));
+    return found && !found.innerText.includes(was);
+  }, before.split("\n")[0]);
+}
+
+async function isMarkedStuck(page) {
+  await row(page, "Job/order-1044").getByText("STUCK").waitFor();
+  await shoot(page, "stuck");
+  assert.equal(await row(page, "Job/order-1042").getByText("STUCK").isVisible(), false);
+}
+
+async function readsAndCancelsByKeyboard() {
+  const page = await tab(open);
+  await row(page, "Job/order-1041").waitFor();
+  await page.keyboard.press("Tab");
+  assert.equal(await page.locator(":focus").innerText(), "Skip to the handlers");
+  await page.keyboard.press("Enter");
+  const names = await page.locator("#rows button.open").allInnerTexts();
+  for (let presses = 0; presses <= names.length; presses += 1) {
+    await page.keyboard.press("Tab");
+    if ((await page.locator(":focus").innerText()) === "Job/order-1041") break;
+  }
+  assert.equal(await page.locator(":focus").innerText(), "Job/order-1041");
+  await page.keyboard.press("Enter");
+  const story = page.locator("#story");
+  await story.getByText("Job/order-1041").waitFor();
+  await story.getByLabel("Why cancel it?").waitFor();
+  await shoot(page, "story");
+  await isReadable(page, "story");
+  await page.keyboard.press("Escape");
+  assert.equal(await story.isVisible(), false);
+  assert.equal(await page.locator(":focus").innerText(), "Job/order-1041", "focus comes back");
+  await page.keyboard.press("Enter");
+  await story.getByLabel("Why cancel it?").fill("the upstream is down");
+  await page.keyboard.press("Enter");
+  await story.getByText("It has ended.").waitFor();
+  await story.getByText("cancelled", { exact: true }).waitFor();
+  await shoot(page, "story-ended");
+  await isReadable(page, "story of one that ended");
+  await story.getByRole("button", { name: "Close" }).click();
+  await row(page, "Job/order-1041").waitFor({ state: "detached" });
+  const kill = page.locator("#kills tr", { hasText: "Job/order-1041" });
+  await kill.getByText("cancelled").waitFor();
+  const recorded = await (await fetch(`${open}/v1/entities/Job/order-1041/history`)).text();
+  assert.ok(recorded.includes("the upstream is down"), "the reason is in the record");
+  await page.context().close();
+}
+
+async function looksRight() {
+  for (const [name, options] of [
+    ["wide-light", {}],
+    ["wide-dark", { colorScheme: "dark" }],
+    ["phone-light", { viewport: PHONE }],
+    ["phone-dark", { viewport: PHONE, colorScheme: "dark", reducedMotion: "reduce" }],
+  ]) {
+    const page = await tab(open, options);
+    await row(page, "Job/order-1042").waitFor();
+    assert.ok(await fitsWidth(page), `${name}: it is wider than the screen`);
+    await isReadable(page, name);
+    await shoot(page, name);
+    await row(page, "Job/order-1042").getByRole("button").click();
+    await page.locator("#story dd").first().waitFor();
+    assert.ok(await fitsWidth(page), `${name}: the story is wider than the screen`);
+    await shoot(page, `${name}-story`);
+    await page.context().close();
+  }
+}
+
+async function takesAKey() {
+  const page = await tab(keyed);
+  const key = page.getByLabel("The key of this daemon");
+  await key.waitFor();
+  await shoot(page, "key");
+  await isReadable(page, "key");
+  await key.fill("a-key-that-is-wrong");
+  await page.keyboard.press("Enter");
+  await page.getByText("This key opens nothing here.").waitFor();
+  await key.fill(KEY);
+  await page.keyboard.press("Enter");
+  await page.getByText("No handler is in flight.").waitFor();
+  const kept = await page.evaluate(() => [sessionStorage.length, localStorage.length]);
+  assert.deepEqual(kept, [1, 0]);
+  await page.reload();
+  await page.getByText("No handler is in flight.").waitFor();
+  await page.context().close();
+}
+
+/** A name is text in the story too, and in the announcement. */
+async function isInert(page) {
+  await row(page, "onerror").getByRole("button").click();
+  await page.locator("#story dd").first().waitFor();
+  assert.equal(await page.locator("img").count(), 0);
+  assert.notEqual(await page.title(), "taken");
+  await page.keyboard.press("Escape");
+}
+
+const page = await tab(open);
+await rowsComeAndGo(page);
+await isInert(page);
+await isMarkedStuck(page);
+await readsAndCancelsByKeyboard();
+await looksRight();
+await takesAKey();
+await browser.close();
+assert.deepEqual(faults, []);
+console.log("the page does what it is for");
