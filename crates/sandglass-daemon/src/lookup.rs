@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sandglass_liveness::why::{Explanation, Inquiry, Which};
 use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Record};
 use sandglass_runtime::{ActorError, Snapshot};
 
@@ -76,6 +77,17 @@ pub(crate) async fn dispatch(
     };
     each(daemon, entity, from, &mut fold).await?;
     view.ok_or_else(|| unknown(dispatch))
+}
+
+/// Why a dispatch of `entity` ended as it did, by all of the entity's records.
+pub(crate) async fn explanation(
+    daemon: &Daemon,
+    entity: &EntityRef,
+    dispatch: DispatchId,
+) -> Result<Explanation, Error> {
+    let mut inquiry = Inquiry::about(Which::Dispatch(dispatch));
+    each(daemon, entity, Position(1), &mut |record| inquiry.feed(&record)).await?;
+    inquiry.finish().ok_or_else(|| unknown(dispatch))
 }
 
 /// How those of `dispatches` ended that have, which were recorded at `from` or later.

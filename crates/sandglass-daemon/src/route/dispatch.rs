@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use sandglass_liveness::why::Explanation;
 use sandglass_model::DispatchId;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -97,6 +98,29 @@ pub(crate) async fn look(
     principal.require(Permission::Read)?;
     let (entity, at) = lookup::owner(&daemon, &principal, id).await?;
     Ok(Json(lookup::dispatch(&daemon, &entity, id, at).await?))
+}
+
+/// Tells why a dispatch ended as it did
+///
+/// As `sandglass why` does, by the records of its entity: the keys of a run's report, its
+/// host calls one by one where they are kept, what was decided, how often its entity saw
+/// that before, and what to do next.
+#[utoipa::path(get, path = "/v1/dispatches/{id}/story", tag = "dispatches",
+    params(("id" = String, Path, pattern = "^[0-9a-f]{32}$")),
+    responses(
+        (status = 200, body = Object, description = "Its last attempt; `outcome` is null while it goes on"),
+        (status = "4XX", body = Envelope, description = "There is none, or it isn't yours"),
+        (status = "5XX", body = Envelope, description = "It can't be read now"),
+    ))]
+pub(crate) async fn story(
+    State(daemon): State<Daemon>,
+    By(principal): By,
+    _: NoQuery,
+    Dispatch(id): Dispatch,
+) -> Result<Json<Explanation>, Error> {
+    principal.require(Permission::Read)?;
+    let (entity, _) = lookup::owner(&daemon, &principal, id).await?;
+    Ok(Json(lookup::explanation(&daemon, &entity, id).await?))
 }
 
 /// Why a handler is to end.

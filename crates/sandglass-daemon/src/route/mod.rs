@@ -38,6 +38,7 @@ impl Daemon {
             .routes(routes!(entity::history))
             .routes(routes!(dispatch::list))
             .routes(routes!(dispatch::look))
+            .routes(routes!(dispatch::story))
             .routes(routes!(dispatch::cancel))
             .routes(routes!(dispatch::retry))
             .routes(routes!(module::list))
