@@ -6,6 +6,7 @@
 mod family;
 mod guest;
 mod level;
+mod room;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use guest::GuestMetrics;
 pub use guest::{GuestKind, GuestMetric};
 use level::Levels;
 pub use level::{Held, Level};
+pub use room::SCRAPE_MAX_BYTES;
 
 /// Takes what is measured, and reports it. Cheap to clone; the default reports
 /// nowhere.
@@ -214,9 +216,22 @@ impl Metrics {
     /// timeout must apply it to gauges only.
     #[must_use]
     pub fn new(recorder: Arc<dyn Recorder + Send + Sync>, prefix: &Prefix) -> Self {
-        let mut source = Source::new(Arc::clone(&recorder), prefix.clone());
+        Self::within(recorder, prefix, SCRAPE_MAX_BYTES)
+    }
+
+    /// The same, where a scrape may have `scrape_max_bytes`. What is exported in any case
+    /// takes about 32 KiB, and is exported where less is given, too.
+    #[must_use]
+    pub fn within(
+        recorder: Arc<dyn Recorder + Send + Sync>,
+        prefix: &Prefix,
+        scrape_max_bytes: usize,
+    ) -> Self {
+        let mut source = Source::new(Arc::clone(&recorder), prefix.clone(), scrape_max_bytes);
+        let families = Families::new(&mut source);
+        source.room().count_folded_in(families.folded.handle([]));
         let inner = Inner {
-            families: Families::new(&mut source),
+            families,
             levels: Levels::default(),
             guests: GuestMetrics::new(recorder, prefix),
         };

@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SCRAPE_MAX_BYTES};
 use crate::table::{Prefix, TABLE};
 
 pub use serve::Serving;
@@ -25,24 +25,33 @@ pub struct Exporter {
     recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
     prefix: Prefix,
+    scrape_max_bytes: usize,
 }
 
 impl Exporter {
-    /// An exporter of all metrics, with names that begin with `prefix`.
+    /// An exporter of all metrics, with names that begin with `prefix`. A scrape has at most
+    /// [`SCRAPE_MAX_BYTES`], and what guests measure.
     #[must_use]
     pub fn new(prefix: Prefix) -> Self {
+        Self::within(prefix, SCRAPE_MAX_BYTES)
+    }
+
+    /// The same, where a scrape may have `scrape_max_bytes`: for hosts of many entity types
+    /// and actions.
+    #[must_use]
+    pub fn within(prefix: Prefix, scrape_max_bytes: usize) -> Self {
         let builder = with_buckets(PrometheusBuilder::new(), &prefix)
             .expect("each histogram of the table has buckets, as a test proves");
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        Self { recorder: Arc::new(recorder), handle, prefix }
+        Self { recorder: Arc::new(recorder), handle, prefix, scrape_max_bytes }
     }
 
     /// Metrics that report here. Called again, it gives new label bounds over the
     /// same series, so call it once and clone the result.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        Metrics::new(self.recorder.clone(), &self.prefix)
+        Metrics::within(self.recorder.clone(), &self.prefix, self.scrape_max_bytes)
     }
 
     /// All metrics as text. A metric that has nothing to report yet appears with

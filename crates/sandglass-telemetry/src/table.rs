@@ -314,6 +314,10 @@ metrics! {
     Gauges entities() Count
         "entities_loaded"
         "Entities that are held in memory";
+
+    Counters folded() Count
+        "metric_observations_folded_total"
+        "Observations that went under the label value other, because there was no room for their own";
 }
 
 /// The table as the page `docs/metrics.md`.
@@ -348,9 +352,14 @@ Made from the table in `crates/sandglass-telemetry/src/table.rs` by `cargo run -
 --example metrics-page > docs/metrics.md`; a test compares the two.
 
 The prefix `temper` is the default; an embedder may choose another. Names with ★ are a contract with \
-users' dashboards and keep their names, kinds, labels and milliseconds. All others use base units. A label \
-takes at most 200 distinct values and a metric at most 1,000 combinations of them; what comes after \
-is counted under `other`. No label is ever an entity id: the span and the log line of a run carry it.
+users' dashboards and keep their names, kinds, labels and milliseconds. All others use base units. No label \
+is ever an entity id: the span and the log line of a run carry it.
+
+A scrape of these metrics has at most 200 KiB, however many names there are: a label takes at most 200 distinct \
+values, a metric at most 1,000 combinations of them, and all series together what room there is, where histograms \
+leave the last quarter to counters and gauges. What comes after is reported under the value `other`, and counted in \
+`temper_metric_observations_folded_total`. One action that runs, times out and is waited for takes 5 to 8 KiB; a host \
+of more than twenty needs more room: `size` under `[metrics]` of the daemon, `Exporter::within` for an embedder.
 
 What guests measure themselves appears as `temper_guest_NAME`, with the label `integration` and up to 4 of the \
 guest's own, each of at most 20 values; [`guest-abi.md`](guest-abi.md) says which names and how many.

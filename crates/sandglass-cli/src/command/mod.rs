@@ -3,6 +3,7 @@
 mod bench;
 mod budgets;
 mod check;
+mod dashboards;
 mod journal;
 mod log;
 mod play;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Play(play::Arguments),
     Up(up::Arguments),
     Top(top::Arguments),
+    Dashboards(dashboards::Arguments),
     Bench(bench::Arguments),
     /// The process that runs the runtime of a scenario
     #[command(name = WORKER_COMMAND, hide = true)]
@@ -51,6 +53,7 @@ impl Command {
             Self::Play(arguments) => play::execute(&arguments),
             Self::Up(arguments) => up::execute(&arguments),
             Self::Top(arguments) => top::execute(&arguments),
+            Self::Dashboards(arguments) => dashboards::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::PlayWorker => worker::execute(),
         }

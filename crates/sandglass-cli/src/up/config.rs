@@ -12,6 +12,8 @@ use sandglass_host::{KeepArguments, RecordingLimits};
 use sandglass_journal::RECORDING_MAX_BYTES;
 use sandglass_liveness::Retention;
 use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Spot, Table, did_you_mean};
+use sandglass_telemetry::Prefix;
+use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
 use super::told;
 use crate::command::up::Arguments;
@@ -49,6 +51,14 @@ pub(super) struct Config {
     pub(super) http: sandglass_daemon::Settings,
     /// What is kept of each run; nothing, where there are no limits.
     pub(super) recording: Option<RecordingLimits>,
+    pub(super) metrics: MetricsConfig,
+}
+
+/// How metrics are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MetricsConfig {
+    pub(super) prefix: Prefix,
+    pub(super) scrape_max_bytes: usize,
 }
 
 impl Default for Config {
@@ -63,6 +73,10 @@ impl Default for Config {
             host: sandglass_host::Settings::default(),
             http: sandglass_daemon::Settings::default(),
             recording: Some(RecordingLimits::default()),
+            metrics: MetricsConfig {
+                prefix: Prefix::default(),
+                scrape_max_bytes: SCRAPE_MAX_BYTES,
+            },
         }
     }
 }
@@ -133,7 +147,7 @@ impl Config {
         keys: &mut Vec<Key>,
         out: &mut Diagnostics<'_>,
     ) {
-        const KNOWN: [&str; 9] = [
+        const KNOWN: [&str; 10] = [
             "listen",
             "journal",
             "grace",
@@ -143,6 +157,7 @@ impl Config {
             "cache",
             "http",
             "recording",
+            "metrics",
         ];
         table.only(&KNOWN, out);
         if let Some(text) = table.text("listen", out) {
@@ -180,6 +195,9 @@ impl Config {
         }
         if let Some(recording) = table.table("recording", "recording", out) {
             self.recording = recording_of(&recording, out);
+        }
+        if let Some(metrics) = table.table("metrics", "metrics", out) {
+            self.metrics.take(&metrics, out);
         }
     }
 
@@ -265,6 +283,19 @@ impl Config {
         time(table, "request_timeout", &mut http.request_timeout, out);
         time(table, "max_wait", &mut http.max_wait, out);
         time(table, "keep_alive", &mut http.keep_alive, out);
+    }
+}
+
+impl MetricsConfig {
+    fn take(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+        table.only(&["prefix", "size"], out);
+        if let Some(text) = table.text("prefix", out) {
+            match Prefix::new(&text) {
+                Ok(prefix) => self.prefix = prefix,
+                Err(error) => out.error(text.span(), error.to_string()),
+            }
+        }
+        size(table, "size", &mut self.scrape_max_bytes, out);
     }
 }
 
@@ -397,6 +428,7 @@ pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()>
         ("grace", running.grace != new.grace),
         ("[http]", running.http != new.http),
         ("[recording]", running.recording != new.recording),
+        ("[metrics]", running.metrics != new.metrics),
         ("[cache]", cache(&running.host) != cache(&new.host)),
         ("[admission]", admission(&running.host) != admission(&new.host)),
     ];
@@ -564,6 +596,8 @@ mod tests {
             ),
             ("[[key]]\nowner = \"a\"\nenv = \"PATH\"\nmay = [\"raed\"]", "did you mean `read`?"),
             ("[admission]\nmax_rusn = 1", "did you mean `max_runs`?"),
+            ("[metrics]\nprefix = \"Acme\"", "2:10: error: `Acme` is no metric prefix: use lower"),
+            ("[metrics]\nprefixes = \"a\"", "did you mean `prefix`?"),
             ("listen", "1:"),
         ] {
             let (_, wrong) = read(source);

@@ -16,9 +16,9 @@ use sandglass_liveness::Retention;
 use sandglass_model::{Clock, SystemClock};
 use sandglass_runtime::{HostHandlers, Pruned, Runtime};
 use sandglass_source::{Diagnostic, Finding};
+use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::otlp::{self, Otlp};
 use sandglass_telemetry::prometheus::Exporter;
-use sandglass_telemetry::{Prefix, Telemetry};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -30,7 +30,7 @@ use crate::play::every;
 use crate::terminal::{Output, complain, tell};
 use crate::{duration, journal_file};
 
-use config::Config;
+use config::{Config, MetricsConfig};
 use folder::Served;
 
 /// How often entities that have ended are looked for, where they are not to be kept: what is
@@ -106,7 +106,8 @@ impl Up {
         // The address before the journal: one that is taken must leave no trace there.
         let listener = TcpListener::bind(config.listen).await;
         let listener = listener.with_context(|| format!("can't listen on {}", config.listen))?;
-        let exporter = Exporter::new(Prefix::default());
+        let MetricsConfig { prefix, scrape_max_bytes } = config.metrics.clone();
+        let exporter = Exporter::within(prefix, scrape_max_bytes);
         let metrics = exporter.metrics();
         let otlp = otlp::from_env(&metrics)?;
         let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();

@@ -4,19 +4,21 @@
 //! Gauges are asked for each time: a recorder that drops idle gauges would leave
 //! a kept handle reporting to nobody.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ::metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder, SharedString};
 
+use super::room::{Need, Room, Weight, header};
 use crate::table::{Definition, Kind, Prefix, Unit};
 
 /// Distinct values that one label may take: more than any deployment has entity
-/// types, actions or host functions, few enough for a scrape of some megabytes.
+/// types, actions or host functions.
 pub const LABEL_VALUES_MAX: usize = 200;
-/// Combinations of label values that one metric may have, because three labels
-/// at their maximum would still be 8 million.
+/// Combinations of label values that one metric keeps in mind, with a series of their own
+/// or under [`OVERFLOW`], because three labels at their maximum would still be 8 million.
 pub const SERIES_MAX: usize = 1000;
 /// Longest label value, in bytes: longer than any name that Sandglass lets in.
 pub const LABEL_VALUE_MAX_BYTES: usize = 256;
@@ -69,12 +71,19 @@ impl LabelValues {
 pub(crate) struct Source {
     recorder: SharedRecorder,
     prefix: Prefix,
+    room: Arc<Room>,
     labels: BTreeMap<&'static str, Arc<LabelValues>>,
 }
 
 impl Source {
-    pub(crate) fn new(recorder: SharedRecorder, prefix: Prefix) -> Self {
-        Self { recorder, prefix, labels: BTreeMap::new() }
+    /// Of metrics that together make a scrape of at most `scrape_max_bytes`.
+    pub(super) fn new(recorder: SharedRecorder, prefix: Prefix, scrape_max_bytes: usize) -> Self {
+        let room = Arc::new(Room::new(scrape_max_bytes));
+        Self { recorder, prefix, room, labels: BTreeMap::new() }
+    }
+
+    pub(super) fn room(&self) -> &Room {
+        &self.room
     }
 
     fn label(&mut self, name: &'static str) -> Arc<LabelValues> {
@@ -125,9 +134,19 @@ impl Kept for Arc<Key> {
 
 struct Family<K, const N: usize> {
     recorder: SharedRecorder,
+    room: Arc<Room>,
+    weight: Weight,
     name: SharedString,
     labels: [Arc<LabelValues>; N],
-    kept: RwLock<BTreeMap<[u16; N], K>>,
+    kept: RwLock<BTreeMap<[u16; N], Series<K>>>,
+}
+
+/// Where a combination of label values is reported.
+#[derive(Clone)]
+struct Series<K> {
+    kept: K,
+    /// It is not its own, but the one of what overflows.
+    folded: bool,
 }
 
 impl<K, const N: usize> fmt::Debug for Family<K, N> {
@@ -139,28 +158,72 @@ impl<K, const N: usize> fmt::Debug for Family<K, N> {
 impl<K: Kept, const N: usize> Family<K, N> {
     fn new(source: &mut Source, definition: &'static Definition) -> Self {
         source.describe(definition);
-        Self {
+        let family = Self {
             name: definition.full_name(&source.prefix).into(),
             labels: std::array::from_fn(|at| source.label(definition.labels[at])),
             recorder: source.recorder.clone(),
+            room: source.room.clone(),
+            weight: Weight::of(definition, &source.prefix),
             kept: RwLock::default(),
-        }
+        };
+        // What overflows must have a place to go, and all is described in any case.
+        family.room.take(header(definition, &source.prefix), Need::Always);
+        family.room.take(family.weight_of([OVERFLOW; N]), Need::Always);
+        family
     }
 
-    fn get(&self, values: [&str; N]) -> K {
+    /// The series of `values`, to report to.
+    fn observe(&self, values: [&str; N]) -> K {
+        let Series { kept, folded } = self.get(values);
+        if folded {
+            self.room.fold();
+        }
+        kept
+    }
+
+    fn get(&self, values: [&str; N]) -> Series<K> {
         let mut codes = [0; N];
         let mut admitted = [OVERFLOW; N];
+        let mut folded = false;
         for (at, value) in values.into_iter().enumerate() {
             (codes[at], admitted[at]) = self.labels[at].admit(value);
+            folded |= admitted[at] != value;
         }
-        if let Some(kept) = self.kept.read().unwrap_or_else(PoisonError::into_inner).get(&codes) {
-            return kept.clone();
+        if let Some(known) = self.kept.read().unwrap_or_else(PoisonError::into_inner).get(&codes) {
+            return Series { folded: folded || known.folded, ..known.clone() };
         }
         let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= SERIES_MAX && !kept.contains_key(&codes) {
-            (codes, admitted) = ([0; N], [OVERFLOW; N]);
+        if let Some(known) = kept.get(&codes) {
+            return Series { folded: folded || known.folded, ..known.clone() };
         }
-        kept.entry(codes).or_insert_with(|| K::make(&self.recorder, self.key(admitted))).clone()
+        if codes == [0; N] || self.has_room(kept.len(), admitted) {
+            let series =
+                Series { kept: K::make(&self.recorder, self.key(admitted)), folded: false };
+            kept.insert(codes, series.clone());
+            return Series { folded, ..series };
+        }
+        let overflow = || K::make(&self.recorder, self.key([OVERFLOW; N]));
+        let overflow = kept
+            .entry([0; N])
+            .or_insert_with(|| Series { kept: overflow(), folded: false })
+            .kept
+            .clone();
+        let series = Series { kept: overflow, folded: true };
+        if kept.len() <= SERIES_MAX {
+            // The next observation of it finds this without a lock that others wait for.
+            kept.insert(codes, series.clone());
+        }
+        series
+    }
+
+    /// Whether one more may have a series of its own, where `known` are kept in mind.
+    fn has_room(&self, known: usize, values: [&str; N]) -> bool {
+        known < SERIES_MAX && self.room.take(self.weight_of(values), self.weight.need())
+    }
+
+    fn weight_of(&self, values: [&str; N]) -> usize {
+        let names = self.labels.iter().map(|label| label.name);
+        self.weight.with(names.zip(values.map(printable).iter().map(AsRef::as_ref)))
     }
 
     fn key(&self, values: [&str; N]) -> Key {
@@ -168,10 +231,19 @@ impl<K: Kept, const N: usize> Family<K, N> {
             .labels
             .iter()
             .zip(values)
-            .map(|(label, value)| Label::new(label.name, value.to_owned()))
+            .map(|(label, value)| Label::new(label.name, printable(value).into_owned()))
             .collect();
         Key::from_parts(self.name.clone(), labels)
     }
+}
+
+/// `value` without what would drive the terminal of somebody who looks at a scrape.
+pub(super) fn printable(value: &str) -> Cow<'_, str> {
+    let drives = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if value.contains(drives) { value.replace(drives, "?").into() } else { value.into() }
 }
 
 /// A counter with `N` labels.
@@ -192,13 +264,18 @@ impl<const N: usize> Counters<N> {
     }
 
     pub(crate) fn add(&self, labels: [&str; N], more: u64) {
-        self.0.get(labels).increment(more);
+        self.0.observe(labels).increment(more);
     }
 
     /// Has the series exported at zero. A counter that first appears at 1 hides
     /// its first event from `increase()`.
     pub(crate) fn expect(&self, labels: [&str; N]) {
-        self.0.get(labels).increment(0);
+        self.0.get(labels).kept.increment(0);
+    }
+
+    /// What counts under `labels`.
+    pub(super) fn handle(&self, labels: [&str; N]) -> Counter {
+        self.0.get(labels).kept
     }
 }
 
@@ -217,7 +294,7 @@ impl<const N: usize> Histograms<N> {
     }
 
     pub(crate) fn record(&self, labels: [&str; N], value: f64) {
-        self.0.get(labels).record(value);
+        self.0.observe(labels).record(value);
     }
 }
 
@@ -231,7 +308,7 @@ impl<const N: usize> Gauges<N> {
     }
 
     pub(crate) fn set(&self, labels: [&str; N], value: f64) {
-        let key = self.0.get(labels);
+        let key = self.0.observe(labels);
         self.0.recorder.register_gauge(&key, &METADATA).set(value);
     }
 }

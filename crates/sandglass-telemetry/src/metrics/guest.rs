@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ::metrics::{Key, Label, SharedString};
 
-use super::family::{LABEL_VALUES_MAX, METADATA, OVERFLOW, SharedRecorder};
+use super::family::{LABEL_VALUES_MAX, METADATA, OVERFLOW, SharedRecorder, printable};
 use super::{Metrics, Told};
 use crate::table::Prefix;
 
@@ -226,6 +226,7 @@ impl Known {
     }
 
     fn integration(&mut self, name: &str) -> String {
+        let name = &*printable(name);
         let known = self.integrations.contains_key(name);
         if name.len() <= NAME_MAX_BYTES && (known || self.integrations.len() < LABEL_VALUES_MAX) {
             name.to_owned()
@@ -287,6 +288,7 @@ impl Shares {
     fn value(&mut self, metric: &str, label: &str, value: &str) -> String {
         /// Labels that are kept track of: as many as all series can have.
         const LABELS_KEPT: usize = SERIES_PER_INTEGRATION * LABELS_MAX;
+        let value = &*printable(value);
         let place = (metric.to_owned(), label.to_owned());
         if value.len() > NAME_MAX_BYTES
             || (self.values.len() >= LABELS_KEPT && !self.values.contains_key(&place))

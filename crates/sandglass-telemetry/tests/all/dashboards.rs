@@ -137,15 +137,10 @@ fn the_grafana_dashboard_has_the_row_handler_liveness_and_describes_each_panel()
     let panels = dashboard["panels"].as_array().expect("panels");
     assert_eq!(panels[0]["type"], "row");
     assert_eq!(panels[0]["title"], "Handler Liveness");
-    let twin = include_str!("../../../../dashboards/README.md");
     let mut ids = BTreeSet::new();
     for panel in &panels[1..] {
         let title = panel["title"].as_str().expect("a title");
         assert!(panel["description"].as_str().is_some_and(|text| !text.is_empty()), "{title}");
-        assert!(
-            twin.contains(&format!("**{title}**")),
-            "README.md doesn't say how to read {title}"
-        );
         assert!(ids.insert(panel["id"].as_u64()), "{title} has the id of another panel");
     }
 }
@@ -190,16 +185,25 @@ fn asked_in_datadog(query: &str) -> Vec<Asked> {
 }
 
 /// The metric that a Datadog name belongs to, as Datadog's OpenMetrics check
-/// names it: counters lose `_total` and gain `.count`, histograms become three.
+/// names it: counters lose `_total` and gain `.count`, histograms become three, and
+/// under their own name those that are sent as distributions, too.
 fn known_to_datadog(name: &str) -> Option<&'static Definition> {
     let name = name.strip_prefix("temper.")?;
     TABLE.iter().find(|row| match row.kind {
         Kind::Counter => name.strip_suffix(".count") == row.name.strip_suffix("_total"),
         Kind::Gauge => name == row.name,
-        Kind::Histogram => {
-            matches!(name.strip_prefix(row.name), Some(".bucket" | ".sum" | ".count"))
-        }
+        Kind::Histogram => match name.strip_prefix(row.name) {
+            Some("") => is_distribution(row.name),
+            Some(suffix) => [".bucket", ".sum", ".count"].contains(&suffix),
+            None => false,
+        },
     })
+}
+
+fn is_distribution(name: &str) -> bool {
+    let check = include_str!("../../../../dashboards/datadog/openmetrics.yaml");
+    let (_, instance) = check.split_once("histogram_buckets_as_distributions: true").expect("one");
+    instance.lines().any(|line| line.trim() == format!("- ^{name}$"))
 }
 
 fn check_datadog(query: &str) -> Vec<&'static str> {
@@ -207,6 +211,8 @@ fn check_datadog(query: &str) -> Vec<&'static str> {
     for Asked { name, labels } in asked_in_datadog(query) {
         let row =
             known_to_datadog(&name).unwrap_or_else(|| panic!("{query}: {name} is not reported"));
+        let of_distribution = row.kind == Kind::Histogram && name.ends_with(row.name);
+        assert_eq!(query.starts_with('p'), of_distribution, "{query}: a percentile");
         contract.extend(CONTRACT.iter().filter(|name| **name == row.name));
         for label in &labels {
             if let Some(bound) = label.strip_prefix("upper_bound:") {
@@ -254,5 +260,109 @@ fn each_datadog_monitor_says_what_it_shows_when_it_fires_and_what_to_do() {
         let threshold = query.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
         let critical = monitor["options"]["thresholds"]["critical"].as_f64();
         assert!(threshold.is_some() && threshold == critical, "{name}: two thresholds");
+    }
+}
+
+const TWIN: &str = include_str!("../../../../dashboards/README.md");
+
+/// The sections of a chapter of the text twin, by their headings.
+fn twins(chapter: &str) -> BTreeMap<&'static str, &'static str> {
+    let (_, rest) = TWIN.split_once(&format!("\n## {chapter}\n")).expect("the chapter");
+    let chapter = rest.split("\n## ").next().expect("a first part");
+    let sections = chapter.split("\n### ").skip(usize::from(!chapter.starts_with("### ")));
+    let sections: Vec<_> = sections
+        .filter_map(|section| section.trim_start_matches("### ").split_once('\n'))
+        .collect();
+    let found: BTreeMap<_, _> = sections.iter().copied().collect();
+    assert_eq!(found.len(), sections.len(), "a heading is there twice");
+    found
+}
+
+#[test]
+fn each_panel_has_its_text_and_each_text_its_panel() {
+    let grafana = include_str!("../../../../dashboards/grafana/handler-liveness.json");
+    let grafana: Value = serde_json::from_str(grafana).expect("the dashboard is JSON");
+    let datadog = include_str!("../../../../dashboards/datadog/handler-liveness-overview.json");
+    let datadog: Value = serde_json::from_str(datadog).expect("the dashboard is JSON");
+    let title = |value: &Value| value["title"].as_str().map(str::to_owned);
+    let panels = grafana["panels"].as_array().expect("panels");
+    let shown = panels.iter().filter(|panel| panel["type"] != "row").filter_map(title);
+    let widgets = datadog["widgets"][0]["definition"]["widgets"].as_array().expect("widgets");
+    // A unit that Grafana knows by itself, and Datadog doesn't.
+    let without_unit = |title: String| title.split(" (").next().unwrap_or_default().to_owned();
+    let widgets = widgets.iter().filter_map(|widget| title(&widget["definition"]));
+    let shown: BTreeSet<String> = shown.chain(widgets.map(without_unit)).collect();
+    let told: BTreeSet<String> = twins("Panels").keys().map(|&title| title.to_owned()).collect();
+    assert_eq!(shown, told);
+}
+
+#[test]
+fn the_datadog_dashboard_has_what_the_group_is_asked_to_show() {
+    let board = include_str!("../../../../dashboards/datadog/handler-liveness-overview.json");
+    for asked in [
+        "Deadline headroom",
+        "Breaches by dying span",
+        "Breaches by entity and action",
+        "Epoch tick drift p99",
+        "Kill latency p99",
+    ] {
+        assert!(board.contains(&format!("\"title\": \"{asked}")), "{asked}");
+    }
+}
+
+#[test]
+fn each_alert_and_monitor_has_its_text_and_each_text_its_alert() {
+    let alerts: BTreeSet<&str> = queries::alerts().into_iter().collect();
+    let told = twins("Alerts");
+    assert_eq!(alerts, told.keys().copied().collect());
+    let monitors = include_str!("../../../../dashboards/datadog/handler-liveness-monitors.json");
+    let monitors: Vec<Value> = serde_json::from_str(monitors).expect("the monitors are JSON");
+    let mut names: Vec<&str> = monitors.iter().filter_map(|one| one["name"].as_str()).collect();
+    for (alert, text) in told {
+        for part in ["**Shows**", "**Fires**", "**Do**"] {
+            assert!(text.contains(part), "{alert}: {part}");
+        }
+        let called = text.strip_prefix("Datadog: *").and_then(|text| text.split_once("*."));
+        match called {
+            Some((called, _)) => {
+                let at = names.iter().position(|name| name.contains(called));
+                names.swap_remove(at.unwrap_or_else(|| panic!("{alert}: no monitor {called}")));
+            }
+            None => assert!(text.starts_with("Prometheus only."), "{alert}: where is it?"),
+        }
+    }
+    assert!(names.is_empty(), "no text tells of {names:?}");
+}
+
+/// Of each unit test of the rules, in order: the alert, the minute, and whether it fires.
+fn unit_tests() -> Vec<Vec<(&'static str, u32, bool)>> {
+    let tests = include_str!("../../../../dashboards/prometheus/rules.test.yml");
+    let of_one = |test: &'static str| {
+        let questions = test.split("- eval_time: ").skip(1).filter_map(|question| {
+            let minute = question.split_once('m').and_then(|(minute, _)| minute.parse().ok())?;
+            let alert = question.split_once("alertname: ")?.1.lines().next()?;
+            Some((alert, minute, !question.contains("exp_alerts: []")))
+        });
+        questions.collect()
+    };
+    tests.split("\n  - name: ").skip(1).map(of_one).collect()
+}
+
+#[test]
+fn each_alert_is_tested_to_stay_silent_to_fire_and_to_clear() {
+    let tests = unit_tests();
+    for alert in queries::alerts() {
+        let proven = tests.iter().any(|test| {
+            let asked = |fires: bool| {
+                test.iter().filter(move |(of, _, does)| *of == alert && *does == fires)
+            };
+            let fires: Vec<u32> = asked(true).map(|(_, minute, _)| *minute).collect();
+            let silent: Vec<u32> = asked(false).map(|(_, minute, _)| *minute).collect();
+            fires.iter().any(|fires| {
+                silent.iter().any(|minute| minute < fires)
+                    && silent.iter().any(|minute| minute > fires)
+            })
+        });
+        assert!(proven, "{alert}: silent, then firing, then silent again, in one test");
     }
 }

@@ -10,4 +10,5 @@ mod page;
 mod queries;
 mod scrape;
 mod serving;
+mod size;
 mod spans;

@@ -106,7 +106,7 @@ fn a_label_with_too_many_values_overflows_into_one() {
 
 #[test]
 fn a_metric_with_too_many_combinations_overflows_into_one() {
-    let exporter = Exporter::new(Prefix::default());
+    let exporter = Exporter::within(Prefix::default(), usize::MAX);
     let metrics = exporter.metrics();
     for entity in 0..40 {
         for action in 0..40 {
@@ -284,4 +284,46 @@ fn a_flood_of_names_or_values_of_one_integration_leaves_room_for_others() {
     assert_eq!(asked.values().sum::<f64>(), 2001.0);
     let dropped = &families["temper_handler_telemetry_dropped_total"].samples;
     assert_eq!(dropped.values().sum::<f64>(), 2000.0 - (500.0 - 21.0));
+}
+
+#[test]
+fn a_million_labels_of_a_guest_are_bounded_and_counted() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let labels: Vec<(String, String)> =
+        (0..1_000_000).map(|nth| (format!("label_{nth}"), "x".to_owned())).collect();
+    metrics.guest_metric(&observed("asked", 1.0, &labels));
+    for nth in 0..20_000 {
+        let labels = [(format!("label_{nth}"), format!("value-{nth}"))];
+        metrics.guest_metric(&observed("asked", 1.0, &labels));
+    }
+    let families = scrape::read(&exporter.render());
+    let asked = &families["temper_guest_asked_total"];
+    assert_eq!(asked.samples.len(), 500);
+    let dropped = &families["temper_handler_telemetry_dropped_total"].samples;
+    let count = |what| {
+        dropped[&format!(
+            "temper_handler_telemetry_dropped_total{{integration=\"run_tools\",what=\"{what}\"}}"
+        )]
+    };
+    assert_eq!(count("label"), 1_000_000.0 - 4.0);
+    assert_eq!(count("metric"), 20_000.0 - 499.0);
+}
+
+#[test]
+fn nothing_in_a_scrape_drives_a_terminal() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let foreign = "\u{1b}]0;x\u{7}\u{9b}31m\r\u{202e}\n";
+    let labels = [(foreign.to_owned(), foreign.to_owned()), ("a".to_owned(), foreign.to_owned())];
+    metrics.guest_metric(&GuestMetric { integration: foreign, ..observed("asked", 1.0, &labels) });
+    metrics.guest_metric(&observed(&format!("{foreign}b"), 1.0, &labels));
+    metrics.transition(foreign, foreign);
+    metrics.host_call(foreign, Duration::from_secs(1));
+    let text = exporter.render();
+    let drives = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert!(!text.contains(drives), "{text:?}");
+    assert!(text.contains(r#"temper_guest_asked_total{a="?]0;x??31m???","#), "{text}");
+    // Read back, each line is one sample.
+    assert_eq!(scrape::read(&text)["temper_entity_transitions_total"].samples.len(), 1);
 }

@@ -33,6 +33,12 @@ pub(crate) fn rules() -> Vec<(Option<&'static str>, &'static str)> {
     rules
 }
 
+/// The names of the alerting rules.
+#[allow(dead_code, reason = "the example that includes this asks for queries alone")]
+pub(crate) fn alerts() -> Vec<&'static str> {
+    RULES.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect()
+}
+
 /// Each text that stands under `key`, however deep.
 pub(crate) fn texts_of<'v>(value: &'v Value, key: &str) -> Vec<&'v str> {
     match value {

@@ -1,0 +1,385 @@
+"""Runs the daemon under the faults of guest-fixtures/faults while a real Prometheus scrapes
+it, and says whether metrics, alerts and queries tell of them. The last part of
+.ci/check-dashboards, which says how to call it."""
+
+import argparse
+import http.server
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# No healthy host has these. Their unit tests in rules.test.yml prove that they fire and clear.
+ALERTS_NOT_PROVOKED = {
+    "EpochTickerDead": "the thread would have to die, or to be kept off every core for seconds",
+    "StoresLeaked": "there is no leak to be had",
+    "BlockingCallsLinger": "the daemon has no blocking host functions; those of embedders are",
+}
+
+# What stays at zero here, and why. Everything else has to happen.
+METRICS_NOT_PROVOKED = {
+    "handler_recordings_refused_total": "takes more recordings at once than fit into memory",
+    "metric_observations_folded_total": "a host of so few names folds nothing, or it is a fault",
+    "host_calls_lingering": "the daemon has no blocking host functions",
+}
+
+CONTRACT = [
+    "handler_deadline_remaining_ms",
+    "handler_deadline_exceeded_total",
+    "wasm_epoch_tick_interval_ms",
+    "handler_kill_latency_ms",
+]
+
+# The real rules look back over minutes and wait for minutes. These are the same rules, with
+# every window and wait as long as a test may take; their real ones are in rules.test.yml.
+WINDOW, WAIT = "15s", "2s"
+
+
+class Servers(http.server.BaseHTTPRequestHandler):
+    """What handlers call: /quick answers at once, /slow/MS later, and /silent never."""
+
+    protocol_version = "HTTP/1.1"
+    over = threading.Event()
+
+    def do_GET(self):
+        _, kind, *more = self.path.split("/")
+        if kind == "silent":
+            self.over.wait()
+            return
+        if kind == "slow":
+            self.over.wait(int(more[0]) / 1000)
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def handle(self):
+        try:
+            super().handle()
+        except ConnectionError:
+            pass  # A handler that was killed has gone away.
+
+    def log_message(self, *_):
+        pass
+
+
+def serve():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Servers)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def eventually(what, holds, seconds=30):
+    """Asks until it holds, and answers what it answered then."""
+    until = time.monotonic() + seconds
+    while True:
+        found = holds()
+        if found:
+            return found
+        if time.monotonic() > until:
+            sys.exit(f"gave up waiting until {what}")
+        time.sleep(0.1)
+
+
+def listening(process_log, pattern):
+    """The address that a process writes into its log when it listens."""
+
+    def address():
+        found = re.search(pattern, process_log.read_text())
+        return found and found.group(1)
+
+    return eventually(f"{process_log.name} tells its address", address)
+
+
+class Load:
+    """Sends actions to entities that are new each time."""
+
+    def __init__(self, daemon, servers):
+        self.daemon, self.servers, self.sent = daemon, servers, 0
+        self.lock = threading.Lock()
+
+    def post(self, path, body):
+        request = urllib.request.Request(
+            f"{self.daemon}/v1/entities/{path}",
+            data=json.dumps(body).encode(),
+            headers={"content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status
+        except urllib.error.HTTPError as refused:
+            return refused.code
+        except (urllib.error.URLError, OSError):
+            return 0  # It is paused; what comes of it, the metrics say.
+
+    def send(self, entity_type, *actions, tool="fetch", url="/quick"):
+        with self.lock:
+            self.sent += 1
+            entity = f"{entity_type}/{self.sent}"
+        self.post(entity, {})
+        params = {"tool": tool, "url": self.servers + url}
+        return [self.post(f"{entity}/actions/{action}", {"params": params}) for action in actions]
+
+    def healthy(self):
+        for _ in range(5):
+            self.send("Session", "Call")
+
+    def faults(self):
+        for _ in range(3):
+            self.send("Session", "Call", url="/silent")
+            self.send("Session", "Call", tool="compute")
+            self.send("Report", "Build", url="/slow/1880")
+        self.send("Session", "Call", "Leave", url="/slow/200")
+        self.send("Session", "Wait")
+        self.send("Report", "Hurry", url="/silent")
+        self.send("Note", "Take")
+        self.send("Note", "Tell")
+        self.send("Note", "Repeat")
+
+
+class Prometheus:
+    def __init__(self, address):
+        self.address = address
+
+    def query(self, expression):
+        query = urllib.parse.urlencode({"query": expression})
+        answer = json.loads(get(f"{self.address}/api/v1/query?{query}"))
+        return answer["data"]["result"]
+
+    def firing(self):
+        found = self.query('ALERTS{alertstate="firing"}')
+        return {one["metric"]["alertname"] for one in found}
+
+    def have_fired(self):
+        found = self.query('count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[10m]))')
+        return {one["metric"]["alertname"] for one in found}
+
+
+def scaled(rules):
+    rules = re.sub(r"\[\d+[mh]\]", f"[{WINDOW}]", rules)
+    rules = re.sub(r"\bfor: \d+m", f"for: {WAIT}", rules)
+    return rules.replace("interval: 30s", "interval: 1s")
+
+
+def table():
+    """The metrics of docs/metrics.md, which a test compares with the table: name and kind."""
+    page = (ROOT / "docs/metrics.md").read_text()
+    return re.findall(r"^\| `temper_(\w+)`(?: ★)? \| (\w+) \|", page, re.MULTILINE)
+
+
+def described(scrape):
+    types = dict(re.findall(r"^# TYPE temper_(\w+) (\w+)$", scrape, re.MULTILINE))
+    helps = set(re.findall(r"^# HELP temper_(\w+) \S", scrape, re.MULTILINE))
+    wrong = [name for name, kind in table() if types.get(name) != kind or name not in helps]
+    wrong += [name for name in CONTRACT if name not in types]
+    wrong += [name for name in types if name not in dict(table()) and not name.startswith("guest_")]
+    if wrong:
+        sys.exit(f"not described, or in no table, from the first scrape on: {wrong}")
+
+
+def happened(scrape):
+    """Fails where a metric was never reported: a histogram or counter that counts nothing,
+    or a gauge that isn't there."""
+    missing = []
+    for name, kind in table():
+        suffix = "_count" if kind == "histogram" else ""
+        samples = re.findall(rf"^temper_{name}{suffix}(?:{{.*}})? (\S+)$", scrape, re.MULTILINE)
+        seen = bool(samples) if kind == "gauge" else sum(map(float, samples)) > 0
+        if not samples or seen == (name in METRICS_NOT_PROVOKED and kind != "gauge"):
+            missing.append(name)
+    if missing:
+        sys.exit(f"never reported, or reported although it can't be: {missing}")
+
+
+class World:
+    """The daemon on a small disk of its own, and Prometheus beside it."""
+
+    def __init__(self, arguments):
+        self.work, self.disk = arguments.work, arguments.disk
+        self.processes = []
+        said = self.work / "daemon"
+        daemon = self.start(
+            said,
+            arguments.sandglass, "up", "--specs", ROOT / "guest-fixtures/faults",
+            "--listen", "127.0.0.1:0", "--journal", self.disk / "runs.journal",
+            "--compiled-cache", self.work / "compiled",
+        )
+        self.daemon, self.address = daemon, listening(said, r"listening on (http://\S+)")
+        self.load = Load(self.address, serve())
+
+    def start(self, said, *command):
+        with said.open("w") as log:
+            process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT)
+        self.processes.append(process)
+        return process
+
+    def watch(self):
+        rules = self.work / "rules.yml"
+        rules.write_text(scaled((ROOT / "dashboards/prometheus/rules.yml").read_text()))
+        target = self.address.removeprefix("http://")
+        (self.work / "prometheus.yml").write_text(
+            json.dumps(
+                {
+                    "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+                    "rule_files": [str(rules)],
+                    "scrape_configs": [
+                        {"job_name": "sandglass", "static_configs": [{"targets": [target]}]}
+                    ],
+                }
+            )
+        )
+        said = self.work / "prometheus"
+        self.start(
+            said,
+            "prometheus", f"--config.file={self.work}/prometheus.yml",
+            f"--storage.tsdb.path={self.work}/data", "--web.listen-address=127.0.0.1:0",
+        )
+        found = listening(said, r'msg="Listening on".* address=([0-9.:]+)')
+        prometheus = Prometheus(f"http://{found}")
+        eventually("two scrapes", lambda: prometheus.query("count_over_time(temper_handlers_in_flight[1m]) >= 2"))
+        return prometheus
+
+    def pause(self):
+        """As a virtual machine that is paused, or a container without CPU: in the pauses nothing
+        ticks, and what should have been killed in one is killed after it."""
+        for _ in range(25):
+            self.daemon.send_signal(signal.SIGSTOP)
+            time.sleep(0.25)
+            self.daemon.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+
+    def fill_disk(self):
+        with (self.disk / "filler").open("ab", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(bytes(4096))
+            except OSError:
+                pass
+
+    def stop(self):
+        Servers.over.set()
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+class Repeating:
+    """Does something again and again in a thread, until told to end."""
+
+    def __init__(self, does, every):
+        self.over = threading.Event()
+
+        def run():
+            while not self.over.wait(every):
+                does()
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+
+
+def alerts_of(rules):
+    return set(re.findall(r"^ *- alert: (\w+)$", rules, re.MULTILINE))
+
+
+def check(arguments, world):
+    described(get(f"{world.address}/metrics"))
+    print("  SUCCESS: all metrics are described before anything is dispatched")
+
+    prometheus = world.watch()
+    healthy = Repeating(world.load.healthy, 0.5)
+    time.sleep(6)
+    if prometheus.firing():
+        sys.exit(f"alerts of a healthy host: {prometheus.firing()}")
+    print("  SUCCESS: no alert while all is well")
+
+    wanted = alerts_of((ROOT / "dashboards/prometheus/rules.yml").read_text())
+    wanted -= set(ALERTS_NOT_PROVOKED)
+    faults = Repeating(world.load.faults, 0.2)
+    time.sleep(8)
+    world.pause()
+    # Again and again: SQLite gives room back now and then, and takes a few records more.
+    filling = Repeating(world.fill_disk, 0.01)
+    eventually("the journal takes nothing", lambda: "temper_journal_available 0" in get(f"{world.address}/metrics"))
+    eventually("JournalFailing fires", lambda: "JournalFailing" in prometheus.have_fired())
+    filling.end()
+    (world.disk / "filler").unlink()
+    eventually("the journal works again", lambda: "temper_journal_available 1" in get(f"{world.address}/metrics"))
+
+    def all_have_fired():
+        return wanted <= prometheus.have_fired()
+
+    try:
+        eventually("all alerts have fired", all_have_fired, 60)
+    finally:
+        print(f"  fired: {sorted(prometheus.have_fired())}, and not {sorted(wanted - prometheus.have_fired())}")
+    faults.end()
+    eventually("all alerts have cleared", lambda: not prometheus.firing(), 90)
+    print(f"  SUCCESS: {len(wanted)} alerts fired and cleared; by unit tests alone:")
+    for alert, reason in ALERTS_NOT_PROVOKED.items():
+        print(f"    {alert}: {reason}")
+    healthy.end()
+
+    scrape = get(f"{world.address}/metrics")
+    happened(scrape)
+    print(f"  SUCCESS: {len(table())} metrics were reported; none but:")
+    for metric, reason in METRICS_NOT_PROVOKED.items():
+        print(f"    {metric}: {reason}")
+    (world.work / "scrape").write_text(scrape)
+
+    queries = [query for query in arguments.queries.read_text().splitlines() if query]
+    silent = []
+    for query in queries:
+        answer = prometheus.query(query)
+        if not any(one["value"][1] not in ("NaN",) for one in answer):
+            silent.append(query)
+    if silent:
+        sys.exit("no figures:\n  " + "\n  ".join(silent))
+    print(f"  SUCCESS: {len(queries)} queries return figures")
+
+    for then in arguments.then:
+        subprocess.run([*then.split(), world.address], check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sandglass", required=True, help="the binary")
+    parser.add_argument("--queries", required=True, type=pathlib.Path, help="a file with a query a line")
+    parser.add_argument("--disk", required=True, type=pathlib.Path, help="a small file system to fill")
+    parser.add_argument("--work", required=True, type=pathlib.Path, help="an empty folder; the last scrape is left in it")
+    parser.add_argument("--then", action="append", default=[], help="a command that is given the live daemon's address at the end")
+    arguments = parser.parse_args()
+    world = World(arguments)
+    try:
+        check(arguments, world)
+    except BaseException:
+        for said in ("daemon", "prometheus"):
+            log = world.work / said
+            if log.exists():
+                print(f"---- {said}\n" + "\n".join(log.read_text().splitlines()[-15:]), file=sys.stderr)
+        raise
+    finally:
+        world.stop()
+
+
+if __name__ == "__main__":
+    main()

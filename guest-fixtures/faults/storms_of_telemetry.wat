@@ -1,0 +1,1 @@
+../wat/storms_of_telemetry.wat

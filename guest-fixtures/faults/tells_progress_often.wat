@@ -1,0 +1,1 @@
+../wat/tells_progress_often.wat
