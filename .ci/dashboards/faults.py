@@ -5,7 +5,6 @@ it, and says whether metrics, alerts and queries tell of them. The last part of
 import argparse
 import http.server
 import json
-import os
 import pathlib
 import re
 import signal
@@ -30,7 +29,6 @@ ALERTS_NOT_PROVOKED = {
 METRICS_NOT_PROVOKED = {
     "handler_recordings_refused_total": "takes more recordings at once than fit into memory",
     "metric_observations_folded_total": "a host of so few names folds nothing, or it is a fault",
-    "host_calls_lingering": "the daemon has no blocking host functions",
 }
 
 CONTRACT = [
@@ -85,6 +83,13 @@ def get(url):
         return answer.read().decode()
 
 
+def answers(url):
+    try:
+        return get(url) and True
+    except urllib.error.URLError:
+        return False
+
+
 def eventually(what, holds, seconds=30):
     """Asks until it holds, and answers what it answered then."""
     until = time.monotonic() + seconds
@@ -135,6 +140,13 @@ class Load:
         self.post(entity, {})
         params = {"tool": tool, "url": self.servers + url}
         return [self.post(f"{entity}/actions/{action}", {"params": params}) for action in actions]
+
+    def prepare(self):
+        """An entity that is there before the trouble begins, so that an action is what fails."""
+        self.post("Session/prepared", {})
+
+    def refused(self):
+        return self.post("Session/prepared/actions/Call", {"params": {}}) == 503
 
     def healthy(self):
         for _ in range(5):
@@ -201,7 +213,7 @@ def happened(scrape):
         suffix = "_count" if kind == "histogram" else ""
         samples = re.findall(rf"^temper_{name}{suffix}(?:{{.*}})? (\S+)$", scrape, re.MULTILINE)
         seen = bool(samples) if kind == "gauge" else sum(map(float, samples)) > 0
-        if not samples or seen == (name in METRICS_NOT_PROVOKED and kind != "gauge"):
+        if seen == (name in METRICS_NOT_PROVOKED):
             missing.append(name)
     if missing:
         sys.exit(f"never reported, or reported although it can't be: {missing}")
@@ -211,7 +223,7 @@ class World:
     """The daemon on a small disk of its own, and Prometheus beside it."""
 
     def __init__(self, arguments):
-        self.work, self.disk = arguments.work, arguments.disk
+        self.work, self.disk = arguments.work.resolve(), arguments.disk.resolve()
         self.processes = []
         said = self.work / "daemon"
         daemon = self.start(
@@ -252,6 +264,7 @@ class World:
         )
         found = listening(said, r'msg="Listening on".* address=([0-9.:]+)')
         prometheus = Prometheus(f"http://{found}")
+        eventually("Prometheus is ready", lambda: answers(f"{prometheus.address}/-/ready"))
         eventually("two scrapes", lambda: prometheus.query("count_over_time(temper_handlers_in_flight[1m]) >= 2"))
         return prometheus
 
@@ -277,6 +290,19 @@ class World:
         for process in self.processes:
             process.kill()
             process.wait()
+
+
+class Calm:
+    """Whether no alert has fired for five seconds: a machine that is busy with something else
+    has late ticks of its own now and then."""
+
+    def __init__(self, prometheus):
+        self.prometheus, self.since = prometheus, time.monotonic()
+
+    def lasts(self):
+        if self.prometheus.firing():
+            self.since = time.monotonic()
+        return time.monotonic() > self.since + 5
 
 
 class Repeating:
@@ -307,9 +333,8 @@ def check(arguments, world):
 
     prometheus = world.watch()
     healthy = Repeating(world.load.healthy, 0.5)
-    time.sleep(6)
-    if prometheus.firing():
-        sys.exit(f"alerts of a healthy host: {prometheus.firing()}")
+    calm = Calm(prometheus)
+    eventually("a healthy host has had no alert for some seconds", calm.lasts, 60)
     print("  SUCCESS: no alert while all is well")
 
     wanted = alerts_of((ROOT / "dashboards/prometheus/rules.yml").read_text())
@@ -317,10 +342,12 @@ def check(arguments, world):
     faults = Repeating(world.load.faults, 0.2)
     time.sleep(8)
     world.pause()
+    world.load.prepare()
     # Again and again: SQLite gives room back now and then, and takes a few records more.
     filling = Repeating(world.fill_disk, 0.01)
     eventually("the journal takes nothing", lambda: "temper_journal_available 0" in get(f"{world.address}/metrics"))
     eventually("JournalFailing fires", lambda: "JournalFailing" in prometheus.have_fired())
+    eventually("a dispatch is refused", world.load.refused)
     filling.end()
     (world.disk / "filler").unlink()
     eventually("the journal works again", lambda: "temper_journal_available 1" in get(f"{world.address}/metrics"))

@@ -25,6 +25,8 @@ const LABELS_MAX: usize = 4;
 const VALUES_MAX: usize = 20;
 /// Longest name of a metric or label, in bytes, and longest value of a label.
 const NAME_MAX_BYTES: usize = 100;
+/// The help of each: what it means, only its guests know.
+const HELP: &str = "Measured by the guests of the integration";
 /// The label that says whose metric it is.
 const INTEGRATION: &str = "integration";
 /// Labels that mean something to the exporter itself.
@@ -134,7 +136,9 @@ impl GuestMetrics {
         if metric.kind == GuestKind::Counter {
             *counted += increment;
         }
-        known.take(&integration, &name, metric.kind, written);
+        if known.take(&integration, &name, metric.kind, written) {
+            self.describe(&name, metric.kind);
+        }
         let key = Key::from_parts(SharedString::from(name), labels);
         Some(Admitted { key, dropped_labels: dropped, increment })
     }
@@ -151,6 +155,15 @@ impl GuestMetrics {
             ""
         };
         Some(format!("{}_guest_{name}{total}", self.prefix))
+    }
+
+    fn describe(&self, name: &str, kind: GuestKind) {
+        let (name, help) = (name.to_owned().into(), SharedString::const_str(HELP));
+        match kind {
+            GuestKind::Counter => self.recorder.describe_counter(name, None, help),
+            GuestKind::Gauge => self.recorder.describe_gauge(name, None, help),
+            GuestKind::Histogram => self.recorder.describe_histogram(name, None, help),
+        }
     }
 
     fn record(&self, metric: &GuestMetric<'_>, admitted: &Admitted) {
@@ -216,13 +229,16 @@ impl Known {
         integration == OVERFLOW || before.is_none_or(|before| before == written)
     }
 
-    fn take(&mut self, integration: &str, name: &str, kind: GuestKind, written: &str) {
+    /// Keeps in mind whose the metric's names are; answers whether it is new.
+    fn take(&mut self, integration: &str, name: &str, kind: GuestKind, written: &str) -> bool {
+        let is_new = !self.names.contains_key(name);
         for taken in names_of(name, kind) {
             self.names.entry(taken).or_insert_with(|| (name.to_owned(), kind));
         }
         if let Some(shares) = self.integrations.get_mut(integration) {
             shares.written.entry(name.to_owned()).or_insert_with(|| written.to_owned());
         }
+        is_new
     }
 
     fn integration(&mut self, name: &str) -> String {

@@ -1,5 +1,4 @@
-//! Every event that a metric reports, once. Also compiled into the example
-//! `scrape`, whose output the Prometheus linter reads.
+//! Every event that a metric reports, once.
 
 use std::time::Duration;
 

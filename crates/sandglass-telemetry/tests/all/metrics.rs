@@ -212,6 +212,7 @@ fn what_a_guest_measures_has_a_name_space_of_its_own() {
     let text = exporter.render();
     for line in [
         r#"temper_guest_tool_calls_total{tool="grep",integration="run_tools"} 3"#,
+        "# HELP temper_guest_queue Measured by the guests of the integration",
         r#"temper_guest_queue{integration="run_tools"} 2.5"#,
         r#"temper_guest_phase_ms_bucket{integration="run_tools",le="10"} 1"#,
         r#"temper_handler_telemetry_dropped_total{integration="run_tools",what="label"} 2"#,
