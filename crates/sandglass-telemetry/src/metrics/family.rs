@@ -184,31 +184,30 @@ impl<K: Kept, const N: usize> Family<K, N> {
     fn get(&self, values: [&str; N]) -> Series<K> {
         let mut codes = [0; N];
         let mut admitted = [OVERFLOW; N];
-        let mut folded = false;
         for (at, value) in values.into_iter().enumerate() {
             (codes[at], admitted[at]) = self.labels[at].admit(value);
-            folded |= admitted[at] != value;
         }
-        if let Some(known) = self.kept.read().unwrap_or_else(PoisonError::into_inner).get(&codes) {
-            return Series { folded: folded || known.folded, ..known.clone() };
-        }
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner).get(&codes).cloned();
+        let mut series = kept.unwrap_or_else(|| self.make(codes, admitted));
+        series.folded |= admitted != values;
+        series
+    }
+
+    /// The series of its own of a combination that is new, where there is room for one.
+    fn make(&self, codes: [u16; N], values: [&str; N]) -> Series<K> {
+        let own = |values| {
+            let kept = K::make(&self.recorder, self.key(values));
+            Series { kept, folded: false }
+        };
         let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = kept.get(&codes) {
-            return Series { folded: folded || known.folded, ..known.clone() };
+            return known.clone();
         }
-        if codes == [0; N] || self.has_room(kept.len(), admitted) {
-            let series =
-                Series { kept: K::make(&self.recorder, self.key(admitted)), folded: false };
-            kept.insert(codes, series.clone());
-            return Series { folded, ..series };
+        if codes == [0; N] || self.has_room(kept.len(), values) {
+            return kept.entry(codes).or_insert_with(|| own(values)).clone();
         }
-        let overflow = || K::make(&self.recorder, self.key([OVERFLOW; N]));
-        let overflow = kept
-            .entry([0; N])
-            .or_insert_with(|| Series { kept: overflow(), folded: false })
-            .kept
-            .clone();
-        let series = Series { kept: overflow, folded: true };
+        let overflow = kept.entry([0; N]).or_insert_with(|| own([OVERFLOW; N])).clone();
+        let series = Series { folded: true, ..overflow };
         if kept.len() <= SERIES_MAX {
             // The next observation of it finds this without a lock that others wait for.
             kept.insert(codes, series.clone());
