@@ -5,6 +5,7 @@ it, and says whether metrics, alerts and queries tell of them. The last part of
 import argparse
 import http.server
 import json
+import os
 import pathlib
 import re
 import signal
@@ -235,13 +236,20 @@ class World:
             arguments.sandglass, "up", "--specs", ROOT / "guest-fixtures/faults",
             "--listen", "127.0.0.1:0", "--journal", self.disk / "runs.journal",
             "--compiled-cache", self.work / "compiled",
+            # A collector of traces that nobody reaches.
+            OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
         )
         self.daemon, self.address = daemon, listening(said, r"listening on (http://\S+)")
         self.load = Load(self.address, serve())
 
-    def start(self, said, *command):
+    def start(self, said, *command, **variables):
         with said.open("w") as log:
-            process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                list(map(str, command)),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **variables},
+            )
         self.processes.append(process)
         return process
 
