@@ -92,4 +92,5 @@ pub use run::StopHandle;
 pub use sandglass_model::{Outcome, RunReport};
 pub use secret::{Answer, FixedSecrets, Secret, Secrets};
 pub use settings::Settings;
+pub use store::MAX_FRAMES;
 pub use ticker::TickerHealth;

@@ -168,12 +168,16 @@ fn config(settings: &Settings, kind: EngineKind) -> Config {
         .max_wasm_stack(WASM_STACK_BYTES)
         .async_stack_size(RUN_STACK_BYTES)
         .wasm_backtrace_details(WasmBacktraceDetails::Enable)
-        .wasm_backtrace_max_frames(NonZeroUsize::new(MAX_FRAMES))
+        .wasm_backtrace_max_frames(NonZeroUsize::new(backtrace_frames(settings)))
         .allocation_strategy(match kind.allocation {
             Allocation::Pooled => InstanceAllocationStrategy::Pooling(pool(settings)),
             Allocation::OnDemand => InstanceAllocationStrategy::OnDemand,
         });
     config
+}
+
+fn backtrace_frames(settings: &Settings) -> usize {
+    settings.backtrace_frames.min(MAX_FRAMES) as usize
 }
 
 /// Largest linear memory that a slot of the pool has, in bytes.

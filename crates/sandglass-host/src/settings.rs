@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::kernel::KernelFeatures;
+use crate::store::MAX_FRAMES;
 
 /// How a host is dimensioned. [`Settings::default`] fits one machine that does
 /// other work besides.
@@ -61,6 +62,10 @@ pub struct Settings {
     /// all together, in bytes, from a run's begin until its report is dropped. A run that
     /// finds none left is not recorded, and its report says why.
     pub recording_bytes: u64,
+    /// Most frames of a guest's stack that a report has of one that is stopped or traps, each
+    /// with the functions that the compiler put into it; all together at
+    /// most [`MAX_FRAMES`](crate::MAX_FRAMES), and none, which costs nothing, where it is 0.
+    pub backtrace_frames: u32,
     /// What of the kernel may be used, where it has it. All, by default; less is for
     /// tests of what a host does without, and for comparing.
     pub kernel_features: KernelFeatures,
@@ -85,6 +90,7 @@ impl Default for Settings {
             host_call_timeout: Duration::from_secs(300),
             cache_bytes: 64 << 20,
             recording_bytes: 256 << 20,
+            backtrace_frames: MAX_FRAMES,
             kernel_features: KernelFeatures::ALL,
         }
     }

@@ -25,7 +25,7 @@ use crate::ticker::Ticker;
 
 /// Most frames of a guest's stack that are kept: the innermost ones tell where
 /// it was, and a recursion repeats itself.
-pub(crate) const MAX_FRAMES: usize = 32;
+pub const MAX_FRAMES: u32 = 32;
 
 /// Where a run stands, for the name of what it dies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,7 +159,7 @@ impl RunStore {
 /// The frames of a backtrace, innermost first, with file and line where the
 /// module carries DWARF.
 pub(crate) fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
-    backtrace.frames().iter().flat_map(inlined).take(MAX_FRAMES).collect()
+    backtrace.frames().iter().flat_map(inlined).take(MAX_FRAMES as usize).collect()
 }
 
 /// The functions that one frame of the machine's stack stands for: those that the compiler
@@ -180,7 +180,9 @@ fn inlined(info: &wasmtime::FrameInfo) -> Vec<Frame> {
     };
     match info.symbols() {
         [] => vec![frame(None)],
-        symbols => symbols.iter().take(MAX_FRAMES).map(|symbol| frame(Some(symbol))).collect(),
+        symbols => {
+            symbols.iter().take(MAX_FRAMES as usize).map(|symbol| frame(Some(symbol))).collect()
+        }
     }
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use sandglass_daemon::{Key, Keys, Permission};
 use sandglass_host::file::read_text;
-use sandglass_host::{KeepArguments, RecordingLimits};
+use sandglass_host::{KeepArguments, MAX_FRAMES, RecordingLimits};
 use sandglass_journal::RECORDING_MAX_BYTES;
 use sandglass_liveness::Retention;
+use sandglass_runtime::ACCOUNTS_ONE_IN;
 use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Spot, Table, did_you_mean};
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
@@ -51,6 +52,8 @@ pub(super) struct Config {
     pub(super) http: sandglass_daemon::Settings,
     /// What is kept of each run; nothing, where there are no limits.
     pub(super) recording: Option<RecordingLimits>,
+    /// Of how many handlers that completed one has its story kept; of none where it is 0.
+    pub(super) accounts_one_in: u32,
     pub(super) metrics: MetricsConfig,
 }
 
@@ -73,6 +76,7 @@ impl Default for Config {
             host: sandglass_host::Settings::default(),
             http: sandglass_daemon::Settings::default(),
             recording: Some(RecordingLimits::default()),
+            accounts_one_in: ACCOUNTS_ONE_IN,
             metrics: MetricsConfig {
                 prefix: Prefix::default(),
                 scrape_max_bytes: SCRAPE_MAX_BYTES,
@@ -147,7 +151,7 @@ impl Config {
         keys: &mut Vec<Key>,
         out: &mut Diagnostics<'_>,
     ) {
-        const KNOWN: [&str; 10] = [
+        const KNOWN: [&str; 11] = [
             "listen",
             "journal",
             "grace",
@@ -157,6 +161,7 @@ impl Config {
             "cache",
             "http",
             "recording",
+            "story",
             "metrics",
         ];
         table.only(&KNOWN, out);
@@ -192,6 +197,13 @@ impl Config {
         }
         if let Some(http) = table.table("http", "http", out) {
             self.http(&http, out);
+        }
+        if let Some(story) = table.table("story", "story", out) {
+            story.only(&["one_in", "frames"], out);
+            count(&story, "one_in", 0, &mut self.accounts_one_in, out);
+            if let Some(frames) = story.count("frames", 0..=u64::from(MAX_FRAMES), out) {
+                self.host.backtrace_frames = u32::try_from(frames).unwrap_or(MAX_FRAMES);
+            }
         }
         if let Some(recording) = table.table("recording", "recording", out) {
             self.recording = recording_of(&recording, out);
@@ -492,6 +504,15 @@ mod tests {
         assert_eq!(read("[recording]\ncalls = 0").0.recording, None);
         let (_, wrong) = read("[recording]\nsize = \"1GiB\"\narguments = \"half\"");
         assert!(wrong[0].contains("24MiB") && wrong[1].contains("half"), "{wrong:?}");
+    }
+
+    #[test]
+    fn stories_are_sampled_and_their_frames_bounded_or_off() {
+        let (config, wrong) = read("[story]\none_in = 1\nframes = 0");
+        assert_eq!(wrong, Vec::<String>::new());
+        assert_eq!((config.accounts_one_in, config.host.backtrace_frames), (1, 0));
+        let (_, wrong) = read("[story]\none_in = -1\nframes = 33");
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
     }
 
     #[test]

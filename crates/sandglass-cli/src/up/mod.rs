@@ -133,6 +133,7 @@ impl Up {
             .clock(Arc::clone(&clock))
             .handlers(Arc::new(handlers.clone()))
             .telemetry(telemetry)
+            .accounts_one_in(config.accounts_one_in)
             .specs(specs)
             .build()
             .await?;

@@ -129,8 +129,16 @@ fn finds_cancels_and_retries(world: &World) {
     let flying = world.get(&at).is(200).json();
     assert_eq!((&flying["status"], &flying["attempt"]), (&json!("in_flight"), &json!(1)));
     assert!(flying["trace"].as_str().expect("text").contains(trace), "{flying}");
+    let story = world.get(&format!("{at}/story")).is(200).json();
+    assert_eq!((&story["outcome"], &story["entity"]), (&json!(null), &json!("Session/3")));
     world.post(&format!("{at}/cancel"), r#"{"reason": "enough"}"#).is(202);
     let ended = until_ended(world, &at);
+    let story = world.get(&format!("{at}/story")).is(200).json();
+    assert_eq!((&story["outcome"], &story["trace_id"]), (&json!("cancelled"), &json!(trace)));
+    assert_eq!(story["seen_before"]["count"], 0, "{story}");
+    assert!(story["next"].as_array().is_some_and(|next| !next.is_empty()), "{story}");
+    let nobody = format!("/v1/dispatches/{}/story", "0".repeat(32));
+    world.get(&nobody).refuses(404, "unknown_dispatch");
     assert_eq!(ended["ended"]["outcome"]["outcome"], "cancelled");
     let reason = ended["ended"]["outcome"]["reason"].as_str().expect("text");
     assert!(reason.contains("enough") && reason.contains("local"), "{reason}");

@@ -178,3 +178,20 @@ async fn a_guest_that_is_killed_in_a_host_function_died_in_that_one_whichever_it
         assert_eq!((&last.name, last.outcome), (&name, CallOutcome::Unfinished), "{report:?}");
     }
 }
+
+#[tokio::test]
+async fn a_host_without_frames_still_says_what_a_guest_died_in() {
+    let guest = include_bytes!("../../../../guest-fixtures/built/stuck.wasm");
+    for (backtrace_frames, most) in [(0, 0), (1, 32), (u32::MAX, 32)] {
+        let settings = Settings { max_runs: 1, backtrace_frames, ..Settings::default() };
+        let host = Host::builder().settings(settings).build().expect("a host");
+        let guest = host.load(guest, Manifest::named("guest")).expect("a guest");
+        let entity = "Session/1".parse().expect("valid");
+        let dispatch = Dispatch::new(entity, "Begin", Context::default())
+            .deadline(DispatchDeadline::after(Duration::from_millis(100)));
+        let report = host.run(&guest, dispatch).await.expect("it ran");
+        assert_eq!(report.dying_span.as_deref(), Some("guest"));
+        let frames = report.backtrace.len();
+        assert!(frames <= most && (frames == 0) == (most == 0), "{report:?}");
+    }
+}
