@@ -59,10 +59,7 @@ impl Outside {
         let Self { grants, traceparent, .. } = self;
         let limits = self.limits(response_bytes);
         let answer = grants.http.send(request, &grants.destinations, limits, traceparent).await;
-        match &answer {
-            Ok(response) => under_way.answered(response.status),
-            Err(_) => under_way.failed(),
-        }
+        under_way.ended(answer.as_ref().map(|response| response.status));
         answer
     }
 
@@ -73,10 +70,7 @@ impl Outside {
             let Self { grants, traceparent, .. } = &self;
             let limits = self.limits(grants.response_bytes);
             let answer = grants.http.open(request, &grants.destinations, limits, traceparent).await;
-            match &answer {
-                Ok(opened) => under_way.answered(opened.status),
-                Err(_) => under_way.failed(),
-            }
+            under_way.ended(answer.as_ref().map(|opened| opened.status));
             answer
         })
     }

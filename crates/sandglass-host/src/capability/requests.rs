@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use percent_encoding::percent_decode_str;
 use sandglass_model::{Clock, Monotonic, OutgoingRequest, RequestOutcome, STORY_REQUESTS_MAX};
 
-use super::http::Request;
+use super::http::{HttpError, Request};
 use crate::secret::Redactor;
 use crate::store::printable;
 
@@ -97,14 +97,14 @@ impl Sent {
 }
 
 impl UnderWay {
-    /// The head of its answer has come.
-    pub(crate) fn answered(self, status: u16) {
-        self.end(RequestOutcome::Answered, Some(status));
-    }
-
-    /// There is no answer.
-    pub(crate) fn failed(self) {
-        self.end(RequestOutcome::Failed, None);
+    /// The head of its answer has come, or why it hasn't.
+    pub(crate) fn ended(self, answer: Result<u16, &HttpError>) {
+        match answer {
+            Ok(status) => self.end(RequestOutcome::Answered, Some(status)),
+            // Nobody waits for it any more, and that is all that is known.
+            Err(HttpError::TimedOut(_) | HttpError::CutShort(_)) => {}
+            Err(_) => self.end(RequestOutcome::Failed, None),
+        }
     }
 
     fn end(&self, outcome: RequestOutcome, status: Option<u16>) {
@@ -159,7 +159,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let (requests, redactor) = (Requests::default(), Redactor::default());
         let sent = request("http://me:hush@api.example:8080/v1/s%20ecret/charge?token=t#part");
-        requests.begin(&sent, &clock).answered(202);
+        requests.begin(&sent, &clock).ended(Ok(202));
         redactor.hide(&Secret::new("s ecret"));
         let (told, _) = told(&requests, &redactor);
         let [one] = told.as_slice() else { panic!("{told:?}") };
@@ -175,7 +175,7 @@ mod tests {
         let requests = Requests::default();
         let hanging = requests.begin(&request("http://x/hangs"), &clock);
         for _ in 0..100 {
-            requests.begin(&request("http://x/quick"), &clock).answered(200);
+            requests.begin(&request("http://x/quick"), &clock).ended(Ok(200));
         }
         drop(requests.begin(&request("http://x/given-up"), &clock));
         let (told, omitted) = told(&requests, &Redactor::default());
@@ -183,8 +183,12 @@ mod tests {
         let unfinished = told.iter().filter(|one| one.outcome == RequestOutcome::Unfinished);
         let paths: Vec<_> = unfinished.map(|one| one.path.as_str()).collect();
         assert_eq!(paths, ["/hangs", "/given-up"]);
-        hanging.failed();
+        hanging.ended(Err(&HttpError::TooManyRedirects));
         let (told, _) = self::told(&requests, &Redactor::default());
         assert_eq!(told[0].outcome, RequestOutcome::Failed);
+        let late = HttpError::TimedOut(std::time::Duration::from_secs(1));
+        requests.begin(&request("http://x/late"), &clock).ended(Err(&late));
+        let (told, _) = self::told(&requests, &Redactor::default());
+        assert_eq!(told.last().map(|one| one.outcome), Some(RequestOutcome::Unfinished));
     }
 }
