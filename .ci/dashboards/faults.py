@@ -277,8 +277,15 @@ class World:
         found = listening(said, r'msg="Listening on".* address=([0-9.:]+)')
         prometheus = Prometheus(f"http://{found}")
         eventually("Prometheus is ready", lambda: answers(f"{prometheus.address}/-/ready"))
-        eventually("two scrapes", lambda: prometheus.query("count_over_time(temper_handlers_in_flight[1m]) >= 2"))
+        scraped = "count_over_time(temper_handlers_in_flight[1m]) >= 2"
+        eventually("two scrapes", lambda: prometheus.query(scraped))
         return prometheus
+
+    def metrics(self):
+        return get(f"{self.address}/metrics")
+
+    def shows(self, line):
+        return line in self.metrics().splitlines()
 
     def pause(self):
         """As a virtual machine that is paused, or a container without CPU: in the pauses nothing
@@ -327,9 +334,8 @@ def alerts_of(rules):
 
 
 def check(arguments, world):
-    described(get(f"{world.address}/metrics"))
+    described(world.metrics())
     print("  SUCCESS: all metrics are described before anything is dispatched")
-
     prometheus = world.watch()
     healthy = Repeating(world.load.healthy, 0.5)
     time.sleep(6)
@@ -337,64 +343,73 @@ def check(arguments, world):
         sys.exit(f"alerts of a healthy host: {alerts}")
     print("  SUCCESS: no alert while all is well")
 
+    faults = Repeating(world.load.faults, 0.2)
+    alerts_fire(world, prometheus)
+    faults.end()
+    eventually("alerts have cleared", lambda: prometheus.firing() <= ALERTS_OF_THE_MACHINE, 90)
+    healthy.end()
+    eventually("all alerts have cleared", lambda: not prometheus.firing(), 60)
+    print("  SUCCESS: alerts fired and cleared; by unit tests alone:")
+    for alert, reason in ALERTS_NOT_PROVOKED.items():
+        print(f"    {alert}: {reason}")
+
+    scrape = world.metrics()
+    (world.work / "scrape").write_text(scrape)
+    happened(scrape)
+    print(f"  SUCCESS: of {len(table())} metrics all were reported but:")
+    for metric, reason in METRICS_NOT_PROVOKED.items():
+        print(f"    {metric}: {reason}")
+    answered(prometheus, arguments.queries.read_text().splitlines())
+    if arguments.then:
+        subprocess.run([*arguments.then.split(), world.address], check=True)
+
+
+def alerts_fire(world, prometheus):
+    """Has every alert fire that can: beside the load's faults, a machine that is paused and a
+    disk that is full."""
     wanted = alerts_of((ROOT / "dashboards/prometheus/rules.yml").read_text())
     wanted -= set(ALERTS_NOT_PROVOKED)
-    faults = Repeating(world.load.faults, 0.2)
     time.sleep(8)
     world.pause()
     world.load.prepare()
     # Again and again: SQLite gives room back now and then, and takes a few records more.
     filling = Repeating(world.fill_disk, 0.01)
-    eventually("the journal takes nothing", lambda: "temper_journal_available 0" in get(f"{world.address}/metrics"))
+    eventually("the journal takes nothing", lambda: world.shows("temper_journal_available 0"))
     eventually("JournalFailing fires", lambda: "JournalFailing" in prometheus.have_fired())
     eventually("a dispatch is refused", world.load.refused)
     filling.end()
     (world.disk / "filler").unlink()
-    eventually("the journal works again", lambda: "temper_journal_available 1" in get(f"{world.address}/metrics"))
+    eventually("the journal works again", lambda: world.shows("temper_journal_available 1"))
 
-    def all_have_fired():
-        return wanted <= prometheus.have_fired()
+    def missing():
+        return sorted(wanted - prometheus.have_fired())
 
     try:
-        eventually("all alerts have fired", all_have_fired, 60)
-    finally:
-        print(f"  fired: {sorted(prometheus.have_fired())}, and not {sorted(wanted - prometheus.have_fired())}")
-    faults.end()
-    eventually("alerts have cleared", lambda: prometheus.firing() <= ALERTS_OF_THE_MACHINE, 90)
-    healthy.end()
-    eventually("all alerts have cleared", lambda: not prometheus.firing(), 60)
-    print(f"  SUCCESS: {len(wanted)} alerts fired and cleared; by unit tests alone:")
-    for alert, reason in ALERTS_NOT_PROVOKED.items():
-        print(f"    {alert}: {reason}")
+        eventually("all alerts have fired", lambda: not missing(), 60)
+    except SystemExit:
+        print(f"  never fired: {missing()}", file=sys.stderr)
+        raise
 
-    scrape = get(f"{world.address}/metrics")
-    happened(scrape)
-    print(f"  SUCCESS: {len(table())} metrics were reported; none but:")
-    for metric, reason in METRICS_NOT_PROVOKED.items():
-        print(f"    {metric}: {reason}")
-    (world.work / "scrape").write_text(scrape)
 
-    queries = [query for query in arguments.queries.read_text().splitlines() if query]
-    silent = []
-    for query in queries:
-        answer = prometheus.query(query)
-        if not any(one["value"][1] not in ("NaN",) for one in answer):
-            silent.append(query)
+def answered(prometheus, queries):
+    """Fails where a query returns no figures."""
+    answers = {query: prometheus.query(query) for query in queries}
+    silent = [
+        query for query, found in answers.items() if all(one["value"][1] == "NaN" for one in found)
+    ]
     if silent:
         sys.exit("no figures:\n  " + "\n  ".join(silent))
     print(f"  SUCCESS: {len(queries)} queries return figures")
-
-    for then in arguments.then:
-        subprocess.run([*then.split(), world.address], check=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sandglass", required=True, help="the binary")
-    parser.add_argument("--queries", required=True, type=pathlib.Path, help="a file with a query a line")
-    parser.add_argument("--disk", required=True, type=pathlib.Path, help="a small file system to fill")
-    parser.add_argument("--work", required=True, type=pathlib.Path, help="an empty folder; the last scrape is left in it")
-    parser.add_argument("--then", action="append", default=[], help="a command that is given the live daemon's address at the end")
+    path = {"required": True, "type": pathlib.Path}
+    parser.add_argument("--queries", **path, help="a file with a query a line")
+    parser.add_argument("--disk", **path, help="a small file system to fill")
+    parser.add_argument("--work", **path, help="an empty folder; `scrape` is left in it")
+    parser.add_argument("--then", help="a command that is given the daemon's address at the end")
     arguments = parser.parse_args()
     world = World(arguments)
     try:
