@@ -151,6 +151,7 @@ async function readsAndCancelsByKeyboard() {
   await page.keyboard.press("Enter");
   await story.getByText("It has ended.").waitFor();
   await story.getByText("cancelled", { exact: true }).waitFor();
+  await story.getByText("What to do").waitFor();
   await shoot(page, "story-ended");
   await isReadable(page, "story of one that ended");
   await story.getByRole("button", { name: "Close" }).click();

@@ -14,9 +14,9 @@ const KEYS_MAX: usize = 16;
 /// What is taken for the size of a terminal that doesn't say it: what it was for long.
 const SIZE_UNKNOWN: (u16, u16) = (80, 24);
 
-/// Onto the other screen, without a cursor; and back.
-const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// Onto the other screen, without a cursor, and cutting lines at the edge; and back.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l";
+const LEAVE: &str = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 /// To the first place; clear to the end of the line; clear all below.
 const HOME: &str = "\u{1b}[H";
 const CLEAR_LINE: &str = "\u{1b}[K";

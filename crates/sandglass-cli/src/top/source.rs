@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
-use hyper::{StatusCode, Uri};
+use hyper::header::CONTENT_TYPE;
+use hyper::{Response, StatusCode, Uri};
 use tokio::sync::mpsc;
 
 use super::scene::Scene;
@@ -51,26 +52,37 @@ impl Source {
     /// # Errors
     /// There is no daemon there, or it doesn't let us in.
     pub(super) async fn scenes(&self) -> anyhow::Result<Scenes> {
-        let answer = fetch::open(&self.address, self.key.as_deref()).await?;
+        self.read(self.open().await?)
+    }
+
+    /// The same again; or why it may be there later.
+    async fn again(&self) -> anyhow::Result<Result<Scenes, String>> {
+        match self.open().await {
+            Ok(answer) if may_pass(answer.status()) => {
+                Ok(Err(format!("it answers {}", answer.status())))
+            }
+            Ok(answer) => self.read(answer).map(Ok),
+            Err(error) => Ok(Err(format!("{error:#}"))),
+        }
+    }
+
+    async fn open(&self) -> anyhow::Result<Response<Incoming>> {
+        fetch::open(&self.address, self.key.as_deref()).await
+    }
+
+    fn read(&self, answer: Response<Incoming>) -> anyhow::Result<Scenes> {
         let told = fetch::require_ok(answer.status());
         told.with_context(|| format!("can't get `{}`", self.address))?;
-        let kind = answer.headers().get(hyper::header::CONTENT_TYPE);
+        let kind = answer.headers().get(CONTENT_TYPE);
         let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         ensure!(is_stream, "`{}` is no live view; name a daemon", self.address);
         Ok(Scenes { body: answer.into_body(), events: Events::default() })
     }
+}
 
-    /// The same again: none where it may be there later, and why.
-    async fn again(&self) -> anyhow::Result<Result<Scenes, String>> {
-        let status = match fetch::open(&self.address, self.key.as_deref()).await {
-            Ok(answer) => answer.status(),
-            Err(error) => return Ok(Err(format!("{error:#}"))),
-        };
-        if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            return Ok(Err(format!("it answers {status}")));
-        }
-        self.scenes().await.map(Ok)
-    }
+/// Whether a daemon that answers this may let us in later.
+fn may_pass(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
 /// Tells `news` of `scenes`, and of those that come when they end, for as long as somebody

@@ -142,6 +142,11 @@ fn finds_cancels_and_retries(world: &World) {
     assert_eq!(ended["ended"]["outcome"]["outcome"], "cancelled");
     let reason = ended["ended"]["outcome"]["reason"].as_str().expect("text");
     assert!(reason.contains("enough") && reason.contains("local"), "{reason}");
+    let story = world.get(&format!("{at}/story")).is(200).json();
+    let told = (&story["outcome"], &story["transition"]["to"], &story["dying_span"]);
+    assert_eq!(told.0, "cancelled");
+    assert_eq!((told.1, told.2), (&json!("Failed"), &ended["ended"]["dying_span"]));
+    assert!(story["next"].as_array().is_some_and(|next| !next.is_empty()), "{story}");
     world.post(&format!("{at}/cancel"), "").refuses(409, "not_in_flight");
     let budget = r#"{"budget_ms": 7200000, "reason": "once more"}"#;
     let again = world.post(&format!("{at}/retry"), budget).is(200).json();
@@ -161,6 +166,7 @@ fn finds_cancels_and_retries(world: &World) {
     until_ended(world, &at);
     let unknown = format!("/v1/dispatches/{}", "0".repeat(32));
     world.get(&unknown).refuses(404, "unknown_dispatch");
+    world.get(&format!("{unknown}/story")).refuses(404, "unknown_dispatch");
     world.post(&format!("{unknown}/cancel"), "").refuses(404, "unknown_dispatch");
     world.post(&format!("{unknown}/retry"), "").refuses(404, "unknown_dispatch");
 }
