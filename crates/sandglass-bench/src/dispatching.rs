@@ -15,13 +15,13 @@ use crate::timing::{Contender, Samples, by_turns, nanos_since, now};
 use crate::{Effort, Failure};
 
 /// Threads on which guests run in [`throughput`], ours and plain.
-const THREADS: usize = 2;
+pub(crate) const THREADS: usize = 2;
 
 /// Dispatches that are in flight at the same time in [`throughput`].
 const IN_FLIGHT: usize = 64;
 
 /// Turns of each contender.
-fn rounds(effort: Effort) -> u32 {
+pub(crate) fn rounds(effort: Effort) -> u32 {
     effort.of(12, 60)
 }
 
@@ -52,14 +52,17 @@ pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
 }
 
 /// Adds the time that each took of what `work` did.
-fn rate(samples: &mut Samples, work: impl FnOnce() -> Result<u64, Failure>) -> Result<(), Failure> {
+pub(crate) fn rate(
+    samples: &mut Samples,
+    work: impl FnOnce() -> Result<u64, Failure>,
+) -> Result<(), Failure> {
     let begun = now();
     let done = work()?;
     samples.push(nanos_since(begun) / done.max(1) as f64);
     Ok(())
 }
 
-async fn many_in_flight(ours: &Ours, until: Monotonic) -> Result<u64, Failure> {
+pub(crate) async fn many_in_flight(ours: &Ours, until: Monotonic) -> Result<u64, Failure> {
     let mut callers = JoinSet::new();
     for _ in 0..IN_FLIGHT {
         let ours = ours.clone();

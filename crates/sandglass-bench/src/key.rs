@@ -42,6 +42,8 @@ keys! {
     DispatchExecutor "dispatch_executor" "isolated dispatch, one at a time, on the host's executor";
     DispatchComponent "dispatch_component" "isolated dispatch of a component, one at a time, in place";
     HostCall "host_call" "synchronous host function through the boundary";
+    TelemetryMetrics "telemetry_metrics" "dispatch_throughput with metrics, beside a host that tells nothing";
+    TelemetryTraces "telemetry_traces" "the same with metrics and traces, one in a hundred exported";
     KillSpinIdle "kill_spin_idle" "kill of a guest that spins, the other cores idle";
     KillSpinSaturated "kill_spin_saturated" "kill of guests that spin, one on every core";
     KillWaitIdle "kill_wait_idle" "kill of a guest that waits in a host call, all cores idle";

@@ -30,6 +30,7 @@ mod recorder;
 mod report;
 mod suspending;
 mod table;
+mod telling;
 mod ticking;
 mod timing;
 
@@ -90,6 +91,8 @@ fn measure(key: Key, effort: Effort) -> Result<Figure, Failure> {
         Key::DispatchExecutor => dispatching::executor(effort),
         Key::DispatchComponent => dispatching::component(effort),
         Key::HostCall => host_call::measure(effort),
+        Key::TelemetryMetrics => telling::metrics(effort),
+        Key::TelemetryTraces => telling::traces(effort),
         Key::KillSpinIdle => killing::spinning(effort, Load::Idle),
         Key::KillSpinSaturated => killing::spinning(effort, Load::Saturated),
         Key::KillWaitIdle => killing::waiting(effort, Load::Idle),

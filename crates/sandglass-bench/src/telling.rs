@@ -1,0 +1,106 @@
+//! What it costs that a host tells what it does: its metrics, and its traces with one in a
+//! hundred exported. Compared with the same host that tells nothing.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use sandglass_host::Settings;
+use sandglass_telemetry::otlp::{self, Otlp};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry};
+
+use crate::dispatching::{THREADS, many_in_flight, rate, rounds};
+use crate::figure::{Figure, Unit};
+use crate::guests;
+use crate::ours::{Ours, one_thread};
+use crate::timing::by_turns;
+use crate::{Effort, Failure};
+
+/// Largest request that the collector takes, in bytes: many times what one batch of spans has.
+const BODY_MAX_BYTES: usize = 16 << 20;
+
+/// How long the last spans may take to be exported: the collector is of this process.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// With metrics as a host has them that is scraped, and no exporter of traces.
+pub(crate) fn metrics(effort: Effort) -> Result<Figure, Failure> {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+    Ok(beside_silence(effort, telemetry)?.asks_ratio(1.05))
+}
+
+/// With metrics, and traces of which one in a hundred goes to a collector.
+pub(crate) fn traces(effort: Effort) -> Result<Figure, Failure> {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let endpoint = collector()?;
+    let variable = |name: &str| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(endpoint.clone()),
+        "OTEL_TRACES_SAMPLER" => Some("traceidratio".to_owned()),
+        "OTEL_TRACES_SAMPLER_ARG" => Some("0.01".to_owned()),
+        _ => None,
+    };
+    let otlp = otlp::from_variables(variable, &metrics)?;
+    let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
+    let figure = beside_silence(effort, Telemetry { metrics, tracer })?;
+    if let Some(otlp) = otlp {
+        otlp.shutdown(FLUSH)?;
+    }
+    Ok(figure.asks_ratio(1.15))
+}
+
+/// The throughput of a host that reports to `telemetry`, per dispatch.
+fn beside_silence(effort: Effort, telemetry: Telemetry) -> Result<Figure, Failure> {
+    let settings = Settings { guest_threads: THREADS, ..Settings::default() };
+    let telling = Ours::with(settings, telemetry, guests::ANSWERS)?;
+    let silent = Ours::on_threads(THREADS, guests::ANSWERS)?;
+    let embedder = one_thread()?;
+    let [telling, silent] = by_turns(
+        rounds(effort),
+        [
+            Box::new(|until, samples| {
+                rate(samples, || embedder.block_on(many_in_flight(&telling, until)))
+            }),
+            Box::new(|until, samples| {
+                rate(samples, || embedder.block_on(many_in_flight(&silent, until)))
+            }),
+        ],
+    )?;
+    Ok(Figure::of(&telling, Unit::Nanoseconds).beside(&silent))
+}
+
+/// Starts a collector that takes everything; answers where.
+fn collector() -> Result<String, Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let endpoint = format!("http://{}", listener.local_addr()?);
+    // It ends with the process: there is one exporter, and so one connection at a time.
+    thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(take_all));
+    Ok(endpoint)
+}
+
+/// Answers all requests of a connection, until one can't be read.
+fn take_all(stream: TcpStream) {
+    let mut reader = BufReader::new(stream);
+    while take(&mut reader).is_some() {}
+}
+
+fn take(reader: &mut BufReader<TcpStream>) -> Option<()> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.by_ref().take(8192).read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().ok().filter(|length| *length <= BODY_MAX_BYTES)?;
+        }
+    }
+    reader.read_exact(&mut vec![0; length]).ok()?;
+    reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()
+}
