@@ -37,6 +37,7 @@ use crate::deadline::StartedDeadline;
 use crate::dispatch::Dispatch;
 use crate::ending::{Ending, cancelled};
 use crate::error::rejection;
+use crate::executor::give_way;
 use crate::host::Shared;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
@@ -301,7 +302,7 @@ impl Execution {
                 ticker: Some(Arc::clone(&self.shared.ticker)),
                 looked_at: deadline.start,
                 warned: false,
-                let_others_run: false,
+                slices: 0,
                 functions: compiled.sandbox.functions(&compiled.code),
                 phase: Phase::Instantiating,
                 host_while_instantiating: None,
@@ -508,16 +509,22 @@ impl Drop for Unfinished<'_> {
     }
 }
 
+/// For how many slices a run goes before those that are older, once new ones had their turn: a
+/// handler of a few milliseconds is done by then.
+const YOUNG_SLICES: u64 = 4;
+
 /// What becomes of a guest in its own code when its slice has ended: it is ended where it
 /// must be, or lets others run and is looked at once more before it goes on. A tick that
 /// comes while others run is lost on it, and it might be the one of its deadline.
 fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
     boundary::check(store)?;
-    store.let_others_run = !store.let_others_run;
-    Ok(if store.let_others_run {
+    store.slices += 1;
+    Ok(if store.slices.is_multiple_of(2) {
+        UpdateDeadline::Continue(1)
+    } else if store.slices < YOUNG_SLICES {
         UpdateDeadline::YieldCustom(0, Box::pin(tokio::task::yield_now()))
     } else {
-        UpdateDeadline::Continue(1)
+        UpdateDeadline::YieldCustom(0, Box::pin(give_way()))
     })
 }
 

@@ -112,12 +112,14 @@ impl Host {
     ) -> Result<RunReport, Error> {
         let Started { execution, caller, live } = self.0.start(integration, dispatch)?;
         let (answer, report) = oneshot::channel();
-        self.0.executor.spawn(async move {
-            let report = Box::pin(execution.run()).await;
-            drop(live);
-            // A caller who has gone takes no report; the run was accounted for.
-            drop(answer.send(report));
-        });
+        self.0.executor.start_run(Box::new(move || {
+            Box::pin(async move {
+                let report = execution.run().await;
+                drop(live);
+                // A caller who has gone takes no report; the run was accounted for.
+                drop(answer.send(report));
+            })
+        }));
         let report = report.await.map_err(|_| Error::Lost);
         // The run has its cause by now, so this stops nothing.
         drop(caller);

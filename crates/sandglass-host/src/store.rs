@@ -54,8 +54,8 @@ pub(crate) struct RunStore {
     pub(crate) looked_at: Monotonic,
     /// Whether the trace says already that the soft deadline has passed.
     pub(crate) warned: bool,
-    /// Whether the guest gave way at the end of its slice, and hasn't been looked at since.
-    pub(crate) let_others_run: bool,
+    /// How many slices of the guest's have ended.
+    pub(crate) slices: u64,
     pub(crate) functions: Arc<Functions>,
     pub(crate) phase: Phase,
     /// Time in host functions while the guest was instantiated, once it is.
@@ -88,7 +88,7 @@ impl RunStore {
             ticker: None,
             looked_at: Monotonic::default(),
             warned: false,
-            let_others_run: false,
+            slices: 0,
             functions: Arc::default(),
             phase: Phase::Instantiating,
             host_while_instantiating: None,

@@ -32,7 +32,7 @@ use crate::run::Run;
 
 /// How long a guest runs before others get a turn: short handlers wait for few
 /// of these, and one costs a spinning guest well under a thousandth of it.
-const SLICE: Duration = Duration::from_millis(1);
+pub(crate) const SLICE: Duration = Duration::from_millis(1);
 
 /// How soon an overdue run is woken again, until it is disarmed: an epoch that
 /// is incremented while a store updates its own deadline is lost on that store.

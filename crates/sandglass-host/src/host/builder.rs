@@ -97,7 +97,7 @@ impl Builder {
             max_runs: settings.slots(),
             why: format!("{error:#}"),
         })?;
-        let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls)
+        let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls, &clock)
             .map_err(BuildError::Threads)?;
         telemetry.metrics.ticker_health(metrics::Health::Healthy);
         let kernel =

@@ -8,6 +8,7 @@ use wasmtime::{Caller, Linker, Result};
 use crate::abi::guest_memory::{WhenTooSmall, fill, text};
 use crate::boundary::{instant, waiting};
 use crate::capability::http::Request;
+use crate::executor::give_way;
 use crate::functions::Functions;
 use crate::store::RunStore;
 
@@ -118,7 +119,7 @@ fn link_hash(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
             let mut hash = Sha256::new();
             for piece in bytes.chunks(PIECE_BYTES) {
                 hash.update(piece);
-                if race.run(tokio::task::yield_now()).await.is_none() {
+                if race.run(give_way()).await.is_none() {
                     return Ok(None);
                 }
             }
