@@ -15,7 +15,7 @@ use wasmtime::Store;
 
 use crate::boundary::{self, Stopped};
 use crate::module::Code;
-use crate::store::RunStore;
+use crate::store::{Phase, RunStore};
 
 /// How a call came back.
 pub(crate) enum Called {
@@ -50,6 +50,14 @@ pub(crate) async fn call(
             component::call(component, store, max_answer_bytes, moments).await
         }
     }
+}
+
+/// The guest is ready to be called, if its run may go on: one look at the clock for both.
+fn instantiated(store: &mut RunStore, moments: &mut Moments) -> wasmtime::Result<()> {
+    store.enter_phase(Phase::Running);
+    let may_go_on = boundary::glance(store);
+    moments.instantiated = Some(store.looked_at);
+    may_go_on.map(drop)
 }
 
 /// Reads the clock as a handler's export returns: a success past the deadline is

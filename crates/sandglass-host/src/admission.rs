@@ -124,8 +124,8 @@ impl Admission {
         self: &Arc<Self>,
         of: ReserveFor,
         allocation: Allocation,
+        now: Monotonic,
     ) -> Result<(Place, Turn), Busy> {
-        let now = self.clock.now();
         let mut inner = self.lock();
         let on_demand = allocation == Allocation::OnDemand;
         let come = inner.queue.come(of.integration, of.tenant, on_demand);
@@ -221,8 +221,8 @@ impl Place {
     }
 
     /// Joins the line of those that wait to run, with an instance from there.
-    pub(crate) fn line_up(&self, allocation: Allocation) -> Turn {
-        self.turn(|queue, ticket| {
+    pub(crate) fn line_up(&self, allocation: Allocation, now: Monotonic) -> Turn {
+        self.turn(now, |queue, ticket| {
             if allocation == Allocation::OnDemand {
                 queue.takes_no_slot(ticket);
             }
@@ -257,11 +257,10 @@ impl Place {
 
     /// Waits until it may run again, before all that haven't begun.
     pub(crate) async fn come_back(&self) {
-        self.turn(Queue::come_back).come().await;
+        self.turn(self.admission.clock.now(), Queue::come_back).come().await;
     }
 
-    fn turn(&self, has_place: impl FnOnce(&mut Queue, Ticket) -> bool) -> Turn {
-        let now = self.admission.clock.now();
+    fn turn(&self, now: Monotonic, has_place: impl FnOnce(&mut Queue, Ticket) -> bool) -> Turn {
         let mut inner = self.admission.lock();
         if has_place(&mut inner.queue, self.ticket) {
             inner.started(self.ticket, now);

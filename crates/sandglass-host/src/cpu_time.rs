@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandglass_model::Clock;
+use sandglass_model::{Clock, Monotonic};
 
 /// Adds up a run's time on CPUs, poll by poll.
 ///
@@ -10,21 +10,26 @@ use sandglass_model::Clock;
 /// (1.4 microseconds where this was measured, and it takes two), and most runs are over
 /// after one poll of a few microseconds. A guest that goes on for longer than a slice, or
 /// waits, comes to a second one, and from there on the thread's clock counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CpuTime {
-    is_under_way: bool,
+    /// When the work began, until its first poll is over.
+    began: Option<Monotonic>,
     spent: Duration,
 }
 
 impl CpuTime {
+    /// Of work that begins `now`, on this thread, and is polled as soon as it is prepared.
+    pub(crate) const fn from(now: Monotonic) -> Self {
+        Self { began: Some(now), spent: Duration::ZERO }
+    }
+
     /// Does `work`, and counts it.
     pub(crate) fn of<T>(&mut self, clock: &dyn Clock, work: impl FnOnce() -> T) -> T {
-        let on_thread = if self.is_under_way { thread_time() } else { None };
-        self.is_under_way = true;
+        let on_thread = if self.began.is_some() { None } else { thread_time() };
         let Some(before) = on_thread else {
-            let before = clock.now();
+            let began = self.began.take().unwrap_or_else(|| clock.now());
             let answer = work();
-            self.spent += clock.now().since(before);
+            self.spent += clock.now().since(began);
             return answer;
         };
         let answer = work();
@@ -64,7 +69,7 @@ mod tests {
     #[test]
     fn waiting_costs_nothing_from_the_second_poll_on_and_work_counts() {
         let clock = SystemClock::new();
-        let mut spent = CpuTime::default();
+        let mut spent = CpuTime::from(clock.now());
         spent.of(&clock, || ());
         let first = spent.total();
         // Half a second in which this thread does nothing.

@@ -97,7 +97,7 @@ impl Execution {
         let turn = mem::take(&mut self.turn);
         let unfinished = Unfinished(Some(&self));
         let report = match self.place(turn).await {
-            Ok(mappings) => self.start(self.shared.clock.now(), mappings).await,
+            Ok((now, mappings)) => self.start(now, mappings).await,
             Err(why) => self.never_began(&why),
         };
         unfinished.finish();
@@ -105,17 +105,19 @@ impl Execution {
         report
     }
 
-    /// Waits for a place to run, with a ticker that keeps time.
-    async fn place(&self, turn: Turn) -> Result<mappings::Held, NeverBegan> {
+    /// Waits for a place to run, with a ticker that keeps time; answers since when it has one.
+    async fn place(&self, turn: Turn) -> Result<(Monotonic, mappings::Held), NeverBegan> {
         if !turn.has_come() {
             self.wait_for(turn).await?;
         }
         if self.dispatch.run.cause().is_some() {
             return Err(NeverBegan::Stopped);
         }
-        match self.shared.ticker.health() {
+        let now = self.shared.clock.now();
+        match self.shared.ticker.health_at(now) {
             TickerHealth::Healthy => {
-                self.integration.compiled.mappings().ok_or(NeverBegan::NoMappings)
+                let mappings = self.integration.compiled.mappings();
+                mappings.map(|held| (now, held)).ok_or(NeverBegan::NoMappings)
             }
             unhealthy => Err(NeverBegan::TickerUnhealthy(unhealthy)),
         }
@@ -221,7 +223,7 @@ impl Execution {
         let mut moments = Moments::default();
         let code = &self.integration.compiled.code;
         let call = abi::call(code, &mut store, limits.response_bytes, &mut moments);
-        let (called, cpu) = on_cpu(&self.shared, call).await;
+        let (called, cpu) = on_cpu(&self.shared, now, call).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         drop((armed, in_flight));
         if self.dispatch.run.should_stop(off_cpu) {
@@ -528,10 +530,15 @@ fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
     })
 }
 
-/// Polls `guest` with its time on the CPU made known to the ticker, and counted.
-async fn on_cpu<T>(shared: &Shared, guest: impl Future<Output = T>) -> (T, Duration) {
+/// Polls `guest` with its time on the CPU made known to the ticker, and counted from `now`,
+/// when its store was begun.
+async fn on_cpu<T>(
+    shared: &Shared,
+    now: Monotonic,
+    guest: impl Future<Output = T>,
+) -> (T, Duration) {
     let mut guest = pin!(guest);
-    let mut spent = CpuTime::default();
+    let mut spent = CpuTime::from(now);
     let answer = std::future::poll_fn(|context| {
         let _on_cpu = shared.ticker.enter_cpu();
         spent.of(&*shared.clock, || guest.as_mut().poll(context))

@@ -11,7 +11,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use sandglass_model::{Busy, Cause, Clock, DispatchId, Outcome, RunReport, TraceContext};
+use sandglass_model::{
+    Busy, Cause, Clock, DispatchId, Monotonic, Outcome, RunReport, TraceContext,
+};
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
 use tokio::sync::{Semaphore, oneshot};
@@ -252,13 +254,13 @@ struct Started {
 impl Inner {
     /// Lets a dispatch in, and gathers what its run needs.
     fn start(&self, integration: &Integration, mut dispatch: Dispatch) -> Result<Started, Error> {
-        let (place, turn) = self.admit(integration, &mut dispatch)?;
+        let queued_at = self.shared.clock.now();
+        let (place, turn) = self.admit(integration, &mut dispatch, queued_at)?;
         let shared = if dispatch.is_replay() { &self.unheard } else { &self.shared };
         let metrics = &shared.telemetry.metrics;
         integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
         let (id, trace) = dispatch.identity.map_or_else(|| self.identities.draw(), Ok)?;
-        let queued_at = self.shared.clock.now();
         let functions = integration.compiled.sandbox.functions(&integration.compiled.code);
         let live = Arc::clone(&self.live).enter(&dispatch.run, id, queued_at, functions);
         // A shutdown that began in between has not seen this run.
@@ -300,15 +302,19 @@ impl Inner {
         &self,
         integration: &Integration,
         dispatch: &mut Dispatch,
+        now: Monotonic,
     ) -> Result<(Place, Turn), Error> {
         let metrics = &self.shared.telemetry.metrics;
         if self.closed.load(Ordering::Acquire) {
             metrics.dispatch_refused(metrics::Refusal::ShuttingDown);
             return Err(Error::ShuttingDown);
         }
-        match self.shared.ticker.health() {
+        match self.shared.ticker.health_at(now) {
             TickerHealth::Healthy => {
-                if self.ticker_failed.swap(false, Ordering::AcqRel) {
+                // Looked at before it is written, which every dispatch would else.
+                if self.ticker_failed.load(Ordering::Acquire)
+                    && self.ticker_failed.swap(false, Ordering::AcqRel)
+                {
                     metrics.ticker_health(metrics::Health::Healthy);
                 }
             }
@@ -321,12 +327,12 @@ impl Inner {
         }
         match dispatch.reservation.take() {
             Some(Reservation(place)) if place.is_of(&self.admission) => {
-                let turn = place.line_up(integration.allocation());
+                let turn = place.line_up(integration.allocation(), now);
                 Ok((place, turn))
             }
             _ => {
                 let of = ReserveFor::of(integration, &dispatch.context.tenant);
-                Ok(self.admission.line_up(of, integration.allocation())?)
+                Ok(self.admission.line_up(of, integration.allocation(), now)?)
             }
         }
     }

@@ -166,7 +166,9 @@ impl Ticker {
     pub(crate) fn enter_cpu(&self) -> OnCpu<'_> {
         let shared = &*self.shared;
         shared.on_cpu.fetch_add(1, Ordering::SeqCst);
-        if !shared.slicing.swap(true, Ordering::SeqCst) {
+        // Looked at before it is written: most guests find it set.
+        let is_sliced = shared.slicing.load(Ordering::SeqCst);
+        if !is_sliced && !shared.slicing.swap(true, Ordering::SeqCst) {
             // The lock orders this against a thread that is about to park.
             let schedule = shared.schedule();
             shared.promise(shared.clock.now().after(SLICE));
@@ -182,12 +184,17 @@ impl Ticker {
     }
 
     pub(crate) fn health(&self) -> TickerHealth {
+        self.health_at(self.shared.clock.now())
+    }
+
+    /// The same for somebody who has just looked at the clock.
+    pub(crate) fn health_at(&self, now: Monotonic) -> TickerHealth {
         let shared = &*self.shared;
         if !shared.alive.load(Ordering::Acquire) {
             return TickerHealth::Dead;
         }
         let promised = Monotonic::from_nanos(shared.next_wake.load(Ordering::Acquire));
-        let late = shared.clock.now().since(promised);
+        let late = now.since(promised);
         if late > STALL { TickerHealth::Stalled { late } } else { TickerHealth::Healthy }
     }
 

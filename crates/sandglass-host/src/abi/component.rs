@@ -8,7 +8,7 @@ use wasmtime::Store;
 use crate::boundary;
 use crate::capability::result::violation;
 use crate::module::component::Component;
-use crate::store::{Phase, RunStore};
+use crate::store::RunStore;
 
 use super::world::{Completion, DispatchContext, Failure, Raised, TypedFailure};
 use super::{Called, Moments, answer, returned_in_time};
@@ -26,9 +26,7 @@ pub(super) async fn call(
     // A budget of nothing ends before the guest begins.
     boundary::glance(store.data_mut())?;
     let handler = component.pre.instantiate_async(&mut *store).await?;
-    moments.instantiated = Some(store.data_mut().clock.glance());
-    store.data_mut().enter_phase(Phase::Running);
-    boundary::glance(store.data_mut())?;
+    super::instantiated(store.data_mut(), moments)?;
 
     let context = DispatchContext::of(store.data().guest.context())?;
     let answer = match handler.call_handle(&mut *store, &context).await {

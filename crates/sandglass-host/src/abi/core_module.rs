@@ -10,7 +10,7 @@ use crate::boundary;
 use crate::capability::result::violation;
 use crate::error::rejection;
 use crate::module::core_module::CoreModule;
-use crate::store::{Phase, RunStore};
+use crate::store::RunStore;
 
 use super::{Called, Moments, answer, guest_memory};
 
@@ -34,9 +34,7 @@ pub(crate) async fn call(
     // Found by its place, where host functions would look for its name.
     store.data_mut().memory = Some(guest.memory(store));
     guest.initialize(store).await?;
-    moments.instantiated = Some(store.data_mut().clock.glance());
-    store.data_mut().enter_phase(Phase::Running);
-    boundary::glance(store.data_mut())?;
+    super::instantiated(store.data_mut(), moments)?;
 
     let context = match guest.place_context(store).await? {
         Ok(placed) => placed,

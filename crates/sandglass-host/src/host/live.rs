@@ -115,7 +115,13 @@ impl Entry {
 
 impl Drop for LiveRun {
     fn drop(&mut self) {
-        self.live.lock().remove(&self.key);
-        self.live.ended.notify_waiters();
+        let none_left = {
+            let mut runs = self.live.lock();
+            runs.remove(&self.key);
+            runs.is_empty()
+        };
+        if none_left {
+            self.live.ended.notify_waiters();
+        }
     }
 }
