@@ -293,16 +293,17 @@ impl<R, E: CallError> Raced for Result<R, E> {
 #[inline]
 pub(crate) fn glance(store: &mut RunStore) -> Result<Monotonic> {
     let now = store.clock.glance();
-    let run = &store.run;
-    if now > run.deadline() {
-        return check(store);
+    if now <= store.quiet_until && store.run.cause().is_none() {
+        store.looked_at = now;
+        return Ok(now);
     }
-    let quiet = run.cause().is_none() && !run.should_stop(now) && store.tape.is_off();
-    if !quiet {
-        return check_at(store, now);
-    }
-    store.looked_at = now;
-    Ok(now)
+    look_again(store, now)
+}
+
+/// The same where the run may have to end, or something is to be noted.
+#[cold]
+fn look_again(store: &mut RunStore, now: Monotonic) -> Result<Monotonic> {
+    if now > store.run.deadline() { check(store) } else { check_at(store, now) }
 }
 
 /// Reads the clock, and ends the run where it must end: notes what is running, and

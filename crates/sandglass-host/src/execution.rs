@@ -303,6 +303,11 @@ impl Execution {
                 clock: RunClock::new(Arc::clone(&self.shared.clock)),
                 ticker: Some(Arc::clone(&self.shared.ticker)),
                 looked_at: deadline.start,
+                quiet_until: if tape.is_off() {
+                    self.dispatch.run.quiet_until()
+                } else {
+                    Monotonic::default()
+                },
                 warned: false,
                 slices: 0,
                 functions: compiled.sandbox.functions(&compiled.code),

@@ -85,6 +85,13 @@ impl Run {
         Monotonic::from_nanos(self.soft_deadline.load(Ordering::Acquire))
     }
 
+    /// Until when there is nothing to do about it, unless somebody stops it: its deadline, or
+    /// the last moment before it is warned. Neither moves once the run has begun.
+    pub(crate) fn quiet_until(&self) -> Monotonic {
+        let before_warning = self.soft_deadline().as_nanos().saturating_sub(1);
+        self.deadline().min(Monotonic::from_nanos(before_warning))
+    }
+
     /// Whether the guest is warned at `now`.
     #[inline]
     pub(crate) fn should_stop(&self, now: Monotonic) -> bool {
@@ -215,6 +222,19 @@ mod tests {
         run.begin(&started);
         assert_eq!(run.due(started.at), None);
         assert_eq!(run.due(started.at.after(Duration::from_nanos(1))), Some(Cause::Deadline));
+    }
+
+    #[test]
+    fn a_run_is_quiet_until_it_is_warned_or_due() {
+        let run = Run::new();
+        let started =
+            DispatchDeadline::after(Duration::from_millis(5)).start(Monotonic::from_nanos(1));
+        run.begin(&started);
+        assert_eq!(run.quiet_until(), started.at);
+        let soft = started.soft(Duration::from_millis(2));
+        run.warn_from(soft);
+        assert!(!run.should_stop(run.quiet_until()));
+        assert!(run.should_stop(run.quiet_until().after(Duration::from_nanos(1))));
     }
 
     #[test]
