@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
-use crate::ours::{Ours, one_thread};
+use crate::ours::{Ours, one_thread, one_worker};
 use crate::plain::{Plain, PlainComponent, Pool};
 use crate::timing::{Contender, Samples, by_turns, nanos_since, now};
 use crate::{Effort, Failure};
@@ -28,7 +28,7 @@ pub(crate) fn rounds(effort: Effort) -> u32 {
 /// Per dispatch, with many in flight: one sample for each turn.
 pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
     let ours = Ours::on_threads(THREADS, guests::ANSWERS)?;
-    let embedder = one_thread()?;
+    let embedder = one_worker()?;
     let best = Plain::new(guests::ANSWERS, Pool::Best)?;
     let default = Plain::new(guests::ANSWERS, Pool::Default)?;
     let [ours, best, default] = by_turns(

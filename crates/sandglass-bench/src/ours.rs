@@ -136,6 +136,12 @@ pub(crate) fn one_thread() -> Result<Runtime, Failure> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
+/// The same, of the kind that gives others tasks while its thread works: an answer that
+/// comes meanwhile costs no system call. On that of [`one_thread`] each one does.
+pub(crate) fn one_worker() -> Result<Runtime, Failure> {
+    Ok(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)
+}
+
 /// The asynchronous runtime of an embedder who has a thread for each core.
 pub(crate) fn a_thread_for_each_core() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().enable_all().build()?)
