@@ -51,8 +51,11 @@ impl Up {
         folder.write("waiter.ioa.toml", WAITER);
         let guest = std::fs::read(fixture("wat/sleeps_in_wasi_poll.wat")).expect("it is there");
         folder.write("waits.wat", guest);
+        // Its handler never ends by itself, and nobody waits for it.
+        let config = folder.write("up.toml", "grace = \"1s\"\n");
         let specs = folder.path(".");
-        let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"up", &"--specs", &specs];
+        let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
+            vec![&"up", &"--specs", &specs, &"--config", &config];
         if !more.contains(&"--listen") {
             arguments.extend([&"--listen" as &dyn AsRef<_>, &"127.0.0.1:0"]);
         }
