@@ -18,9 +18,7 @@ pub fn call(does: &str, url: &str) -> Option<Answer> {
     Some(match does {
         "wasi_get" => get(url),
         "wasi_skip" => received(url, |body| body.blocking_skip(PIECE).map(drop)),
-        "wasi_splice" => received(url, |body| {
-            get_stdout().blocking_splice(body, PIECE).map(drop)
-        }),
+        "wasi_splice" => received(url, |body| get_stdout().blocking_splice(body, PIECE).map(drop)),
         "wasi_write" => sent(url, |body| body.blocking_write_and_flush(&[0; PIECE as usize])),
         "wasi_write_zeroes" => sent(url, |body| body.blocking_write_zeroes_and_flush(PIECE)),
         "wasi_flush" => sent(url, |body| {
