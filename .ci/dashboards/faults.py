@@ -290,11 +290,11 @@ class World:
     def pause(self):
         """As a virtual machine that is paused, or a container without CPU: in the pauses nothing
         ticks, and what should have been killed in one is killed after it."""
-        for _ in range(25):
+        for _ in range(8):
             self.daemon.send_signal(signal.SIGSTOP)
             time.sleep(0.25)
             self.daemon.send_signal(signal.SIGCONT)
-            time.sleep(0.05)
+            time.sleep(0.03)
 
     def fill_disk(self):
         with (self.disk / "filler").open("ab", buffering=0) as filler:
@@ -370,7 +370,12 @@ def alerts_fire(world, prometheus):
     wanted = alerts_of((ROOT / "dashboards/prometheus/rules.yml").read_text())
     wanted -= set(ALERTS_NOT_PROVOKED)
     time.sleep(8)
-    world.pause()
+
+    def machine_is_late():
+        world.pause()
+        return ALERTS_OF_THE_MACHINE <= prometheus.have_fired()
+
+    eventually("pauses are told of", machine_is_late, 60)
     world.load.prepare()
     # Again and again: SQLite gives room back now and then, and takes a few records more.
     filling = Repeating(world.fill_disk, 0.01)

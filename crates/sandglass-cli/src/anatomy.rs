@@ -11,8 +11,9 @@ use sandglass_source::printable;
 
 use crate::duration::measured_micros;
 
-/// Frames that the text shows; where a run died is in the first few.
-const MAX_FRAMES: usize = 8;
+/// Frames that the text shows: where a run died is in the first few, or, where a library's
+/// panic stands before it, a dozen further on.
+const MAX_FRAMES: usize = 16;
 
 /// Where the guest was, a line for each of the innermost frames.
 pub(crate) fn frames(frames: &[Frame]) -> Vec<String> {
@@ -94,7 +95,7 @@ pub(crate) fn requests(story: &Story) -> Vec<String> {
         let (at, took) = (measured_micros(one.started_us), measured_micros(one.duration_us));
         let outcome = match (one.outcome, one.status) {
             (RequestOutcome::Answered, Some(status)) => format!("{status} after {took}"),
-            (outcome, _) => format!("{} after {took}", outcome.as_str()),
+            (outcome, _) => format!("{} after {took}", outcome.as_str().replace('_', " ")),
         };
         format!("{}  sent at {at}, {outcome}", printable(&what))
     };

@@ -115,6 +115,12 @@ impl Accounting {
         took
     }
 
+    /// When the call began that the run was ended in, if it was.
+    pub(crate) fn cut_since(&self) -> Option<Monotonic> {
+        let mut cut = self.ended.iter().filter(|ended| ended.outcome == CallOutcome::Unfinished);
+        cut.next().map(|ended| ended.since)
+    }
+
     /// How long the call took that is under way, and where it is counted.
     #[inline]
     fn end(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(Duration, usize)> {

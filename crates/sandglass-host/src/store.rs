@@ -141,8 +141,9 @@ impl RunStore {
     /// What the run has done since `start`, at its end.
     pub(crate) fn story(&self, start: Monotonic, end: Monotonic) -> Story {
         let (calls, calls_omitted) = self.accounting.calls(&self.functions, start);
+        let cut = self.accounting.cut_since();
         let (requests, requests_omitted) =
-            self.guest.requests.told(&self.guest.redactor, start, end);
+            self.guest.requests.told(&self.guest.redactor, (start, end), cut);
         Story { calls, calls_omitted, requests, requests_omitted }
     }
 

@@ -83,7 +83,8 @@ pub struct OutgoingRequest {
     pub path: String,
     /// From the begin of the budget until it was sent, in microseconds.
     pub started_us: u64,
-    /// Until its answer's head came, or it failed, or the run ended, in microseconds.
+    /// Until its answer came, or its head where the guest reads the body itself, or nobody
+    /// waited any more, in microseconds.
     pub duration_us: u64,
     /// What came of it.
     pub outcome: RequestOutcome,
@@ -98,9 +99,15 @@ pub struct OutgoingRequest {
 pub enum RequestOutcome {
     /// It was answered, with the status beside it.
     Answered,
-    /// There is no answer, or not all of it.
+    /// It was sent, or it was tried to, and there is no answer, or not all of it: it may have
+    /// been carried out.
     Failed,
-    /// It was under way when the run ended: whether it was carried out isn't known.
+    /// It was never sent: it can't be, or its host isn't one that the integration may reach.
+    Refused,
+    /// Nobody waited for its answer any more, and the run went on: it may have been carried
+    /// out.
+    GivenUp,
+    /// It was under way when the run ended: it may have been carried out.
     Unfinished,
 }
 
@@ -111,6 +118,8 @@ impl RequestOutcome {
         match self {
             Self::Answered => "answered",
             Self::Failed => "failed",
+            Self::Refused => "refused",
+            Self::GivenUp => "given_up",
             Self::Unfinished => "unfinished",
         }
     }

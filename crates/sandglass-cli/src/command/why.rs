@@ -69,6 +69,10 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
                 }
                 bail!("no record that can be read is about dispatch {dispatch}")
             }
+            None if gaps > 0 => {
+                note("no record that can be read tells of a handler that didn't complete");
+                Ok(exit)
+            }
             None => {
                 note("every handler that has ended has completed; name a dispatch to see one");
                 Ok(exit)

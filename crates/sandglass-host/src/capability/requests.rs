@@ -26,6 +26,8 @@ struct Sent {
 #[derive(Debug)]
 struct One {
     number: u64,
+    /// Its address as the guest wrote it: reading it rewrites it, and a secret with it.
+    raw: String,
     request: OutgoingRequest,
     since: Monotonic,
     until: Option<Monotonic>,
@@ -42,6 +44,7 @@ impl Requests {
     /// `request` is sent now.
     pub(crate) fn begin(&self, request: &Request, clock: &Arc<dyn Clock>) -> UnderWay {
         let (method, host, path) = request.destination();
+        let raw = request.as_given().to_owned();
         let request = OutgoingRequest {
             method,
             host,
@@ -54,24 +57,33 @@ impl Requests {
         let mut sent = lock(self.0.get_or_init(Mutex::default));
         let number = sent.count;
         sent.count += 1;
-        sent.held.push_back(One { number, request, since: clock.now(), until: None });
+        sent.held.push_back(One { number, raw, request, since: clock.now(), until: None });
         sent.forget();
         UnderWay { requests: self.clone(), clock: Arc::clone(clock), number }
     }
 
     /// All that is to be told at the end of the run that began at `start`, and how many
-    /// earlier ones are not.
+    /// others are not. Where it was ended in a host call, that began at `cut`.
     pub(crate) fn told(
         &self,
         redactor: &Redactor,
-        start: Monotonic,
-        end: Monotonic,
+        (start, end): (Monotonic, Monotonic),
+        cut: Option<Monotonic>,
     ) -> (Vec<OutgoingRequest>, u64) {
         let Some(sent) = self.0.get() else { return (Vec::new(), 0) };
         let sent = lock(sent);
         let told = sent.held.iter().map(|one| OutgoingRequest {
             host: printable(&redactor.text(one.request.host.clone())),
-            path: printable(&without_secrets(redactor, &one.request.path)),
+            path: printable(&without_secrets(redactor, &one.raw, &one.request.path)),
+            outcome: match (one.request.outcome, one.until, cut) {
+                // Its wait was over before the run was.
+                (RequestOutcome::Unfinished, Some(until), cut)
+                    if cut.is_none_or(|cut| until < cut) =>
+                {
+                    RequestOutcome::GivenUp
+                }
+                (outcome, ..) => outcome,
+            },
             started_us: micros(start, one.since),
             duration_us: micros(one.since, one.until.unwrap_or(end)),
             ..one.request.clone()
@@ -89,8 +101,12 @@ impl Sent {
         let is_over = |one: &One| one.until.is_some();
         let is_known =
             |one: &One| is_over(one) && one.request.outcome != RequestOutcome::Unfinished;
-        let least = self.held.iter().position(is_known);
-        let least = least.or_else(|| self.held.iter().position(is_over));
+        let is_harmless = |one: &One| {
+            is_known(one)
+                && (one.request.is_idempotent() || one.request.outcome == RequestOutcome::Refused)
+        };
+        let first = |is: &dyn Fn(&One) -> bool| self.held.iter().position(is);
+        let least = first(&is_harmless).or_else(|| first(&is_known)).or_else(|| first(&is_over));
         self.held.remove(least.unwrap_or(0));
         self.omitted += 1;
     }
@@ -103,6 +119,9 @@ impl UnderWay {
             Ok(status) => self.end(RequestOutcome::Answered, Some(status)),
             // Nobody waits for it any more, and that is all that is known.
             Err(HttpError::TimedOut(_) | HttpError::CutShort(_)) => {}
+            Err(HttpError::NotAllowed(_) | HttpError::InvalidRequest(_)) => {
+                self.end(RequestOutcome::Refused, None);
+            }
             Err(_) => self.end(RequestOutcome::Failed, None),
         }
     }
@@ -125,11 +144,18 @@ impl Drop for UnderWay {
     }
 }
 
-/// `path` without what was given to the guest as a secret, however it is spelt there.
-fn without_secrets(redactor: &Redactor, path: &str) -> String {
+/// `path` without what was given to the guest as a secret, however it is spelt there; and
+/// nothing of it where a secret stands in the `raw` text that it was read from and can't be
+/// found in it any more.
+fn without_secrets(redactor: &Redactor, raw: &str, path: &str) -> String {
     let meant = percent_decode_str(path).decode_utf8_lossy();
     let redacted = redactor.text(meant.to_string());
-    if redacted == meant { redactor.text(path.to_owned()) } else { redacted }
+    if redacted != meant {
+        return redacted;
+    }
+    let plain = redactor.text(path.to_owned());
+    let is_hidden = plain == path && redactor.text(raw.to_owned()) != raw;
+    if is_hidden { "/[REDACTED]".to_owned() } else { plain }
 }
 
 fn micros(from: Monotonic, until: Monotonic) -> u64 {
@@ -151,7 +177,7 @@ mod tests {
     }
 
     fn told(requests: &Requests, redactor: &Redactor) -> (Vec<OutgoingRequest>, u64) {
-        requests.told(redactor, Monotonic::default(), Monotonic::default())
+        requests.told(redactor, (Monotonic::default(), Monotonic::default()), None)
     }
 
     #[test]
@@ -170,6 +196,34 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_that_reading_the_address_has_rewritten_hides_the_whole_path() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        for secret in
+            ["hunter22\\hush99", "hunter22\thush99", "hunter22?hush99", "hunter22/../hush99"]
+        {
+            let (requests, redactor) = (Requests::default(), Redactor::default());
+            redactor.hide(&Secret::new(secret));
+            requests.begin(&request(&format!("http://x/at/{secret}")), &clock).ended(Ok(200));
+            let (told, _) = told(&requests, &redactor);
+            assert_eq!(told[0].path, "/[REDACTED]", "{secret:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_sent_again_is_forgotten_last() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let requests = Requests::default();
+        requests.begin(&request("http://x/charge"), &clock).ended(Ok(200));
+        let get = Request::new("GET", "http://x/look", Vec::new(), bytes::Bytes::new());
+        let get = get.expect("valid");
+        for _ in 0..100 {
+            requests.begin(&get, &clock).ended(Ok(200));
+        }
+        let (told, _) = told(&requests, &Redactor::default());
+        assert_eq!(told[0].path, "/charge");
+    }
+
+    #[test]
     fn those_under_way_are_told_before_those_that_were_answered() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
@@ -180,15 +234,21 @@ mod tests {
         drop(requests.begin(&request("http://x/given-up"), &clock));
         let (told, omitted) = told(&requests, &Redactor::default());
         assert_eq!((told.len(), omitted), (STORY_REQUESTS_MAX, 102 - STORY_REQUESTS_MAX as u64));
-        let unfinished = told.iter().filter(|one| one.outcome == RequestOutcome::Unfinished);
-        let paths: Vec<_> = unfinished.map(|one| one.path.as_str()).collect();
-        assert_eq!(paths, ["/hangs", "/given-up"]);
+        let of = |outcome| told.iter().filter(move |one| one.outcome == outcome);
+        let paths: Vec<_> = of(RequestOutcome::Unfinished).map(|one| one.path.as_str()).collect();
+        assert_eq!(paths, ["/hangs"]);
+        let paths: Vec<_> = of(RequestOutcome::GivenUp).map(|one| one.path.as_str()).collect();
+        assert_eq!(paths, ["/given-up"]);
         hanging.ended(Err(&HttpError::TooManyRedirects));
         let (told, _) = self::told(&requests, &Redactor::default());
         assert_eq!(told[0].outcome, RequestOutcome::Failed);
         let late = HttpError::TimedOut(std::time::Duration::from_secs(1));
         requests.begin(&request("http://x/late"), &clock).ended(Err(&late));
         let (told, _) = self::told(&requests, &Redactor::default());
-        assert_eq!(told.last().map(|one| one.outcome), Some(RequestOutcome::Unfinished));
+        assert_eq!(told.last().map(|one| one.outcome), Some(RequestOutcome::GivenUp));
+        let refused = HttpError::NotAllowed("x".to_owned());
+        requests.begin(&request("http://x/no"), &clock).ended(Err(&refused));
+        let (told, _) = self::told(&requests, &Redactor::default());
+        assert_eq!(told.last().map(|one| one.outcome), Some(RequestOutcome::Refused));
     }
 }

@@ -2,11 +2,14 @@
 //! like, what may have landed, and whether it is worth trying again.
 
 use sandglass_model::{
-    CallOutcome, CancelledBy, DeadlineOwner, Decision, Dispatched, Ended, Frame, LimitKind,
-    Outcome, OutgoingRequest, RequestOutcome, TrapKind,
+    CancelledBy, DeadlineOwner, Decision, Dispatched, Ended, FailureKind, Frame, LimitKind,
+    Outcome, OutgoingRequest, RequestOutcome, Story, TrapKind,
 };
 
 use super::{Ending, Explanation};
+
+/// A call that hung took at least one in so many parts of the time.
+const HUNG_PART: u64 = 4;
 
 /// From how many times on a failure is called a habit.
 const HABIT: u64 = 2;
@@ -42,14 +45,21 @@ impl Explanation {
                 "it ended like this {} times before: the same again will most likely do the same",
                 before.count
             )),
-            Outcome::TimedOut(_) | Outcome::Interrupted | Outcome::Rejected(_) => Some(
-                "once that is mended, an operator may retry it (POST /v1/dispatches/ID/retry); \
-                 nothing is retried by itself"
-                    .to_owned(),
-            ),
+            Outcome::TimedOut(_) | Outcome::Rejected(_) => {
+                Some(format!("once that is mended, {}", may_retry(ended)))
+            }
+            Outcome::Interrupted => Some(format!("once that is known, {}", may_retry(ended))),
             _ => None,
         }
     }
+}
+
+fn may_retry(ended: &Ended) -> String {
+    format!(
+        "an operator may retry it (in a daemon: POST /v1/dispatches/{}/retry); nothing is retried \
+         by itself",
+        ended.dispatch
+    )
 }
 
 /// What its end says, and where to look.
@@ -57,8 +67,17 @@ fn about(dispatched: &Dispatched, ended: &Ended) -> Vec<String> {
     match &ended.outcome {
         Outcome::Completed(_) => Vec::new(),
         Outcome::TimedOut(_) => timed_out(dispatched, ended),
-        Outcome::Failed(_) => vec![
-            "the guest answered this itself, in time: its author can say what it means".to_owned(),
+        Outcome::Failed(failure) => vec![
+            match failure.kind {
+                FailureKind::GuestFailure | FailureKind::TypedFailure => {
+                    "the guest answered this itself, in time: its author can say what it means"
+                }
+                FailureKind::NoAction | FailureKind::ActionNotTaken => {
+                    "its answer and its spec don't fit: mend one of them"
+                }
+                _ => "its answer is none that the host can take: its author has to mend that",
+            }
+            .to_owned(),
         ],
         Outcome::Trapped(trap) => {
             let what = match trap.kind {
@@ -103,27 +122,7 @@ fn about(dispatched: &Dispatched, ended: &Ended) -> Vec<String> {
 }
 
 fn timed_out(dispatched: &Dispatched, ended: &Ended) -> Vec<String> {
-    let mut next = Vec::new();
-    let span = ended.dying_span.as_deref().unwrap_or("guest");
-    let hung = ended.account.iter().flat_map(|account| &account.story.requests);
-    let hung: Vec<_> = hung.filter(|one| one.outcome == RequestOutcome::Unfinished).collect();
-    next.push(match span {
-        "guest" => format!("its own code was busy when its time was up{}", at(ended.frames())),
-        "instantiate" => {
-            "it never came to its work: look at what it does when it is instantiated".to_owned()
-        }
-        _ if span.starts_with("ask:") => format!(
-            "it waited for another entity ({}): ask why that one takes so long",
-            span.trim_start_matches("ask:")
-        ),
-        _ if span.ends_with("poll_oneoff") || span.contains("wasi:io/poll") && hung.is_empty() => {
-            format!("the guest waited by its own choice, in {span}{}", at(ended.frames()))
-        }
-        _ => match hung.first() {
-            Some(one) => format!("`{}` didn't answer: look there first", one.host),
-            None => format!("{span} didn't answer: look at what is behind it"),
-        },
-    });
+    let mut next = vec![where_the_time_went(ended)];
     if ended.deadline.owner == DeadlineOwner::Parent {
         let asker = dispatched.asker.map(|asker| format!(" ({asker})")).unwrap_or_default();
         next.push(format!(
@@ -134,22 +133,65 @@ fn timed_out(dispatched: &Dispatched, ended: &Ended) -> Vec<String> {
             "its spec declares no deadline, so the default ended it: declare one that fits"
                 .to_owned(),
         );
-    } else if ended.account.as_ref().is_some_and(|account| was_steady(&account.story.calls)) {
-        next.push(
-            "it was making calls that were answered until its end: it may only need a larger \
-             budget (`sandglass budgets`)"
-                .to_owned(),
-        );
     }
     next
 }
 
-/// Whether calls went on being answered, so that it was slow rather than stuck.
-fn was_steady(calls: &[sandglass_model::Call]) -> bool {
-    let (Some(last), Some(first)) = (calls.last(), calls.first()) else { return false };
-    let end = last.started_us.saturating_add(last.duration_us);
-    let answered = calls.iter().filter(|call| call.outcome == CallOutcome::Ok).count();
-    answered >= 8 && last.duration_us < end.saturating_sub(first.started_us) / 4
+/// What it died in, and whether that hung.
+fn where_the_time_went(ended: &Ended) -> String {
+    let span = ended.dying_span.as_deref().unwrap_or("guest");
+    let nothing = Story::default();
+    let story = ended.account.as_ref().map_or(&nothing, |account| &account.story);
+    match span {
+        "guest" => return busy(ended, story),
+        "instantiate" => {
+            return "it never came to its work: look at what it does when it is instantiated"
+                .to_owned();
+        }
+        _ => {}
+    }
+    if let Some(asked) = span.strip_prefix("ask:") {
+        return format!("it waited for another entity ({asked}): ask why that one takes so long");
+    }
+    // A call that hung took a good part of the time; one that was cut as it came did not.
+    let last_us = story.calls.last().map(|call| call.duration_us);
+    let elapsed_us = ended.deadline.elapsed_ms.saturating_mul(1000);
+    if last_us.is_some_and(|last| last < elapsed_us / HUNG_PART) {
+        return busy(ended, story);
+    }
+    let hung = story.requests.iter().rfind(|one| one.outcome == RequestOutcome::Unfinished);
+    if let Some(one) = hung {
+        return format!("`{}` gave no whole answer: look there first", one.host);
+    }
+    let reads = span.contains("incoming-response.read") || span.contains("input-stream.");
+    match story.requests.last() {
+        Some(one) if reads => {
+            let of = format!("{} {}{}", one.method, one.host, one.path);
+            format!("the body of `{of}` didn't come to its end: look there first")
+        }
+        _ if span.ends_with("poll_oneoff") || span.contains("wasi:io/poll") => {
+            format!("the guest waited by its own choice, in {span}{}", at(ended.frames()))
+        }
+        _ => format!("{span} didn't answer: look at what is behind it"),
+    }
+}
+
+/// Of a handler that was at work until its end: slow, or in a loop.
+fn busy(ended: &Ended, story: &Story) -> String {
+    let answered = story.requests.iter().any(|one| one.outcome == RequestOutcome::Answered);
+    let place = at(ended.frames());
+    if answered {
+        return format!(
+            "what it asked for was answered until its time was up, so it may only need a larger \
+             budget (`sandglass budgets`){place}"
+        );
+    }
+    match ended.host_calls.count {
+        0 => format!("its own code was busy when its time was up{place}"),
+        count => format!(
+            "its own code was busy when its time was up; of its {count} host calls none hung{place}"
+        ),
+    }
 }
 
 /// What others may have done for it.
@@ -166,10 +208,13 @@ fn landed(ended: &Ended) -> Vec<String> {
         named.dedup();
         named.join(", ")
     };
-    let unfinished = |one: &OutgoingRequest| one.outcome == RequestOutcome::Unfinished;
+    let is_unsure = |one: &OutgoingRequest| {
+        let unheard = [RequestOutcome::Unfinished, RequestOutcome::GivenUp, RequestOutcome::Failed];
+        unheard.contains(&one.outcome)
+    };
     let (unsure, harmless, done) = (
-        named(&|one| unfinished(one) && !one.is_idempotent()),
-        named(&|one| unfinished(one) && one.is_idempotent()),
+        named(&|one| is_unsure(one) && !one.is_idempotent()),
+        named(&|one| is_unsure(one) && one.is_idempotent()),
         named(&|one| one.outcome == RequestOutcome::Answered && !one.is_idempotent()),
     );
     let mut landed = Vec::new();
@@ -181,7 +226,12 @@ fn landed(ended: &Ended) -> Vec<String> {
     if !done.is_empty() {
         landed.push(format!("a retry would send {done} again, which was answered"));
     }
-    if !harmless.is_empty() && unsure.is_empty() {
+    if account.story.requests_omitted > 0 {
+        landed.push(format!(
+            "{} more requests are not told, and a retry would send them again",
+            account.story.requests_omitted
+        ));
+    } else if !harmless.is_empty() && unsure.is_empty() {
         landed.push(format!("{harmless} may be sent again without another effect"));
     }
     landed
@@ -189,8 +239,12 @@ fn landed(ended: &Ended) -> Vec<String> {
 
 /// Where the guest was, as far as it is known.
 fn at(frames: &[Frame]) -> String {
+    // The author's own, before those of the language's library.
+    let is_authors =
+        |frame: &&Frame| frame.file.as_deref().is_some_and(|file| !file.starts_with("/rustc/"));
     let named = |frame: &&Frame| frame.file.is_some() || frame.function.is_some();
-    let Some(frame) = frames.iter().find(named) else {
+    let frame = frames.iter().find(is_authors).or_else(|| frames.iter().find(named));
+    let Some(frame) = frame else {
         return match frames.first() {
             Some(_) => ": build it with names or debug information to see where".to_owned(),
             None => String::new(),

@@ -1,11 +1,11 @@
 //! An explanation as JSON: the keys of a run's report, and what the records know
 //! beside it.
 
-use sandglass_model::{Outcome, Story};
+use sandglass_model::{DeadlineReport, Dispatched, HostCalls, Outcome, Story, TimeSplit};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{Ending, Explanation};
+use super::{Before, Ending, Explanation};
 
 impl Serialize for Explanation {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -33,10 +33,7 @@ impl Explanation {
         });
         let rest = match ending {
             Some(ending) => ended(ending),
-            None => json!({
-                "outcome": null, "result": null, "error": null,
-                "deadline": { "budget_ms": dispatched.budget_ms, "owner": dispatched.owner },
-            }),
+            None => unended(dispatched),
         };
         if let (Value::Object(all), Value::Object(rest)) = (&mut value, rest) {
             all.extend(rest);
@@ -83,4 +80,92 @@ fn ended(ending: &Ending) -> Value {
         "signature": signature,
         "seen_before": before,
     })
+}
+
+/// The same keys, with nothing in them.
+fn unended(dispatched: &Dispatched) -> Value {
+    let deadline = DeadlineReport {
+        budget_ms: dispatched.budget_ms,
+        owner: dispatched.owner,
+        ..DeadlineReport::default()
+    };
+    json!({
+        "outcome": null,
+        "result": null,
+        "error": null,
+        "deadline": deadline,
+        "dying_span": null,
+        "backtrace": [],
+        "host_calls": HostCalls::default(),
+        "calls": [],
+        "calls_omitted": 0,
+        "requests": [],
+        "requests_omitted": 0,
+        "account": false,
+        "time_split_us": TimeSplit::default(),
+        "wall_us": null,
+        "cpu_us": null,
+        "memory": { "peak_bytes": null },
+        "cause": null,
+        "started_at": null,
+        "deadline_at": null,
+        "ended_at": null,
+        "position": null,
+        "decision": null,
+        "transition": null,
+        "signature": null,
+        "seen_before": Before::default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sandglass_model::{Position, Record, Sequence, WallTime};
+
+    use crate::why::{Inquiry, Which};
+
+    fn record(entity: &str, event: Value) -> Record {
+        Record {
+            position: Position(1),
+            at: WallTime::default(),
+            entity: entity.parse().ok(),
+            sequence: Sequence(1),
+            event: serde_json::from_value(event).expect("as the journal has it"),
+        }
+    }
+
+    #[test]
+    fn one_that_has_not_ended_has_the_same_keys() {
+        let dispatch = "b7fe14e2fde4b443f0a8e0b918aafe8d";
+        let dispatched = record(
+            "Order/7",
+            json!({
+                "type": "dispatched", "dispatch": dispatch, "integration": "pay", "module": "pay",
+                "action": "Pay", "params": {}, "state": "Idle", "variables": {}, "config": {},
+                "attempt": 1, "budget_ms": 2000,
+                "trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            }),
+        );
+        let ended = record(
+            "Order/7",
+            json!({
+                "type": "ended", "dispatch": dispatch, "attempt": 1,
+                "outcome": { "outcome": "interrupted" }, "cause": "host_lost",
+                "decision": { "decision": "rerun" },
+                "deadline": { "budget_ms": 2000, "elapsed_ms": 0, "overrun_us": 0, "owner": "handler" },
+            }),
+        );
+        let mut inquiry = Inquiry::about(Which::Dispatch(dispatch.parse().expect("an id")));
+        inquiry.feed(&dispatched);
+        let keys = |inquiry: Inquiry| {
+            let found = inquiry.finish().expect("it is there").as_json();
+            let keys = found.as_object().expect("an object").keys().cloned();
+            keys.collect::<Vec<_>>()
+        };
+        let mut whole = Inquiry::about(Which::Latest);
+        whole.feed(&dispatched);
+        whole.feed(&ended);
+        assert_eq!(keys(inquiry), keys(whole));
+    }
 }

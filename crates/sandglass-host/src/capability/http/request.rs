@@ -44,6 +44,8 @@ const SENSITIVE: [&str; 3] = ["authorization", "cookie", "www-authenticate"];
 /// A request that a guest made, valid as far as one can see without sending it.
 #[derive(Debug)]
 pub struct Request {
+    /// Its address as it was given, cut: for whoever looks for secrets in it.
+    raw: String,
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
@@ -135,6 +137,7 @@ impl Request {
                 url.len()
             ));
         }
+        let raw = url.chars().take(PATH_KEPT_MAX_CHARS).collect();
         let url = Url::parse(url).map_err(|error| format!("the URL is not valid: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!(
@@ -142,7 +145,13 @@ impl Request {
                 url.scheme()
             ));
         }
-        Ok(Self { method, url, headers: header_map(headers, &body)?, body })
+        let headers = header_map(headers, &body)?;
+        Ok(Self { raw, method, url, headers, body })
+    }
+
+    /// Its address as the guest wrote it, cut.
+    pub(crate) fn as_given(&self) -> &str {
+        &self.raw
     }
 
     /// Method, host (with a port that isn't the scheme's) and path: what may be told of it.
