@@ -45,7 +45,9 @@ async function readDispatch(id) {
   const at = `/v1/dispatches/${encodeURIComponent(id)}`;
   const dispatch = await askJson(at);
   const story = await askJson(`${at}/story`).catch(() => ({}));
-  return { ...dispatch, ...dispatch.ended, ...story, status: dispatch.status };
+  // Of one that goes on most of it is null.
+  const known = Object.entries(story).filter(([, value]) => value !== null);
+  return { ...dispatch, ...dispatch.ended, ...Object.fromEntries(known), status: dispatch.status };
 }
 
 /** The data of one server-sent event, or nothing where it has none. */
