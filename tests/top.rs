@@ -6,37 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use binary::{Folder, Running, fixture, sandglass, with_variable};
+use binary::{Folder, Running, WAITER, fixture, sandglass, with_variable};
 use serde_json::Value;
-
-const WAITER: &str = r#"
-[automaton]
-name = "Waiter"
-states = ["Idle", "Waiting", "Done"]
-initial = "Idle"
-terminal = ["Done"]
-allow_indefinite_states = ["Idle", "Waiting"]
-
-[[action]]
-name = "Wait"
-from = ["Idle"]
-to = "Waiting"
-effect = ["trigger wait"]
-
-[[action]]
-name = "Finish"
-from = ["Waiting"]
-to = "Done"
-
-[[integration]]
-name = "wait"
-trigger = "wait"
-module = "waits"
-deadline = "3600s"
-on_success = "Finish"
-on_failure = "Finish"
-on_timeout = "Finish"
-"#;
 
 const POLL: &str = "wasi_snapshot_preview1.poll_oneoff";
 
@@ -61,8 +32,7 @@ impl Up {
         }
         arguments.extend(more.iter().map(|one| one as &dyn AsRef<_>));
         let mut running = Running::with_variables(variables, Stdio::null(), &arguments);
-        let line = running.line_with("listening on ");
-        let url = line.trim_start_matches("listening on ").to_owned();
+        let url = format!("http://{}", running.address());
         Self { running, url }
     }
 

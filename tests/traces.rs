@@ -204,8 +204,7 @@ fn daemon(folder: &Folder, collector: &Collector) -> (Running, String) {
     let arguments: [&dyn AsRef<std::ffi::OsStr>; 7] =
         [&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &"--journal", &journal];
     let mut running = Running::with_variables(&variables, Stdio::inherit(), &arguments);
-    let line = running.line_with("listening on http://");
-    let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+    let address = running.address();
     (running, address)
 }
 

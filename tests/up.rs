@@ -9,38 +9,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use binary::{Folder, LAMP, Running, fixture, sandglass, with_variable};
+use binary::{Folder, LAMP, Running, WAITER, fixture, sandglass, with_variable};
 use serde_json::Value;
-
-/// Waits for ever in a handler that nobody but a deadline or a signal ends.
-const WAITER: &str = r#"
-[automaton]
-name = "Waiter"
-states = ["Idle", "Waiting", "Done"]
-initial = "Idle"
-terminal = ["Done"]
-allow_indefinite_states = ["Idle", "Waiting"]
-
-[[action]]
-name = "Wait"
-from = ["Idle"]
-to = "Waiting"
-effect = ["trigger waits"]
-
-[[action]]
-name = "End"
-from = ["Waiting"]
-to = "Done"
-
-[[integration]]
-name = "waits"
-trigger = "waits"
-module = "waits"
-deadline = "3600s"
-on_success = "End"
-on_failure = "End"
-on_timeout = "End"
-"#;
 
 /// A daemon that listens.
 struct Up {
@@ -65,8 +35,7 @@ impl Up {
             vec![&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0"];
         arguments.extend_from_slice(more);
         let mut running = Running::with_variables(variables, stderr, &arguments);
-        let line = running.line_with("listening on http://");
-        let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+        let address = running.address();
         Self { running, address, said }
     }
 

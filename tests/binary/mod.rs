@@ -145,6 +145,13 @@ impl Running {
         panic!("no line with `{text}` in:\n{}", before.join("\n"));
     }
 
+    /// The address of a daemon, once it listens.
+    #[track_caller]
+    pub(crate) fn address(&mut self) -> String {
+        let line = self.line_with("listening on http://");
+        line.trim().rsplit('/').next().expect("an address").to_owned()
+    }
+
     /// Sends a signal, as `kill -NAME` does.
     pub(crate) fn signal(&self, name: &str) {
         signal(name, &self.child.id().to_string());
@@ -254,4 +261,34 @@ to = "Broken"
 state = "On"
 after_seconds = 1
 on_timeout = "SwitchOff"
+"#;
+
+/// Waits for ever in a handler that nobody but a deadline or a signal ends.
+pub(crate) const WAITER: &str = r#"
+[automaton]
+name = "Waiter"
+states = ["Idle", "Waiting", "Done"]
+initial = "Idle"
+terminal = ["Done"]
+allow_indefinite_states = ["Idle", "Waiting"]
+
+[[action]]
+name = "Wait"
+from = ["Idle"]
+to = "Waiting"
+effect = ["trigger waits"]
+
+[[action]]
+name = "End"
+from = ["Waiting"]
+to = "Done"
+
+[[integration]]
+name = "waits"
+trigger = "waits"
+module = "waits"
+deadline = "3600s"
+on_success = "End"
+on_failure = "End"
+on_timeout = "End"
 "#;

@@ -30,8 +30,7 @@ impl Daemon {
     /// Waits until it takes requests.
     #[track_caller]
     pub(crate) fn listening(mut running: Running) -> Self {
-        let line = running.line_with("listening on http://");
-        let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+        let address = running.address();
         Self { _running: running, address }
     }
 

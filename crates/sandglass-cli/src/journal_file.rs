@@ -1,10 +1,12 @@
-//! The journal that a command writes: opened, and what was not whole is told.
+//! The journal of a command: opened to be written, or read through; what is not whole is told.
 
 use std::path::Path;
 
-use sandglass_journal::{Error, Opened, Settings, SqliteJournal};
+use sandglass_journal::{Entry, Error, Found, Opened, Salvage, Settings, SqliteJournal};
+use sandglass_model::{Position, Record};
 
-use crate::terminal::tell;
+use crate::exit::Exit;
+use crate::terminal::{note, tell};
 
 /// Opens the journal at `path` for writing, or makes one. Blocks while it is read.
 ///
@@ -16,4 +18,28 @@ pub(crate) fn open(path: &Path) -> Result<SqliteJournal, Error> {
         tell(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
     }
     Ok(journal)
+}
+
+/// Has `see` see each record of the journal at `path` that can be read, in their order;
+/// answers how a command ends that did no more: well, where all could be.
+///
+/// # Errors
+/// As [`Salvage::open`] and [`Salvage::page`].
+pub(crate) fn read(path: &Path, mut see: impl FnMut(&Record)) -> Result<Exit, Error> {
+    let mut salvage = Salvage::open(path, None, Position(1))?;
+    let (mut records, mut gaps) = (0, 0);
+    while let Some(page) = salvage.page()? {
+        for found in &page {
+            if let Found::Entry(Entry::Record(record)) = found {
+                records += 1;
+                see(record);
+            } else if found.is_gap() {
+                gaps += 1;
+            }
+        }
+    }
+    if gaps > 0 {
+        note("some of the journal is damaged or missing; `sandglass log` says what");
+    }
+    Ok(Exit::of_reading(records, gaps))
 }

@@ -108,9 +108,12 @@ impl Daemon {
         Arc::clone(&self.0.keys.borrow())
     }
 
-    /// The keys, and each change of them.
+    /// The keys, to be looked at once in any case: they may have changed since the door let
+    /// somebody in; and each change of them.
     pub(crate) fn watch_keys(&self) -> watch::Receiver<Arc<Keys>> {
-        self.0.keys.subscribe()
+        let mut keys = self.0.keys.subscribe();
+        keys.mark_changed();
+        keys
     }
 
     pub(crate) fn handlers(&self) -> &HostHandlers {

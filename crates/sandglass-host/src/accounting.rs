@@ -8,6 +8,8 @@ use sandglass_model::{
     Call, CallOutcome, CallPlace, EndPoint, FunctionCalls, HostCalls, Monotonic, STORY_CALLS_MAX,
 };
 
+use sandglass_model::report::micros;
+
 use crate::functions::{FunctionId, Functions};
 
 /// The host calls of one run, as they happen.
@@ -213,10 +215,6 @@ fn ring(count: u64) -> usize {
     #[allow(clippy::cast_possible_truncation, reason = "less than the ring is long")]
     let at = ((count - FIRST as u64) % LAST as u64) as usize;
     at
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use sandglass_model::limit::MAX_BUDGET_MS;
+use sandglass_model::report::micros;
 use sandglass_model::{DeadlineOwner, Monotonic};
 
 /// The wall-clock budget of one handler run.
@@ -99,7 +100,7 @@ impl StartedDeadline {
     }
 
     pub(crate) fn overrun_us(&self, now: Monotonic) -> u64 {
-        u64::try_from(now.since(self.at).as_micros()).unwrap_or(u64::MAX)
+        micros(now.since(self.at))
     }
 }
 

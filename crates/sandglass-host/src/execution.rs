@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use sandglass_model::report::micros;
 use sandglass_model::{
     Cause, DeadlineReport, DispatchId, HandlerDeadlineExceeded, HostCalls, Monotonic, Outcome,
     RejectionKind, RunReport, Story, TimeSplit, TraceContext, WallTime,
@@ -549,8 +550,4 @@ async fn on_cpu<T>(
         spent.of(&*shared.clock, || guest.as_mut().poll(context))
     });
     (answer.await, spent.total())
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -192,6 +193,13 @@ impl Recording {
             Self::DecisionOnly { reason } => Recorded::DecisionOnly(reason.clone()),
         }
     }
+}
+
+/// A time as reports and records have it: in whole microseconds, `u64::MAX` where it is
+/// beyond that.
+#[must_use]
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The calls of one host function in a run.

@@ -28,9 +28,7 @@ impl Accounts {
     /// By the trace, as OpenTelemetry's `TraceIdRatioBased` samples: whoever exports the
     /// same share of traces has the accounts of just those.
     fn samples(self, trace: TraceId) -> bool {
-        let bytes = trace.as_bytes();
-        let (_, low) = bytes.split_at(8);
-        let low = low.iter().fold(0_u64, |low, byte| low << 8 | u64::from(*byte));
+        let low = trace.as_bytes().last_chunk().map_or(0, |low| u64::from_be_bytes(*low));
         self.one_in > 0 && low >> 1 < (1 << 63) / u64::from(self.one_in)
     }
 }

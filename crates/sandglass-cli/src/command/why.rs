@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use sandglass_journal::{Entry, Found, Salvage};
 use sandglass_liveness::why::{Before, Ending, Explanation, Inquiry, Taken, Which};
-use sandglass_model::{Decision, DispatchId, Outcome, OutcomeKind, Position};
+use sandglass_model::{Decision, DispatchId, Outcome, OutcomeKind};
 use sandglass_source::{printable, shortened};
 
-use crate::anatomy;
 use crate::duration::{exact_millis, measured_micros};
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
+use crate::{anatomy, journal_file};
 
 /// Most characters that a line shows of what a handler was given or answered; `--json` has
 /// all of it.
@@ -43,33 +42,19 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let Arguments { journal, dispatch, json } = arguments;
-    let mut salvage = Salvage::open(journal, None, Position(1))?;
     let mut inquiry = Inquiry::about(dispatch.map_or(Which::Latest, Which::Dispatch));
-    let (mut records, mut gaps) = (0, 0);
-    while let Some(page) = salvage.page()? {
-        for found in &page {
-            if let Found::Entry(Entry::Record(record)) = found {
-                records += 1;
-                inquiry.feed(record);
-            } else if found.is_gap() {
-                gaps += 1;
-            }
-        }
-    }
-    if gaps > 0 {
-        note("some of the journal is damaged or missing; `sandglass log` says what");
-    }
-    let exit = Exit::of_reading(records, gaps);
+    let exit = journal_file::read(journal, |record| inquiry.feed(record))?;
+    let is_whole = exit == Exit::Ok;
     let Some(found) = inquiry.finish() else {
         return match dispatch {
             Some(dispatch) => {
-                if gaps == 0 {
+                if is_whole {
                     note(&format!("no record of the journal is about dispatch {dispatch}"));
                     return Ok(Exit::Failed);
                 }
                 bail!("no record that can be read is about dispatch {dispatch}")
             }
-            None if gaps > 0 => {
+            None if !is_whole => {
                 note("no record that can be read tells of a handler that didn't complete");
                 Ok(exit)
             }

@@ -53,9 +53,7 @@ pub(crate) async fn follow(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
-    let mut keys = daemon.watch_keys();
-    // They may have changed since the door let this request in.
-    keys.mark_changed();
+    let keys = daemon.watch_keys();
     may_follow(&principal)?;
     let place = daemon.subscriber()?;
     let last = daemon.journal().last().await?;

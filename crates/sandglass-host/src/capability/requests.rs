@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use percent_encoding::percent_decode_str;
+use sandglass_model::report::micros;
 use sandglass_model::{Clock, Monotonic, OutgoingRequest, RequestOutcome, STORY_REQUESTS_MAX};
 
 use super::http::{HttpError, Request};
@@ -84,8 +85,8 @@ impl Requests {
                 }
                 (outcome, ..) => outcome,
             },
-            started_us: micros(start, one.since),
-            duration_us: micros(one.since, one.until.unwrap_or(end)),
+            started_us: micros(one.since.since(start)),
+            duration_us: micros(one.until.unwrap_or(end).since(one.since)),
             ..one.request.clone()
         });
         (told.collect(), sent.omitted)
@@ -156,10 +157,6 @@ fn without_secrets(redactor: &Redactor, raw: &str, path: &str) -> String {
     let plain = redactor.text(path.to_owned());
     let is_hidden = plain == path && redactor.text(raw.to_owned()) != raw;
     if is_hidden { "/[REDACTED]".to_owned() } else { plain }
-}
-
-fn micros(from: Monotonic, until: Monotonic) -> u64 {
-    u64::try_from(until.since(from).as_micros()).unwrap_or(u64::MAX)
 }
 
 fn lock(sent: &Mutex<Sent>) -> MutexGuard<'_, Sent> {

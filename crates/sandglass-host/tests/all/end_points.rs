@@ -13,6 +13,7 @@ use sandglass_model::{
     CallOutcome, CallPlace, Clock, EndPoint, Monotonic, OutcomeKind, RunReport, SystemClock,
     WallTime,
 };
+use wasmparser::{Parser, Payload, TypeRef, ValType};
 
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(600);
@@ -120,43 +121,52 @@ async fn a_trap_has_its_place_and_a_run_that_returns_has_none() {
     assert_eq!((returned.ended_at, returned.dying_span), (None, None));
 }
 
-/// One import of a core module: module, field, parameters and results, as text has them.
-struct Import<'a> {
-    module: &'a str,
-    field: &'a str,
-    types: &'a str,
+/// One import of a core module.
+struct Import {
+    module: String,
+    field: String,
+    params: Vec<ValType>,
+    results: Vec<ValType>,
 }
 
-/// What the fixture imports that imports everything; that it does is a test of its own.
-fn imports(fixture: &str) -> Vec<Import<'_>> {
-    let import = |line: &'_ str| -> Option<(usize, usize, usize, usize, usize)> {
-        line.trim().starts_with("(import ").then_some(())?;
-        let quotes: Vec<_> = line.match_indices('"').map(|(at, _)| at).collect();
-        let types = line.find("(func")? + "(func".len();
-        Some((quotes[0] + 1, quotes[1], quotes[2] + 1, quotes[3], types))
-    };
-    let lines = fixture.lines().filter_map(|line| Some((line, import(line)?)));
-    lines
-        .map(|(line, (module, module_end, field, field_end, types))| Import {
-            module: &line[module..module_end],
-            field: &line[field..field_end],
-            // Behind a name that the text may give it.
-            types: line[types..]
-                .trim_end()
-                .trim_end_matches("))")
-                .trim_start_matches(|c: char| c != '('),
-        })
-        .collect()
+/// What this module imports, all of it functions.
+fn imports(module: &str) -> Vec<Import> {
+    let binary = wat::parse_str(module).expect("it is text");
+    let (mut types, mut imports) = (Vec::new(), Vec::new());
+    for payload in Parser::new(0).parse_all(&binary) {
+        match payload.expect("it is valid") {
+            Payload::TypeSection(section) => {
+                types.extend(
+                    section.into_iter_err_on_gc_types().map(|ty| ty.expect("a function's")),
+                );
+            }
+            Payload::ImportSection(section) => {
+                for import in section.into_imports() {
+                    let import = import.expect("it is valid");
+                    let TypeRef::Func(ty) = import.ty else { panic!("{import:?}") };
+                    imports.push(Import {
+                        module: import.module.to_owned(),
+                        field: import.name.to_owned(),
+                        params: types[ty as usize].params().to_vec(),
+                        results: types[ty as usize].results().to_vec(),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    imports
 }
 
 /// Calls it with zeros for whatever it takes.
-fn calls_with_zeros(import: &Import<'_>) -> String {
-    let Import { module, field, types } = import;
-    let (params, result) = types.split_once("(result").unwrap_or((types, ""));
-    let zeros = params.split(|c: char| !c.is_alphanumeric()).filter(|ty| ty.starts_with('i'));
-    let zeros: String = zeros.map(|ty| format!("({ty}.const 0) ")).collect();
-    let drop = if result.is_empty() { "" } else { "drop" };
-    let this = format!("(import \"{module}\" \"{field}\" (func $it {types}))");
+fn calls_with_zeros(import: &Import) -> String {
+    let Import { module, field, params, results } = import;
+    let zeros: String = params.iter().map(|ty| format!("({ty}.const 0) ")).collect();
+    let [params, results] =
+        [params, results].map(|types| types.iter().map(|ty| format!("{ty} ")).collect::<String>());
+    let drop = if results.is_empty() { "" } else { "drop" };
+    let this =
+        format!("(import \"{module}\" \"{field}\" (func $it (param {params}) (result {results})))");
     // The third look is that on the way out of it.
     let guest = guest("3", &format!("(call $it {zeros}) {drop}"));
     guest.replacen("(module", &format!("(module {this}"), 1)
@@ -169,8 +179,8 @@ async fn a_guest_that_is_killed_in_a_host_function_died_in_that_one_whichever_it
     assert!(imports.len() > 70, "{}", imports.len());
     for import in imports.iter().filter(|import| import.field != "proc_exit") {
         let report = run(&calls_with_zeros(import), LONG).await;
-        let name = match import.module {
-            "env" => import.field.to_owned(),
+        let name = match import.module.as_str() {
+            "env" => import.field.clone(),
             module => format!("{module}.{}", import.field),
         };
         assert_eq!(report.dying_span.as_deref(), Some(name.as_str()), "{report:?}");

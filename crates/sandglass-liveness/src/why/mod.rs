@@ -7,7 +7,7 @@ mod view;
 use std::collections::BTreeMap;
 
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Ended, EntityRef, Event, OutcomeKind, Position, Record,
+    DispatchId, Dispatched, Ended, EntityRef, Event, OutcomeKind, Position, Record,
     TransitionCause, WallTime,
 };
 
@@ -36,18 +36,17 @@ pub enum Which {
 #[derive(Debug)]
 pub struct Inquiry {
     which: Which,
-    /// Handlers that have not ended, by dispatch and entity.
+    /// Handlers that have not ended.
     open: BTreeMap<DispatchId, Box<Asked>>,
     seen: BTreeMap<Signature, Before>,
     found: Option<Found>,
 }
 
 /// That a handler was asked for, by a record.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct Asked {
     entity: EntityRef,
     at: WallTime,
-    position: Position,
     dispatched: Dispatched,
 }
 
@@ -160,7 +159,7 @@ impl Inquiry {
     #[must_use]
     pub fn finish(self) -> Option<Explanation> {
         let Found { asked, end } = self.found?;
-        let Asked { entity, at: dispatched_at, dispatched, .. } = *asked;
+        let Asked { entity, at: dispatched_at, dispatched } = *asked;
         let ending = end.map(|end| {
             let signature = Signature::of(&entity, &dispatched, &end.ended);
             let End { at, position, ended, taken, before } = end;
@@ -177,7 +176,6 @@ impl Inquiry {
         let asked = Box::new(Asked {
             entity: entity.clone(),
             at: record.at,
-            position: record.position,
             dispatched: dispatched.clone(),
         });
         if self.which == Which::Dispatch(dispatched.dispatch) {
@@ -215,19 +213,5 @@ impl Inquiry {
         seen.first_at.get_or_insert(at);
         seen.last_at = Some(at);
         before
-    }
-}
-
-impl Explanation {
-    /// Whether what it did is known call by call.
-    #[must_use]
-    pub fn has_account(&self) -> bool {
-        self.ending.as_ref().is_some_and(|ending| ending.ended.account.is_some())
-    }
-
-    /// The action that was decided on, and whether anything came of it.
-    #[must_use]
-    pub fn decision(&self) -> Option<&Decision> {
-        self.ending.as_ref().map(|ending| &ending.ended.decision)
     }
 }

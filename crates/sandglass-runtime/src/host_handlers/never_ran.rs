@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sandglass_host::{Error, Host};
+use sandglass_model::report::micros;
 use sandglass_model::{
     Cause, DeadlineOwner, DeadlineReport, HandlerDeadlineExceeded, Monotonic, Outcome, Rejection,
     RejectionKind, RunReport, TimeSplit,
@@ -104,10 +105,6 @@ pub(super) fn expired(
     let never = (Outcome::TimedOut(Box::new(exceeded)), Cause::ParentDeadline);
     let report = never_ran(host, run, never, waited);
     RunReport { deadline, dying_span: Some(INSTANTIATE.to_owned()), ..report }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

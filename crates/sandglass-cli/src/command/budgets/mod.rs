@@ -6,16 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use hyper::Uri;
-use sandglass_journal::{Entry, Found, Salvage};
 use sandglass_liveness::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Survey};
-use sandglass_model::Position;
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
 use crate::duration::told_millis;
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
-use crate::{fetch, threads};
+use crate::{fetch, journal_file, threads};
 
 /// Shows which budgets fit what handlers take, by a journal or by a running host's metrics
 ///
@@ -79,23 +77,9 @@ fn of_metrics(address: &Uri, key_variable: Option<&str>) -> anyhow::Result<Budge
 }
 
 fn of_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
-    let mut salvage = Salvage::open(journal, None, Position(1))?;
     let mut survey = Survey::default();
-    let (mut records, mut gaps) = (0, 0);
-    while let Some(page) = salvage.page()? {
-        for found in &page {
-            if let Found::Entry(Entry::Record(record)) = found {
-                records += 1;
-                survey.feed(record);
-            } else if found.is_gap() {
-                gaps += 1;
-            }
-        }
-    }
-    if gaps > 0 {
-        note("some of the journal is damaged or missing; `sandglass log` says what");
-    }
-    Ok((survey.finish(), Exit::of_reading(records, gaps)))
+    let exit = journal_file::read(journal, |record| survey.feed(record))?;
+    Ok((survey.finish(), exit))
 }
 
 fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
