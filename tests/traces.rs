@@ -142,7 +142,25 @@ fn a_collector_that_does_not_answer_changes_nothing() {
     let endpoint = format!("http://{}", dead.local_addr().expect("bound"));
     drop(dead);
     let guest = fixture("wat/echo.wat");
-    with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint, &[&"run", &guest]).exits(0);
+    with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint, &[&"run", &guest])
+        .exits(0)
+        .says("spans were not exported: ");
+}
+
+#[test]
+fn a_collector_that_takes_all_leaves_nothing_to_say() {
+    let collector = Collector::start();
+    let guest = fixture("wat/echo.wat");
+    let said = with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint, &[&"run", &guest]);
+    let said = said.exits(0);
+    assert!(!said.err.contains("not exported"), "{}", said.err);
+}
+
+#[test]
+fn a_variable_without_effect_is_warned_of() {
+    let guest = fixture("wat/echo.wat");
+    let said = with_variable("OTEL_METRICS_EXPORTER", "otlp", &[&"run", &guest]);
+    said.exits(0).says("OTEL_METRICS_EXPORTER: `otlp` has no effect");
 }
 
 #[test]
@@ -151,6 +169,7 @@ fn a_wrong_variable_is_an_error_at_the_start() {
     for (variable, value) in [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "not a URL"),
         ("OTEL_TRACES_EXPORTER", "smoke"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "soon"),
         ("SANDGLASS_LOG", "loud"),
     ] {
         with_variable(variable, value, &[&"run", &guest]).exits(125).says(variable);

@@ -46,7 +46,7 @@ pub(crate) fn traces(effort: Effort) -> Result<Figure, Failure> {
     let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
     let figure = beside_silence(effort, Telemetry { metrics, tracer })?;
     if let Some(otlp) = otlp {
-        otlp.shutdown(FLUSH)?;
+        otlp.shutdown(FLUSH).error.map_or(Ok(()), Err)?;
     }
     Ok(figure.asks_ratio(1.15))
 }

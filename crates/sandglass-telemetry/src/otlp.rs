@@ -3,9 +3,13 @@
 //! Spans wait in a bounded queue for a thread of their own; where the collector
 //! is slow or dead they are dropped, and nobody waits.
 
+mod cutting;
 mod delivery;
+mod environment;
+mod pairs;
 mod sampler;
 mod settings;
+mod unserved;
 
 use std::time::Duration;
 
@@ -15,14 +19,26 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanLimits};
 
 use crate::Metrics;
 use crate::trace::{DecidedIds, Tracer};
-use delivery::Queue;
-pub use settings::InvalidSetting;
-use settings::{Sampling, Settings};
+use delivery::{Losses, Queue};
+pub use environment::InvalidSetting;
+use settings::{Asked, Sampling, Settings};
 
 /// An exporter of spans.
 #[derive(Debug)]
 pub struct Otlp {
     provider: SdkTracerProvider,
+    losses: Losses,
+}
+
+/// What became of the spans of an exporter that has stopped.
+#[derive(Debug)]
+#[must_use = "it says whether spans were lost"]
+pub struct Stopped {
+    /// Spans that were not exported since the exporter was set up: the queue was full, the
+    /// collector didn't take them, or they still waited.
+    pub lost: u64,
+    /// Why not all that waited could be exported in time, if so.
+    pub error: Option<Error>,
 }
 
 /// Why spans can't be exported.
@@ -39,11 +55,12 @@ pub enum Error {
     Shutdown(String),
 }
 
-/// The exporter that the environment asks for; none where it doesn't name an
-/// endpoint. Spans that it loses are counted in `metrics`.
+/// The exporter that the environment asks for; none where it names neither an
+/// endpoint nor an exporter. Spans that it loses are counted in `metrics`. A variable that
+/// asks for something in vain is noted in the log.
 ///
 /// # Errors
-/// A variable holds what can't be used.
+/// A variable holds what can't be used, whether anything is to be exported or not.
 pub fn from_env(metrics: &Metrics) -> Result<Option<Otlp>, Error> {
     let variable =
         |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
@@ -53,12 +70,14 @@ pub fn from_env(metrics: &Metrics) -> Result<Option<Otlp>, Error> {
 /// The same as [`from_env`], with the environment given.
 ///
 /// # Errors
-/// A variable holds what can't be used.
+/// As [`from_env`].
 pub fn from_variables(
     variable: impl Fn(&str) -> Option<String>,
     metrics: &Metrics,
 ) -> Result<Option<Otlp>, Error> {
-    Settings::read(&variable)?.map(|settings| Otlp::new(&settings, metrics)).transpose()
+    let Asked { settings, ignored } = Asked::read(&variable)?;
+    settings::tell(&ignored);
+    settings.map(|settings| Otlp::new(&settings, metrics)).transpose()
 }
 
 impl Otlp {
@@ -74,7 +93,8 @@ impl Otlp {
             .with_headers(settings.headers.clone().into_iter().collect())
             .build()
             .map_err(|error| Error::SetUp(error.to_string()))?;
-        let queue = Queue::new(exporter, &settings.batch, metrics);
+        let losses = Losses::new(metrics);
+        let queue = Queue::new(exporter, &settings.batch, &settings.limits, losses.clone());
         let sampled = match settings.sampler.clone() {
             Sampling::ParentBased(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
             Sampling::Own(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
@@ -85,12 +105,13 @@ impl Otlp {
                 max_attributes_per_span: settings.limits.attributes,
                 max_events_per_span: settings.limits.events,
                 max_links_per_span: settings.limits.links,
-                ..SpanLimits::default()
+                max_attributes_per_event: settings.limits.attributes_of_an_event,
+                max_attributes_per_link: settings.limits.attributes_of_a_link,
             })
             .with_id_generator(DecidedIds::default())
             .with_resource(resource(settings))
             .build();
-        Ok(Self { provider })
+        Ok(Self { provider, losses })
     }
 
     /// A tracer whose spans are exported.
@@ -99,14 +120,12 @@ impl Otlp {
         Tracer::new(&self.provider)
     }
 
-    /// Exports what is left and stops. Blocks the thread for at most `timeout`.
-    ///
-    /// # Errors
-    /// Not all could be exported in that time.
-    pub fn shutdown(self, timeout: Duration) -> Result<(), Error> {
-        self.provider
-            .shutdown_with_timeout(timeout)
-            .map_err(|error| Error::Shutdown(error.to_string()))
+    /// Exports what is left and stops; answers what was lost. Blocks the thread for at most
+    /// `timeout`.
+    pub fn shutdown(self, timeout: Duration) -> Stopped {
+        let stopped = self.provider.shutdown_with_timeout(timeout);
+        let error = stopped.err().map(|error| Error::Shutdown(error.to_string()));
+        Stopped { lost: self.losses.at_the_end(), error }
     }
 }
 

@@ -74,10 +74,14 @@ impl Command {
     pub(crate) const fn log_levels(&self) -> &'static str {
         match self {
             // Whoever runs one guest wants to read what it logs, and how it was loaded; how
-            // it ended is in the report.
-            Self::Run(_) => "error,sandglass::guest=debug,sandglass_host::host::loading=warn",
+            // it ended is in the report. While it takes long, that is said; and what the
+            // environment asks for in vain.
+            Self::Run(_) => {
+                "error,sandglass::guest=debug,sandglass_host::host::loading=warn,\
+                 sandglass_host::notice=warn,sandglass_telemetry::otlp::settings=warn"
+            }
             // The timeline says what happens.
-            Self::Play(_) | Self::PlayWorker => "error",
+            Self::Play(_) | Self::PlayWorker => "error,sandglass_telemetry::otlp::settings=warn",
             // Thousands of kills are the point, and a line for each would be measured, too.
             Self::Bench(_) => "error",
             _ => "warn",

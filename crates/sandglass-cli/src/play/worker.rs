@@ -13,7 +13,7 @@ use sandglass_liveness::Spec;
 use sandglass_model::{Clock, Position, SystemClock};
 use sandglass_runtime::{ActorError, HostHandlers, Module as Guest, Runtime, Signal};
 use sandglass_source::Finding;
-use sandglass_telemetry::otlp::{self, Otlp};
+use sandglass_telemetry::otlp::{self, Otlp, Stopped};
 use sandglass_telemetry::prometheus::{Exporter, Serving};
 use sandglass_telemetry::{Prefix, Telemetry};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
@@ -182,8 +182,8 @@ impl Worker {
         }
         if let Some(otlp) = self.otlp {
             let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
-            if let Ok(Err(error)) = exported {
-                tracing::warn!(%error, "the last spans are lost");
+            if let Ok(Stopped { lost, error: Some(error) }) = exported {
+                tracing::warn!(%error, lost, "the last spans are lost");
             }
         }
     }

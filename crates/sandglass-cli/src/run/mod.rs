@@ -24,6 +24,7 @@ use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 use crate::command::run::{Arguments, Form};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
+use crate::terminal::note;
 use crate::{journal_file, threads};
 use capture::Capture;
 use own_journal::OwnJournal;
@@ -79,12 +80,24 @@ fn traced(arguments: &Arguments) -> Result<RunReport, Rejection> {
     let is_cancelled =
         ran.as_ref().is_ok_and(|report| matches!(report.outcome, Outcome::Cancelled(_)));
     tokio.shutdown_timeout(if is_cancelled { CANCELLED_GRACE } else { GRACE });
-    if let Some(otlp) = otlp
-        && let Err(error) = otlp.shutdown(GRACE)
-    {
-        tracing::warn!("spans were not exported: {error}");
+    if let Some(otlp) = otlp {
+        tell_lost(&otlp.shutdown(GRACE));
     }
     ran
+}
+
+/// Says how many spans went nowhere, if any did.
+fn tell_lost(stopped: &otlp::Stopped) {
+    let why = match &stopped.error {
+        Some(error) => error.to_string(),
+        None => "the collector didn't take them, or they came faster than it does".to_owned(),
+    };
+    match stopped.lost {
+        0 if stopped.error.is_none() => {}
+        0 => note(&why),
+        1 => note(&format!("1 span was not exported: {why}")),
+        lost => note(&format!("{lost} spans were not exported: {why}")),
+    }
 }
 
 fn exit(outcome: &Outcome) -> Exit {

@@ -17,7 +17,7 @@ use sandglass_model::{Clock, SystemClock};
 use sandglass_runtime::{HostHandlers, Pruned, Runtime};
 use sandglass_source::{Diagnostic, Finding};
 use sandglass_telemetry::Telemetry;
-use sandglass_telemetry::otlp::{self, Otlp};
+use sandglass_telemetry::otlp::{self, Otlp, Stopped};
 use sandglass_telemetry::prometheus::Exporter;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -152,8 +152,8 @@ impl Up {
         host.shutdown().await;
         if let Some(otlp) = otlp {
             let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
-            if let Ok(Err(error)) = exported {
-                tracing::warn!(%error, "the last spans are lost");
+            if let Ok(Stopped { lost, error: Some(error) }) = exported {
+                tracing::warn!(%error, lost, "the last spans are lost");
             }
         }
         if unrecorded.is_empty() {

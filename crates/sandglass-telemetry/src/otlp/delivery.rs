@@ -2,10 +2,11 @@
 //! for them, and each that goes nowhere is counted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use opentelemetry::Context;
+use opentelemetry::trace::Status;
 use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -13,28 +14,84 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Span, SpanData, SpanProcessor,
 };
 
-use super::settings::Batch;
+use super::cutting;
+use super::settings::{Batch, Limits};
 use crate::Metrics;
 use crate::metrics::SpansDropped;
+use crate::trace::names;
 
 /// Hands spans to a thread that exports them. It refuses those that the queue has no room
 /// for itself, since the queue says of them only that there are some.
 #[derive(Debug)]
 pub(super) struct Queue {
     batches: BatchSpanProcessor,
+    room: Room,
+    losses: Losses,
+}
+
+/// How many spans may wait, of each kind that is told apart: those that come by the million
+/// leave room to those that say what became of a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    /// Of what happens inside a run: its host calls, and what its guest tells.
+    inside: usize,
+    /// Of those of them that failed.
+    failed: usize,
+    /// Of runs, transitions and requests.
+    all: usize,
+}
+
+impl Room {
+    const fn of(queue: usize) -> Self {
+        Self { inside: queue - queue.div_ceil(4), failed: queue - queue.div_ceil(8), all: queue }
+    }
+
+    fn to(self, span: &SpanData) -> usize {
+        match &*span.name {
+            names::DISPATCH | names::TRANSITION | names::REQUEST => self.all,
+            _ if matches!(span.status, Status::Error { .. }) => self.failed,
+            _ => self.inside,
+        }
+    }
+}
+
+/// Counts spans that are exported nowhere, and those that wait.
+#[derive(Clone, Debug)]
+pub(super) struct Losses {
     waiting: Arc<AtomicUsize>,
-    most: usize,
+    lost: Arc<AtomicU64>,
     metrics: Metrics,
 }
 
+impl Losses {
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        Self { waiting: Arc::default(), lost: Arc::default(), metrics: metrics.clone() }
+    }
+
+    /// Spans that were not exported; once the exporter has stopped, those are among them that
+    /// still wait.
+    pub(super) fn at_the_end(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed) + self.waiting.load(Ordering::Relaxed) as u64
+    }
+
+    fn add(&self, reason: SpansDropped, spans: u64) {
+        self.lost.fetch_add(spans, Ordering::Relaxed);
+        self.metrics.spans_dropped(reason, spans);
+    }
+}
+
 impl Queue {
-    pub(super) fn new(exporter: SpanExporter, batch: &Batch, metrics: &Metrics) -> Self {
-        let waiting = Arc::new(AtomicUsize::new(0));
+    pub(super) fn new(
+        exporter: SpanExporter,
+        batch: &Batch,
+        limits: &Limits,
+        losses: Losses,
+    ) -> Self {
         let exporter = Watched {
             exporter,
             failing: AtomicBool::new(false),
-            waiting: Arc::clone(&waiting),
-            metrics: metrics.clone(),
+            value_chars: limits.value_chars,
+            losses: losses.clone(),
         };
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(batch.queue)
@@ -42,7 +99,7 @@ impl Queue {
             .with_scheduled_delay(batch.delay)
             .build();
         let batches = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
-        Self { batches, waiting, most: batch.queue, metrics: metrics.clone() }
+        Self { batches, room: Room::of(batch.queue), losses }
     }
 }
 
@@ -52,11 +109,12 @@ impl SpanProcessor for Queue {
     }
 
     fn on_end(&self, span: SpanData) {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) < self.most {
+        let waiting = &self.losses.waiting;
+        if waiting.fetch_add(1, Ordering::Relaxed) < self.room.to(&span) {
             self.batches.on_end(span);
         } else {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.metrics.spans_dropped(SpansDropped::QueueFull, 1);
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            self.losses.add(SpansDropped::QueueFull, 1);
         }
     }
 
@@ -79,20 +137,23 @@ impl SpanProcessor for Queue {
 struct Watched {
     exporter: SpanExporter,
     failing: AtomicBool,
-    waiting: Arc<AtomicUsize>,
-    metrics: Metrics,
+    value_chars: Option<usize>,
+    losses: Losses,
 }
 
 impl opentelemetry_sdk::trace::SpanExporter for Watched {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+    async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
+        if let Some(most) = self.value_chars {
+            batch.iter_mut().for_each(|span| cutting::cut_values(span, most));
+        }
         // They have left the queue, whatever becomes of them.
-        self.waiting.fetch_sub(spans, Ordering::Relaxed);
+        self.losses.waiting.fetch_sub(spans, Ordering::Relaxed);
         let result = self.exporter.export(batch).await;
         let failed_before = self.failing.swap(result.is_err(), Ordering::Relaxed);
         match &result {
             Err(error) => {
-                self.metrics.spans_dropped(SpansDropped::NotTaken, spans as u64);
+                self.losses.add(SpansDropped::NotTaken, spans as u64);
                 if !failed_before {
                     tracing::warn!(%error, spans, "failed to export spans; they are dropped until the collector answers");
                 }
@@ -109,5 +170,20 @@ impl opentelemetry_sdk::trace::SpanExporter for Watched {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_queue_has_room_for_runs_that_nothing_inside_them_takes() {
+        for queue in [1, 2, 3, 10, 2048] {
+            let room = Room::of(queue);
+            assert!(room.inside <= room.failed && room.failed < room.all, "{room:?}");
+            assert_eq!(room.all, queue);
+        }
+        assert_eq!(Room::of(2048), Room { inside: 1536, failed: 1792, all: 2048 });
     }
 }

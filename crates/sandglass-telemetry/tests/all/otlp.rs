@@ -76,6 +76,13 @@ fn counted(variables: &[(&str, &str)], metrics: &Metrics) -> Otlp {
     otlp::from_variables(variable, metrics).expect("valid").expect("an endpoint")
 }
 
+/// Stops the exporter, which may take its time; answers how many spans it has lost.
+fn lost(otlp: Otlp) -> u64 {
+    let stopped = otlp.shutdown(PATIENCE);
+    assert!(stopped.error.is_none(), "{stopped:?}");
+    stopped.lost
+}
+
 fn texts(span: &Span) -> BTreeMap<&str, &str> {
     let attributes = span.attributes.iter();
     attributes
@@ -122,7 +129,7 @@ fn a_killed_handler_and_its_transition_are_one_trace_at_the_collector() {
     let request = TraceContext::root([7; 24]);
     let run = request.of_dispatch(DispatchId::from_bytes([9; 16]), 1);
     a_killed_handler_and_its_transition(&otlp, request, run);
-    otlp.shutdown(PATIENCE).expect("the collector answers");
+    assert_eq!(lost(otlp), 0);
 
     let (head, request_body) = collector.requests.recv_timeout(PATIENCE).expect("one request");
     assert_eq!(head[0], "POST /v1/traces HTTP/1.1");
@@ -172,7 +179,7 @@ fn a_ratio_exports_whole_traces_although_the_journal_calls_all_of_them_sampled()
         tracer.start(&start(names::TRANSITION, root)).end();
         tracer.start(&SpanStart { parent: Some(root), ..start(names::DISPATCH, run) }).end();
     }
-    otlp.shutdown(PATIENCE).expect("the collector answers");
+    assert_eq!(lost(otlp), 0);
     let (_, request) = collector.requests.recv_timeout(PATIENCE).expect("one request");
     let mut spans_by_trace: BTreeMap<&[u8], usize> = BTreeMap::new();
     for span in &request.resource_spans[0].scope_spans[0].spans {
@@ -212,13 +219,74 @@ fn a_dead_collector_delays_nobody() {
     let dropped = scrape.lines().find_map(|line| line.strip_prefix(dropped)).expect("counted");
     let dropped: u64 = dropped.parse().expect("a number");
     assert!((9_976..=9_984).contains(&dropped), "{dropped}");
-    assert!(otlp.shutdown(Duration::from_millis(50)).is_err(), "not all could be exported");
+    let stopped = otlp.shutdown(Duration::from_millis(50));
+    assert!(stopped.error.is_some(), "not all could be exported");
+    assert!(stopped.lost >= dropped, "{stopped:?}");
+}
+
+#[test]
+fn a_flood_of_host_calls_leaves_room_for_runs_and_for_what_failed() {
+    let collector = Collector::listening();
+    let exporter = Exporter::new(Prefix::default());
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.as_str()),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "64"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64"),
+        // Nothing leaves the queue before the end.
+        ("OTEL_BSP_SCHEDULE_DELAY", "86400000"),
+    ];
+    let otlp = counted(&variables, &exporter.metrics());
+    let tracer = otlp.tracer();
+    let run = TraceContext::root([7; 24]).of_dispatch(DispatchId::from_bytes([9; 16]), 1);
+    let dispatch = tracer.start(&start(names::DISPATCH, run));
+    let call = || dispatch.child(names::HOST_CALL, Kind::Internal, &[]);
+    for _ in 0..1_000 {
+        drop(call());
+    }
+    for _ in 0..100 {
+        call().error(names::UNFINISHED, "the run ended inside this call");
+    }
+    dispatch.end();
+    // 48 calls, 8 that failed, the run.
+    assert_eq!(lost(otlp), 1_000 - 48 + 100 - 8);
+    let (_, request) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+    let spans = &request.resource_spans[0].scope_spans[0].spans;
+    let count = |holds: &dyn Fn(&Span) -> bool| spans.iter().filter(|span| holds(span)).count();
+    assert_eq!(count(&|span| span.name == names::DISPATCH), 1);
+    assert_eq!(count(&|span| texts(span).contains_key(names::ERROR_TYPE)), 8);
+    assert_eq!(spans.len(), 57);
+}
+
+#[test]
+fn texts_are_cut_to_the_length_that_is_asked_for() {
+    let collector = Collector::listening();
+    let otlp = exporting(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "4"),
+        ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "1"),
+    ]);
+    let run = TraceContext::root([7; 24]).of_dispatch(DispatchId::from_bytes([9; 16]), 1);
+    let span = otlp.tracer().start(&SpanStart {
+        attributes: &[(names::ENTITY_ID, "äöüßx".into()), (names::ACTION, "äöüß".into())],
+        ..start(names::DISPATCH, run)
+    });
+    span.event("told", &[(names::DYING_SPAN, "a long text".into()), (names::ACTION, "b".into())]);
+    span.end();
+    assert_eq!(lost(otlp), 0);
+    let (_, request) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+    let span = &request.resource_spans[0].scope_spans[0].spans[0];
+    assert_eq!(texts(span)[names::ENTITY_ID], "äöüß");
+    assert_eq!(texts(span)[names::ACTION], "äöüß");
+    let event = &span.events[0];
+    assert_eq!((event.attributes.len(), event.dropped_attributes_count), (1, 1));
+    let value = event.attributes[0].value.as_ref().and_then(|value| value.value.clone());
+    assert_eq!(value, Some(Value::StringValue("a lo".to_owned())));
 }
 
 #[test]
 fn an_https_collector_can_be_named() {
     let otlp = exporting(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1")]);
-    otlp.shutdown(PATIENCE).expect("nothing waits to be exported");
+    assert_eq!(lost(otlp), 0);
 }
 
 #[test]
