@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use prost::Message;
 
-use binary::{Folder, Running, fixture, with_variable};
+use binary::{Folder, Running, fixture, sandglass, with_variable};
 
 /// A collector that keeps every span that it is sent.
 struct Collector {
@@ -161,6 +161,14 @@ fn a_variable_without_effect_is_warned_of() {
     let guest = fixture("wat/echo.wat");
     let said = with_variable("OTEL_METRICS_EXPORTER", "otlp", &[&"run", &guest]);
     said.exits(0).says("OTEL_METRICS_EXPORTER: `otlp` has no effect");
+}
+
+#[test]
+fn a_run_that_takes_most_of_its_budget_says_so_while_it_runs() {
+    let guest = fixture("wat/sleeps_in_wasi_poll.wat");
+    let said = sandglass(&[&"run", &guest, &"--deadline", &"500ms"]).exits(124);
+    let told = "the handler still runs, in wasi_snapshot_preview1.poll_oneoff, ";
+    said.says(told).says(" ms into its budget of 500 ms");
 }
 
 #[test]

@@ -300,7 +300,7 @@ pub(crate) fn glance(store: &mut RunStore) -> Result<Monotonic> {
     look_again(store, now)
 }
 
-/// The same where the run may have to end, or something is to be noted.
+/// The same where the run may have to end.
 #[cold]
 fn look_again(store: &mut RunStore, now: Monotonic) -> Result<Monotonic> {
     if now > store.run.deadline() { check(store) } else { check_at(store, now) }
@@ -315,7 +315,6 @@ pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
 }
 
 fn check_at(store: &mut RunStore, now: Monotonic) -> Result<Monotonic> {
-    warn(store, now);
     store.looked_at = now;
     let (accounting, phase) = (&store.accounting, store.phase);
     let ended_there =
@@ -334,17 +333,6 @@ fn end(store: &mut RunStore, cause: Cause) -> Error {
     }
     store.stopped_in = Some(store.present_span());
     Error::from(Stopped(store.run.name(cause)))
-}
-
-/// Notes in the trace, once, that the soft deadline has passed.
-#[inline]
-fn warn(store: &mut RunStore, now: Monotonic) {
-    if !store.warned && store.run.should_stop(now) {
-        store.warned = true;
-        let left = store.run.deadline().since(store.run.soft_deadline()).as_millis();
-        let left = u64::try_from(left).unwrap_or(u64::MAX);
-        store.span.event(names::SOFT_DEADLINE_PASSED, &[(names::SOFT_BEFORE_MS, left.into())]);
-    }
 }
 
 /// Carries out a component's call of a host function that never waits.

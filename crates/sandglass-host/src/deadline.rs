@@ -7,6 +7,11 @@ use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_model::report::micros;
 use sandglass_model::{DeadlineOwner, Monotonic};
 
+/// What part of a budget is left when it is told that a handler still runs, where the
+/// integration declares no soft deadline: a fifth, so 80 % are used. Late enough that a budget
+/// that fits is seldom told of, and early enough to look while the handler still lives.
+const LEFT_WHEN_MOSTLY_USED: u32 = 5;
+
 /// The wall-clock budget of one handler run.
 ///
 /// It starts when the guest may run: after queueing and compiling, before
@@ -89,6 +94,13 @@ impl StartedDeadline {
         self.start.after(self.at.since(self.start).saturating_sub(before))
     }
 
+    /// When most of the budget of a handler is used that is not to be warned: what is told
+    /// then is for people.
+    pub(crate) fn mostly_used(&self) -> Monotonic {
+        let whole = self.at.since(self.start);
+        self.start.after(whole - whole / LEFT_WHEN_MOSTLY_USED)
+    }
+
     pub(crate) fn budget_ms(&self) -> u64 {
         u64::try_from(self.budget.as_millis()).unwrap_or(u64::MAX)
     }
@@ -139,6 +151,17 @@ mod tests {
         let soft = started.soft(Duration::from_millis(5));
         assert_eq!(soft, START.after(Duration::from_millis(15)));
         assert_eq!(started.soft(Duration::from_secs(1)), START);
+    }
+
+    #[test]
+    fn most_of_a_budget_is_used_after_four_fifths_of_it() {
+        let deadline = DispatchDeadline::after(Duration::from_millis(20));
+        let own = deadline.start(START);
+        assert_eq!(own.mostly_used(), START.after(Duration::from_millis(16)));
+        let parents = deadline.within(START.after(Duration::from_millis(10))).start(START);
+        assert_eq!(parents.mostly_used(), START.after(Duration::from_millis(8)));
+        let longest = DispatchDeadline::after(Duration::MAX).start(START);
+        assert!(longest.mostly_used() < longest.at);
     }
 
     #[test]

@@ -44,6 +44,7 @@ use crate::limiter::Limiter;
 use crate::manifest::Integration;
 use crate::mappings;
 use crate::origin::Origin;
+use crate::notice::{About, Notice};
 use crate::recording::{Header, Recorder, Tape, Taping};
 use crate::run_clock::RunClock;
 use crate::sandbox::Metering;
@@ -214,7 +215,9 @@ impl Execution {
         if let Some(before) = self.integration.manifest.soft_deadline {
             self.dispatch.run.warn_from(deadline.soft(before));
         }
-        let armed = self.shared.ticker.arm(&self.dispatch.run);
+        let notice = self.notice(&deadline);
+        let armed =
+            self.shared.ticker.arm(&self.dispatch.run, notice.as_ref().and_then(Notice::wakes_at));
         metrics.dispatch_started(entity_type, action, deadline.budget);
 
         let limits = self.integration.manifest.limits;
@@ -224,11 +227,11 @@ impl Execution {
         let mut moments = Moments::default();
         let code = &self.integration.compiled.code;
         let call = abi::call(code, &mut store, limits.response_bytes, &mut moments);
-        let (called, cpu) = on_cpu(&self.shared, now, call).await;
+        let (called, cpu) = on_cpu(&self.shared, now, notice.as_ref(), call).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         drop((armed, in_flight));
-        if self.dispatch.run.should_stop(off_cpu) {
-            metrics.soft_deadline_passed(entity_type, action);
+        if let Some(notice) = &notice {
+            notice.close(off_cpu);
         }
 
         let ending = Ending::of(&mut store, called, off_cpu, limits.fuel);
@@ -270,6 +273,31 @@ impl Execution {
 
     fn integration_name(&self) -> &str {
         self.dispatch.integration_name(&self.integration)
+    /// What is told of the run while it runs, and when; nothing of one that was had before.
+    fn notice<'a>(&'a self, deadline: &'a StartedDeadline) -> Option<Notice<'a>> {
+        if self.dispatch.is_replay() {
+            return None;
+        }
+        let warned_before = self.integration.manifest.soft_deadline;
+        let compiled = &self.integration.compiled;
+        Some(Notice {
+            run: &self.dispatch.run,
+            span: &self.span,
+            metrics: &self.shared.telemetry.metrics,
+            functions: compiled.sandbox.functions_of(&compiled.code),
+            deadline,
+            at: warned_before
+                .map_or_else(|| deadline.mostly_used(), |before| deadline.soft(before)),
+            about: About {
+                dispatch: self.id,
+                trace: self.trace,
+                integration: self.integration_name(),
+                entity_type: self.dispatch.entity.entity_type(),
+                action: &self.dispatch.action,
+            },
+        })
+    }
+
     }
 
     /// A store of its own for this run, with its deadline set before anything of
@@ -304,12 +332,7 @@ impl Execution {
                 clock: RunClock::new(Arc::clone(&self.shared.clock)),
                 ticker: Some(Arc::clone(&self.shared.ticker)),
                 looked_at: deadline.start,
-                quiet_until: if tape.is_off() {
-                    self.dispatch.run.quiet_until()
-                } else {
-                    Monotonic::default()
-                },
-                warned: false,
+                quiet_until: if tape.is_off() { deadline.at } else { Monotonic::default() },
                 slices: 0,
                 functions: compiled.sandbox.functions(&compiled.code),
                 phase: Phase::Instantiating,
@@ -537,17 +560,21 @@ fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
 }
 
 /// Polls `guest` with its time on the CPU made known to the ticker, and counted from `now`,
-/// when its store was begun.
+/// when its store was begun; and tells the `notice` that is due.
 async fn on_cpu<T>(
     shared: &Shared,
     now: Monotonic,
     guest: impl Future<Output = T>,
 ) -> (T, Duration) {
     let mut guest = pin!(guest);
+    notice: Option<&Notice<'_>>,
     let mut spent = CpuTime::from(now);
     let answer = std::future::poll_fn(|context| {
         let _on_cpu = shared.ticker.enter_cpu();
         spent.of(&*shared.clock, || guest.as_mut().poll(context))
     });
+        if let Some(notice) = notice {
+            notice.tell_if_due(|| shared.clock.now());
+        }
     (answer.await, spent.total())
 }

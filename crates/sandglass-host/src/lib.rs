@@ -58,6 +58,7 @@ pub mod manifest;
 mod mappings;
 mod module;
 mod origin;
+mod notice;
 mod present;
 mod race;
 mod recording;

@@ -102,6 +102,10 @@ impl Race {
                 return Poll::Ready(Some(answer));
             }
             self.run.wait_with(context.waker());
+            if self.run.has_notice() {
+                // Nobody was woken for it: the run hadn't begun to wait.
+                context.waker().wake_by_ref();
+            }
             match self.run.due(self.clock.now()) {
                 Some(_) => Poll::Ready(None),
                 None => Poll::Pending,

@@ -1,7 +1,7 @@
 //! One run as other threads see it: why it must end, when it must, and how to
 //! wake it where it waits.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
@@ -14,6 +14,10 @@ use crate::store::Phase;
 
 /// Longest reason that a stop keeps, in bytes: a sentence, as records carry it.
 const REASON_MAX_BYTES: usize = 512;
+
+const NOTICE_NOT_DUE: u8 = 0;
+const NOTICE_DUE: u8 = 1;
+const NOTICE_TAKEN: u8 = 2;
 
 /// The shared part of one run. The guest's thread decides by the clock whether
 /// its deadline has passed; whoever else touches this only names a cause or
@@ -30,6 +34,8 @@ pub(crate) struct Run {
     /// From when on the guest is warned; `NEVER` where it isn't.
     soft_deadline: AtomicU64,
     owner_is_parent: AtomicBool,
+    /// Whether it is to tell that it still runs: one of the words below.
+    notice: AtomicU8,
     /// Whether the present host call was ended, so that calls that weren't take no lock.
     has_call_ended: AtomicBool,
     /// Why the present host call was ended, until it has left.
@@ -47,6 +53,7 @@ impl Run {
             deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             soft_deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             owner_is_parent: AtomicBool::new(false),
+            notice: AtomicU8::new(NOTICE_NOT_DUE),
             has_call_ended: AtomicBool::new(false),
             call_ended: Mutex::new(None),
             waiting: Mutex::new(None),
@@ -85,11 +92,28 @@ impl Run {
         Monotonic::from_nanos(self.soft_deadline.load(Ordering::Acquire))
     }
 
-    /// Until when there is nothing to do about it, unless somebody stops it: its deadline, or
-    /// the last moment before it is warned. Neither moves once the run has begun.
-    pub(crate) fn quiet_until(&self) -> Monotonic {
-        let before_warning = self.soft_deadline().as_nanos().saturating_sub(1);
-        self.deadline().min(Monotonic::from_nanos(before_warning))
+    /// Has it tell, as soon as it is polled, that it still runs. Whoever calls this wakes it.
+    pub(crate) fn notice_is_due(&self) {
+        let (old, new) = (NOTICE_NOT_DUE, NOTICE_DUE);
+        // Where it fails, it was told before.
+        let _ = self.notice.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether it is to tell that it still runs.
+    #[inline]
+    pub(crate) fn has_notice(&self) -> bool {
+        self.notice.load(Ordering::Acquire) == NOTICE_DUE
+    }
+
+    /// The same; from now on that counts as told.
+    #[inline]
+    pub(crate) fn takes_notice(&self) -> bool {
+        self.has_notice() && self.notice.swap(NOTICE_TAKEN, Ordering::AcqRel) == NOTICE_DUE
+    }
+
+    /// Whether nobody has told that it still runs; from now on that counts as told.
+    pub(crate) fn ends_notices(&self) -> bool {
+        self.notice.swap(NOTICE_TAKEN, Ordering::AcqRel) != NOTICE_TAKEN
     }
 
     /// Whether the guest is warned at `now`.
@@ -225,16 +249,19 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_quiet_until_it_is_warned_or_due() {
+    fn a_notice_is_taken_once() {
         let run = Run::new();
-        let started =
-            DispatchDeadline::after(Duration::from_millis(5)).start(Monotonic::from_nanos(1));
-        run.begin(&started);
-        assert_eq!(run.quiet_until(), started.at);
-        let soft = started.soft(Duration::from_millis(2));
-        run.warn_from(soft);
-        assert!(!run.should_stop(run.quiet_until()));
-        assert!(run.should_stop(run.quiet_until().after(Duration::from_nanos(1))));
+        assert!(!run.takes_notice(), "it isn't due");
+        run.notice_is_due();
+        assert!(run.has_notice());
+        assert!(run.takes_notice());
+        run.notice_is_due();
+        assert!(!run.has_notice() && !run.takes_notice(), "it was told");
+        assert!(!run.ends_notices());
+        let other = Run::new();
+        assert!(other.ends_notices(), "nobody has told");
+        other.notice_is_due();
+        assert!(!other.takes_notice());
     }
 
     #[test]

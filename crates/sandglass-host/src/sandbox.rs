@@ -125,10 +125,15 @@ impl Sandbox {
 
     /// The host functions that a guest of this kind sees.
     pub(crate) fn functions(&self, code: &Code) -> Arc<Functions> {
-        Arc::clone(match code {
+        Arc::clone(self.functions_of(code))
+    }
+
+    /// The same, for a look at them.
+    pub(crate) fn functions_of(&self, code: &Code) -> &Arc<Functions> {
+        match code {
             Code::Module(_) => &self.functions,
             Code::Component(_) => &self.component_functions,
-        })
+        }
     }
 
     pub(crate) fn epoch(&self) -> Box<dyn Epoch> {

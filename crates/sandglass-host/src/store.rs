@@ -52,11 +52,9 @@ pub(crate) struct RunStore {
     pub(crate) ticker: Option<Arc<Ticker>>,
     /// When the boundary last read the clock.
     pub(crate) looked_at: Monotonic,
-    /// Until when a run that nobody stops needs no more than that look: its deadline, or when
-    /// it is warned. At once over where a recording says when it ends.
+    /// Until when a run that nobody stops needs no more than that look: its deadline. At once
+    /// over where a recording says when it ends.
     pub(crate) quiet_until: Monotonic,
-    /// Whether the trace says already that the soft deadline has passed.
-    pub(crate) warned: bool,
     /// How many slices of the guest's have ended.
     pub(crate) slices: u64,
     pub(crate) functions: Arc<Functions>,
@@ -91,7 +89,6 @@ impl RunStore {
             ticker: None,
             looked_at: Monotonic::default(),
             quiet_until: Monotonic::default(),
-            warned: false,
             slices: 0,
             functions: Arc::default(),
             phase: Phase::Instantiating,

@@ -88,16 +88,28 @@ struct Shared {
 
 #[derive(Default)]
 struct Schedule {
-    armed: BTreeMap<(Monotonic, u64), Weak<Run>>,
+    armed: BTreeMap<Key, Watched>,
     epochs: Vec<Box<dyn Epoch>>,
     next_id: u64,
     ending: bool,
 }
 
+/// When a run is woken, and a number, so that no two are the same.
+type Key = (Monotonic, u64);
+
+/// A run that is woken.
+struct Watched {
+    run: Weak<Run>,
+    /// When it is woken next, where this time it is only to tell that it still runs.
+    then: Option<Monotonic>,
+}
+
 /// A deadline that the ticker watches, until this is dropped.
 pub(crate) struct Armed {
     ticker: Arc<Ticker>,
-    key: (Monotonic, u64),
+    key: Key,
+    /// Where the deadline stands once the run has been woken to tell.
+    moved: Option<Key>,
 }
 
 /// A guest on a CPU, until this is dropped.
@@ -142,24 +154,35 @@ impl Ticker {
         self.shared.schedule().epochs.push(epoch);
     }
 
-    /// Watches the deadline of `run`, which must have begun.
-    pub(crate) fn arm(self: &Arc<Self>, run: &Arc<Run>) -> Armed {
-        self.arm_at(run, run.deadline())
+    /// Watches the deadline of `run`, which must have begun; and before it `notice`, where
+    /// that comes first and the run is to tell then that it still runs.
+    pub(crate) fn arm(self: &Arc<Self>, run: &Arc<Run>, notice: Option<Monotonic>) -> Armed {
+        let deadline = run.deadline();
+        match notice.filter(|notice| *notice < deadline) {
+            // One place in the schedule for both: most runs end before either.
+            Some(notice) => self.arm_then(run, notice, Some(deadline)),
+            None => self.arm_then(run, deadline, None),
+        }
     }
 
     /// Wakes what `run` waits in as soon as `deadline` has passed.
     pub(crate) fn arm_at(self: &Arc<Self>, run: &Arc<Run>, deadline: Monotonic) -> Armed {
+        self.arm_then(run, deadline, None)
+    }
+
+    fn arm_then(self: &Arc<Self>, run: &Arc<Run>, at: Monotonic, then: Option<Monotonic>) -> Armed {
         let mut schedule = self.shared.schedule();
-        let key = (deadline, schedule.next_id);
+        let key = (at, schedule.next_id);
+        let moved = then.map(|then| (then, schedule.next_id));
         schedule.next_id += 1;
-        schedule.armed.insert(key, Arc::downgrade(run));
-        let earlier = deadline.as_nanos() < self.shared.next_wake.load(Ordering::Acquire)
-            && self.shared.promise(deadline.max(self.shared.clock.now()));
+        schedule.armed.insert(key, Watched { run: Arc::downgrade(run), then });
+        let earlier = at.as_nanos() < self.shared.next_wake.load(Ordering::Acquire)
+            && self.shared.promise(at.max(self.shared.clock.now()));
         drop(schedule);
         if earlier {
             self.shared.wake.notify_one();
         }
-        Armed { ticker: Arc::clone(self), key }
+        Armed { ticker: Arc::clone(self), key, moved }
     }
 
     /// Marks a guest as being on a CPU, so that its time is sliced.
@@ -226,7 +249,12 @@ impl fmt::Debug for Ticker {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        self.ticker.shared.schedule().armed.remove(&self.key);
+        let mut schedule = self.ticker.shared.schedule();
+        if schedule.armed.remove(&self.key).is_none()
+            && let Some(moved) = &self.moved
+        {
+            schedule.armed.remove(moved);
+        }
     }
 }
 
@@ -243,6 +271,31 @@ impl Drop for EndedFlag<'_> {
     fn drop(&mut self) {
         self.0.alive.store(false, Ordering::Release);
         self.0.metrics.ticker_health(Health::Unhealthy);
+    }
+}
+
+impl Schedule {
+    /// The runs that are to be woken `now`. Those that are only to tell that they still run
+    /// are told so, and watched from now on until their deadlines.
+    fn overdue(&mut self, now: Monotonic) -> Vec<Arc<Run>> {
+        let mut moved: Vec<Key> = Vec::new();
+        let mut runs = Vec::new();
+        for (key, watched) in self.armed.range(..(now, 0)) {
+            let Some(run) = watched.run.upgrade() else { continue };
+            if watched.then.is_some() {
+                run.notice_is_due();
+                moved.push(*key);
+            }
+            runs.push(run);
+        }
+        for key in moved {
+            if let Some(watched) = self.armed.remove(&key)
+                && let Some(then) = watched.then
+            {
+                self.armed.insert((then, key.1), Watched { then: None, ..watched });
+            }
+        }
+        runs
     }
 }
 
@@ -318,8 +371,7 @@ impl Shared {
         due: Monotonic,
     ) -> MutexGuard<'a, Schedule> {
         schedule.epochs.retain(|epoch| epoch.increment());
-        let overdue: Vec<Arc<Run>> =
-            schedule.armed.range(..(now, 0)).filter_map(|(_, run)| run.upgrade()).collect();
+        let overdue = schedule.overdue(now);
         drop(schedule);
         for run in &overdue {
             run.wake();
@@ -400,7 +452,7 @@ mod tests {
         let run = begun(&*clock, 5);
         let (told, woken) = mpsc::channel();
         run.wait_with(&Waker::from(Arc::new(Woken(told))));
-        let _armed = ticker.arm(&run);
+        let _armed = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
         assert!(run.due(clock.now()).is_some(), "and not before");
     }
@@ -410,7 +462,7 @@ mod tests {
         let (ticker, clock) = ticker();
         let ticks = watched(&ticker);
         let run = begun(&*clock, 1);
-        let armed = ticker.arm(&run);
+        let armed = ticker.arm(&run, None);
         for _ in 0..5 {
             ticks.recv_timeout(LONG).expect("a tick");
         }
@@ -424,12 +476,42 @@ mod tests {
     fn a_later_deadline_is_kept_beside_one_that_is_overdue() {
         let (ticker, clock) = ticker();
         let overdue = begun(&*clock, 1);
-        let _armed = ticker.arm(&overdue);
+        let _armed = ticker.arm(&overdue, None);
         let run = begun(&*clock, 30);
         let (told, woken) = mpsc::channel();
         run.wait_with(&Waker::from(Arc::new(Woken(told))));
-        let _also = ticker.arm(&run);
+        let _also = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
+    }
+
+    #[test]
+    fn a_run_is_woken_to_tell_that_it_still_runs_and_again_at_its_deadline() {
+        let (ticker, clock) = ticker();
+        let run = begun(&*clock, 40);
+        let (told, woken) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Woken(told)));
+        run.wait_with(&waker);
+        let notice = clock.now().after(Duration::from_millis(5));
+        let armed = ticker.arm(&run, Some(notice));
+        woken.recv_timeout(LONG).expect("woken");
+        assert!(run.takes_notice(), "to tell");
+        assert!(clock.now() > notice, "and not before");
+        run.wait_with(&waker);
+        woken.recv_timeout(LONG).expect("woken again");
+        assert!(run.due(clock.now()).is_some(), "at its deadline");
+        assert!(!run.takes_notice(), "that was told");
+        drop(armed);
+        assert!(ticker.shared.schedule().armed.is_empty(), "it is watched in one place");
+    }
+
+    #[test]
+    fn a_run_that_ends_before_it_is_to_tell_leaves_nothing_behind() {
+        let (ticker, clock) = ticker();
+        let run = begun(&*clock, 60_000);
+        let armed = ticker.arm(&run, Some(clock.now().after(LONG)));
+        drop(armed);
+        assert!(ticker.shared.schedule().armed.is_empty());
+        assert!(!run.takes_notice());
     }
 
     #[test]
@@ -471,7 +553,7 @@ mod tests {
         let run = begun(&*clock, 5);
         let (told, woken) = mpsc::channel();
         run.wait_with(&Waker::from(Arc::new(Woken(told))));
-        let _armed = ticker.arm(&run);
+        let _armed = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
     }
 
@@ -506,7 +588,7 @@ mod tests {
         let run = begun(&*clock, 1);
         // The thread waits for a deadline that this clock never reaches by itself,
         // and isn't woken when the clock is set past it.
-        let _armed = ticker.arm(&run);
+        let _armed = ticker.arm(&run, None);
         let passed = run.deadline().after(STALL);
         clock.0.store(passed.as_nanos(), Ordering::SeqCst);
         assert_eq!(ticker.health(), TickerHealth::Healthy, "it may be a little late");

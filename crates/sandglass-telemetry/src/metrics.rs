@@ -345,7 +345,8 @@ impl Metrics {
         families.kill_latency_ms.record([entity_type], millis(latency));
     }
 
-    /// A handler was still running at its soft deadline.
+    /// A handler was still running at its soft deadline, or without one when it had used the
+    /// share of its budget at which that is told.
     pub fn soft_deadline_passed(&self, entity_type: &str, action: &str) {
         let Some(families) = self.families() else { return };
         families.soft_deadlines.count([entity_type, action]);

@@ -244,7 +244,7 @@ metrics! {
         "Most linear memory that a handler had";
     Counters soft_deadlines(entity_type, action) Count
         "handler_soft_deadlines_total"
-        "Handlers that were still running at their soft deadline";
+        "Handlers that were still running at their soft deadline, or when 80 % of their budget was used where they declare none";
     Counters telemetry_dropped(integration, what) Count
         "handler_telemetry_dropped_total"
         "What guests told that went over its bounds, and so nowhere, by what it was";

@@ -6,8 +6,9 @@ use std::time::Duration;
 use sandglass_host::{
     Context, Dispatch, DispatchDeadline, Host, Integration, Manifest, Outcome, Settings, Streams,
 };
+use sandglass_model::Cause;
 use sandglass_telemetry::prometheus::Exporter;
-use sandglass_telemetry::trace::{Captured, names};
+use sandglass_telemetry::trace::{Captured, CapturedSpan, names};
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 
 const SUCCESS: &str = r#"{\"success\":true}"#;
@@ -92,22 +93,97 @@ async fn what_one_tenant_caches_no_other_tenant_reads() {
     assert_eq!(found, [None, None, Some(b"of a".to_vec())]);
 }
 
+/// Sleeps for an hour in WASI, which no soft deadline ends.
+const POLL: &str = r#"(import "wasi_snapshot_preview1" "poll_oneoff"
+                        (func $poll (param i32 i32 i32 i32) (result i32)))"#;
+const SLEEP: &str = "(i32.store8 (i32.const 264) (i32.const 0))
+     (i32.store (i32.const 272) (i32.const 1))
+     (i64.store (i32.const 280) (i64.const 3600000000000))
+     (drop (call $poll (i32.const 256) (i32.const 512) (i32.const 1) (i32.const 1024)))";
+const POLLING: &str = "wasi_snapshot_preview1.poll_oneoff";
+
+const SHOULD_STOP: &str = r#"(import "env" "host_should_stop" (func $should_stop (result i32)))"#;
+
+fn dispatch_span(captured: &Captured) -> CapturedSpan {
+    let mut spans = captured.spans().into_iter();
+    spans.find(|span| span.name == names::DISPATCH).expect("it has ended")
+}
+
+const COUNTED: &str =
+    r#"temper_handler_soft_deadlines_total{entity_type="Session",action="Begin"} 1"#;
+
 #[tokio::test]
 async fn a_soft_deadline_is_in_the_trace_and_counted() {
     let (host, captured, exporter) = host();
     let guest = load(
         &host,
-        r#"(import "env" "host_should_stop" (func $should_stop (result i32)))"#,
+        SHOULD_STOP,
         "(loop $again (br_if $again (i32.eqz (call $should_stop))))",
         Manifest::default().soft_deadline(Duration::from_millis(19_900)),
     );
     let report = host.run(&guest, dispatch("a")).await.expect("it ran");
     assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
-    let spans = captured.spans();
-    let dispatch = spans.iter().find(|span| span.name == names::DISPATCH).expect("it has ended");
-    let told = &dispatch.events[0];
+    let [told] = &dispatch_span(&captured).events[..] else { panic!("it is told once") };
     assert_eq!(told.name, names::SOFT_DEADLINE_PASSED);
     assert_eq!(told.attributes[names::SOFT_BEFORE_MS], "19900");
-    let counted = r#"temper_handler_soft_deadlines_total{entity_type="Session",action="Begin"} 1"#;
-    assert!(exporter.render().contains(counted));
+    assert_eq!(told.attributes[names::BUDGET_MS], "20000");
+    assert!(exporter.render().contains(COUNTED));
+}
+
+#[tokio::test]
+async fn a_soft_deadline_is_told_of_while_the_run_waits() {
+    let (host, captured, exporter) = host();
+    let manifest = Manifest::default().soft_deadline(Duration::from_millis(599_990));
+    let guest = load(&host, POLL, SLEEP, manifest);
+    let dispatch = dispatch("a").deadline(DispatchDeadline::after(Duration::from_secs(600)));
+    let stop = dispatch.stop_handle();
+    let run = tokio::spawn({
+        let host = host.clone();
+        async move { host.run(&guest, dispatch).await }
+    });
+    // It sleeps until somebody stops it, which nobody does before this holds.
+    while !exporter.render().contains(COUNTED) {
+        tokio::task::yield_now().await;
+    }
+    stop.stop(Cause::Cancel, "seen enough");
+    let report = run.await.expect("no panic").expect("it ran");
+    assert!(matches!(report.outcome, Outcome::Cancelled(_)), "{report:?}");
+    let [told] = &dispatch_span(&captured).events[..] else { panic!("it is told once") };
+    assert_eq!(told.attributes[names::RUNNING], POLLING);
+}
+
+#[tokio::test]
+async fn a_run_without_a_soft_deadline_is_told_of_when_most_of_its_budget_is_used() {
+    for (imports, body, running) in
+        [(POLL, SLEEP, POLLING), ("", "(loop $again (br $again))", "guest")]
+    {
+        let (host, captured, exporter) = host();
+        let guest = load(&host, imports, body, Manifest::default());
+        let budget = DispatchDeadline::after(Duration::from_millis(500));
+        let report = host.run(&guest, dispatch("a").deadline(budget)).await.expect("it ran");
+        assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
+        let [told] = &dispatch_span(&captured).events[..] else { panic!("it is told once") };
+        assert_eq!(told.name, names::SOFT_DEADLINE_PASSED);
+        assert_eq!(told.attributes[names::RUNNING], running);
+        assert_eq!(told.attributes[names::BUDGET_MS], "500");
+        assert_eq!(told.attributes[names::SOFT_BEFORE_MS], "100");
+        let elapsed: u64 = told.attributes[names::ELAPSED_MS].parse().expect("a number");
+        assert!(elapsed >= 400, "not before its time: {elapsed}");
+        assert!(exporter.render().contains(COUNTED));
+    }
+}
+
+#[tokio::test]
+async fn of_a_run_that_ends_before_nothing_is_told() {
+    let (host, captured, exporter) = host();
+    let guest = load(
+        &host,
+        SHOULD_STOP,
+        "(if (call $should_stop) (then unreachable))",
+        Manifest::default(),
+    );
+    let report = host.run(&guest, dispatch("a")).await.expect("it ran");
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    assert_eq!(dispatch_span(&captured).events, []);
+    assert!(!exporter.render().contains(COUNTED));
 }

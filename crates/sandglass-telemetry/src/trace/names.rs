@@ -48,12 +48,18 @@ pub const STATE_TO: &str = "sandglass.state.to";
 /// The entity's sequence after a transition.
 pub const SEQUENCE: &str = "sandglass.entity.sequence";
 
-/// The event of a dispatch that its soft deadline has passed.
+/// Host calls of a run that have no span, beyond those that are recorded.
+pub const UNRECORDED: &str = "sandglass.host_calls.unrecorded";
+
+/// The event of a dispatch that its soft deadline has passed, or the share of its budget at
+/// which that is told of handlers that have none.
 pub const SOFT_DEADLINE_PASSED: &str = "sandglass.soft_deadline_passed";
 /// The event of a dispatch for a wide event that names no operation.
 pub const WIDE_EVENT: &str = "sandglass.wide_event";
 /// How long before its deadline a handler is warned, in milliseconds.
 pub const SOFT_BEFORE_MS: &str = "sandglass.deadline.soft_before_ms";
+/// What was running at the moment of an event.
+pub const RUNNING: &str = "sandglass.running";
 /// What begins the names that are the host's: a guest's attribute can't have one.
 pub const HOST_PREFIX: &str = "sandglass.";
 

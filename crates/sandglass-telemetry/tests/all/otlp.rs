@@ -270,7 +270,7 @@ fn texts_are_cut_to_the_length_that_is_asked_for() {
         attributes: &[(names::ENTITY_ID, "äöüßx".into()), (names::ACTION, "äöüß".into())],
         ..start(names::DISPATCH, run)
     });
-    span.event("told", &[(names::DYING_SPAN, "a long text".into()), (names::ACTION, "b".into())]);
+    span.event("told", &[(names::RUNNING, "a long text".into()), (names::ACTION, "b".into())]);
     span.end();
     assert_eq!(lost(otlp), 0);
     let (_, request) = collector.requests.recv_timeout(PATIENCE).expect("one request");
