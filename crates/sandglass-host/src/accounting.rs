@@ -168,6 +168,11 @@ impl Accounting {
         self.current.map(|(place, _)| self.by_function[place].0.text(functions))
     }
 
+    /// How long the call has taken until `now` that is under way.
+    pub(crate) fn under_way_for(&self, now: Monotonic) -> Option<Duration> {
+        self.current.map(|(_, since)| now.since(since))
+    }
+
     /// Where the run is among its calls.
     pub(crate) fn point(&self) -> EndPoint {
         let (place, call) = match (&self.current, self.is_arriving) {

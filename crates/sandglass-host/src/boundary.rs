@@ -15,8 +15,7 @@
 //! which can neither ignore nor catch it.
 
 use sandglass_model::{CallOutcome, Cause, Monotonic};
-use sandglass_telemetry::Span;
-use sandglass_telemetry::trace::{Kind, names};
+use sandglass_telemetry::trace::names;
 use wasmtime::{Caller, Error, Result};
 
 use crate::abi::guest_memory;
@@ -49,11 +48,7 @@ pub(crate) fn enter(
     let now = glance(store)?;
     store.accounting.enter(function, now);
     store.run.present.calls(function, now);
-    if store.span.is_seen() {
-        let name = store.functions.name(function);
-        store.call_span =
-            store.span.child(names::HOST_CALL, Kind::Internal, &[(names::FUNCTION, name.into())]);
-    }
+    store.call_spans.begin(function, &store.functions);
     if store.tape.is_off() {
         return Ok(Entered { answers_from: Source::Function });
     }
@@ -195,7 +190,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
     }
     let ended = store.run.take_call_ended();
     if let Some(ended) = ended {
-        store.call_span.error(names::CALL_ENDED, &ended.to_string());
+        store.tell_call_ended(now, names::CALL_ENDED, &ended.to_string());
     }
     let has_failed = store.guest.take_failure();
     let outcome = match (ended, &answer) {
@@ -205,13 +200,11 @@ pub(crate) fn leave<R: Passed, E: CallError>(
     };
     store.run.present.in_guest(store.phase, now);
     if let Some((name, took)) = store.accounting.leave(now, outcome, &store.functions) {
+        store.call_spans.end(took, outcome != CallOutcome::Ok, &store.functions);
         store.metrics.host_call(name, took);
         if let Some(CallEnded::TimedOut(_)) = ended {
             store.metrics.host_call_timed_out(name);
         }
-    }
-    if store.call_span.is_seen() {
-        store.call_span = Span::disabled();
     }
     if store.tape.player().is_some() {
         // The recorded run may have been ended in the guest's code behind this call.
@@ -329,7 +322,9 @@ fn check_at(store: &mut RunStore, now: Monotonic) -> Result<Monotonic> {
 #[cold]
 fn end(store: &mut RunStore, cause: Cause) -> Error {
     if store.accounting.current(&store.functions).is_some() {
-        store.call_span.error(names::UNFINISHED, "the run ended inside this call");
+        let now = store.looked_at;
+        store.tell_call_cut(now);
+        store.tell_call_ended(now, names::UNFINISHED, "the run ended inside this call");
     }
     store.stopped_in = Some(store.present_span());
     Error::from(Stopped(store.run.name(cause)))

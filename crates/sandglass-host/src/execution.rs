@@ -28,6 +28,7 @@ use crate::abi::{self, Moments};
 use crate::accounting::Accounting;
 use crate::admission::{Place, Turn};
 use crate::boundary;
+use crate::call_spans::CallSpans;
 use crate::capability::Guest;
 use crate::capability::cache::Scope;
 use crate::capability::context::{Facts, RunContext};
@@ -43,8 +44,8 @@ use crate::host::Shared;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
 use crate::mappings;
-use crate::origin::Origin;
 use crate::notice::{About, Notice};
+use crate::origin::Origin;
 use crate::recording::{Header, Recorder, Tape, Taping};
 use crate::run_clock::RunClock;
 use crate::sandbox::Metering;
@@ -236,6 +237,7 @@ impl Execution {
 
         let ending = Ending::of(&mut store, called, off_cpu, limits.fuel);
         let data = store.data_mut();
+        data.tell_call_cut(off_cpu);
         if let Some(name) = data.accounting.current(&data.functions).map(str::to_owned) {
             metrics.host_call(&name, data.accounting.cut(off_cpu));
         }
@@ -271,8 +273,6 @@ impl Execution {
         report
     }
 
-    fn integration_name(&self) -> &str {
-        self.dispatch.integration_name(&self.integration)
     /// What is told of the run while it runs, and when; nothing of one that was had before.
     fn notice<'a>(&'a self, deadline: &'a StartedDeadline) -> Option<Notice<'a>> {
         if self.dispatch.is_replay() {
@@ -298,6 +298,8 @@ impl Execution {
         })
     }
 
+    fn integration_name(&self) -> &str {
+        self.dispatch.integration_name(&self.integration)
     }
 
     /// A store of its own for this run, with its deadline set before anything of
@@ -316,6 +318,8 @@ impl Execution {
         };
         let log = GuestLog::new(speaker.clone(), self.id, self.trace);
         let span = (Arc::clone(&self.span), self.trace);
+        let heard = self.span.is_seen().then(|| speaker.clone());
+        let call_spans = CallSpans::new(Arc::clone(&self.span), heard);
         let cache = self.shared.cache.view(Scope {
             tenant: self.dispatch.context.tenant.clone(),
             integration: self.integration_name().to_owned(),
@@ -345,8 +349,7 @@ impl Execution {
                 origin: Some(Arc::new(self.origin())),
                 wasi: None,
                 memory: None,
-                span: Arc::clone(&self.span),
-                call_span: Span::disabled(),
+                call_spans,
                 metrics: self.shared.telemetry.metrics.clone(),
             },
         );
@@ -564,17 +567,17 @@ fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
 async fn on_cpu<T>(
     shared: &Shared,
     now: Monotonic,
+    notice: Option<&Notice<'_>>,
     guest: impl Future<Output = T>,
 ) -> (T, Duration) {
     let mut guest = pin!(guest);
-    notice: Option<&Notice<'_>>,
     let mut spent = CpuTime::from(now);
     let answer = std::future::poll_fn(|context| {
-        let _on_cpu = shared.ticker.enter_cpu();
-        spent.of(&*shared.clock, || guest.as_mut().poll(context))
-    });
         if let Some(notice) = notice {
             notice.tell_if_due(|| shared.clock.now());
         }
+        let _on_cpu = shared.ticker.enter_cpu();
+        spent.of(&*shared.clock, || guest.as_mut().poll(context))
+    });
     (answer.await, spent.total())
 }

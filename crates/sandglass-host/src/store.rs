@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{Frame, GuestLimits, Monotonic, Story, SystemClock};
-use sandglass_telemetry::{Metrics, Span};
+use sandglass_telemetry::Metrics;
 use wasmtime::{Memory, WasmBacktrace};
 
 use crate::abi::wasi::Wasi;
 
 use crate::accounting::Accounting;
+use crate::call_spans::CallSpans;
 use crate::capability::Guest;
 use crate::capability::log::is_obeyed;
 use crate::capability::outside::Outside;
@@ -74,9 +75,7 @@ pub(crate) struct RunStore {
     pub(crate) wasi: Option<Wasi>,
     /// The guest's memory, once somebody has asked for it.
     pub(crate) memory: Option<Memory>,
-    pub(crate) span: Arc<Span>,
-    /// The span of the present or last host call.
-    pub(crate) call_span: Span,
+    pub(crate) call_spans: CallSpans,
     pub(crate) metrics: Metrics,
 }
 
@@ -101,8 +100,7 @@ impl RunStore {
             origin: None,
             wasi: None,
             memory: None,
-            span: Arc::new(Span::disabled()),
-            call_span: Span::disabled(),
+            call_spans: CallSpans::idle(),
             metrics: Metrics::disabled(),
         }
     }
@@ -144,6 +142,19 @@ impl RunStore {
         Story { calls, calls_omitted, requests, requests_omitted }
     }
 
+    /// Says in the trace that the call that is under way was ended `now`, and why.
+    pub(crate) fn tell_call_ended(&mut self, now: Monotonic, error_type: &str, why: &str) {
+        let took = self.accounting.under_way_for(now).unwrap_or_default();
+        self.call_spans.error(took, error_type, why, &self.functions);
+    }
+
+    /// The run ends `now`, in the call that is under way, if one is: that has a span.
+    pub(crate) fn tell_call_cut(&mut self, now: Monotonic) {
+        if let Some(took) = self.accounting.under_way_for(now) {
+            self.call_spans.cut(took, &self.functions);
+        }
+    }
+
     /// From now on the guest does its work.
     pub(crate) fn enter_phase(&mut self, phase: Phase) {
         self.phase = phase;
@@ -155,6 +166,15 @@ impl RunStore {
     pub(crate) fn present_span(&self) -> String {
         let call = self.accounting.current(&self.functions);
         call.unwrap_or_else(|| self.phase.own_span()).to_owned()
+    }
+}
+
+/// A run whose caller has gone is dropped wherever it is.
+impl Drop for RunStore {
+    fn drop(&mut self) {
+        if self.call_spans.is_waiting() {
+            self.tell_call_cut(self.now());
+        }
     }
 }
 

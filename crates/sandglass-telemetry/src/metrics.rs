@@ -162,6 +162,8 @@ pub enum Told {
     Label,
     /// A line of the log, or a wide event.
     LogLine,
+    /// A span of a host call, which its run has beyond those that are recorded.
+    HostCallSpan,
 }
 
 impl Told {
@@ -175,6 +177,7 @@ impl Told {
             Self::Metric => "metric",
             Self::Label => "label",
             Self::LogLine => "log_line",
+            Self::HostCallSpan => "host_call_span",
         }
     }
 }
@@ -366,8 +369,13 @@ impl Metrics {
 
     /// Something that a guest of `integration` told went nowhere.
     pub fn telemetry_dropped(&self, integration: &str, what: Told) {
+        self.telemetry_dropped_many(integration, what, 1);
+    }
+
+    /// The same, of so many.
+    pub fn telemetry_dropped_many(&self, integration: &str, what: Told, many: u64) {
         let Some(families) = self.families() else { return };
-        families.telemetry_dropped.count([integration, what.as_str()]);
+        families.telemetry_dropped.add([integration, what.as_str()], many);
     }
 
     /// So many spans were not exported.

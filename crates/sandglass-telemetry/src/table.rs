@@ -247,7 +247,7 @@ metrics! {
         "Handlers that were still running at their soft deadline, or when 80 % of their budget was used where they declare none";
     Counters telemetry_dropped(integration, what) Count
         "handler_telemetry_dropped_total"
-        "What guests told that went over its bounds, and so nowhere, by what it was";
+        "What guests told that went over its bounds, and so nowhere, by what it was; also the spans of host calls beyond those that a run may have";
 
     Counters spans_dropped(reason) Count
         "trace_spans_dropped_total"

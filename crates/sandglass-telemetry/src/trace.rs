@@ -10,6 +10,7 @@ pub mod names;
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{
     Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags,
@@ -237,6 +238,26 @@ impl Span {
         }
         let builder = SpanBuilder::from_name(name)
             .with_kind(span_kind(kind))
+            .with_attributes(attributes.iter().map(key_value));
+        self.begin(builder)
+    }
+
+    /// The same, of something that began `ago`, and was not known then to be worth a span.
+    pub fn child_since(
+        &self,
+        ago: Duration,
+        name: &'static str,
+        kind: Kind,
+        attributes: &[Attribute<'_>],
+    ) -> Self {
+        if self.0.is_none() {
+            return Self(None);
+        }
+        #[allow(clippy::disallowed_methods, reason = "by which spans that begin now do, too")]
+        let now = SystemTime::now();
+        let builder = SpanBuilder::from_name(name)
+            .with_kind(span_kind(kind))
+            .with_start_time(now.checked_sub(ago).unwrap_or(now))
             .with_attributes(attributes.iter().map(key_value));
         self.begin(builder)
     }

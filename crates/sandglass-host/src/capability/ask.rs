@@ -8,7 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use sandglass_model::{AskUntil, Busy, EntityRef, Monotonic, Object, Sequence, TraceContext};
-use sandglass_telemetry::trace::names;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Place;
@@ -196,12 +195,8 @@ pub(crate) fn begin(
     let asks = allowed(&origin, entity_type, action)?;
     // Both names are known ones by now, so there are few.
     let name: Arc<str> = format!("ask:{entity_type}.{action}").into();
-    store.call_span.set(&[
-        (names::ENTITY_TYPE, entity_type.into()),
-        (names::ENTITY_ID, request.entity.id().into()),
-        (names::ACTION, action.into()),
-    ]);
-    let trace = store.call_span.context().unwrap_or(origin.trace);
+    store.call_spans.asks(entity_type, request.entity.id(), action);
+    let trace = store.call_spans.context().unwrap_or(origin.trace);
     let place = Arc::clone(&origin.place);
     store.is_about(name);
     let Request { entity: target, action, params, until } = request.redacted(&store.guest.redactor);

@@ -21,4 +21,9 @@ impl Speaker {
     pub(super) fn drop_one(&self, what: Told) {
         self.metrics.telemetry_dropped(&self.integration, what);
     }
+
+    /// The same, of so many.
+    pub(crate) fn drop_many(&self, what: Told, many: u64) {
+        self.metrics.telemetry_dropped_many(&self.integration, what, many);
+    }
 }

@@ -25,7 +25,7 @@ impl HostCall {
     pub(crate) fn of(store: &RunStore) -> Option<Self> {
         let origin = Arc::clone(store.origin.as_ref()?);
         Some(Self {
-            trace: store.call_span.context().unwrap_or(origin.trace),
+            trace: store.call_spans.context().unwrap_or(origin.trace),
             origin,
             run: Arc::clone(&store.run),
             clock: Arc::clone(store.clock.shared()),
@@ -57,7 +57,7 @@ impl HostCall {
     }
 
     /// The span of this call, for what the function calls in its turn; of the run,
-    /// where nobody sees spans.
+    /// where nobody sees spans, and beyond the first 128 calls of a run.
     #[must_use]
     pub fn trace(&self) -> TraceContext {
         self.trace

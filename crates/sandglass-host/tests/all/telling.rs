@@ -187,3 +187,71 @@ async fn of_a_run_that_ends_before_nothing_is_told() {
     assert_eq!(dispatch_span(&captured).events, []);
     assert!(!exporter.render().contains(COUNTED));
 }
+
+#[tokio::test]
+async fn of_a_warning_longer_than_the_budget_is_told_as_the_run_begins() {
+    let (host, captured, exporter) = host();
+    let manifest = Manifest::default().soft_deadline(Duration::from_secs(600));
+    let guest = load(&host, "", "", manifest);
+    let report = host.run(&guest, dispatch("a")).await.expect("it ran");
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    let [told] = &dispatch_span(&captured).events[..] else { panic!("it is told once") };
+    assert_eq!(told.attributes[names::RUNNING], "instantiate");
+    assert!(exporter.render().contains(COUNTED));
+}
+
+/// Calls the host 5,000 times, and then sleeps for an hour.
+fn calls_and_sleeps(host: &Host) -> Integration {
+    let calls = "(local $left i32)
+         (local.set $left (i32.const 5000))
+         (loop $again
+           (drop (call $should_stop))
+           (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+           (br_if $again (local.get $left)))";
+    let imports = [SHOULD_STOP, POLL].concat();
+    load(host, &imports, &[calls, SLEEP].concat(), Manifest::named("calls"))
+}
+
+#[tokio::test]
+async fn the_call_has_a_span_in_which_a_run_of_many_was_when_its_caller_went() {
+    let (host, captured, _exporter) = host();
+    let guest = calls_and_sleeps(&host);
+    let mut run = Box::pin(host.run_in_place(&guest, dispatch("a")));
+    let is_asleep = || {
+        let runs = host.live_runs(1).runs;
+        runs.first().is_some_and(|run| run.doing.as_str() == POLLING)
+    };
+    while !is_asleep() {
+        tokio::select! {
+            biased;
+            report = &mut run => panic!("{report:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    drop(run);
+    let spans = captured.spans();
+    let last = spans.iter().rfind(|span| span.name == names::HOST_CALL).expect("some");
+    assert_eq!(last.attributes[names::FUNCTION], POLLING);
+}
+
+#[tokio::test]
+async fn a_run_of_many_calls_has_few_spans_and_that_of_its_last_one() {
+    let (host, captured, exporter) = host();
+    let guest = calls_and_sleeps(&host);
+    let budget = DispatchDeadline::after(Duration::from_secs(2));
+    let report = host.run(&guest, dispatch("a").deadline(budget)).await.expect("it ran");
+    assert_eq!((report.host_calls.count, report.dying_span.as_deref()), (5001, Some(POLLING)));
+    let spans = captured.spans();
+    let calls: Vec<_> = spans.iter().filter(|span| span.name == names::HOST_CALL).collect();
+    // A call that a busy machine has made long has a span, too.
+    assert!((129..=257).contains(&calls.len()), "{}", calls.len());
+    let last = calls.last().expect("there are some");
+    assert_eq!(last.attributes[names::FUNCTION], POLLING);
+    assert_eq!(last.attributes[names::ERROR_TYPE], names::UNFINISHED);
+    assert_eq!(last.parent, Some(report.trace.span_id));
+    let unrecorded = dispatch_span(&captured).attributes[names::UNRECORDED].clone();
+    assert_eq!(unrecorded, (5001 - calls.len()).to_string());
+    let counted = "temper_handler_telemetry_dropped_total{integration=\"calls\",\
+                   what=\"host_call_span\"}";
+    assert!(exporter.render().contains(&format!("{counted} {unrecorded}")));
+}
