@@ -23,7 +23,7 @@ impl Up {
         let guest = std::fs::read(fixture("wat/sleeps_in_wasi_poll.wat")).expect("it is there");
         folder.write("waits.wat", guest);
         // Its handler never ends by itself, and nobody waits for it.
-        let config = folder.write("up.toml", "grace = \"1s\"\n");
+        let config = folder.write("up.toml", "grace = \"1s\"\n[http]\nkeep_alive = \"1s\"\n");
         let specs = folder.path(".");
         let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
             vec![&"up", &"--specs", &specs, &"--config", &config];
@@ -92,6 +92,51 @@ fn a_line_of_json_comes_with_each_change() {
     top.line_with(POLL);
     top.signal("INT");
     assert_eq!(top.ended().code(), Some(130));
+    up.ends();
+}
+
+#[test]
+fn a_line_of_json_that_nobody_reads_any_more_ends_it() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[], &[]);
+    let mut top = Running::start(&[&"top", &up.url, &"--json"]);
+    top.line_with("in_flight");
+    // Nothing happens there that it could write, and fail to.
+    assert_eq!(top.unread().code(), Some(0));
+    up.ends();
+}
+
+#[test]
+fn a_daemon_that_is_frozen_is_told_to_scripts() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[], &[]);
+    let errors = folder.path("errors");
+    let stderr = std::fs::File::create(&errors).expect("a file");
+    let mut top = Running::with_stderr(stderr.into(), &[&"top", &up.url, &"--json"]);
+    top.line_with("in_flight");
+    up.running.signal("STOP");
+    assert_eq!(top.ended().code(), Some(2));
+    let said = std::fs::read_to_string(&errors).expect("text");
+    assert!(said.contains("the daemon was silent for 3.0 s"), "{said}");
+    up.running.signal("CONT");
+    up.ends();
+}
+
+#[test]
+fn a_login_in_an_address_is_never_shown_and_a_name_that_is_refused_is_told() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[], &[]);
+    let port = up.address().rsplit_once(':').expect("a port").1;
+    for address in [format!("http://me:hush@127.0.0.1:{port}"), "http://me:hu sh@x".to_owned()] {
+        for more in ["--json", "--once"] {
+            let said = sandglass(&[&"top", &address, &more]).exits(2).says("--api-key-env");
+            assert!(!said.err.contains("hu") && !said.err.contains("me:"), "{}", said.err);
+        }
+    }
+    // Another way to write 127.0.0.1, by which no daemon without keys is asked.
+    let said = sandglass(&[&"top", &format!("http://2130706433:{port}")]).exits(2);
+    let said = said.says("only `localhost`");
+    assert!(!said.err.contains("--api-key-env"), "{}", said.err);
     up.ends();
 }
 
@@ -190,6 +235,38 @@ fn a_terminal_shows_what_happens_waits_for_a_daemon_that_is_away_and_is_given_ba
     assert_eq!(code, Some(0));
     assert!(shown.contains(LEAVE) && shown.rfind(LEAVE) > shown.rfind(ENTER), "given back");
     again.ends();
+}
+
+#[test]
+fn a_daemon_that_is_frozen_is_told_asked_again_and_found_again() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[], &[]);
+    let mut terminal = Terminal::open(&up.url);
+    terminal.until("ticker and journal work");
+    up.running.signal("STOP");
+    terminal.until("no news for");
+    terminal.until("the daemon was silent for 3.0 s; coming again");
+    terminal.until("asking it again");
+    up.running.signal("CONT");
+    terminal.until("ticker and journal work");
+    terminal.types("q");
+    assert_eq!(terminal.ends().0, Some(0));
+    up.ends();
+}
+
+#[test]
+fn who_waits_for_a_connection_can_end_it() {
+    // It takes connections, and answers none.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", silent.local_addr().expect("it listens"));
+    for (key, code) in [("q", 0), ("\u{3}", 130)] {
+        let mut terminal = Terminal::open(&url);
+        terminal.until("connecting");
+        terminal.types(key);
+        let (ended, shown) = terminal.ends();
+        assert_eq!(ended, Some(code), "{shown}");
+        assert!(shown.contains(LEAVE), "{shown}");
+    }
 }
 
 #[test]

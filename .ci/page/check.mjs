@@ -1,12 +1,14 @@
 // Opens the page of a running daemon in Chromium, as an operator would: sees handlers come and
-// go, reads a story by keyboard, cancels one, gives a key. Takes the addresses of two daemons,
-// one that needs no key and one that needs KEY, and a folder for screenshots.
+// go, reads a story by keyboard, cancels one, gives a key, and is told of a daemon that freezes.
+// Takes the addresses of two daemons, one that needs no key and one that needs KEY, and a folder
+// for screenshots; FROZEN is the process of the first.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
 const [open, keyed, shots] = process.argv.slice(2);
 const KEY = process.env.CHECK_KEY;
+const FROZEN = Number(process.env.FROZEN);
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 /** What a browser would run, were it markup. */
 const ATTACK = `<img src=x onerror="document.title='taken'">`;
@@ -211,6 +213,24 @@ async function isInert(page) {
   await page.keyboard.press("Escape");
 }
 
+async function tellsOfADaemonThatIsFrozen() {
+  const page = await tab(open);
+  const health = page.locator("#health");
+  await health.getByText("ticker and journal work").waitFor();
+  process.kill(FROZEN, "SIGSTOP");
+  try {
+    await health.getByText("no news for").waitFor();
+    await health.getByText("the daemon is silent").waitFor();
+    await page.getByText("Coming again in").waitFor();
+    await shoot(page, "frozen");
+  } finally {
+    process.kill(FROZEN, "SIGCONT");
+  }
+  await health.getByText("ticker and journal work").waitFor();
+  assert.equal(await page.locator("#notice").isVisible(), false);
+  await page.context().close();
+}
+
 const page = await tab(open);
 await rowsComeAndGo(page);
 await isInert(page);
@@ -218,6 +238,7 @@ await isMarkedStuck(page);
 await readsAndCancelsByKeyboard();
 await looksRight();
 await takesAKey();
+await tellsOfADaemonThatIsFrozen();
 await browser.close();
 assert.deepEqual(faults, []);
 console.log("the page does what it is for");

@@ -103,7 +103,7 @@ fn said(output: Output) -> Said {
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl Running {
@@ -114,7 +114,7 @@ impl Running {
     fn of(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
         let stdout = child.stdout.take().expect("it is piped");
-        Self { child, lines: BufReader::new(stdout).lines() }
+        Self { child, lines: Some(BufReader::new(stdout).lines()) }
     }
 
     /// The same, with variables in its environment and this for its standard error.
@@ -135,7 +135,7 @@ impl Running {
     #[track_caller]
     pub(crate) fn line_with(&mut self, text: &str) -> String {
         let mut before = Vec::new();
-        for line in self.lines.by_ref() {
+        for line in self.lines.iter_mut().flatten() {
             let line = line.expect("text");
             if line.contains(text) {
                 return line;
@@ -169,7 +169,13 @@ impl Running {
     }
 
     pub(crate) fn ended(mut self) -> ExitStatus {
-        self.lines.by_ref().for_each(drop);
+        self.lines.iter_mut().flatten().for_each(drop);
+        self.child.wait().expect("it is our child")
+    }
+
+    /// The same where nobody reads any more what it says.
+    pub(crate) fn unread(mut self) -> ExitStatus {
+        drop(self.lines.take());
         self.child.wait().expect("it is our child")
     }
 }

@@ -9,7 +9,8 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use sandglass_source::printable;
+use sandglass_source::{printable, shortened};
+use serde::Deserialize;
 use tokio::net::TcpStream;
 
 use crate::play::pause;
@@ -18,12 +19,24 @@ use crate::play::pause;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Largest page that is read, in bytes: a hundred times what a daemon's metrics take.
 const PAGE_MAX_BYTES: usize = 20 << 20;
+/// Largest answer that says why there is none, in bytes, and how much of its message is
+/// shown, in characters: a daemon's are a few lines.
+const REFUSAL_MAX_BYTES: usize = 64 << 10;
+const MESSAGE_MAX_CHARS: usize = 400;
 
-/// The address that `text` names.
+/// The address that `text` names. Nobody logs in by it, and a login that is in it is never
+/// shown.
 ///
 /// # Errors
-/// It names none.
+/// It names none, or has a login.
 pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
+    if let Some((_, place)) = text.rsplit_once('@') {
+        bail!(
+            "an address with a login (…@{}) isn't taken; name the variable with a key by \
+             --api-key-env",
+            printable(place)
+        );
+    }
     let bad = |_| anyhow!("`{}` is no address; name one as http://HOST:PORT", printable(text));
     text.parse().map_err(bad)
 }
@@ -44,8 +57,7 @@ pub(crate) fn key(variable: Option<&str>) -> anyhow::Result<Option<String>> {
 /// It can't be had, or is no text, or larger than any page of a daemon's.
 pub(crate) async fn text(url: &Uri, key: Option<&str>) -> anyhow::Result<String> {
     let whole = async {
-        let answer = ask(url, key).await?;
-        require_ok(answer.status())?;
+        let answer = require_ok(ask(url, key).await?).await?;
         let body = Limited::new(answer.into_body(), PAGE_MAX_BYTES).collect().await;
         let body = body.map_err(anyhow::Error::from_boxed)?.to_bytes();
         String::from_utf8(body.to_vec()).context("the answer is no text")
@@ -61,17 +73,60 @@ pub(crate) async fn open(url: &Uri, key: Option<&str>) -> anyhow::Result<Respons
     soon(ask(url, key)).await.with_context(|| format!("can't get `{url}`"))
 }
 
-/// What a status other than 200 means to somebody who wants to read.
+/// The answer, where it is the one that was asked for.
 ///
 /// # Errors
-/// It isn't 200.
-pub(crate) fn require_ok(status: StatusCode) -> anyhow::Result<()> {
-    match status {
-        StatusCode::OK => Ok(()),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            bail!("it asks for a key that may read (status {status}); name one by --api-key-env")
+/// It is a refusal: what that says, and what to do.
+pub(crate) async fn require_ok(answer: Response<Incoming>) -> anyhow::Result<Response<Incoming>> {
+    if answer.status() == StatusCode::OK { Ok(answer) } else { Err(refusal(answer).await) }
+}
+
+/// What an answer that is no success says, and what to do. Takes as long as answers may.
+pub(crate) async fn refusal(answer: Response<Incoming>) -> anyhow::Error {
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), REFUSAL_MAX_BYTES).collect();
+    let body = soon(async { body.await.map_err(anyhow::Error::from_boxed) }).await;
+    // Of one that doesn't come whole the status is told.
+    let envelope = body.ok().and_then(|body| serde_json::from_slice(&body.to_bytes()).ok());
+    Refusal::of(envelope).told(status)
+}
+
+/// What a daemon says of why it refuses.
+#[derive(Debug, Default, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    error: Refusal,
+}
+
+impl Refusal {
+    fn of(envelope: Option<Envelope>) -> Self {
+        envelope.map(|envelope| envelope.error).unwrap_or_default()
+    }
+
+    fn told(&self, status: StatusCode) -> anyhow::Error {
+        let message = shortened(&self.message, MESSAGE_MAX_CHARS);
+        match (status, &*self.code) {
+            (_, "cross_site") => {
+                anyhow!(
+                    "it doesn't serve whom it is asked by this name (status {status}): {message}"
+                )
+            }
+            (_, "forbidden") => {
+                anyhow!("{message} (status {status}); name a key that may read by --api-key-env")
+            }
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => anyhow!(
+                "it asks for a key that may read (status {status}); name one by --api-key-env"
+            ),
+            _ if message.is_empty() => anyhow!("it answers {status}"),
+            _ => anyhow!("it answers {status}: {message}"),
         }
-        _ => bail!("it answers {status}"),
     }
 }
 
@@ -96,4 +151,36 @@ async fn ask(url: &Uri, key: Option<&str>) -> anyhow::Result<Response<Incoming>>
         request = request.header(AUTHORIZATION, format!("Bearer {key}"));
     }
     Ok(requests.send_request(request.body(Empty::<Bytes>::new())?).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_refused_and_never_shown() {
+        for text in
+            ["http://user:hush@127.0.0.1:1/v1", "http://user:hu sh@x", "user:h@ush@[::1", "@"]
+        {
+            let said = address(text).expect_err("it has a login").to_string();
+            assert!(said.contains("--api-key-env"), "{said}");
+            assert!(!said.contains("user") && !said.contains("hu"), "{said}");
+        }
+        address("http://127.0.0.1:7341/v1/live").expect("an address");
+    }
+
+    #[test]
+    fn who_is_refused_by_name_is_asked_for_no_key() {
+        let told = |status, body: &str| {
+            Refusal::of(serde_json::from_str(body).ok()).told(status).to_string()
+        };
+        let named = r#"{"error": {"code": "cross_site", "message": "only `localhost`"}}"#;
+        let said = told(StatusCode::FORBIDDEN, named);
+        assert!(said.contains("only `localhost`") && !said.contains("key"), "{said}");
+        let may_not = r#"{"error": {"code": "forbidden", "message": "the key of `a` may not"}}"#;
+        let said = told(StatusCode::FORBIDDEN, may_not);
+        assert!(said.contains("the key of `a` may not"), "{said}");
+        assert!(told(StatusCode::FORBIDDEN, "no JSON").contains("asks for a key"));
+        assert_eq!(told(StatusCode::NOT_FOUND, "[]"), "it answers 404 Not Found");
+    }
 }

@@ -10,9 +10,11 @@ use crate::{fetch, threads, top};
 /// For each that is in flight: its entity, action and attempt, how much of its budget is left,
 /// and the host call that it is in and for how long, with STUCK where it has been in one place
 /// for longer than half its budget (at least 1 s, at most 300 s). Below, those that were killed
-/// last, by what they died in. `q` or Ctrl-C ends it; a daemon that goes away is waited for.
+/// last, by what they died in. `q` or Ctrl-C ends it; a daemon that goes away, or of which
+/// nothing is heard, is waited for.
 ///
-/// Where standard output is no terminal it shows one moment, as with --once.
+/// Where standard output is no terminal it shows one moment, as with --once. With --json it
+/// ends when the daemon or its reader goes away.
 ///
 /// Exit code: 0, 2 no daemon there or no key that may read, 130 Ctrl-C.
 #[derive(Debug, clap::Args)]

@@ -74,7 +74,7 @@ impl View<'_> {
         let now = WallTime::from_millis(self.scene.at.saturating_add(passed)).to_string();
         let time = now.get(11..19).unwrap_or_default();
         let health = match (self.away, self.scene.health.reasons.is_empty()) {
-            (Some(_), _) => paint(Tone::Bad, "away"),
+            (Some(_), _) => paint(Tone::Bad, "no news"),
             (None, true) => paint(Tone::Good, "ticker and journal work"),
             (None, false) => paint(Tone::Bad, "in trouble"),
         };

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Response, StatusCode, Uri};
 use tokio::sync::mpsc;
 
@@ -21,6 +21,16 @@ const EVENT_MAX_BYTES: usize = 4 << 20;
 /// who has restarted a daemon, nor does it ask often of one that is gone for the night.
 const AGAIN_FIRST: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(15);
+/// The header by which a daemon tells how long it is silent at most, in milliseconds.
+const KEEP_ALIVE_HEADER: &str = "sandglass-keep-alive-ms";
+/// What is taken for it where it isn't told: what daemons do unless they are told otherwise.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The shortest and the longest that is believed: less is the network's own jitter, and
+/// nobody waits a day for somebody who is gone.
+const KEEP_ALIVE_MIN: Duration = Duration::from_secs(1);
+const KEEP_ALIVE_MAX: Duration = Duration::from_secs(600);
+/// After how many times as long without a sign of life a connection is lost.
+const LOST_AFTER: u32 = 3;
 
 /// The live view of a daemon.
 #[derive(Clone, Debug)]
@@ -32,6 +42,10 @@ pub(crate) struct Source {
 /// What is heard of a daemon.
 #[derive(Debug)]
 pub(super) enum News {
+    /// There is a connection, which is never silent for longer than this.
+    Connected(Duration),
+    /// It lives, and that is all.
+    Alive,
     Scene(Scene),
     /// It is away, and will be asked again; why, and when.
     Away(String),
@@ -44,6 +58,14 @@ pub(super) enum News {
 pub(super) struct Scenes {
     body: Incoming,
     events: Events,
+    /// The longest silence of a daemon that lives.
+    keep_alive: Duration,
+}
+
+/// A part of a stream.
+enum Heard {
+    Scene(String),
+    Alive,
 }
 
 impl Source {
@@ -52,16 +74,16 @@ impl Source {
     /// # Errors
     /// There is no daemon there, or it doesn't let us in.
     pub(super) async fn scenes(&self) -> anyhow::Result<Scenes> {
-        self.read(self.open().await?)
+        self.read(self.open().await?).await
     }
 
     /// The same again; or why it may be there later.
     async fn again(&self) -> anyhow::Result<Result<Scenes, String>> {
         match self.open().await {
             Ok(answer) if may_pass(answer.status()) => {
-                Ok(Err(format!("it answers {}", answer.status())))
+                Ok(Err(fetch::refusal(answer).await.to_string()))
             }
-            Ok(answer) => self.read(answer).map(Ok),
+            Ok(answer) => self.read(answer).await.map(Ok),
             Err(error) => Ok(Err(format!("{error:#}"))),
         }
     }
@@ -70,14 +92,20 @@ impl Source {
         fetch::open(&self.address, self.key.as_deref()).await
     }
 
-    fn read(&self, answer: Response<Incoming>) -> anyhow::Result<Scenes> {
-        let told = fetch::require_ok(answer.status());
-        told.with_context(|| format!("can't get `{}`", self.address))?;
+    async fn read(&self, answer: Response<Incoming>) -> anyhow::Result<Scenes> {
+        let answer = fetch::require_ok(answer).await;
+        let answer = answer.with_context(|| format!("can't get `{}`", self.address))?;
         let kind = answer.headers().get(CONTENT_TYPE);
         let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         ensure!(is_stream, "`{}` is no live view; name a daemon", self.address);
-        Ok(Scenes { body: answer.into_body(), events: Events::default() })
+        let keep_alive = keep_alive(answer.headers());
+        Ok(Scenes { body: answer.into_body(), events: Events::default(), keep_alive })
     }
+}
+
+fn keep_alive(headers: &HeaderMap) -> Duration {
+    let told = headers.get(KEEP_ALIVE_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
+    told.map_or(KEEP_ALIVE, Duration::from_millis).clamp(KEEP_ALIVE_MIN, KEEP_ALIVE_MAX)
 }
 
 /// Whether a daemon that answers this may let us in later.
@@ -85,18 +113,23 @@ fn may_pass(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
-/// Tells `news` of `scenes`, and of those that come when they end, for as long as somebody
-/// hears them.
-pub(super) async fn follow(source: Source, scenes: Scenes, news: mpsc::Sender<News>) {
-    let mut scenes = Ok(scenes);
+/// Tells `news` of all that `source` tells, and comes again when that ends, for as long as
+/// somebody hears it. Where it can't be had the first time, it isn't asked again.
+pub(super) async fn follow(source: Source, news: mpsc::Sender<News>) {
+    let mut scenes = source.scenes().await.map(Ok);
     let mut wait = AGAIN_FIRST;
     loop {
         let why = match scenes {
-            Ok(connected) => match tell_all(connected, &news, &mut wait).await {
+            Ok(Ok(connected)) => match tell_all(connected, &news, &mut wait).await {
                 Ok(()) => "the daemon went away".to_owned(),
                 Err(error) => format!("{error:#}"),
             },
-            Err(why) => why,
+            Ok(Err(why)) => why,
+            Err(error) => {
+                // Nobody hears it any more.
+                let _ = news.send(News::Refused(error)).await;
+                return;
+            }
         };
         let away = format!("{why}; coming again in {}", told(wait));
         if news.send(News::Away(away)).await.is_err() {
@@ -104,14 +137,10 @@ pub(super) async fn follow(source: Source, scenes: Scenes, news: mpsc::Sender<Ne
         }
         pause(wait).await;
         wait = (wait * 2).min(AGAIN_MAX);
-        scenes = match source.again().await {
-            Ok(scenes) => scenes,
-            Err(error) => {
-                // Nobody hears it any more.
-                let _ = news.send(News::Refused(error)).await;
-                return;
-            }
-        };
+        if news.send(News::Away(format!("{why}; asking it again"))).await.is_err() {
+            return;
+        }
+        scenes = source.again().await;
     }
 }
 
@@ -120,11 +149,16 @@ async fn tell_all(
     news: &mpsc::Sender<News>,
     wait: &mut Duration,
 ) -> anyhow::Result<()> {
-    while let Some(data) = scenes.next().await? {
-        *wait = AGAIN_FIRST;
-        if news.send(News::Scene(Scene::read(&data)?)).await.is_err() {
-            return Ok(());
-        }
+    let mut told = News::Connected(scenes.keep_alive);
+    while news.send(told).await.is_ok() {
+        told = match scenes.hear().await? {
+            Some(Heard::Scene(data)) => {
+                *wait = AGAIN_FIRST;
+                News::Scene(Scene::read(&data)?)
+            }
+            Some(Heard::Alive) => News::Alive,
+            None => return Ok(()),
+        };
     }
     Ok(())
 }
@@ -133,17 +167,33 @@ impl Scenes {
     /// The data of the next event; none at the end of the stream.
     ///
     /// # Errors
-    /// The connection breaks, or an event is too large, or no text.
+    /// The connection breaks or is silent for too long, or an event is too large, or no
+    /// text.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<String>> {
         loop {
-            if let Some(data) = self.events.take()? {
-                return Ok(Some(data));
-            }
-            let Some(frame) = self.body.frame().await else { return Ok(None) };
-            if let Ok(bytes) = frame?.into_data() {
-                self.events.put(&bytes)?;
+            match self.hear().await? {
+                Some(Heard::Scene(data)) => return Ok(Some(data)),
+                Some(Heard::Alive) => {}
+                None => return Ok(None),
             }
         }
+    }
+
+    /// The same, or that it lives.
+    async fn hear(&mut self) -> anyhow::Result<Option<Heard>> {
+        if let Some(data) = self.events.take()? {
+            return Ok(Some(Heard::Scene(data)));
+        }
+        let patience = self.keep_alive * LOST_AFTER;
+        let frame = tokio::select! {
+            frame = self.body.frame() => frame,
+            () = pause(patience) => bail!("the daemon was silent for {}", told(patience)),
+        };
+        let Some(frame) = frame else { return Ok(None) };
+        if let Ok(bytes) = frame?.into_data() {
+            self.events.put(&bytes)?;
+        }
+        Ok(Some(self.events.take()?.map_or(Heard::Alive, Heard::Scene)))
     }
 }
 

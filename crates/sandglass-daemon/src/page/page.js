@@ -7,10 +7,14 @@ const AGAIN_MAX_MS = 15_000;
 const SAY_EVERY_MS = 8_000;
 /** How often figures go on by themselves. */
 const COUNT_EVERY_MS = 250;
+/** After how many times the longest silence of a daemon that lives it is doubted. */
+const DOUBTED_AFTER = 1.5;
 
 const shownRows = new Map();
 let scene = null;
 let seenAt = 0;
+let aliveAt = 0;
+let doubtedAfter = Infinity;
 let saidAt = 0;
 let opened = null;
 
@@ -51,14 +55,38 @@ function showRows(handlers) {
   }
 }
 
+/** Says how long nothing was heard, where that is longer than it should be. */
+function showSilence() {
+  const silence = performance.now() - aliveAt;
+  if (silence < doubtedAfter) return;
+  showHealth(`no news for ${Math.floor(silence / 1000)} s`, "bad");
+  notice("What is shown is old. The daemon is silent.");
+}
+
 function count() {
   if (scene === null) return;
+  showSilence();
   const passed = performance.now() - seenAt;
   for (const shown of shownRows.values()) showHandler(shown, passed);
   setText(byId("clock"), toldTime(scene.at + passed));
   const looked = [...shownRows.values()].find((shown) => shown.handler.dispatch === opened);
   byId("story-now").hidden = !looked;
   if (looked) setText(byId("story-now"), present(looked));
+}
+
+/** Takes back what was doubted, at a sign of life. */
+function alive(keepAlive) {
+  const doubted = performance.now() - aliveAt >= doubtedAfter;
+  aliveAt = performance.now();
+  doubtedAfter = keepAlive * DOUBTED_AFTER;
+  if (!doubted || scene === null) return;
+  notice(null);
+  showDaemon(scene.health);
+}
+
+function showDaemon(health) {
+  if (health.healthy) showHealth("ticker and journal work", "good");
+  else showHealth(health.reasons.map((reason) => reason.message).join("; "), "bad");
 }
 
 function showKills(kills) {
@@ -94,8 +122,7 @@ function show(now) {
   notice(null);
   byId("main").hidden = false;
   byId("key-form").hidden = true;
-  if (health.healthy) showHealth("ticker and journal work", "good");
-  else showHealth(health.reasons.map((reason) => reason.message).join("; "), "bad");
+  showDaemon(health);
   showKills(kills);
   showRows(handlers);
   announce(scene, now);
@@ -130,12 +157,15 @@ async function follow() {
   let again = AGAIN_FIRST_MS;
   for (;;) {
     try {
-      await followLive((now) => { again = AGAIN_FIRST_MS; show(now); });
+      await followLive((now) => { again = AGAIN_FIRST_MS; show(now); }, alive);
       showHealth("the daemon went away", "bad");
     } catch (error) {
       if (error instanceof Refused && [401, 403].includes(error.status)) return askForKey(error);
-      showHealth(error instanceof Refused ? error.message : "the daemon can't be reached", "bad");
+      const isSilent = error.name === "AbortError";
+      const lost = isSilent ? "the daemon is silent" : "the daemon can't be reached";
+      showHealth(error instanceof Refused ? error.message : lost, "bad");
     }
+    doubtedAfter = Infinity;
     notice(`What is shown is old. Coming again in ${told(again)}.`);
     await pause(again);
     again = Math.min(again * 2, AGAIN_MAX_MS);

@@ -3,10 +3,12 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt as _};
 use sandglass_journal::Entry;
 use sandglass_model::Position;
@@ -22,6 +24,10 @@ use crate::view::EntryView;
 
 /// The header by which a client that comes again says where it left off.
 const LAST_EVENT_ID: &str = "last-event-id";
+
+/// The header that tells of a stream how long it is silent at most while its daemon lives,
+/// in milliseconds: who hears nothing for some times as long has lost it.
+const KEEP_ALIVE: &str = "sandglass-keep-alive-ms";
 
 /// Where to begin.
 #[derive(Deserialize, IntoParams)]
@@ -42,7 +48,9 @@ pub(crate) struct From {
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(From, ("Last-Event-ID" = Option<u64>, Header, description = "Where a client left off")),
     responses(
-        (status = 200, content_type = "text/event-stream", body = String, description = "The stream"),
+        (status = 200, content_type = "text/event-stream", body = String, description = "The stream",
+            headers(("sandglass-keep-alive-ms" = u64,
+                description = "How long it is silent at most while the daemon lives"))),
         (status = "4XX", body = Envelope, description = "Not understood, or there are too many readers"),
         (status = "5XX", body = Envelope, description = "The journal can't be read now"),
     ))]
@@ -52,7 +60,7 @@ pub(crate) async fn follow(
     Asked(from): Asked<From>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+) -> Result<Response, Error> {
     let keys = daemon.watch_keys();
     may_follow(&principal)?;
     let place = daemon.subscriber()?;
@@ -76,7 +84,17 @@ pub(crate) async fn follow(
         let _ = &place;
         Ok(event(entry))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(settings.keep_alive)))
+    Ok(stream(events, settings.keep_alive))
+}
+
+/// Events as a response that is never silent for longer than `keep_alive`, and says so.
+pub(super) fn stream(
+    events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
+    keep_alive: Duration,
+) -> Response {
+    let told = [(KEEP_ALIVE, keep_alive.as_millis().to_string())];
+    let alive = KeepAlive::new().interval(keep_alive);
+    (told, Sse::new(events).keep_alive(alive)).into_response()
 }
 
 /// Refuses who may not see what concerns every tenant.

@@ -5,13 +5,13 @@ use std::convert::Infallible;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::event::{may_follow, shut_out};
+use super::event::{may_follow, shut_out, stream};
 use crate::Daemon;
 use crate::error::{Code, Envelope, Error};
 use crate::extract::{Asked, By};
@@ -35,6 +35,8 @@ pub(crate) struct HowOften {
 #[utoipa::path(get, path = "/v1/live", tag = "dispatches", params(HowOften),
     responses(
         (status = 200, description = "The stream, or one scene",
+            headers(("sandglass-keep-alive-ms" = u64,
+                description = "Of a stream: how long it is silent at most while the daemon lives")),
             content((LiveView = "application/json"), (String = "text/event-stream"))),
         (status = "4XX", body = Envelope, description = "Not for you, or too many watch"),
         (status = "5XX", body = Envelope, description = "Not to be had now"),
@@ -63,8 +65,7 @@ pub(crate) async fn watch(
         let _ = &place;
         Ok::<_, Infallible>(event(&scene))
     });
-    let alive = KeepAlive::new().interval(daemon.settings().keep_alive);
-    Ok(Sse::new(events).keep_alive(alive).into_response())
+    Ok(stream(events, daemon.settings().keep_alive))
 }
 
 fn event(scene: &Scene) -> Event {

@@ -88,6 +88,8 @@ fn where_nothing_happens_nothing_is_sent_and_the_end_ends_it() {
     let mut world = World::of(Make { settings, ..Make::default() });
     waiting(&world, "1");
     let mut watcher = Watcher::of(&world, &[]);
+    let says_for_how_long = |line: String| line == "sandglass-keep-alive-ms: 300";
+    assert!((0..20).any(|_| watcher.line().is_some_and(says_for_how_long)), "in the head");
     watcher.until(|scene| scene["handlers"][0]["doing"] == POLL);
     // The handler's time runs, and there are some signs of life; but there is no news.
     let mut lives = 0;
