@@ -1,7 +1,10 @@
 //! `sandglass why` on journals that real runs have written: a handler that hung, one
-//! that was killed in its own code, and ones of which nothing is to be told.
+//! that was killed in its own code, ones of which nothing is to be told, and what daemons do
+//! to handlers: retries, cancels, asks, and an end of their own.
 
 mod binary;
+#[path = "why/daemon.rs"]
+mod daemon;
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -104,6 +107,11 @@ fn what_happens_again_is_counted_by_its_signature() {
     assert!(hung["seen_before"]["first_at"].as_i64() < hung["seen_before"]["last_at"].as_i64());
     let next = hung["next"].to_string();
     assert!(next.contains("3 times before"), "{next}");
+    let next = spun["next"].to_string();
+    assert!(
+        next.contains("`sandglass run`") && !next.contains("/v1/"),
+        "there is no daemon: {next}"
+    );
 
     // An earlier one, by its id.
     let dispatch = spun["dispatch_id"].as_str().expect("an id").to_owned();
@@ -142,6 +150,12 @@ fn what_is_not_there_or_damaged_is_said() {
     let nobody = "0".repeat(32);
     sandglass(&[&"why", &journal, &nobody]).exits(1).says("no record of the journal is about");
     sandglass(&[&"why", &journal, &"xyz"]).exits(2).says("dispatch id");
+    for none in ["#0", "#x", "#"] {
+        let named = format!("{nobody}{none}");
+        sandglass(&[&"why", &journal, &named]).exits(2).says("the number of an attempt");
+    }
+    let named = format!("{nobody}#2");
+    sandglass(&[&"why", &journal, &named]).exits(1).says("is about attempt 2 of dispatch");
     let connection = rusqlite::Connection::open(&journal).expect("a SQLite file");
     let damage = "UPDATE records SET body = '{' WHERE position = 1";
     connection.execute(damage, []).expect("valid SQL");

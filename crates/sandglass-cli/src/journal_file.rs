@@ -25,7 +25,19 @@ pub(crate) fn open(path: &Path) -> Result<SqliteJournal, Error> {
 ///
 /// # Errors
 /// As [`Salvage::open`] and [`Salvage::page`].
-pub(crate) fn read(path: &Path, mut see: impl FnMut(&Record)) -> Result<Exit, Error> {
+pub(crate) fn read(path: &Path, see: impl FnMut(&Record)) -> Result<Exit, Error> {
+    let exit = read_again(path, see)?;
+    if exit != Exit::Ok {
+        note("some of the journal is damaged or missing; `sandglass log` says what");
+    }
+    Ok(exit)
+}
+
+/// The same, of a journal of which all that is wrong has been told.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_again(path: &Path, mut see: impl FnMut(&Record)) -> Result<Exit, Error> {
     let mut salvage = Salvage::open(path, None, Position(1))?;
     let (mut records, mut gaps) = (0, 0);
     while let Some(page) = salvage.page()? {
@@ -37,9 +49,6 @@ pub(crate) fn read(path: &Path, mut see: impl FnMut(&Record)) -> Result<Exit, Er
                 gaps += 1;
             }
         }
-    }
-    if gaps > 0 {
-        note("some of the journal is damaged or missing; `sandglass log` says what");
     }
     Ok(Exit::of_reading(records, gaps))
 }

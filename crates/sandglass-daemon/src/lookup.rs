@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::why::{Explanation, Inquiry, Which};
+use sandglass_liveness::why::{Explanation, Host, Inquiry, Which};
 use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Record};
 use sandglass_runtime::{ActorError, Snapshot};
 
@@ -85,7 +85,7 @@ pub(crate) async fn explanation(
     entity: &EntityRef,
     dispatch: DispatchId,
 ) -> Result<Explanation, Error> {
-    let mut inquiry = Inquiry::about(Which::Dispatch(dispatch));
+    let mut inquiry = Inquiry::about(Which::Dispatch(dispatch)).host(Host::Alive);
     each(daemon, entity, Position(1), &mut |record| inquiry.feed(&record)).await?;
     inquiry.finish().ok_or_else(|| unknown(dispatch))
 }

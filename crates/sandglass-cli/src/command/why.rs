@@ -1,10 +1,15 @@
 //! `sandglass why`: why a handler ended as it did, by a journal alone.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::bail;
-use sandglass_liveness::why::{Before, Ending, Explanation, Inquiry, Taken, Which};
-use sandglass_model::{Decision, DispatchId, Outcome, OutcomeKind};
+use sandglass_journal::SqliteJournal;
+use sandglass_liveness::why::{
+    Attempt, Before, Brief, Ending, Explanation, Host, Inquiry, Others, Taken, Which,
+};
+use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Retried};
 use sandglass_source::{printable, shortened};
 
 use crate::duration::{exact_millis, measured_micros};
@@ -20,39 +25,92 @@ const VALUE_MAX_CHARS: usize = 400;
 ///
 /// What was asked, where the time went, where it stopped, what was decided, whether it
 /// happened before, and what to do next: of the dispatch that is named, in its last
-/// attempt, or else of the one that ended last without completing. The journal may be in
-/// use. Its host calls are known one by one where it didn't complete, and of one in a
-/// hundred that did.
+/// attempt or the one that is named (DISPATCH#1), or else of the one that ended last
+/// without completing. Where nobody writes the journal any more, a handler that had not
+/// ended by then was lost with its host, and counts as the last. The journal may be in use.
+/// Its host calls are known one by one where it didn't complete, and of one in a hundred
+/// that did.
 ///
 /// Exit code: 0, 1 there is no such dispatch, 2 no readable journal, 3 some of the journal
 /// is damaged or missing (what is told is by the rest).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass why runs.db\n  \
     sandglass why runs.db 7a3a0f4be3ad4ab2b2d9a06b63e9e4d5\n  \
+    sandglass why runs.db 7a3a0f4be3ad4ab2b2d9a06b63e9e4d5#1\n  \
     sandglass why runs.db --json | jq '{dying_span, calls, requests, next}'")]
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
-    /// The dispatch; the last that didn't complete, where none is named
-    dispatch: Option<DispatchId>,
+    /// The dispatch, with `#` and an attempt for another than its last; the last that didn't
+    /// complete, where none is named
+    #[arg(value_name = "DISPATCH[#ATTEMPT]")]
+    dispatch: Option<Named>,
     /// Print one JSON object: the keys of a run's report, and what the journal knows beside
     #[arg(long)]
     json: bool,
 }
 
+/// A dispatch, and one of its attempts, as somebody names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Named {
+    dispatch: DispatchId,
+    attempt: Option<u32>,
+}
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (dispatch, attempt) = match text.split_once('#') {
+            Some((dispatch, attempt)) => (dispatch, Some(attempt)),
+            None => (text, None),
+        };
+        let attempt = attempt.map(|attempt| match attempt.parse() {
+            Ok(0) | Err(_) => Err("behind `#` stands the number of an attempt, from 1".to_owned()),
+            Ok(attempt) => Ok(attempt),
+        });
+        let dispatch = dispatch.parse::<DispatchId>().map_err(|error| error.to_string())?;
+        Ok(Self { dispatch, attempt: attempt.transpose()? })
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.attempt {
+            Some(attempt) => write!(f, "attempt {attempt} of dispatch {}", self.dispatch),
+            None => write!(f, "dispatch {}", self.dispatch),
+        }
+    }
+}
+
+impl From<Named> for Which {
+    fn from(named: Named) -> Self {
+        match named.attempt {
+            Some(attempt) => Self::Attempt(named.dispatch, attempt),
+            None => Self::Dispatch(named.dispatch),
+        }
+    }
+}
+
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let Arguments { journal, dispatch, json } = arguments;
-    let mut inquiry = Inquiry::about(dispatch.map_or(Which::Latest, Which::Dispatch));
+    let host = match SqliteJournal::has_writer(journal) {
+        Some(true) => Host::Alive,
+        Some(false) => Host::Gone,
+        None => Host::Unknown,
+    };
+    let which = dispatch.map_or(Which::Latest, Which::from);
+    let mut inquiry = Inquiry::about(which).host(host);
     let exit = journal_file::read(journal, |record| inquiry.feed(record))?;
     let is_whole = exit == Exit::Ok;
     let Some(found) = inquiry.finish() else {
         return match dispatch {
             Some(dispatch) => {
                 if is_whole {
-                    note(&format!("no record of the journal is about dispatch {dispatch}"));
+                    note(&format!("no record of the journal is about {dispatch}"));
                     return Ok(Exit::Failed);
                 }
-                bail!("no record that can be read is about dispatch {dispatch}")
+                bail!("no record that can be read is about {dispatch}")
             }
             None if !is_whole => {
                 note("no record that can be read tells of a handler that didn't complete");
@@ -64,6 +122,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             }
         };
     };
+    let found = if found.has_more() { whole(journal, host, found)? } else { found };
     let mut output = Output::new();
     if *json {
         output.line(serde_json::to_string_pretty(&found)?)?;
@@ -71,6 +130,16 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         print(&found, &mut output)?;
     }
     Ok(exit)
+}
+
+/// The same explanation with all that other records tell of it, which a reading that finds
+/// it last can't know.
+fn whole(journal: &Path, host: Host, found: Explanation) -> anyhow::Result<Explanation> {
+    let Dispatched { dispatch, attempt, .. } = found.dispatched;
+    let mut inquiry = Inquiry::about(Which::Attempt(dispatch, attempt)).host(host);
+    journal_file::read_again(journal, |record| inquiry.feed(record))?;
+    // Somebody may have pruned it meanwhile.
+    Ok(inquiry.finish().unwrap_or(found))
 }
 
 fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
@@ -84,7 +153,7 @@ fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
     output.line(format_args!("{entity}  {}{attempt}", printable(&of)))?;
     match ending {
         Some(ending) => output.line(headline(ending, output))?,
-        None => output.line(output.paint(Tone::Doubtful, "has not ended").into_owned())?,
+        None => output.line(output.paint(Tone::Doubtful, unended(found.host)).into_owned())?,
     }
     output.line("")?;
     for (name, value) in details(found) {
@@ -92,6 +161,14 @@ fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
         output.line(format_args!("  {}{value}", output.paint(Tone::Quiet, &name)))?;
     }
     Ok(())
+}
+
+const fn unended(host: Host) -> &'static str {
+    match host {
+        Host::Alive => "has not ended: it is queued or runs",
+        Host::Gone => "was queued or running when the log ends, and was lost with its host",
+        Host::Unknown => "was queued or running when the log ends",
+    }
 }
 
 fn headline(ending: &Ending, output: &Output) -> String {
@@ -127,16 +204,26 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
         ),
     ));
     if let Some(asker) = dispatched.asker {
-        details.push(("", format!("by a handler, dispatch {asker}")));
+        let of = found.asker.as_ref().map(|asker| format!(" of {asker}")).unwrap_or_default();
+        details.push(("", format!("by a handler{}, dispatch {asker}", printable(&of))));
     }
     if let Some(retried) = &dispatched.retried {
-        let retried = format!("again for {}: {}", retried.by, retried.reason);
-        details.push(("", printable(&retried).into_owned()));
+        details.push(("", again_for(retried)));
     }
-    if let Some(ending) = ending {
-        details.extend(run(ending));
-        details.extend(decided(ending));
+    match ending {
+        Some(ending) => {
+            details.extend(run(ending));
+            details.extend(anatomy::named("started", others(&found.started)));
+            details.extend(decided(ending));
+        }
+        None if found.host != Host::Alive => {
+            details.push(("log ends", found.log_ends_at.to_string()));
+            details.extend(anatomy::named("started", others(&found.started)));
+        }
+        None => details.extend(anatomy::named("started", others(&found.started))),
     }
+    details.extend(anatomy::named("attempts", attempts(found)));
+    details.extend(anatomy::named("unended", others(&found.unended)));
     let next = found.next();
     let next = next.iter().enumerate();
     let next = next.map(|(number, line)| format!("{}. {}", number + 1, printable(line)));
@@ -146,12 +233,69 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     details
 }
 
+fn again_for(Retried { by, reason, .. }: &Retried) -> String {
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    printable(&format!("again for {by}{reason}")).into_owned()
+}
+
+/// The attempts, a line each; nothing where there is only this one.
+fn attempts(found: &Explanation) -> Vec<String> {
+    if found.attempts.len() < 2 && found.attempts_omitted == 0 {
+        return Vec::new();
+    }
+    let omitted = Some(found.attempts_omitted).filter(|omitted| *omitted > 0);
+    let omitted = omitted.map(|omitted| format!("({omitted} earlier ones)"));
+    let told = found.attempts.iter().map(|one| {
+        let again = one.retried.as_ref().map(|retried| format!("{}; ", again_for(retried)));
+        let this = if one.attempt == found.dispatched.attempt { " (this one)" } else { "" };
+        let how = how_it_went(one, found.host);
+        format!("{}: {}{how}{this}", one.attempt, again.unwrap_or_default())
+    });
+    omitted.into_iter().chain(told).collect()
+}
+
+fn how_it_went(attempt: &Attempt, host: Host) -> String {
+    let Some(outcome) = attempt.outcome else { return unended(host).to_owned() };
+    let mut line = outcome.as_str().replace('_', " ");
+    if let Some(elapsed) = attempt.elapsed_ms {
+        line += &format!(" after {} of {}", exact_millis(elapsed), exact_millis(attempt.budget_ms));
+    }
+    if let Some(span) = &attempt.dying_span {
+        line += &format!(", in {}", printable(span));
+    }
+    if let Some(decision) = &attempt.decision {
+        line += &format!("; {}", printable(&followed(decision, attempt.transition.as_ref())));
+    }
+    line
+}
+
+/// Other handlers, a line each.
+fn others(others: &Others) -> Vec<String> {
+    let line = |one: &Brief| {
+        let how = match (&one.outcome, &one.dying_span) {
+            (None, _) => String::new(),
+            (Some(outcome), None) => format!(", {}", outcome.as_str().replace('_', " ")),
+            (Some(outcome), Some(span)) => {
+                format!(", {} in {}", outcome.as_str().replace('_', " "), printable(span))
+            }
+        };
+        let of = format!("{} for {}", one.entity, one.action);
+        format!("{}{how} ({})", printable(&of), one.dispatch)
+    };
+    let more = Some(others.omitted).filter(|more| *more > 0);
+    let more = more.map(|more| format!("and {more} more"));
+    others.told.iter().map(line).chain(more).collect()
+}
+
 /// What the run did.
 fn run(ending: &Ending) -> Vec<(&'static str, String)> {
     let ended = &ending.ended;
     let mut details = Vec::new();
     if let Some((kind, message)) = ended.outcome.error() {
-        details.push(("error", format!("{kind}: {}", printable(&message))));
+        // Some say their kind themselves.
+        let says_it = message.strip_prefix(&*kind).is_some_and(|rest| rest.starts_with(':'));
+        let error = if says_it { message } else { format!("{kind}: {message}") };
+        details.push(("error", printable(&error).into_owned()));
     }
     if let Outcome::Completed(completion) = &ended.outcome {
         let result = completion.result.to_string();
@@ -183,7 +327,18 @@ fn run(ending: &Ending) -> Vec<(&'static str, String)> {
 fn decided(ending: &Ending) -> Vec<(&'static str, String)> {
     let Ending { at, ended, taken, signature, before, .. } = ending;
     let mut details = Vec::new();
-    let decided = match (&ended.decision, taken) {
+    let decided = followed(&ended.decision, taken.as_ref());
+    details.push(("decided", format!("{at}, {}", printable(&decided))));
+    if let Some(signature) = signature {
+        let of = printable(&signature.to_string()).into_owned();
+        details.push(("before", format!("{} ({of})", seen(before))));
+    }
+    details
+}
+
+/// What follows from an end, not printable yet.
+fn followed(decision: &Decision, taken: Option<&Taken>) -> String {
+    match (decision, taken) {
         (Decision::Take { .. }, Some(Taken { action, from, to, position })) => {
             format!("takes {action}: {from} -> {to} (record {position})")
         }
@@ -192,13 +347,7 @@ fn decided(ending: &Ending) -> Vec<(&'static str, String)> {
             format!("nothing: its entity no longer takes {action}")
         }
         (Decision::Rerun, _) => "it is run again".to_owned(),
-    };
-    details.push(("decided", format!("{at}, {}", printable(&decided))));
-    if let Some(signature) = signature {
-        let of = printable(&signature.to_string()).into_owned();
-        details.push(("before", format!("{} ({of})", seen(before))));
     }
-    details
 }
 
 fn seen(before: &Before) -> String {

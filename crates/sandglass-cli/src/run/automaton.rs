@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use sandglass_liveness::why::ONE_RUN;
 use sandglass_model::id::NAME_MAX_BYTES;
 use serde::Serialize;
 
@@ -102,7 +103,8 @@ pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
         },
         action: std::iter::once(run).chain(endings).collect(),
     };
-    toml::to_string(&file).expect("strings, lists and tables are TOML")
+    let text = toml::to_string(&file).expect("strings, lists and tables are TOML");
+    format!("{ONE_RUN}{text}")
 }
 
 /// The integration's name: the guest's file name, without its ending, or as much

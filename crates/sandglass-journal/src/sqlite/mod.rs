@@ -5,6 +5,7 @@ mod backup;
 mod fault;
 mod file;
 mod groups;
+mod in_use;
 mod log;
 mod place;
 mod pruned;
@@ -98,6 +99,14 @@ pub struct SqliteJournal {
 }
 
 impl SqliteJournal {
+    /// Whether another process has the journal at `path` open for writing; none where
+    /// nobody can tell: on systems other than Linux, and of processes that aren't visible
+    /// here.
+    #[must_use]
+    pub fn has_writer(path: impl AsRef<Path>) -> Option<bool> {
+        in_use::has_writer(&path.as_ref().canonicalize().ok()?)
+    }
+
     /// Opens the journal at `path`, or creates it where nothing or an empty file
     /// stands there. Links are followed first; a file of several names is refused. Reads
     /// it whole, to know that it is, and brings an earlier format to [`FORMAT`]; blocks

@@ -6,7 +6,7 @@ use sandglass_model::{
     Outcome, OutgoingRequest, RequestOutcome, Story, TrapKind,
 };
 
-use super::{Ending, Explanation};
+use super::{Ending, Explanation, Host};
 
 /// A call that hung took at least one in so many parts of the time.
 const HUNG_PART: u64 = 4;
@@ -20,22 +20,62 @@ impl Explanation {
     #[must_use]
     pub fn next(&self) -> Vec<String> {
         let Some(ending) = &self.ending else {
-            return vec![
-                "it hasn't ended: it runs, or its host does no longer; the host's next start \
-                 ends it as interrupted"
-                    .to_owned(),
-            ];
+            return self.unended_next();
         };
         let mut next = Vec::new();
         next.extend(about(&self.dispatched, &ending.ended));
+        next.extend(self.waited_for());
         next.extend(landed(&ending.ended));
         next.extend(self.again(ending));
         next
     }
 
+    /// Of one that has not ended.
+    fn unended_next(&self) -> Vec<String> {
+        let lost = match (self.host, self.is_one_run) {
+            (Host::Alive, _) => {
+                return vec![
+                    "it is queued or runs: `sandglass top`, or `/v1/live` of its daemon, shows \
+                     where it is"
+                        .to_owned(),
+                ];
+            }
+            (Host::Gone, _) => "its host is gone, and it with it",
+            (Host::Unknown, _) => {
+                "its host may still run, and it with it; if not, it was lost with its host"
+            }
+        };
+        let start = if self.is_one_run {
+            "the next `sandglass run` of the same entity into this journal ends it as interrupted"
+        } else {
+            "the next start of its host ends it as interrupted, or runs it again where its spec \
+             says so (`on_crash`)"
+        };
+        vec![
+            lost.to_owned(),
+            "what it did is known to nobody but those that it asked: find out there".to_owned(),
+            start.to_owned(),
+        ]
+    }
+
+    /// Where to look on, where it died while it waited for another entity.
+    fn waited_for(&self) -> Option<String> {
+        let ended = &self.ending.as_ref()?.ended;
+        ended.dying_span.as_deref().filter(|span| span.starts_with("ask:"))?;
+        let last = self.started.told.last()?;
+        let how = match last.outcome {
+            Some(outcome) => outcome.as_str().replace('_', " "),
+            None => "has not ended".to_owned(),
+        };
+        Some(format!("the last handler that ran for it there: {} ({how})", last.dispatch))
+    }
+
     /// Whether the same again is worth it.
     fn again(&self, ending: &Ending) -> Option<String> {
         let Ending { ended, before, .. } = ending;
+        if self.attempts.last().is_some_and(|last| last.attempt > ended.attempt) {
+            return Some("it was run again since: its later attempts tell more".to_owned());
+        }
         match &ended.outcome {
             Outcome::Completed(_) => None,
             _ if ended.decision == Decision::Rerun => Some(
@@ -46,20 +86,24 @@ impl Explanation {
                 before.count
             )),
             Outcome::TimedOut(_) | Outcome::Rejected(_) => {
-                Some(format!("once that is mended, {}", may_retry(ended)))
+                Some(format!("once that is mended, {}", self.may_run_again()))
             }
-            Outcome::Interrupted => Some(format!("once that is known, {}", may_retry(ended))),
+            Outcome::Interrupted => Some(format!("once that is known, {}", self.may_run_again())),
             _ => None,
         }
     }
-}
 
-fn may_retry(ended: &Ended) -> String {
-    format!(
-        "an operator may retry it (in a daemon: POST /v1/dispatches/{}/retry); nothing is retried \
-         by itself",
-        ended.dispatch
-    )
+    fn may_run_again(&self) -> String {
+        if self.is_one_run {
+            return "`sandglass run` with the same arguments runs it again, as another dispatch"
+                .to_owned();
+        }
+        format!(
+            "an operator may retry it (in a daemon: POST /v1/dispatches/{}/retry); nothing is \
+             retried by itself",
+            self.dispatched.dispatch
+        )
+    }
 }
 
 /// What its end says, and where to look.

@@ -15,7 +15,7 @@ impl Serialize for Explanation {
 
 impl Explanation {
     fn as_json(&self) -> Value {
-        let Self { entity, dispatched_at, dispatched, ending } = self;
+        let Self { entity, dispatched_at, dispatched, ending, .. } = self;
         let mut value = json!({
             "entity": entity,
             "dispatched_at": dispatched_at,
@@ -27,8 +27,18 @@ impl Explanation {
             "state": dispatched.state,
             "attempt": dispatched.attempt,
             "asker": dispatched.asker,
+            "asker_entity": self.asker,
+            "retried": dispatched.retried,
             "dispatch_id": dispatched.dispatch,
             "trace_id": dispatched.trace.trace_id,
+            "attempts": self.attempts,
+            "attempts_omitted": self.attempts_omitted,
+            "started": self.started.told,
+            "started_omitted": self.started.omitted,
+            "unended": self.unended.told,
+            "unended_omitted": self.unended.omitted,
+            "host": self.host,
+            "log_ends_at": self.log_ends_at,
             "next": self.next(),
         });
         let rest = match ending {

@@ -1,0 +1,50 @@
+//! Whether somebody has a journal open for writing, as the operating system tells. Trying
+//! the lock would tell it too, and would keep whoever starts at that moment from it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::file::sidecar;
+
+/// Where Linux lists the locks of files (`proc_locks(5)`).
+const LOCKS: &str = "/proc/locks";
+
+/// Whether another process writes to the journal at `path`; none where nobody can tell.
+pub(super) fn has_writer(path: &Path) -> Option<bool> {
+    let locks = fs::read_to_string(LOCKS).ok()?;
+    match fs::metadata(sidecar(path, ".lock")) {
+        Ok(lock) => Some(is_locked(&locks, lock.ino())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Whether `locks` has one of the kind that writers hold, on the file with this number. Its
+/// device isn't compared: file systems that lie over others give it two names.
+fn is_locked(locks: &str, inode: u64) -> bool {
+    locks.lines().any(|line| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "FLOCK");
+        let is_writers = words.next().is_some() && words.nth(1) == Some("WRITE");
+        let file = words.nth(1).and_then(|place| place.rsplit(':').next());
+        is_writers && file.and_then(|file| file.parse().ok()) == Some(inode)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lock_of_a_writer_on_this_file_counts() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 812 fe:00:77 0 EOF\n\
+            2: FLOCK  ADVISORY  READ 812 fe:00:78 0 EOF\n\
+            3: POSIX  ADVISORY  WRITE 812 fe:00:79 128 128\n\
+            4: -> FLOCK  ADVISORY  WRITE 9 fe:00:80 0 EOF\n";
+        assert!(is_locked(locks, 77));
+        for other in [78, 79, 7, 8] {
+            assert!(!is_locked(locks, other), "{other}");
+        }
+        assert!(!is_locked("", 77) && !is_locked("FLOCK", 77) && !is_locked("1: FLOCK x", 77));
+    }
+}
