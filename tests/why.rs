@@ -142,6 +142,33 @@ fn one_that_completed_is_told_only_where_it_is_named() {
 }
 
 #[test]
+fn nothing_foreign_drives_the_terminal_in_json_either_and_nothing_is_lost() {
+    let folder = Folder::new();
+    let journal = journal(&folder);
+    let (entity, traps) = ("Order/a\u{202e}\u{2028}\u{200b}b", fixture("wat/traps.wat"));
+    let run: [&dyn AsRef<std::ffi::OsStr>; 8] =
+        [&"run", &traps, &"--entity", &entity, &"--journal", &journal, &"--report", &"json"];
+    let (log, export, out) = (["log", "--json"], ["journal", "export"], folder.path("out.jsonl"));
+    let mut said = vec![sandglass(&run).exits(126).out];
+    said.push(sandglass(&[&"why", &journal, &"--json"]).exits(0).out);
+    said.push(sandglass(&[&log[0], &journal, &log[1]]).exits(0).out);
+    sandglass(&[&export[0], &export[1], &journal, &"--to", &out]).exits(0);
+    said.push(std::fs::read_to_string(&out).expect("text"));
+    for text in &said {
+        let drives =
+            |c: char| c.is_control() && c != '\n' || "\u{202e}\u{2028}\u{200b}".contains(c);
+        assert!(!text.contains(drives), "{text:?}");
+    }
+    assert!(said[1].contains(r"a\u202e\u2028\u200bb"), "{}", said[1]);
+    assert_eq!(why(&journal)["entity"], entity);
+    // Nor where the arguments are wrong.
+    for argument in ["--\u{1b}[31m\u{202e}", "\u{9b}31m"] {
+        let said = sandglass(&[&"why", &journal, &argument]).exits(2);
+        assert!(!said.err.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{:?}", said.err);
+    }
+}
+
+#[test]
 fn what_is_not_there_or_damaged_is_said() {
     let (folder, server) = (Folder::new(), silent());
     let journal = journal(&folder);

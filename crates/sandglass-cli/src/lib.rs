@@ -12,6 +12,7 @@ mod fetch;
 mod integrations;
 mod interrupts;
 mod journal_file;
+mod json;
 mod narrate;
 mod play;
 pub mod reading;
@@ -30,6 +31,7 @@ use sandglass_telemetry::logs;
 
 use command::Command;
 use exit::Exit;
+use terminal::printable_lines;
 
 /// Runs integrations in a sandbox with an hourglass: every handler ends, on time,
 /// in a transition that you declared, and you can see why.
@@ -70,8 +72,16 @@ pub fn main() -> ExitCode {
 
 /// Help and version are no errors; for the rest each command has its own code.
 fn refused_arguments(error: &clap::Error) -> ExitCode {
-    // Where it can't be written, the exit code says it.
-    let _ = error.print();
+    let text = error.render().to_string();
+    let shown = printable_lines(&text);
+    // Where it can't be written, the exit code says it. What drives a terminal in it is of
+    // an argument, and shown without colours, which would be escaped as well.
+    let _ = if shown == text {
+        error.print()
+    } else {
+        terminal::complain_of_arguments(&shown);
+        Ok(())
+    };
     let asked_for_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
     if asked_for_run && error.exit_code() != 0 && asks_for_json() {
         let why = error.render().to_string();

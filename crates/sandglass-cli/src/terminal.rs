@@ -6,6 +6,9 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use sandglass_source::{is_unprintable, printable};
+use serde::Serialize;
+
+use crate::json;
 
 /// How a piece of text is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,16 @@ impl Output {
         })
     }
 
+    /// Writes a value as a line of JSON, as [`Self::line`] does.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        self.line(json::line(value)?)
+    }
+
+    /// The same in lines that people read.
+    pub(crate) fn json_pretty(&mut self, value: &impl Serialize) -> io::Result<()> {
+        self.line(json::pretty(value)?)
+    }
+
     /// `text` in a colour, where colours are shown.
     pub(crate) fn paint<'a>(&self, tone: Tone, text: &'a str) -> Cow<'a, str> {
         match tone.code() {
@@ -90,6 +103,12 @@ pub(crate) fn complain(error: &anyhow::Error) {
     let _ = writeln!(io::stderr(), "error: {}", printable(&text));
 }
 
+/// Says on standard error, in lines that are printable, what is wrong with the arguments.
+pub(crate) fn complain_of_arguments(lines: &str) {
+    // As above.
+    let _ = write!(io::stderr(), "{lines}");
+}
+
 /// Says on standard error what somebody who waits wants to know.
 pub(crate) fn note(text: &str) {
     // Nobody need read it.
@@ -100,6 +119,16 @@ pub(crate) fn note(text: &str) {
 pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stream.is_terminal() && !refused
+}
+
+/// What may be many lines, with nothing unprintable but their ends.
+pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
+    let drives = |c: char| is_unprintable(c) && c != '\n';
+    if !text.contains(drives) {
+        return text.into();
+    }
+    let shown = |c: char| if drives(c) { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(shown).collect::<String>().into()
 }
 
 /// Text of foreign origin as it may reach a terminal, in as many bytes and with line
@@ -118,6 +147,7 @@ mod tests {
 
     #[test]
     fn nothing_foreign_drives_the_terminal() {
+        assert_eq!(printable_lines("a\u{1b}\u{2028}\nb"), "a\\u{1b}\\u{2028}\nb");
         let source = "a\u{1b}\u{9b}\tb\n";
         let shown = printable_in_place(source);
         assert_eq!((shown.as_str(), shown.len()), ("a???\tb\n", source.len()));

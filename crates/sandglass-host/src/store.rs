@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sandglass_model::text::is_unprintable;
 use sandglass_model::{Frame, GuestLimits, Monotonic, Story, SystemClock};
 use sandglass_telemetry::Metrics;
 use wasmtime::{Memory, WasmBacktrace};
@@ -13,7 +14,6 @@ use crate::abi::wasi::Wasi;
 use crate::accounting::Accounting;
 use crate::call_spans::CallSpans;
 use crate::capability::Guest;
-use crate::capability::log::is_obeyed;
 use crate::capability::outside::Outside;
 use crate::functions::Functions;
 use crate::limiter::Limiter;
@@ -229,5 +229,8 @@ fn demangle(name: &str) -> String {
 
 /// A name of the guest's choosing, made fit for a terminal and a record.
 pub(crate) fn printable(name: &str) -> String {
-    name.chars().take(NAME_MAX_CHARS).map(|c| if is_obeyed(c) { '\u{fffd}' } else { c }).collect()
+    name.chars()
+        .take(NAME_MAX_CHARS)
+        .map(|c| if is_unprintable(c) { '\u{fffd}' } else { c })
+        .collect()
 }

@@ -15,6 +15,7 @@ pub mod outcome;
 pub mod record;
 pub mod report;
 pub mod story;
+pub mod text;
 pub mod trace;
 
 pub use ask::{AskUntil, Asked};

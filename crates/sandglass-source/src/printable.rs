@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The text with its control characters, and those that turn the direction of
-/// text, written as escapes.
+pub use sandglass_model::text::is_unprintable;
+
+/// The text with what [is no text](is_unprintable) written as escapes.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
@@ -11,13 +12,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
     let shown = |c: char| if is_unprintable(c) { c.escape_default().to_string() } else { c.into() };
     text.chars().map(shown).collect::<String>().into()
-}
-
-/// Whether a character would drive a terminal, rather than show on it.
-#[must_use]
-pub fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// At most `max` characters of `text`, told where there is more.
@@ -37,6 +31,7 @@ mod tests {
     fn nothing_foreign_drives_the_terminal() {
         assert_eq!(printable("plain é"), "plain é");
         assert_eq!(printable("\u{1b}[31m\n\u{9b}\u{202e}"), "\\u{1b}[31m\\n\\u{9b}\\u{202e}");
+        assert_eq!(printable("\u{2028}\u{200b}\u{feff}"), "\\u{2028}\\u{200b}\\u{feff}");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let exit = if report.is_complete() { Exit::Ok } else { Exit::Failed };
     let mut output = Output::new();
     if arguments.json {
-        output.line(serde_json::to_string_pretty(&report)?)?;
+        output.json_pretty(&report)?;
         return Ok(exit);
     }
     let paint = |met: bool, verdict: &str| {

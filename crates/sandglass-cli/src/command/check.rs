@@ -71,7 +71,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         output.line(verdict(path, errors, warnings, &output))?;
     }
     if arguments.json {
-        output.line(serde_json::to_string_pretty(&all)?)?;
+        output.json_pretty(&all)?;
     }
     Ok(exit)
 }

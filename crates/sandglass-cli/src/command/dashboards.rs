@@ -107,7 +107,7 @@ fn tell(prefix: &Prefix, wanted: &[Wanted], as_json: bool) -> anyhow::Result<()>
             json!({ "path": path, "written": one.there != There::Same })
         };
         let files: Vec<_> = wanted.iter().map(one).collect();
-        output.line(json!({ "prefix": prefix.to_string(), "files": files }))?;
+        output.json(&json!({ "prefix": prefix.to_string(), "files": files }))?;
         return Ok(());
     }
     for Wanted { path, there, .. } in wanted {

@@ -58,17 +58,17 @@ impl View {
         let line = match found {
             Found::Entry(Entry::Record(record)) => {
                 self.records += 1;
-                serde_json::to_string(record)?
+                return Ok(self.output.json(record)?);
             }
             Found::Entry(Entry::Pruned { first, last }) => {
-                json!({"position": first, "pruned": last}).to_string()
+                json!({"position": first, "pruned": last})
             }
             gap => {
                 let (position, what) = self.gap(gap);
-                json!({"position": position, "damaged": what}).to_string()
+                json!({"position": position, "damaged": what})
             }
         };
-        Ok(self.output.line(line)?)
+        Ok(self.output.json(&line)?)
     }
 
     fn text(&mut self, found: &Found) -> anyhow::Result<()> {

@@ -125,7 +125,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let found = if found.has_more() { whole(journal, host, found)? } else { found };
     let mut output = Output::new();
     if *json {
-        output.line(serde_json::to_string_pretty(&found)?)?;
+        output.json_pretty(&found)?;
     } else {
         print(&found, &mut output)?;
     }

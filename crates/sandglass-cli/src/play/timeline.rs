@@ -182,6 +182,6 @@ impl Timeline {
         if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
             line.extend(fields);
         }
-        self.output.line(line)
+        self.output.json(&line)
     }
 }

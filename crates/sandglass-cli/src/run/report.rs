@@ -17,7 +17,7 @@ const RESULT_MAX_CHARS: usize = 400;
 pub(super) fn print(report: &RunReport, form: Form) -> anyhow::Result<()> {
     let mut output = Output::new();
     match form {
-        Form::Json => output.line(serde_json::to_string_pretty(report)?)?,
+        Form::Json => output.json_pretty(report)?,
         Form::Text => {
             output.line(headline(report, &output))?;
             for (name, value) in details(report) {
@@ -53,7 +53,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
                 "trace_id": null,
                 "dispatch_id": null,
             });
-            output.line(serde_json::to_string_pretty(&report)?)?;
+            output.json_pretty(&report)?;
         }
         Form::Text => {
             let kind = format!("rejected ({})", rejection.kind);

@@ -62,7 +62,7 @@ pub(crate) async fn print_json(source: Source, most: Option<usize>) -> anyhow::R
             _ = interrupts.next() => return Ok(Exit::Cancelled),
         };
         let Some(data) = scene else { break };
-        output.line(serde_json::from_str::<serde_json::Value>(&data)?)?;
+        output.json(&serde_json::from_str::<serde_json::Value>(&data)?)?;
         printed += 1;
     }
     Ok(Exit::Ok)

@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sandglass_model::text::is_unprintable;
 use sandglass_model::{DispatchId, TraceContext};
 use sandglass_telemetry::metrics::Told;
 use sandglass_telemetry::trace::names;
@@ -189,19 +190,11 @@ pub(crate) fn cut(text: &str, max: u32) -> String {
     line
 }
 
-/// Whether `c` is no text, but something that a terminal obeys: a control
-/// character, one that turns the direction of writing, a separator of lines.
-pub(crate) fn is_obeyed(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(c, '\u{2066}'..='\u{2069}')
-}
-
 /// `text` with each character that a terminal obeys replaced by its escape.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.trim_end_matches(['\n', '\r']).chars() {
-        if is_obeyed(c) { line.extend(c.escape_default()) } else { line.push(c) }
+        if is_unprintable(c) { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line
 }

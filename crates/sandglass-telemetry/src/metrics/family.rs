@@ -11,6 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ::metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder, SharedString};
 
+use sandglass_model::text::is_unprintable;
+
 use super::room::{Need, Room, Weight, header};
 use crate::table::{Definition, Kind, Prefix, Unit};
 
@@ -238,11 +240,11 @@ impl<K: Kept, const N: usize> Family<K, N> {
 
 /// `value` without what would drive the terminal of somebody who looks at a scrape.
 pub(super) fn printable(value: &str) -> Cow<'_, str> {
-    let drives = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if value.contains(drives) { value.replace(drives, "?").into() } else { value.into() }
+    if value.contains(is_unprintable) {
+        value.replace(is_unprintable, "?").into()
+    } else {
+        value.into()
+    }
 }
 
 /// A counter with `N` labels.

@@ -52,7 +52,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let mut output = Output::new();
     if arguments.json {
-        output.line(as_json(&found))?;
+        output.json(&as_json(&found))?;
     } else {
         print(&found, &mut output)?;
     }

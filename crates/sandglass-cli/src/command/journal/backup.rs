@@ -59,7 +59,7 @@ fn tell(arguments: &Arguments, backed_up: BackedUp) -> anyhow::Result<Exit> {
     let Arguments { journal, to, json } = arguments;
     let mut output = Output::new();
     if *json {
-        output.line(json!({"journal": journal, "to": to, "last": last, "bytes": bytes}))?;
+        output.json(&json!({"journal": journal, "to": to, "last": last, "bytes": bytes}))?;
     } else {
         let told = format!("`{}` holds all up to position {last}, in {bytes} bytes", to.display());
         output.line(printable(&told))?;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Wish;
 use crate::exit::Exit;
+use crate::json;
 use crate::terminal::note;
 
 /// The version of the lines' form: 1 until a reader of it would have to change.
@@ -99,12 +100,12 @@ impl<W: Write> Export<W> {
     fn found(&mut self, found: &Found) -> anyhow::Result<()> {
         if let Found::Entry(Entry::Record(record)) = found {
             self.records += 1;
-            serde_json::to_writer(&mut self.lines, record)?;
+            self.lines.write_all(json::line(record)?.as_bytes())?;
         } else if let Found::Entry(entry @ Entry::Pruned { first, .. }) = found {
             let last = first.0 + entry.places().saturating_sub(1);
             let what = "removed on purpose";
             let line = json!({"type": "pruned", "position": first, "last": last, "what": what});
-            serde_json::to_writer(&mut self.lines, &line)?;
+            self.lines.write_all(json::line(&line)?.as_bytes())?;
         } else {
             let gap = gap(found);
             self.gaps += 1;
@@ -112,7 +113,7 @@ impl<W: Write> Export<W> {
                 let (at, what) = (&gap["position"], gap["what"].as_str().unwrap_or_default());
                 note(&format!("position {at}: {what}"));
             }
-            serde_json::to_writer(&mut self.lines, &gap)?;
+            self.lines.write_all(json::line(&gap)?.as_bytes())?;
         }
         Ok(self.lines.write_all(b"\n")?)
     }
@@ -137,9 +138,5 @@ fn gap(found: &Found) -> Value {
 
 /// Told by what failed, not by what it says.
 fn nobody_reads(error: &anyhow::Error) -> bool {
-    let kind = match error.downcast_ref::<serde_json::Error>() {
-        Some(error) => error.io_error_kind(),
-        None => error.downcast_ref::<io::Error>().map(io::Error::kind),
-    };
-    kind == Some(io::ErrorKind::BrokenPipe)
+    error.downcast_ref::<io::Error>().map(io::Error::kind) == Some(io::ErrorKind::BrokenPipe)
 }

@@ -139,7 +139,7 @@ fn tell(arguments: &Arguments, gone: &[Ended], exit: Exit) -> anyhow::Result<Exi
     let mut output = Output::new();
     if arguments.json {
         let named: Vec<_> = gone.iter().map(|one| &one.entity).collect();
-        output.line(json!({
+        output.json(&json!({
             "journal": arguments.journal,
             "dry_run": arguments.dry_run,
             "entities": gone.len(),

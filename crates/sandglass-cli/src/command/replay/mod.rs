@@ -73,7 +73,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
     let mut output = Output::new();
     if arguments.json {
-        output.line(as_json(&summary, runs.as_ref()))?;
+        output.json(&as_json(&summary, runs.as_ref()))?;
     } else {
         print(&summary, runs.as_ref(), &mut output)?;
     }
