@@ -484,11 +484,15 @@ fn budgets_are_told_with_what_was_killed_in_them_and_what_would_fit() {
     let journal = folder.path("runs.db");
     let guest = fixture("built/hang.wasm");
     sandglass(&[&"run", &guest, &"--journal", &journal, &"--deadline", &"100ms"]).exits(124);
-    sandglass(&[&"budgets", &journal]).exits(0).says("100 ms").says("killed  1").says("to tell");
+    sandglass(&[&"budgets", &journal])
+        .exits(0)
+        .says("100 ms")
+        .says("killed  1")
+        .says("all were killed");
     let json = sandglass(&[&"budgets", &journal, &"--json"]).exits(0).json_lines();
     let one = &json[0]["budgets"][0];
     assert_eq!((&one["budget_ms"], &one["runs"]), (&100.into(), &1.into()), "{one}");
-    assert_eq!((&one["advice"], &one["suggested_ms"]), (&"too_few".into(), &().into()), "{one}");
+    assert_eq!((&one["advice"], &one["suggested_ms"]), (&"all_killed".into(), &().into()), "{one}");
     let killed = one["killed"].as_object().expect("by what was running");
     assert_eq!(killed.values().collect::<Vec<_>>(), [1], "{one}");
     assert!(one["took"]["p99_ms"].as_u64().is_some_and(|took| took >= 100), "{one}");

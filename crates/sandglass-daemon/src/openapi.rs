@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::error::Envelope;
+use crate::extract::NoQuery;
 use axum::Extension;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+
 use utoipa::OpenApi;
 use utoipa::openapi::request_body::RequestBody;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -69,7 +72,10 @@ fn mend(body: &mut RefOr<RequestBody>) {
 
 /// This document; needs no key
 #[utoipa::path(get, path = "/openapi.json", tag = "status", security(()),
-    responses((status = 200, body = Object, description = "OpenAPI 3.1")))]
-pub(crate) async fn served(Extension(Document(text)): Extension<Document>) -> Response {
+    responses(
+        (status = 200, body = Object, description = "OpenAPI 3.1"),
+        (status = 400, body = Envelope, description = "There is nothing to ask in a query"),
+    ))]
+pub(crate) async fn served(Extension(Document(text)): Extension<Document>, _: NoQuery) -> Response {
     ([(header::CONTENT_TYPE, JSON)], text.to_string()).into_response()
 }

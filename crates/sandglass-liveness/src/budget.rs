@@ -70,6 +70,9 @@ pub struct Quantiles {
 pub enum Advice {
     /// There are too few runs to tell.
     TooFew,
+    /// All were killed, so nobody knows what one takes: the budget is too small, or what they
+    /// waited for hung. What they died in tells which.
+    AllKilled,
     /// It fits.
     Keep,
     /// This many milliseconds: runs come too near to it, or are cut off by it.
@@ -93,6 +96,9 @@ impl Budget {
     /// budget, those hang.
     #[must_use]
     pub fn advice(&self) -> Advice {
+        if self.runs > 0 && self.kills() >= self.runs {
+            return Advice::AllKilled;
+        }
         if self.runs < RUNS_MIN {
             return Advice::TooFew;
         }
@@ -322,7 +328,9 @@ mod tests {
         assert_eq!(advised(4_000, &[(500, 100)], &[]), Advice::Lower(750));
         assert_eq!(advised(300_000, &[(290_000, 100)], &[("guest", 3)]), Advice::Raise(600_000));
         assert_eq!(advised(300_000, &[(9_000, 100)], &[("host_http_call", 3)]), Advice::Hangs);
-        // All are killed: nobody knows.
-        assert_eq!(advised(1_000, &[], &[("guest", 100)]), Advice::Raise(2_000));
+        // All are killed: nobody knows, however many they are.
+        assert_eq!(advised(1_000, &[], &[("guest", 100)]), Advice::AllKilled);
+        assert_eq!(advised(1_000, &[], &[("guest", 1)]), Advice::AllKilled);
+        assert_eq!(advised(1_000, &[], &[]), Advice::TooFew);
     }
 }

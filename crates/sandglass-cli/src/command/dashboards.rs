@@ -34,6 +34,12 @@ const FILES: [(&str, &str); 7] = [
     ("prometheus/rules.yml", include_str!("../../../../dashboards/prometheus/rules.yml")),
 ];
 
+/// What Grafana knows its dashboard by, and how it is headed.
+const UID: &str = "sandglass-handler-liveness";
+const TITLE: &str = "Sandglass: Handler Liveness";
+/// Longest such name that Grafana takes, in characters.
+const UID_MAX_CHARS: usize = 40;
+
 /// Writes dashboards, monitors and alerts, for the prefix that a host's metrics have
 ///
 /// For Grafana, Prometheus and Datadog, and how to read them (README.md). A file that is
@@ -77,9 +83,9 @@ enum There {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let prefix = Prefix::new(&arguments.prefix).context("--prefix")?;
+    let prefix = prefix(&arguments.prefix)?;
     let wanted = FILES.iter().map(|(name, text)| {
-        let (path, text) = (arguments.out.join(name), renamed(text, &prefix));
+        let (path, text) = (arguments.out.join(name), named_apart(renamed(text, &prefix), &prefix));
         let there = what_is_at(&path, &text)
             .with_context(|| format!("`{}` can't be written", path.display()))?;
         Ok(Wanted { path, text, there })
@@ -97,6 +103,19 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
     tell(&prefix, &wanted, arguments.json)?;
     Ok(Exit::Ok)
+}
+
+/// # Errors
+/// It is none. Names have a `_` behind it, which people take for a part of it.
+fn prefix(text: &str) -> anyhow::Result<Prefix> {
+    let meant = text.trim_end_matches('_');
+    match Prefix::new(text) {
+        Ok(prefix) => Ok(prefix),
+        Err(_) if meant != text && Prefix::new(meant).is_ok() => {
+            bail!("--prefix: say `{meant}`; the `_` that follows it in names isn't a part of it")
+        }
+        Err(error) => Err(error).context("--prefix"),
+    }
 }
 
 fn tell(prefix: &Prefix, wanted: &[Wanted], as_json: bool) -> anyhow::Result<()> {
@@ -174,6 +193,32 @@ fn renamed(text: &str, prefix: &Prefix) -> String {
     out
 }
 
+/// `text` with the names of Grafana's dashboard made others for another prefix, so that
+/// several stand in one Grafana.
+fn named_apart(text: String, prefix: &Prefix) -> String {
+    if *prefix == Prefix::default() {
+        return text;
+    }
+    let uid = format!("\"uid\": \"{UID}-{}\"", short(&prefix.to_string()));
+    let title = format!("\"title\": \"{TITLE} ({prefix})\"");
+    text.replace(&format!("\"uid\": \"{UID}\""), &uid)
+        .replace(&format!("\"title\": \"{TITLE}\""), &title)
+}
+
+/// `prefix` in as many characters as there is room for behind [`UID`]: a long one by its
+/// begin and its hash (FNV-1a).
+fn short(prefix: &str) -> String {
+    let room = UID_MAX_CHARS - UID.len() - 1;
+    if prefix.len() <= room {
+        return prefix.to_owned();
+    }
+    let hash = prefix
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // It is ASCII, as prefixes are.
+    format!("{}{hash:08x}", &prefix[..room - 8])
+}
+
 /// Whether `rest` is what follows the prefix where that is meant: nothing, as before the
 /// point of a name in Datadog, or the name of a metric.
 fn follows_a_prefix(rest: &str) -> bool {
@@ -190,6 +235,32 @@ fn follows_a_prefix(rest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_prefix_has_a_dashboard_of_its_own() {
+        let grafana = FILES.iter().find(|(name, _)| name.starts_with("grafana/"));
+        let (_, grafana) = grafana.expect("there is one");
+        let named = |prefix: &str| {
+            let text = named_apart((*grafana).to_owned(), &Prefix::new(prefix).expect("valid"));
+            let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            let text = |key: &str| json[key].as_str().expect("text").to_owned();
+            (text("uid"), text("title"))
+        };
+        assert_eq!(named("temper"), (UID.to_owned(), TITLE.to_owned()));
+        assert_eq!(named("acme"), (format!("{UID}-acme"), format!("{TITLE} (acme)")));
+        let long = ["a_prefix_that_is_long_1", "a_prefix_that_is_long_2"].map(|one| named(one).0);
+        assert_ne!(long[0], long[1]);
+        assert!(long.iter().all(|uid| uid.len() == UID_MAX_CHARS), "{long:?}");
+    }
+
+    #[test]
+    fn a_prefix_with_its_line_is_told_how_to_be_said() {
+        let said = prefix("temper_").expect_err("none").to_string();
+        assert!(said.contains("say `temper`"), "{said}");
+        for none in ["_", "", "Te_", "a b"] {
+            assert!(!format!("{:#}", prefix(none).expect_err("none")).contains("say"), "{none:?}");
+        }
+    }
 
     #[test]
     fn names_of_metrics_are_renamed_and_other_words_stay() {

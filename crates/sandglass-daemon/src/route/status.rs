@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use crate::Daemon;
 use crate::access::Permission;
 use crate::error::{Envelope, Error};
-use crate::extract::By;
+use crate::extract::{By, NoQuery};
 use crate::view::HealthView;
 
 /// The text format of Prometheus.
@@ -24,6 +24,7 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) async fn metrics(
     State(daemon): State<Daemon>,
     By(principal): By,
+    _: NoQuery,
 ) -> Result<Response, Error> {
     principal.require(Permission::Read)?;
     principal.require_all_tenants()?;
@@ -35,9 +36,13 @@ pub(crate) async fn metrics(
 #[utoipa::path(get, path = "/healthz", tag = "status", security(()),
     responses(
         (status = 200, body = HealthView, description = "It does"),
+        (status = 400, body = Envelope, description = "There is nothing to ask in a query"),
         (status = 503, body = HealthView, description = "It doesn't, and why"),
     ))]
-pub(crate) async fn health(State(daemon): State<Daemon>) -> (StatusCode, Json<HealthView>) {
+pub(crate) async fn health(
+    State(daemon): State<Daemon>,
+    _: NoQuery,
+) -> (StatusCode, Json<HealthView>) {
     let health = HealthView::of(&daemon.unhealthy());
     let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(health))

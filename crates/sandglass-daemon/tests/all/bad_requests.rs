@@ -29,6 +29,9 @@ fn each_mistake_is_told_by_its_code() {
     get("/v1/entities/Session/%e", 400, "bad_path");
     get("/v1/entities/Session/1?tenant=acme", 400, "bad_query");
     get("/v1/modules?limit=1", 400, "bad_query");
+    for open in ["/?x=1", "/healthz?verbose", "/metrics?name=x", "/openapi.json?x"] {
+        get(open, 400, "bad_query");
+    }
     get(&format!("/v1/entities/Session/{long}"), 400, "bad_path");
     get(&format!("/v1/entities/{long}/1"), 400, "bad_path");
     get("/v1/entities/Ses%2Fsion/1", 400, "bad_path");

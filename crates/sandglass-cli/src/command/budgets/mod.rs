@@ -97,11 +97,9 @@ fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
         let default = if budget.is_default { " (the default)" } else { "" };
         let budgeted = told_millis(budget.budget_ms);
         output.line(format_args!("  budget  {budgeted}{default}, {} runs", budget.runs))?;
-        let Quantiles { p50_ms, p99_ms, p999_ms, .. } = budget.took;
-        let took = [("p50", p50_ms), ("p99", p99_ms), ("p99.9", p999_ms)].map(|(name, millis)| {
-            format!("{name} {} ({} %)", told_millis(millis), percent(millis, budget.budget_ms))
-        });
-        output.line(format_args!("  took    {}", took.join(", ")))?;
+        if budget.runs > 0 {
+            output.line(format_args!("  took    {}", took(budget)))?;
+        }
         if budget.kills() > 0 {
             let by = budget.killed.iter().map(|(span, kills)| format!("{kills} in {span}"));
             let by = by.collect::<Vec<_>>().join(", ");
@@ -110,6 +108,7 @@ fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
         }
         let (tone, what) = match budget.advice() {
             Advice::TooFew => (Tone::Quiet, "nothing to say".to_owned()),
+            Advice::AllKilled => (Tone::Bad, "look what they died in".to_owned()),
             Advice::Keep => (Tone::Good, "keep it".to_owned()),
             Advice::Hangs => (Tone::Bad, "keep it".to_owned()),
             Advice::Raise(millis) => (Tone::Bad, format!("raise it to {}", told_millis(millis))),
@@ -126,11 +125,24 @@ fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn took(budget: &Budget) -> String {
+    let Quantiles { p50_ms, p99_ms, p999_ms, .. } = budget.took;
+    let took = [("p50", p50_ms), ("p99", p99_ms), ("p99.9", p999_ms)].map(|(name, millis)| {
+        format!("{name} {} ({} %)", told_millis(millis), percent(millis, budget.budget_ms))
+    });
+    took.join(", ")
+}
+
 /// Why that is advised.
 fn reason(budget: &Budget) -> String {
     let by_itself = budget.took_by_itself;
     match budget.advice() {
+        Advice::TooFew if budget.runs == 0 => "no run has ended under it".to_owned(),
         Advice::TooFew => format!("it takes {RUNS_MIN} runs to tell"),
+        Advice::AllKilled => "all were killed: the budget may be too small, or what they waited \
+                              for hung; a host call above says what to look at, `guest` is their \
+                              own work"
+            .to_owned(),
         Advice::Keep => "there is room above the slowest".to_owned(),
         Advice::Hangs => format!(
             "99 in 100 of those that ended by themselves took {} at most, so the ones that were \
@@ -167,6 +179,7 @@ fn as_json(found: &Budgets) -> Value {
     let one = |budget: &Budget| {
         let (advice, suggested) = match budget.advice() {
             Advice::TooFew => ("too_few", None),
+            Advice::AllKilled => ("all_killed", None),
             Advice::Keep => ("keep", Some(budget.budget_ms)),
             Advice::Hangs => ("hangs", Some(budget.budget_ms)),
             Advice::Raise(millis) => ("raise", Some(millis)),
