@@ -95,7 +95,11 @@ pub(crate) fn requests(story: &Story) -> Vec<String> {
         let (at, took) = (measured_micros(one.started_us), measured_micros(one.duration_us));
         let outcome = match (one.outcome, one.status) {
             (RequestOutcome::Answered, Some(status)) => format!("{status} after {took}"),
-            (outcome, _) => format!("{} after {took}", outcome.as_str().replace('_', " ")),
+            (outcome, status) => {
+                let head = status.map(|status| format!("answered {status}, body "));
+                let outcome = outcome.as_str().replace('_', " ");
+                format!("{}{outcome} after {took}", head.unwrap_or_default())
+            }
         };
         format!("{}  sent at {at}, {outcome}", printable(&what))
     };
@@ -116,6 +120,28 @@ pub(crate) fn named(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_whose_body_hung_is_told_with_the_status_that_came() {
+        let request = |outcome, status| OutgoingRequest {
+            method: "GET".to_owned(),
+            host: "x".to_owned(),
+            path: "/".to_owned(),
+            started_us: 12,
+            duration_us: 2_500_000,
+            outcome,
+            status,
+        };
+        let all = [
+            request(RequestOutcome::Answered, Some(302)),
+            request(RequestOutcome::Unfinished, Some(200)),
+            request(RequestOutcome::GivenUp, None),
+        ];
+        let lines = requests(&Story { requests: all.into(), ..Story::default() });
+        assert_eq!(lines[0], "GET x/  sent at 12 us, 302 after 2.50 s");
+        assert_eq!(lines[1], "GET x/  sent at 12 us, answered 200, body unfinished after 2.50 s");
+        assert_eq!(lines[2], "GET x/  sent at 12 us, given up after 2.50 s");
+    }
 
     #[test]
     fn a_call_that_was_cut_stands_last_and_names_of_guests_drive_no_terminal() {

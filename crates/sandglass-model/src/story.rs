@@ -71,11 +71,12 @@ impl CallOutcome {
     }
 }
 
-/// A request that a run sent to somebody. It has neither query, headers nor body, and
+/// A request that a run sent to somebody, or that the host sent for it where it was
+/// redirected. It has neither query, headers nor body, and
 /// secrets that the run was given are not in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutgoingRequest {
-    /// The method.
+    /// The method; `_OTHER` where it isn't a well-known one.
     pub method: String,
     /// The host, with its port where that isn't the scheme's.
     pub host: String,
@@ -88,7 +89,7 @@ pub struct OutgoingRequest {
     pub duration_us: u64,
     /// What came of it.
     pub outcome: RequestOutcome,
-    /// The status of its answer.
+    /// The status of its answer, also where no more than the head of that came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }

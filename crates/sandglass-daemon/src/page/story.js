@@ -64,7 +64,8 @@ function inTime(list, nameOf) {
   const end = Math.max(1, ...list.map((one) => one.started_us + one.duration_us));
   return lines(list.map((one) => {
     const quiet = ["ok", "answered"].includes(one.outcome);
-    const came = one.status ?? (quiet ? "" : words(one.outcome));
+    const how = quiet ? "" : words(one.outcome);
+    const came = one.status && how ? `answered ${one.status}, body ${how}` : one.status ?? how;
     return {
       name: nameOf(one),
       share: one.duration_us / end,

@@ -52,10 +52,10 @@ impl Outside {
     /// Sends `request` and reads the whole response, of at most `response_bytes`.
     pub(super) async fn sent(
         &self,
-        request: Request,
+        mut request: Request,
         response_bytes: u64,
     ) -> Result<Response, HttpError> {
-        let under_way = self.requests.begin(&request, &self.clock);
+        let under_way = self.requests.begin(&mut request, &self.clock);
         let Self { grants, traceparent, .. } = self;
         let limits = self.limits(response_bytes);
         let answer = grants.http.send(request, &grants.destinations, limits, traceparent).await;
@@ -64,8 +64,8 @@ impl Outside {
     }
 
     /// Sends `request` and waits for the response's head.
-    pub(crate) fn open(self, request: Request) -> Answer<'static, Result<Opened, HttpError>> {
-        let under_way = self.requests.begin(&request, &self.clock);
+    pub(crate) fn open(self, mut request: Request) -> Answer<'static, Result<Opened, HttpError>> {
+        let under_way = self.requests.begin(&mut request, &self.clock);
         Box::pin(async move {
             let Self { grants, traceparent, .. } = &self;
             let limits = self.limits(grants.response_bytes);

@@ -2,6 +2,7 @@
 //! what may have landed: method, host and path, and what came of it.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use percent_encoding::percent_decode_str;
@@ -34,16 +35,31 @@ struct One {
     until: Option<Monotonic>,
 }
 
-/// A request that is under way. Where this is dropped before its answer, it was given up.
-pub(crate) struct UnderWay {
+/// A request that is under way, with all that it was redirected to. Where this is dropped
+/// before its answer, it was given up.
+pub(crate) struct UnderWay(Arc<Journey>);
+
+/// Where a request that is under way has come to, told by whoever sends it.
+#[derive(Debug)]
+pub(super) struct Journey {
     requests: Requests,
     clock: Arc<dyn Clock>,
-    number: u64,
+    /// The number of the one that is sent now.
+    number: AtomicU64,
 }
 
 impl Requests {
-    /// `request` is sent now.
-    pub(crate) fn begin(&self, request: &Request, clock: &Arc<dyn Clock>) -> UnderWay {
+    /// `request` is sent now. What becomes of it on the way is told by its journey.
+    pub(crate) fn begin(&self, request: &mut Request, clock: &Arc<dyn Clock>) -> UnderWay {
+        let number = AtomicU64::new(self.sent(request, clock));
+        let journey =
+            Arc::new(Journey { requests: self.clone(), clock: Arc::clone(clock), number });
+        request.journey = Some(Arc::clone(&journey));
+        UnderWay(journey)
+    }
+
+    /// Notes a request, and gives its number.
+    fn sent(&self, request: &Request, clock: &Arc<dyn Clock>) -> u64 {
         let (method, host, path) = request.destination();
         let raw = request.as_given().to_owned();
         let request = OutgoingRequest {
@@ -60,7 +76,7 @@ impl Requests {
         sent.count += 1;
         sent.held.push_back(One { number, raw, request, since: clock.now(), until: None });
         sent.forget();
-        UnderWay { requests: self.clone(), clock: Arc::clone(clock), number }
+        number
     }
 
     /// All that is to be told at the end of the run that began at `start`, and how many
@@ -74,6 +90,7 @@ impl Requests {
         let Some(sent) = self.0.get() else { return (Vec::new(), 0) };
         let sent = lock(sent);
         let told = sent.held.iter().map(|one| OutgoingRequest {
+            method: told_method(&one.request.method).to_owned(),
             host: printable(&redactor.text(one.request.host.clone())),
             path: printable(&without_secrets(redactor, &one.raw, &one.request.path)),
             outcome: match (one.request.outcome, one.until, cut) {
@@ -114,35 +131,93 @@ impl Sent {
 }
 
 impl UnderWay {
-    /// The head of its answer has come, or why it hasn't.
+    /// The answer has come, or its head where no more is waited for, or why it hasn't.
     pub(crate) fn ended(self, answer: Result<u16, &HttpError>) {
         match answer {
-            Ok(status) => self.end(RequestOutcome::Answered, Some(status)),
+            Ok(status) => self.0.end(RequestOutcome::Answered, Some(status)),
             // Nobody waits for it any more, and that is all that is known.
             Err(HttpError::TimedOut(_) | HttpError::CutShort(_)) => {}
             Err(HttpError::NotAllowed(_) | HttpError::InvalidRequest(_)) => {
-                self.end(RequestOutcome::Refused, None);
+                self.0.end(RequestOutcome::Refused, None);
             }
-            Err(_) => self.end(RequestOutcome::Failed, None),
-        }
-    }
-
-    fn end(&self, outcome: RequestOutcome, status: Option<u16>) {
-        let Some(sent) = self.requests.0.get() else { return };
-        let mut sent = lock(sent);
-        let one = sent.held.iter_mut().find(|one| one.number == self.number);
-        if let Some(one) = one.filter(|one| one.until.is_none()) {
-            one.until = Some(self.clock.now());
-            one.request.outcome = outcome;
-            one.request.status = status;
+            Err(_) => self.0.end(RequestOutcome::Failed, None),
         }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.end(RequestOutcome::Unfinished, None);
+        self.0.end(RequestOutcome::Unfinished, None);
     }
+}
+
+impl Journey {
+    /// The head of the answer has come; its body may still be under way.
+    pub(super) fn head(&self, status: u16) {
+        self.note(|one, _| one.request.status = Some(status));
+    }
+
+    /// The answer was a redirect, and nothing is sent any more.
+    pub(super) fn redirected(&self, status: u16) {
+        self.end(RequestOutcome::Answered, Some(status));
+    }
+
+    /// The answer was a redirect, and `next` is sent now.
+    pub(super) fn goes_on(&self, status: u16, next: &Request) {
+        self.redirected(status);
+        self.number.store(self.requests.sent(next, &self.clock), Ordering::Relaxed);
+    }
+
+    /// A status that has come already is kept.
+    fn end(&self, outcome: RequestOutcome, status: Option<u16>) {
+        self.note(|one, now| {
+            one.until = Some(now);
+            one.request.outcome = outcome;
+            one.request.status = status.or(one.request.status);
+        });
+    }
+
+    /// Notes something of the one that is sent now, unless it is over.
+    fn note(&self, how: impl FnOnce(&mut One, Monotonic)) {
+        let Some(sent) = self.requests.0.get() else { return };
+        let (mut sent, number) = (lock(sent), self.number.load(Ordering::Relaxed));
+        let one = sent.held.iter_mut().find(|one| one.number == number);
+        if let Some(one) = one.filter(|one| one.until.is_none()) {
+            how(one, self.clock.now());
+        }
+    }
+}
+
+/// Methods that are told by their name: those that are registered (IANA) or as well known. A
+/// guest can make up any other, and put a secret there.
+const METHODS: [&str; 20] = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "OPTIONS",
+    "TRACE",
+    "PATCH",
+    "QUERY",
+    "SEARCH",
+    "PURGE",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+    "REPORT",
+    "MERGE",
+];
+
+/// What any other is told as, as `http.request.method` is in OpenTelemetry.
+const OTHER_METHOD: &str = "_OTHER";
+
+fn told_method(method: &str) -> &str {
+    if METHODS.contains(&method) { method } else { OTHER_METHOD }
 }
 
 /// `path` without what was given to the guest as a secret, however it is spelt there; and
@@ -181,8 +256,8 @@ mod tests {
     fn neither_a_query_nor_a_login_nor_a_secret_is_told() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let (requests, redactor) = (Requests::default(), Redactor::default());
-        let sent = request("http://me:hush@api.example:8080/v1/s%20ecret/charge?token=t#part");
-        requests.begin(&sent, &clock).ended(Ok(202));
+        let mut sent = request("http://me:hush@api.example:8080/v1/s%20ecret/charge?token=t#part");
+        requests.begin(&mut sent, &clock).ended(Ok(202));
         redactor.hide(&Secret::new("s ecret"));
         let (told, _) = told(&requests, &redactor);
         let [one] = told.as_slice() else { panic!("{told:?}") };
@@ -193,6 +268,20 @@ mod tests {
     }
 
     #[test]
+    fn only_a_method_that_is_well_known_is_told() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let requests = Requests::default();
+        for method in ["purge", "hunter22", &"x".repeat(10_000)] {
+            let request = Request::new(method, "http://x/", Vec::new(), bytes::Bytes::new());
+            requests.begin(&mut request.expect("valid"), &clock).ended(Ok(200));
+        }
+        let (told, _) = told(&requests, &Redactor::default());
+        let methods: Vec<_> = told.iter().map(|one| one.method.as_str()).collect();
+        assert_eq!(methods, ["PURGE", "_OTHER", "_OTHER"]);
+        assert!(!told[1].is_idempotent());
+    }
+
+    #[test]
     fn a_secret_that_reading_the_address_has_rewritten_hides_the_whole_path() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         for secret in
@@ -200,7 +289,7 @@ mod tests {
         {
             let (requests, redactor) = (Requests::default(), Redactor::default());
             redactor.hide(&Secret::new(secret));
-            requests.begin(&request(&format!("http://x/at/{secret}")), &clock).ended(Ok(200));
+            requests.begin(&mut request(&format!("http://x/at/{secret}")), &clock).ended(Ok(200));
             let (told, _) = told(&requests, &redactor);
             assert_eq!(told[0].path, "/[REDACTED]", "{secret:?}");
         }
@@ -210,11 +299,11 @@ mod tests {
     fn what_may_not_be_sent_again_is_forgotten_last() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
-        requests.begin(&request("http://x/charge"), &clock).ended(Ok(200));
+        requests.begin(&mut request("http://x/charge"), &clock).ended(Ok(200));
         let get = Request::new("GET", "http://x/look", Vec::new(), bytes::Bytes::new());
-        let get = get.expect("valid");
+        let mut get = get.expect("valid");
         for _ in 0..100 {
-            requests.begin(&get, &clock).ended(Ok(200));
+            requests.begin(&mut get, &clock).ended(Ok(200));
         }
         let (told, _) = told(&requests, &Redactor::default());
         assert_eq!(told[0].path, "/charge");
@@ -224,11 +313,11 @@ mod tests {
     fn those_under_way_are_told_before_those_that_were_answered() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
-        let hanging = requests.begin(&request("http://x/hangs"), &clock);
+        let hanging = requests.begin(&mut request("http://x/hangs"), &clock);
         for _ in 0..100 {
-            requests.begin(&request("http://x/quick"), &clock).ended(Ok(200));
+            requests.begin(&mut request("http://x/quick"), &clock).ended(Ok(200));
         }
-        drop(requests.begin(&request("http://x/given-up"), &clock));
+        drop(requests.begin(&mut request("http://x/given-up"), &clock));
         let (told, omitted) = told(&requests, &Redactor::default());
         assert_eq!((told.len(), omitted), (STORY_REQUESTS_MAX, 102 - STORY_REQUESTS_MAX as u64));
         let of = |outcome| told.iter().filter(move |one| one.outcome == outcome);
@@ -240,11 +329,11 @@ mod tests {
         let (told, _) = self::told(&requests, &Redactor::default());
         assert_eq!(told[0].outcome, RequestOutcome::Failed);
         let late = HttpError::TimedOut(std::time::Duration::from_secs(1));
-        requests.begin(&request("http://x/late"), &clock).ended(Err(&late));
+        requests.begin(&mut request("http://x/late"), &clock).ended(Err(&late));
         let (told, _) = self::told(&requests, &Redactor::default());
         assert_eq!(told.last().map(|one| one.outcome), Some(RequestOutcome::GivenUp));
         let refused = HttpError::NotAllowed("x".to_owned());
-        requests.begin(&request("http://x/no"), &clock).ended(Err(&refused));
+        requests.begin(&mut request("http://x/no"), &clock).ended(Err(&refused));
         let (told, _) = self::told(&requests, &Redactor::default());
         assert_eq!(told.last().map(|one| one.outcome), Some(RequestOutcome::Refused));
     }

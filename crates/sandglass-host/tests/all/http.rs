@@ -8,6 +8,7 @@ use sandglass_host::{
     Context, DEADLINE_HEADER, Destination, Dispatch, DispatchDeadline, Host, Manifest, Outcome,
     RunReport, Settings,
 };
+use sandglass_model::RequestOutcome::{Answered, GivenUp, Refused, Unfinished};
 use sandglass_model::{CallOutcome, GuestLimits, RequestOutcome};
 use serde_json::Value;
 
@@ -32,6 +33,12 @@ async fn call(
     let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
         .deadline(DispatchDeadline::after(Duration::from_millis(budget_ms)));
     host.run(&integration, dispatch).await.expect("it ran")
+}
+
+/// Of each request that the story tells: where to, and what came of it.
+fn told(report: &RunReport) -> Vec<(&str, Option<u16>, RequestOutcome)> {
+    let requests = report.story.requests.iter();
+    requests.map(|one| (one.host.as_str(), one.status, one.outcome)).collect()
 }
 
 fn message(report: &RunReport) -> String {
@@ -72,11 +79,43 @@ async fn a_redirect_is_followed_only_to_where_the_guest_may_go() {
         call(Settings::default(), allowed.url(), &both, GuestLimits::default(), 5000).await;
     let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(completion.params["body"], Value::from("there"));
+    let hops = [(both[0], Some(302), Answered), (both[1], Some(200), Answered)];
+    assert_eq!(told(&report), hops);
 
     let one = [both[0]];
     let report = call(Settings::default(), allowed.url(), &one, GuestLimits::default(), 5000).await;
     assert!(message(&report).contains("not allowed"), "{report:?}");
     assert_eq!(target.requests().len(), 1, "the second redirect never reached it");
+    let hops = [(both[0], Some(302), Answered), (both[1], None, Refused)];
+    assert_eq!(told(&report), hops);
+}
+
+#[tokio::test]
+async fn where_a_redirect_leads_to_what_hangs_the_story_tells_which_hung() {
+    let silent = Server::start(Script { never: true, ..Script::default() }).await;
+    let moved = Server::start(redirects_to(&format!("{}there?token=secret", silent.url()))).await;
+    let report =
+        call(Settings::default(), moved.url(), &["127.0.0.1"], GuestLimits::default(), 500).await;
+    assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
+    let (moved, silent) = (moved.address.to_string(), silent.address.to_string());
+    assert_eq!(told(&report), [(&*moved, Some(302), Answered), (&*silent, None, Unfinished)]);
+    assert_eq!(report.story.requests[1].path, "/there");
+}
+
+#[tokio::test]
+async fn a_body_that_hangs_leaves_the_status_that_came() {
+    let drip = Some(Duration::from_secs(3600));
+    let server = Server::start(Script { drip, ..answers(201, "late") }).await;
+    let address = server.address.to_string();
+    let call = |settings, budget_ms| {
+        call(settings, server.url(), &["127.0.0.1"], GuestLimits::default(), budget_ms)
+    };
+    let report = call(Settings::default(), 500).await;
+    assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
+    assert_eq!(told(&report), [(&*address, Some(201), Unfinished)]);
+    let host_call_timeout = Duration::from_millis(500);
+    let report = call(Settings { host_call_timeout, ..Settings::default() }, 30_000).await;
+    assert_eq!(told(&report), [(&*address, Some(201), GivenUp)]);
 }
 
 #[tokio::test]
@@ -86,6 +125,8 @@ async fn a_redirect_in_a_circle_ends() {
         call(Settings::default(), circle.url(), &["127.0.0.1"], GuestLimits::default(), 5000).await;
     assert!(message(&report).contains("redirects"), "{report:?}");
     assert_eq!(circle.requests().len(), 6);
+    let address = circle.address.to_string();
+    assert_eq!(told(&report), [(&*address, Some(302), Answered); 6], "each that was sent");
 }
 
 #[tokio::test]
@@ -108,7 +149,7 @@ async fn a_call_that_takes_too_long_ends_alone_and_the_guest_goes_on() {
     let call = of("host_http_call").expect("it called");
     assert_eq!(call.outcome, CallOutcome::TimedOut, "{report:?}");
     let [request] = report.story.requests.as_slice() else { panic!("{report:?}") };
-    assert_eq!(request.outcome, RequestOutcome::GivenUp, "nobody knows whether it landed");
+    assert_eq!(request.outcome, GivenUp, "nobody knows whether it landed");
 }
 
 #[tokio::test]

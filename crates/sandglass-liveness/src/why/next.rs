@@ -254,12 +254,15 @@ fn landed(ended: &Ended) -> Vec<String> {
     };
     let is_unsure = |one: &OutgoingRequest| {
         let unheard = [RequestOutcome::Unfinished, RequestOutcome::GivenUp, RequestOutcome::Failed];
-        unheard.contains(&one.outcome)
+        unheard.contains(&one.outcome) && one.status.is_none()
     };
+    // Its status says what came of it, though its body may have hung.
+    let is_answered =
+        |one: &OutgoingRequest| one.outcome == RequestOutcome::Answered || one.status.is_some();
     let (unsure, harmless, done) = (
         named(&|one| is_unsure(one) && !one.is_idempotent()),
         named(&|one| is_unsure(one) && one.is_idempotent()),
-        named(&|one| one.outcome == RequestOutcome::Answered && !one.is_idempotent()),
+        named(&|one| is_answered(one) && !one.is_idempotent()),
     );
     let mut landed = Vec::new();
     if !unsure.is_empty() {

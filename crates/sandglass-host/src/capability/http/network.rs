@@ -81,18 +81,31 @@ impl NetworkClient {
     ) -> Result<reqwest::Response, HttpError> {
         #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
         let began = tokio::time::Instant::now();
-        for _ in 0..=MAX_REDIRECTS {
+        for redirects_left in (0..=MAX_REDIRECTS).rev() {
             destinations.check(&request.url)?;
             let remaining = limits.remaining.saturating_sub(began.elapsed());
             let response = self.once(&mut request, remaining, traceparent).await?;
             let status = response.status();
+            if let Some(journey) = &request.journey {
+                journey.head(status.as_u16());
+            }
             let follows = redirects(status) && matches!(request.body, Body::Whole(_));
             let location = response.headers().get("location").filter(|_| follows);
             let Some(location) = location else { return Ok(response) };
+            let journey = request.journey.clone();
+            if redirects_left == 0 {
+                if let Some(journey) = journey {
+                    journey.redirected(status.as_u16());
+                }
+                break;
+            }
             let location = location
                 .to_str()
                 .map_err(|_| HttpError::Transport("redirected to what is no URL".to_owned()))?;
             request = request.redirected(status, location)?;
+            if let Some(journey) = journey {
+                journey.goes_on(status.as_u16(), &request);
+            }
         }
         Err(HttpError::TooManyRedirects)
     }

@@ -2,6 +2,7 @@
 //! of one that is redirected.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -9,6 +10,7 @@ use reqwest::{Method, StatusCode, Url};
 
 use super::{DEADLINE_HEADER, HttpError, Pieces};
 use crate::abi::guest_memory::Unreadable;
+use crate::capability::requests::Journey;
 
 /// Longest URL, in bytes; servers refuse ones of a fraction of this.
 const URL_MAX_BYTES: usize = 64 << 10;
@@ -50,6 +52,8 @@ pub struct Request {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: Body,
+    /// Who is told what becomes of it on the way, where somebody is.
+    pub(in crate::capability) journey: Option<Arc<Journey>>,
 }
 
 /// What a request sends.
@@ -146,7 +150,7 @@ impl Request {
             ));
         }
         let headers = header_map(headers, &body)?;
-        Ok(Self { raw, method, url, headers, body })
+        Ok(Self { raw, method, url, headers, body, journey: None })
     }
 
     /// Its address as the guest wrote it, cut.
@@ -191,6 +195,8 @@ impl Request {
             self.headers.remove("content-type");
         }
         self.url = url;
+        // What it leads to is of the server's making, and may have a secret that was sent.
+        self.raw = location.chars().take(PATH_KEPT_MAX_CHARS).collect();
         Ok(self)
     }
 }
