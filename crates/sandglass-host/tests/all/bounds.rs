@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings};
-use sandglass_model::{FailureKind, GuestLimits, LimitKind, RejectionKind, RunReport, TrapKind};
+use sandglass_model::{
+    CallOutcome, FailureKind, GuestLimits, LimitKind, RejectionKind, RunReport, TrapKind,
+};
 use serde_json::json;
 
 /// Longer than anything here takes on a busy machine.
@@ -235,4 +237,26 @@ fn a_function_that_would_cost_the_compiler_too_much_is_refused_in_components_too
             assert_eq!(too_large, bytes > 1 << 20, "{rejection:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn calls_of_preview1_that_are_refused_are_told_as_failed() {
+    let guest = r#"(module
+        (import "wasi_snapshot_preview1" "random_get"
+            (func $random_get (param i32 i32) (result i32)))
+        (import "wasi_snapshot_preview1" "fd_read"
+            (func $fd_read (param i32 i32 i32 i32) (result i32)))
+        (import "wasi_snapshot_preview1" "sock_send"
+            (func $sock_send (param i32 i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (func (export "run") (param i32 i32) (result i32)
+            (drop (call $random_get (i32.const 0) (i32.const 8)))
+            (drop (call $fd_read (i32.const 0) (i32.const 0) (i32.const 1025) (i32.const 0)))
+            (drop (call $sock_send
+                (i32.const 0) (i32.const 0) (i32.const 1025) (i32.const 0) (i32.const 0)))
+            i32.const 0))"#;
+    let report = run(guest, Manifest::named("asks")).await;
+    let told: Vec<_> = report.story.calls.iter().map(|call| call.outcome).collect();
+    let (ok, failed) = (CallOutcome::Ok, CallOutcome::Failed);
+    assert_eq!(told, [ok, failed, failed], "{report:?}");
 }

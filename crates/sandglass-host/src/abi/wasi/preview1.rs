@@ -51,6 +51,7 @@ macro_rules! link {
         $(instant! { $linker, $functions, MODULE;
             fn $name(caller $(, $arg: $ty)*) $(reads [$($reads)*])? -> i32 {
                 $(if $count.cast_unsigned() > $max {
+                    note(caller, INVAL);
                     return Ok(INVAL);
                 })?
                 let (context, mut memory) = split(caller)?;
@@ -63,6 +64,7 @@ macro_rules! link {
         $(waiting! { $linker, $functions, MODULE;
             fn $wname(caller, race $(, $warg: $wty)*) $(reads [$($wreads)*])? $(gathers $gathers)? -> i32 {
                 $(if $wcount.cast_unsigned() > $wmax {
+                    note(caller, INVAL);
                     return Ok(Some(INVAL));
                 })?
                 let (context, mut memory) = split(caller)?;
@@ -159,6 +161,7 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
                 let (context, mut memory) = split(caller)?;
                 let (from, size) = (at.cast_signed(), piece.cast_signed());
                 let errno = wasi::random_get(context, &mut memory, from, size)?;
+                note(caller, errno);
                 wrote(caller, errno, &[(from, size)])?;
                 left -= piece;
                 if errno != 0 || left == 0 {
