@@ -108,6 +108,32 @@ fn logged(journal: &Path) -> String {
 }
 
 #[test]
+fn a_daemon_that_is_told_to_end_while_it_compiles_has_nothing_to_drain() {
+    let folder = waiter();
+    // It compiles for seconds.
+    let body = "(local.set 0 (i32.mul (local.get 0) (i32.const 3)))".repeat(40);
+    let functions = format!("(func (param i32) {body})").repeat(3000);
+    let run = r#"(func (export "run") (param i32 i32) (result i32) i32.const 0)"#;
+    folder
+        .write("waits.wat", format!(r#"(module (memory (export "memory") 1) {functions} {run})"#));
+    let (specs, said, code) = (folder.path("."), folder.path("said"), folder.path("code"));
+    let stderr = Stdio::from(File::create(&said).expect("made"));
+    let running = Running::with_stderr(
+        stderr,
+        &[&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &"--compiled-cache", &code],
+    );
+    // Made with the host, which compiles next.
+    binary::until(|| {
+        sandglass(&[&"--version"]).code == Some(0) && code.join("sandglass.key").exists()
+    });
+    running.signal("TERM");
+    let ended = running.ended();
+    let said = std::fs::read_to_string(said).expect("it is there");
+    assert_eq!(ended.code(), Some(0), "{said}");
+    assert!(said.contains("stopped before it listened"), "{said}");
+}
+
+#[test]
 fn metrics_have_the_prefix_of_the_configuration_and_keep_it() {
     let folder = lamp();
     let config = folder.path("sandglass.toml");

@@ -12,7 +12,7 @@ use crate::up;
 /// The interface is described by the document at /openapi.json. SIGHUP reads the folder
 /// and the configuration again: all of it is taken, or, where something is wrong, none.
 /// SIGTERM or Ctrl-C accepts no more, lets handlers end for the grace, stops and records
-/// the rest; a second one ends at once.
+/// the rest; a second one ends at once. While it still starts, it just stops.
 ///
 /// Exit code: 0 stopped orderly, 1 stopped and not all could be recorded, 2 a folder,
 /// configuration, journal or address can't be used, 130 stopped at once.

@@ -12,12 +12,15 @@ use sandglass_host::{KeepArguments, MAX_FRAMES, RecordingLimits};
 use sandglass_journal::RECORDING_MAX_BYTES;
 use sandglass_liveness::Retention;
 use sandglass_runtime::ACCOUNTS_ONE_IN;
-use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Spot, Table, did_you_mean};
+use sandglass_source::{
+    Diagnostic, Diagnostics, Document, Finding, Severity, Spot, Table, did_you_mean,
+};
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
 use super::told;
 use crate::command::up::Arguments;
+use crate::terminal::tell;
 
 /// Largest configuration, in bytes: far more than people write by hand.
 const SOURCE_MAX_BYTES: usize = 1 << 20;
@@ -97,9 +100,15 @@ impl Config {
             let source = read_text(path, SOURCE_MAX_BYTES as u64)?;
             let beside = path.parent().unwrap_or(Path::new(""));
             let wrong = config.take_text(&source, beside, &mut keys);
+            let (wrong, doubtful): (Vec<_>, Vec<_>) =
+                wrong.into_iter().partition(|found| found.severity == Severity::Error);
             let findings: Vec<Finding> = Finding::all_of(path, &source, wrong).collect();
             if !findings.is_empty() {
                 bail!(told(&findings));
+            }
+            // What was doubtful in the cache is not, where the folder is named by a flag.
+            if arguments.compiled_cache.is_none() {
+                Finding::all_of(path, &source, doubtful).for_each(|found| tell(&told(&[found])));
             }
         }
         for variable in &arguments.api_key_env {
@@ -265,6 +274,13 @@ impl Config {
         }
         if let Some(size) = table.size("compiled_size", out) {
             self.host.compiled_cache_bytes = size;
+            if !table.has("compiled") {
+                out.warning(
+                    &table.span_of("compiled_size"),
+                    "`compiled_size` bounds nothing without a folder for compiled code",
+                    "name one in `compiled`, or with --compiled-cache",
+                );
+            }
         }
     }
 
@@ -521,6 +537,10 @@ mod tests {
         assert_eq!(wrong, Vec::<String>::new());
         assert_eq!(cache(&config.host), (Some(Path::new("/at/code")), 1 << 30));
         assert_eq!(read("").0.host.compiled_cache_dir, None);
+        let (config, doubtful) = read("[cache]\ncompiled_size = \"1GiB\"");
+        assert_eq!(cache(&config.host), (None, 1 << 30));
+        assert!(doubtful[0].starts_with("2:") && doubtful[0].contains("warning"), "{doubtful:?}");
+        assert!(doubtful[0].contains("--compiled-cache"), "{doubtful:?}");
         let (_, wrong) = read("[cache]\ncompile = \"code\"");
         assert!(wrong[0].contains("compiled"), "{wrong:?}");
     }

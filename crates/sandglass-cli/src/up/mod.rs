@@ -56,7 +56,10 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let config = Config::read(arguments)?;
     let up = tokio::select! {
         up = Up::start(arguments, config) => up?,
-        interrupted = interrupts.next() => return Err(interrupted.into()),
+        _ = interrupts.next() => {
+            tell("stopped before it listened; nothing was accepted");
+            return Ok(Exit::Ok);
+        }
     };
     let mut upkeep = every(UPKEEP_EVERY);
     let mut pruning = every(PRUNE_EVERY);
