@@ -27,7 +27,7 @@ fn report(said: Said) -> (Said, Value) {
 type Case = (&'static str, &'static [&'static str], i32, &'static str, Option<&'static str>);
 
 /// The keys that every report has.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "outcome",
     "result",
     "error",
@@ -38,6 +38,7 @@ const KEYS: [&str; 13] = [
     "time_split_us",
     "wall_us",
     "cpu_us",
+    "allocation",
     "memory",
     "trace_id",
     "dispatch_id",

@@ -11,12 +11,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandglass_model::{Busy, BusyScope, Clock, Monotonic};
+use sandglass_model::{Allocation, Busy, BusyScope, Clock, Monotonic};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{Held, Level, Refusal};
 use tokio::sync::oneshot;
 
-use crate::allocation::Allocation;
 use crate::manifest::{Integration, Manifest};
 use crate::settings::Settings;
 use pace::Pace;

@@ -471,6 +471,7 @@ impl Execution {
             dispatch_id: self.id,
             trace: self.trace,
             module: Some(self.integration.compiled.hash),
+            allocation: Some(self.integration.allocation()),
             outcome: Outcome::Interrupted,
             cause: Cause::NotStarted,
             started_at,

@@ -35,7 +35,6 @@
 mod abi;
 mod accounting;
 mod admission;
-mod allocation;
 mod attribution;
 mod boundary;
 mod call_spans;
@@ -73,7 +72,6 @@ mod store;
 mod ticker;
 
 pub use admission::{Reservation, ReserveFor};
-pub use allocation::Allocation;
 pub use capability::ask::{Answered, Ask, AskError, Asks};
 pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
@@ -91,6 +89,7 @@ pub use manifest::{Abi, AskTarget, Integration, InvalidAskTarget, Manifest};
 pub use present::Doing;
 pub use recording::{KeepArguments, RecordingLimits};
 pub use run::StopHandle;
+pub use sandglass_model::Allocation;
 pub use sandglass_model::{Outcome, RunReport};
 pub use secret::{Answer, FixedSecrets, Secret, Secrets};
 pub use settings::Settings;

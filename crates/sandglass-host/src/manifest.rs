@@ -17,10 +17,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{GuestLimits, ModuleHash, Rejection, RejectionKind};
+use sandglass_model::{Allocation, GuestLimits, ModuleHash, Rejection, RejectionKind};
 
 use crate::admission::IntegrationKey;
-use crate::allocation::Allocation;
 use crate::capability::Grants;
 use crate::capability::http::{Destination, Destinations};
 use crate::error::rejection;

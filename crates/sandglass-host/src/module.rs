@@ -9,13 +9,11 @@ mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use sandglass_model::{Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
+use sandglass_model::{Allocation, Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
 use sandglass_telemetry::Metrics;
 
 use crate::abi::core_module::PAGE_BYTES;
-use crate::allocation::Allocation;
 use crate::compiled_folder::CompiledFolder;
 use crate::error::rejection;
 use crate::manifest::Manifest;
@@ -26,6 +24,7 @@ pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
 use core_module::CoreModule;
 pub(crate) use flights::{Boarding, Flights, Made};
+pub(crate) use source::MadeElsewhere;
 use source::Source;
 
 /// Longest name that is compared with others, in characters.
@@ -49,8 +48,6 @@ pub(crate) struct Compiled {
     pub(crate) needs: Needs,
     /// Size of its machine code and what belongs to that, in bytes.
     pub(crate) code_bytes: u64,
-    /// What compiling it took.
-    pub(crate) compile_time: Duration,
     /// By entity type, the actions for which it is announced.
     announced: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
@@ -156,18 +153,18 @@ impl std::fmt::Display for Kind {
 }
 
 /// Why bytes are not compiled.
-#[derive(Debug)]
 pub(crate) enum NotCompiled {
     /// They are no module that this host runs.
     Refused(Rejection),
-    /// They are, and need more than a slot of this engine's pool has.
-    TooLargeForSlot(Rejection),
+    /// They are, and need more than a slot of this engine's pool has; what they were
+    /// compiled to may do for another engine.
+    TooLargeForSlot(Rejection, MadeElsewhere),
 }
 
 impl NotCompiled {
     pub(crate) fn rejection(self) -> Rejection {
         match self {
-            Self::Refused(rejection) | Self::TooLargeForSlot(rejection) => rejection,
+            Self::Refused(rejection) | Self::TooLargeForSlot(rejection, _) => rejection,
         }
     }
 }
@@ -178,23 +175,32 @@ impl From<Rejection> for NotCompiled {
     }
 }
 
-/// Compiles `bytes`, text or binary, for `sandbox`; or finds what was
-/// made of them in `folder`.
+/// Where code may be already, and who is told how long the compiler took where it isn't.
+#[derive(Clone, Copy)]
+pub(crate) struct Compiling<'a> {
+    /// What an engine made of the same bytes that can't run it.
+    pub(crate) made: Option<&'a MadeElsewhere>,
+    pub(crate) folder: Option<&'a CompiledFolder>,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) clock: &'a dyn Clock,
+}
+
+/// Compiles `bytes`, text or binary, for `sandbox`; or finds what was made of them.
 ///
 /// # Errors
 /// They are no module that this host runs, or too large for a slot; the rejection says
 /// what, where, and what to do.
 pub(crate) fn compile(
     sandbox: Arc<Sandbox>,
-    folder: Option<&CompiledFolder>,
-    clock: &dyn Clock,
     bytes: &[u8],
+    how: Compiling<'_>,
 ) -> Result<Compiled, NotCompiled> {
-    let began = clock.now();
+    let Compiling { made, folder, metrics, clock } = how;
     let binary = binary(bytes)?;
     check_function_sizes(&binary)?;
     let hash = ModuleHash::of(bytes);
-    let source = Source { engine: &sandbox.engine, folder, hash, binary: &binary };
+    let engine = &sandbox.engine;
+    let source = Source { engine, made, folder, hash, binary: &binary, metrics, clock };
     let (code, needs) = match Kind::of(&binary) {
         Kind::CoreModule => {
             let (module, needs) = core_module::compile(&sandbox, &source)?;
@@ -211,7 +217,6 @@ pub(crate) fn compile(
         code,
         sandbox,
         needs,
-        compile_time: clock.now().since(began),
         announced: Mutex::default(),
     })
 }
@@ -421,9 +426,10 @@ mod tests {
             let told =
                 is_too_large_for_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
             assert_eq!(told, too_large, "{rest}");
-            let compiled =
-                compile(Arc::clone(&sandbox), None, &SystemClock::new(), guest.as_bytes());
-            let found = matches!(compiled, Err(NotCompiled::TooLargeForSlot(_)));
+            let (metrics, clock) = (&Metrics::disabled(), &SystemClock::new());
+            let how = Compiling { made: None, folder: None, metrics, clock };
+            let compiled = compile(Arc::clone(&sandbox), guest.as_bytes(), how);
+            let found = matches!(compiled, Err(NotCompiled::TooLargeForSlot(..)));
             assert_eq!(found, too_large, "the compiler agrees: {rest}");
         }
         assert!(!is_too_large_for_slot(b"(module", 1), "that is for the compiler to say");

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use sandglass_model::Allocation;
 use wasmtime::{
     Collector, Config, Enabled, Engine, EngineWeak, ExternType, InstanceAllocationStrategy, Linker,
     PoolingAllocationConfig, Result, Store, WasmBacktraceDetails, component,
 };
 
 use crate::abi;
-use crate::allocation::Allocation;
 use crate::functions::Functions;
 use crate::host_function::{Linked, Registry};
 use crate::mappings;

@@ -34,8 +34,8 @@ pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Ended, Event, Position, Record, Retried, TransitionCause,
 };
 pub use report::{
-    Account, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls, Recorded,
-    Recording, RunReport, TimeSplit, WholeRecording,
+    Account, Allocation, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls,
+    Recorded, Recording, RunReport, TimeSplit, WholeRecording,
 };
 pub use story::{
     Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_REQUESTS_MAX, Story,

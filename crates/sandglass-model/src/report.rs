@@ -62,6 +62,18 @@ impl TimeSplit {
     }
 }
 
+/// Where the instances of a module come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Allocation {
+    /// From a slot of the host's pool, which is ready: the usual.
+    Pooled,
+    /// Made for each run, because the module may be larger than a slot: it has more
+    /// memories, tables or modules, a larger state, or is granted more memory. Such runs
+    /// take several times as long to start, and a host has few of them at once.
+    OnDemand,
+}
+
 /// The host calls of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCalls {
@@ -275,6 +287,8 @@ pub struct RunReport {
     pub trace: TraceContext,
     /// The module that ran; none where none was found.
     pub module: Option<ModuleHash>,
+    /// Where its instance came from, or would have; none where no module was found.
+    pub allocation: Option<Allocation>,
     /// How it ended.
     pub outcome: Outcome,
     /// What ended it: the first cause that was named.
@@ -348,6 +362,7 @@ struct ReportView<'a> {
     time_split_us: TimeSplit,
     wall_us: u64,
     cpu_us: u64,
+    allocation: Option<Allocation>,
     memory: MemoryView,
     trace_id: String,
     dispatch_id: DispatchId,
@@ -379,6 +394,7 @@ impl Serialize for RunReport {
             time_split_us: self.time_split_us,
             wall_us: self.wall_us,
             cpu_us: self.cpu_us,
+            allocation: self.allocation,
             memory: MemoryView { peak_bytes: self.peak_memory_bytes },
             trace_id: self.trace.trace_id.to_string(),
             dispatch_id: self.dispatch_id,

@@ -151,6 +151,7 @@ pub(crate) fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause
         dispatch_id: dispatched.dispatch,
         trace: dispatched.trace,
         module: dispatched.module_hash,
+        allocation: None,
         outcome,
         cause,
         started_at: None,

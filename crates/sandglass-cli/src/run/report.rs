@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sandglass_model::{OutcomeKind, Rejection, RunReport, TimeSplit};
+use sandglass_model::{Allocation, OutcomeKind, Rejection, RunReport, TimeSplit};
 use sandglass_source::{printable, shortened};
 use serde_json::json;
 
@@ -49,6 +49,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
                 "time_split_us": TimeSplit::default(),
                 "wall_us": 0,
                 "cpu_us": 0,
+                "allocation": null,
                 "memory": { "peak_bytes": 0 },
                 "trace_id": null,
                 "dispatch_id": null,
@@ -114,6 +115,11 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
     if report.started_at.is_some() {
         details
             .push(("memory", format!("{} KiB at most", report.peak_memory_bytes.div_ceil(1024))));
+    }
+    if report.allocation == Some(Allocation::OnDemand) {
+        let made =
+            "made for this run, which is slower: its module may be larger than a slot of the pool";
+        details.push(("instance", made.to_owned()));
     }
     details.push(("dispatch", report.dispatch_id.to_string()));
     details.push(("trace", report.trace.trace_id.to_string()));

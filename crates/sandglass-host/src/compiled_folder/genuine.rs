@@ -74,16 +74,41 @@ impl Hasher for Digesting {
 pub(crate) struct Fresh(Vec<u8>);
 
 impl Fresh {
+    /// Compiles a module, as `engine` does.
+    ///
     /// # Errors
-    /// It can't be had as bytes.
-    pub(crate) fn of_module(module: &Module) -> wasmtime::Result<Self> {
-        module.serialize().map(Self)
+    /// It is none that the engine takes.
+    pub(crate) fn module_of(engine: &Engine, binary: &[u8]) -> wasmtime::Result<Self> {
+        engine.precompile_module(binary).map(Self)
     }
 
+    /// Compiles a component, as `engine` does.
+    ///
     /// # Errors
-    /// It can't be had as bytes.
-    pub(crate) fn of_component(component: &Component) -> wasmtime::Result<Self> {
-        component.serialize().map(Self)
+    /// As [`Fresh::module_of`].
+    pub(crate) fn component_of(engine: &Engine, binary: &[u8]) -> wasmtime::Result<Self> {
+        engine.precompile_component(binary).map(Self)
+    }
+
+    /// The module that it is.
+    ///
+    /// # Errors
+    /// It is too large for `engine`'s pool, or was compiled by an engine with other settings.
+    #[allow(unsafe_code, reason = "there is no other way back from compiled code")]
+    pub(crate) fn module(&self, engine: &Engine) -> wasmtime::Result<Module> {
+        // SAFETY: wasmtime asks for its own unmodified output, which alone a `Fresh` is made
+        // of; it is never changed. Whether its settings are the engine's, wasmtime looks itself.
+        unsafe { Module::deserialize(engine, &self.0) }
+    }
+
+    /// The component that it is.
+    ///
+    /// # Errors
+    /// As [`Fresh::module`].
+    #[allow(unsafe_code, reason = "there is no other way back from compiled code")]
+    pub(crate) fn component(&self, engine: &Engine) -> wasmtime::Result<Component> {
+        // SAFETY: as for modules; wasmtime itself tells the two kinds apart.
+        unsafe { Component::deserialize(engine, &self.0) }
     }
 }
 
@@ -99,8 +124,8 @@ impl Genuine {
     /// It is for another machine, or too large for `engine`'s pool.
     #[allow(unsafe_code, reason = "there is no other way back from compiled code")]
     pub(crate) fn module(&self, engine: &Engine) -> wasmtime::Result<Module> {
-        // SAFETY: wasmtime asks for the unmodified output of `Module::serialize`, of any
-        // version. A `Genuine` is made by `Seal::open` alone, of bytes with a tag that only
+        // SAFETY: wasmtime asks for the unmodified output of `Engine::precompile_module`, of
+        // any version. A `Genuine` is made by `Seal::open` alone, of bytes with a tag that only
         // `Seal::seal` makes, with a key that only this user can read; and that one seals
         // nothing but a `Fresh`, which is such output.
         unsafe { Module::deserialize(engine, self.code()) }
@@ -112,7 +137,7 @@ impl Genuine {
     /// As [`Genuine::module`].
     #[allow(unsafe_code, reason = "there is no other way back from compiled code")]
     pub(crate) fn component(&self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: as for modules, with `Component::serialize`; wasmtime itself tells the
+        // SAFETY: as for modules, with `Engine::precompile_component`; wasmtime itself tells the
         // two kinds apart.
         unsafe { Component::deserialize(engine, self.code()) }
     }

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use sandglass_model::{ModuleHash, Rejection, RejectionKind};
+use sandglass_model::{Allocation, ModuleHash, Rejection, RejectionKind};
 
 use super::{Host, Inner};
 use crate::admission::IntegrationKey;
-use crate::allocation::Allocation;
 use crate::error::rejection;
 use crate::manifest::{Integration, Manifest};
-use crate::module::{self, Boarding, Made, NotCompiled};
+use crate::module::{self, Boarding, Compiling, Made, MadeElsewhere, NotCompiled};
 use crate::sandbox::{self, EngineKind, Metering};
 
 type Key = module::Key;
@@ -110,13 +109,15 @@ impl Inner {
         let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
         let compiled = match key.1.allocation {
             Allocation::Pooled if module::is_too_large_for_slot(bytes, slot_memory_bytes) => {
-                self.compile_for(on_demand, bytes)
+                self.compile_for(on_demand, bytes, None)
             }
-            Allocation::Pooled => match self.compile_for(key.1, bytes) {
-                Err(NotCompiled::TooLargeForSlot(_)) => self.compile_for(on_demand, bytes),
+            Allocation::Pooled => match self.compile_for(key.1, bytes, None) {
+                Err(NotCompiled::TooLargeForSlot(_, made)) => {
+                    self.compile_for(on_demand, bytes, Some(&made))
+                }
                 other => other,
             },
-            Allocation::OnDemand => self.compile_for(key.1, bytes),
+            Allocation::OnDemand => self.compile_for(key.1, bytes, None),
         };
         let compiled = compiled.map_err(NotCompiled::rejection)?;
         if compiled.sandbox.kind.allocation == Allocation::OnDemand {
@@ -133,12 +134,12 @@ impl Inner {
         &self,
         engine: EngineKind,
         bytes: &[u8],
+        made: Option<&MadeElsewhere>,
     ) -> Result<module::Compiled, NotCompiled> {
         let sandbox = self.sandboxes.for_module(engine)?;
-        let folder = self.compiled_folder.as_ref();
-        let compiled = module::compile(sandbox, folder, &*self.shared.clock, bytes)?;
-        self.shared.telemetry.metrics.module_compiled(compiled.compile_time);
-        Ok(compiled)
+        let (folder, shared) = (self.compiled_folder.as_ref(), &self.shared);
+        let (metrics, clock) = (&shared.telemetry.metrics, &*shared.clock);
+        module::compile(sandbox, bytes, Compiling { made, folder, metrics, clock })
     }
 
     fn integration(

@@ -5,7 +5,7 @@ use wasmtime::ResourcesRequired;
 use wasmtime::component::types::{ComponentFunc, ComponentItem};
 use wasmtime::component::{self, Type};
 
-use super::source::Source;
+use super::source::{NotMade, Source};
 use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi::core_module::PAGE_BYTES;
 use crate::abi::world::IntegrationPre;
@@ -30,8 +30,7 @@ pub(super) fn compile(
     source: &Source<'_>,
 ) -> Result<(Component, Needs), NotCompiled> {
     let binary = source.binary;
-    let component: component::Component =
-        source.compiled().map_err(|error| not_compiled(binary, &error))?;
+    let component: component::Component = source.compiled().map_err(|why| not_made(binary, why))?;
     let Imported { waits_in, embedders } = check_imports(sandbox, &component)?;
     check_export(sandbox, &component)?;
     let pre = sandbox
@@ -87,11 +86,27 @@ fn defined_memories(binary: &[u8]) -> Vec<u64> {
     memories.map(|memory| memory.initial.saturating_mul(PAGE_BYTES)).collect()
 }
 
+fn not_made(binary: &[u8], why: NotMade) -> NotCompiled {
+    match why {
+        NotMade::NotCompiled(error) => not_compiled(binary, &error).into(),
+        NotMade::TooLarge(error, made) => {
+            NotCompiled::TooLargeForSlot(needs_too_much(&error), made)
+        }
+    }
+}
+
+fn needs_too_much(error: &wasmtime::Error) -> Rejection {
+    rejection(
+        RejectionKind::NeedsTooMuch,
+        format!("component needs more than a guest of this host can have: {error:#}"),
+    )
+}
+
 /// Tells a component that isn't valid from one that uses what is off here, and
-/// from one that is too large for the pool.
-fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> NotCompiled {
+/// from one that is too large for the compiler.
+fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> Rejection {
     let invalid = error.is::<wasmparser::BinaryReaderError>();
-    let refused = match (invalid, is_valid_somewhere(binary)) {
+    match (invalid, is_valid_somewhere(binary)) {
         (_, false) => {
             rejection(RejectionKind::InvalidModule, format!("component is not valid: {error:#}"))
         }
@@ -99,14 +114,8 @@ fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> NotCompiled {
             RejectionKind::UnsupportedModule,
             format!("component uses a WebAssembly feature that is off in this host: {error:#}"),
         ),
-        (false, true) => {
-            return NotCompiled::TooLargeForSlot(rejection(
-                RejectionKind::NeedsTooMuch,
-                format!("component needs more than a guest of this host can have: {error:#}"),
-            ));
-        }
-    };
-    refused.into()
+        (false, true) => needs_too_much(error),
+    }
 }
 
 /// What a component imports that is to be remembered.
@@ -278,7 +287,7 @@ mod tests {
     use crate::host_function::{BlockingCalls, Registry};
     use crate::sandbox::EngineKind;
     use crate::settings::Settings;
-    use sandglass_model::ModuleHash;
+    use sandglass_model::{ModuleHash, SystemClock};
     use sandglass_telemetry::Metrics;
     use std::collections::BTreeSet;
 
@@ -302,7 +311,8 @@ mod tests {
     fn compiled(sandbox: &Sandbox) -> Result<(Component, Needs), NotCompiled> {
         let hash = ModuleHash::of(IMPORTS_EVERYTHING);
         let (engine, binary) = (&sandbox.engine, IMPORTS_EVERYTHING);
-        compile(sandbox, &Source { engine, folder: None, hash, binary })
+        let (metrics, clock) = (&Metrics::disabled(), &SystemClock::new());
+        compile(sandbox, &Source { engine, made: None, folder: None, hash, binary, metrics, clock })
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::{ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
 
-use super::source::Source;
+use super::source::{NotMade, Source};
 use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi;
 use crate::error::rejection;
@@ -36,8 +36,12 @@ pub(super) fn compile(
     sandbox: &Sandbox,
     source: &Source<'_>,
 ) -> Result<(CoreModule, Needs), NotCompiled> {
-    let not_compiled = |error| not_compiled(sandbox, source.binary, &error);
-    let module: Module = source.compiled().map_err(not_compiled)?;
+    let module: Module = source.compiled().map_err(|why| match why {
+        NotMade::NotCompiled(error) => not_compiled(sandbox, source.binary, &error).into(),
+        NotMade::TooLarge(error, made) => {
+            NotCompiled::TooLargeForSlot(needs_too_much(&error), made)
+        }
+    })?;
     let run = check_exports(&module)?;
     check_imports(sandbox, &module)?;
     let fetches_context = module.imports().any(|import| import.name() == abi::env::GET_CONTEXT);
@@ -67,9 +71,9 @@ pub(super) fn compile(
 }
 
 /// Tells a module that isn't valid from one that uses what is off here, and from
-/// one that is too large for a slot of the pool.
-fn not_compiled(sandbox: &Sandbox, binary: &[u8], error: &wasmtime::Error) -> NotCompiled {
-    let refused = match Module::validate(&sandbox.engine, binary) {
+/// one that is too large for the compiler.
+fn not_compiled(sandbox: &Sandbox, binary: &[u8], error: &wasmtime::Error) -> Rejection {
+    match Module::validate(&sandbox.engine, binary) {
         Err(invalid) if is_valid_somewhere(binary) => rejection(
             RejectionKind::UnsupportedModule,
             format!("module uses a WebAssembly feature that is off in this host: {invalid:#}"),
@@ -77,14 +81,15 @@ fn not_compiled(sandbox: &Sandbox, binary: &[u8], error: &wasmtime::Error) -> No
         Err(invalid) => {
             rejection(RejectionKind::InvalidModule, format!("module is not valid: {invalid:#}"))
         }
-        Ok(()) => {
-            return NotCompiled::TooLargeForSlot(rejection(
-                RejectionKind::NeedsTooMuch,
-                format!("module needs more than a guest of this host can have: {error:#}"),
-            ));
-        }
-    };
-    refused.into()
+        Ok(()) => needs_too_much(error),
+    }
+}
+
+fn needs_too_much(error: &wasmtime::Error) -> Rejection {
+    rejection(
+        RejectionKind::NeedsTooMuch,
+        format!("module needs more than a guest of this host can have: {error:#}"),
+    )
 }
 
 fn check_exports(module: &Module) -> Result<ModuleExport, Rejection> {

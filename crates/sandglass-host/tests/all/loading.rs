@@ -265,6 +265,7 @@ async fn a_module_too_large_for_a_slot_runs_on_demand_with_all_that_holds_for_ot
     for _ in 0..3 {
         let report = run(&host, &tables).await;
         assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+        assert_eq!(report.allocation, Some(Allocation::OnDemand));
         let report = host.run_in_place(&tables, dispatch(LONG_MS)).await.expect("it ran");
         assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
     }
@@ -273,6 +274,27 @@ async fn a_module_too_large_for_a_slot_runs_on_demand_with_all_that_holds_for_ot
     let Outcome::Limit(breach) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(breach.kind, LimitKind::WasmTable);
     assert_eq!(counted(&exporter, "temper_wasm_live_stores"), "0");
+}
+
+#[test]
+fn a_component_too_large_for_a_slot_is_compiled_once() {
+    // Three memories, and no handler: which is told when it is compiled.
+    let instance = "(core instance (instantiate $m))";
+    let large = format!("(component (core module $m (memory 1)) {})", instance.repeat(3));
+    let folder = tempfile::tempdir().expect("a folder");
+    let compiled_in = |settings| {
+        let (host, exporter) = host(settings);
+        let refused = host.load(large.as_bytes(), Manifest::named("large"));
+        assert_eq!(refused.expect_err("no handler").kind, RejectionKind::MissingExport);
+        (counted(&exporter, COMPILES), found(&exporter))
+    };
+    let [none, one] = ["0", "1"].map(str::to_owned);
+    let nothing = [none.clone(), none.clone(), none.clone()];
+    assert_eq!(compiled_in(small()), (one.clone(), nothing));
+    let first = compiled_in(kept_in(folder.path()));
+    assert_eq!(first, (one.clone(), [none.clone(), one.clone(), none.clone()]));
+    let next = compiled_in(kept_in(folder.path()));
+    assert_eq!(next, (none.clone(), [one, none.clone(), none]));
 }
 
 /// Spins, in a module with more tables than a slot has.

@@ -244,6 +244,7 @@ impl Script {
             dispatch_id: run.dispatched.dispatch,
             trace: run.dispatched.trace,
             module: None,
+            allocation: None,
             outcome,
             cause,
             started_at: Some(self.clock.wall()),
