@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_call_that_was_cut_stands_last_and_names_of_guests_drive_no_terminal() {
         let call = |name: &str, started_us, outcome| Call {
-            name: name.to_owned(),
+            name: name.to_owned().into(),
             started_us,
             duration_us: 2_500_000,
             outcome,

@@ -1,6 +1,7 @@
 //! What a run did at the boundary: which host functions it called, how often,
 //! how long, and which one it is in; in sums, and the first and last one by one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ const LAST: usize = STORY_CALLS_MAX - FIRST;
 
 /// What a call goes by in reports and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum CallName {
+pub(crate) enum CallName {
     /// The host function that the guest called.
     Function(FunctionId),
     /// What it turned out to be about, where that is known and bounded.
@@ -55,10 +56,18 @@ enum CallName {
 }
 
 impl CallName {
-    fn text<'a>(&'a self, functions: &'a Functions) -> &'a str {
+    pub(crate) fn text<'a>(&'a self, functions: &'a Functions) -> &'a str {
         match self {
             Self::Function(function) => functions.name(*function),
             Self::Subject(name) => name,
+        }
+    }
+
+    /// As reports carry it.
+    fn told(&self, functions: &Functions) -> Cow<'static, str> {
+        match self {
+            Self::Function(function) => functions.name(*function).into(),
+            Self::Subject(name) => name.to_string().into(),
         }
     }
 }
@@ -97,14 +106,13 @@ impl Accounting {
     /// Ends the call that is under way, of which `outcome` came; answers what it went by,
     /// and how long it took.
     #[inline]
-    pub(crate) fn leave<'a>(
-        &'a mut self,
+    pub(crate) fn leave(
+        &mut self,
         now: Monotonic,
         outcome: CallOutcome,
-        functions: &'a Functions,
-    ) -> Option<(&'a str, Duration)> {
+    ) -> Option<(&CallName, Duration)> {
         let (took, place) = self.end(now, outcome)?;
-        Some((self.by_function[place].0.text(functions), took))
+        Some((&self.by_function[place].0, took))
     }
 
     /// Ends the call that is under way because its run ended inside it; answers
@@ -155,7 +163,7 @@ impl Accounting {
         let oldest = if omitted > 0 { ring(self.count) } else { 0 };
         let in_order = last[oldest..].iter().chain(&last[..oldest]);
         let calls = first.iter().chain(in_order).map(|ended| Call {
-            name: self.by_function[ended.place].0.text(functions).to_owned(),
+            name: self.by_function[ended.place].0.told(functions),
             started_us: micros(ended.since.since(start)),
             duration_us: micros(ended.took),
             outcome: ended.outcome,
@@ -194,7 +202,7 @@ impl Accounting {
             // One whose calls all turned out to be about something has none of its own.
             .filter(|(_, stats)| stats.count > 0)
             .map(|(name, stats)| FunctionCalls {
-                name: name.text(functions).to_owned(),
+                name: name.told(functions),
                 count: stats.count,
                 total_us: micros(stats.total),
                 in_flight: stats.in_flight,
@@ -235,7 +243,7 @@ mod tests {
         for call in 0..count {
             let at = |offset| Monotonic::from_nanos((call * 10 + offset) * 1000);
             accounting.enter(function, at(0));
-            accounting.leave(at(3), CallOutcome::Ok, &functions);
+            accounting.leave(at(3), CallOutcome::Ok);
         }
         let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
         assert!(calls.iter().all(|call| call.duration_us == 3 && call.name == "f"));
@@ -261,7 +269,7 @@ mod tests {
         accounting.is_about("ask:Other.Go".into());
         accounting.cut(Monotonic::from_nanos(9_000));
         let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
-        let name = "ask:Other.Go".to_owned();
+        let name = "ask:Other.Go".into();
         let outcome = CallOutcome::Unfinished;
         assert_eq!(calls, [Call { name, started_us: 1, duration_us: 8, outcome }]);
         assert_eq!(omitted, 0);

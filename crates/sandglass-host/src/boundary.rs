@@ -19,6 +19,7 @@ use sandglass_telemetry::trace::names;
 use wasmtime::{Caller, Error, Result};
 
 use crate::abi::guest_memory;
+use crate::accounting::CallName;
 use crate::functions::FunctionId;
 use crate::race::CallEnded;
 use crate::recording::passing::{Packer, Passed, Recorded};
@@ -199,11 +200,14 @@ pub(crate) fn leave<R: Passed, E: CallError>(
         _ => CallOutcome::Failed,
     };
     store.run.present.in_guest(store.phase, now);
-    if let Some((name, took)) = store.accounting.leave(now, outcome, &store.functions) {
+    if let Some((call, took)) = store.accounting.leave(now, outcome) {
         store.call_spans.end(took, outcome != CallOutcome::Ok, &store.functions);
-        store.metrics.host_call(name, took);
+        match call {
+            CallName::Function(function) => store.functions.took(*function, &store.metrics, took),
+            CallName::Subject(name) => store.metrics.host_call(name, took),
+        }
         if let Some(CallEnded::TimedOut(_)) = ended {
-            store.metrics.host_call_timed_out(name);
+            store.metrics.host_call_timed_out(call.text(&store.functions));
         }
     }
     if store.tape.player().is_some() {

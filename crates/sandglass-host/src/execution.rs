@@ -21,7 +21,7 @@ use sandglass_model::{
     RejectionKind, RunReport, Story, TimeSplit, TraceContext, WallTime,
 };
 use sandglass_telemetry::Span;
-use sandglass_telemetry::metrics::{DispatchEnded, Level, Refusal};
+use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusal};
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::abi::{self, Moments};
@@ -63,6 +63,8 @@ const CALL_BYTES: usize = 4 << 20;
 /// Everything that a run needs, gathered before it is queued.
 pub(crate) struct Execution {
     pub(crate) shared: Arc<Shared>,
+    /// What is measured of dispatches like this one.
+    pub(crate) metrics: DispatchMetrics,
     pub(crate) integration: Integration,
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) id: DispatchId,
@@ -147,7 +149,7 @@ impl Execution {
     fn never_began(&self, why: &NeverBegan) -> RunReport {
         let waited = self.shared.clock.now().since(self.queued_at);
         let metrics = &self.shared.telemetry.metrics;
-        metrics.queue_wait(self.dispatch.entity.entity_type(), waited);
+        self.metrics.queue_wait(waited);
         let refused = match why {
             NeverBegan::ParentExpired(deadline) => return self.expired(deadline, waited),
             NeverBegan::Stopped => None,
@@ -206,9 +208,8 @@ impl Execution {
     async fn start(&self, now: Monotonic, mappings: mappings::Held) -> RunReport {
         let metrics = &self.shared.telemetry.metrics;
         let queue = now.since(self.queued_at);
-        let _live = metrics.hold(Level::LiveDispatches);
-        let (entity_type, action) = (self.dispatch.entity.entity_type(), &*self.dispatch.action);
-        metrics.queue_wait(entity_type, queue);
+        let _live = metrics.holding(Level::LiveDispatches);
+        self.metrics.queue_wait(queue);
 
         let started_at = self.shared.clock.wall();
         let deadline = *self.began.get_or_init(|| self.dispatch.deadline.start(now));
@@ -219,12 +220,12 @@ impl Execution {
         let notice = self.notice(&deadline);
         let armed =
             self.shared.ticker.arm(&self.dispatch.run, notice.as_ref().and_then(Notice::wakes_at));
-        metrics.dispatch_started(entity_type, action, deadline.budget);
+        self.metrics.started(deadline.budget);
 
         let limits = self.integration.manifest.limits;
         let mut store = self.store(&deadline);
-        let live_store = metrics.hold(Level::LiveStores);
-        let in_flight = metrics.hold(Level::InFlight);
+        let live_store = metrics.holding(Level::LiveStores);
+        let in_flight = metrics.holding(Level::InFlight);
         let mut moments = Moments::default();
         let code = &self.integration.compiled.code;
         let call = abi::call(code, &mut store, limits.response_bytes, &mut moments);
@@ -283,7 +284,7 @@ impl Execution {
         Some(Notice {
             run: &self.dispatch.run,
             span: &self.span,
-            metrics: &self.shared.telemetry.metrics,
+            metrics: &self.metrics,
             functions: compiled.sandbox.functions_of(&compiled.code),
             deadline,
             at: warned_before
@@ -494,21 +495,17 @@ impl Execution {
     }
 
     fn account(&self, report: &RunReport) {
-        let metrics = &self.shared.telemetry.metrics;
-        let (entity_type, action) = (self.dispatch.entity.entity_type(), &*self.dispatch.action);
         let overrun = Duration::from_micros(report.deadline.overrun_us);
-        metrics.dispatch_ended(&DispatchEnded {
-            entity_type,
-            action,
+        self.metrics.ended(&DispatchEnded {
             outcome: report.outcome.kind(),
             budget: Duration::from_millis(report.deadline.budget_ms),
             duration: Duration::from_millis(report.deadline.elapsed_ms),
             overrun,
         });
-        metrics.memory_peak(entity_type, report.peak_memory_bytes);
+        self.metrics.memory_peak(report.peak_memory_bytes);
         if let Outcome::TimedOut(exceeded) = &report.outcome {
-            metrics.deadline_exceeded(entity_type, action, &exceeded.dying_span);
-            metrics.kill_latency(entity_type, overrun);
+            self.metrics.deadline_exceeded(&exceeded.dying_span);
+            self.metrics.kill_latency(overrun);
         }
         if !self.dispatch.is_replay() {
             crate::attribution::describe(&self.span, report);

@@ -1,6 +1,12 @@
 //! The host functions that guests can import: their names and classes, once.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::HostCallMetrics;
 
 use crate::host_function::HostFunction;
 
@@ -86,8 +92,23 @@ struct Function {
     field: Cow<'static, str>,
     /// The name that reports and labels carry: `module.field`, without the
     /// module of the users' own ABI.
-    name: String,
+    name: &'static str,
     class: Class,
+    /// What is measured of its calls, once there is one.
+    metrics: OnceLock<HostCallMetrics>,
+}
+
+/// `name`, which stays as long as the process: reports carry names of host functions without
+/// a copy. There are as many as the code of the host and of its embedder names.
+fn interned(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    let name = name.leak();
+    names.insert(name);
+    name
 }
 
 impl Functions {
@@ -102,23 +123,26 @@ impl Functions {
         } else {
             format!("{module}.{field}")
         };
-        self.push(Function { module: module.into(), field: field.into(), name, class })
+        self.push(module.into(), field.into(), name, class)
     }
 
     /// Adds a function of the embedder's own, which guests find in `module`.
     pub(crate) fn add_embedders(&mut self, function: &HostFunction, module: &str) -> FunctionId {
-        self.push(Function {
-            module: module.to_owned().into(),
-            field: function.field().to_owned().into(),
-            name: function.full_name(),
-            class: function.class(),
-        })
+        let (module, field) = (module.to_owned().into(), function.field().to_owned().into());
+        self.push(module, field, function.full_name(), function.class())
     }
 
-    fn push(&mut self, function: Function) -> FunctionId {
+    fn push(
+        &mut self,
+        module: Cow<'static, str>,
+        field: Cow<'static, str>,
+        name: String,
+        class: Class,
+    ) -> FunctionId {
         let id =
             u16::try_from(self.0.len()).expect("a linker has a few thousand functions at most");
-        self.0.push(function);
+        let (name, metrics) = (interned(name), OnceLock::new());
+        self.0.push(Function { module, field, name, class, metrics });
         FunctionId(id)
     }
 
@@ -129,18 +153,29 @@ impl Functions {
         }
     }
 
-    pub(crate) fn name(&self, id: FunctionId) -> &str {
-        &self.0[usize::from(id.0)].name
+    pub(crate) fn name(&self, id: FunctionId) -> &'static str {
+        self.0[usize::from(id.0)].name
+    }
+
+    /// Has `metrics`, which are those of the host, told that a call of it took `time`.
+    #[inline]
+    pub(crate) fn took(&self, id: FunctionId, metrics: &Metrics, time: Duration) {
+        // Those of a run that is had again are none, and must not be kept for the others.
+        if !metrics.is_enabled() {
+            return;
+        }
+        let Function { name, metrics: looked, .. } = &self.0[usize::from(id.0)];
+        looked.get_or_init(|| metrics.of_host_calls(name)).took(time);
     }
 
     /// The name of the function at this place, if there is one.
     pub(crate) fn at(&self, place: u64) -> Option<&str> {
         let function = self.0.get(usize::try_from(place).ok()?)?;
-        Some(&function.name)
+        Some(function.name)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|function| function.name.as_str())
+        self.0.iter().map(|function| function.name)
     }
 
     /// The modules or interfaces that the functions are in.
@@ -160,7 +195,7 @@ impl Functions {
     pub(crate) fn waiting(&self, module: &str, field: &str) -> Option<&str> {
         self.find(module, field)
             .filter(|function| function.class != Class::Instant)
-            .map(|function| function.name.as_str())
+            .map(|function| function.name)
     }
 }
 

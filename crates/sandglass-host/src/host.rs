@@ -258,7 +258,8 @@ impl Inner {
         let (place, turn) = self.admit(integration, &mut dispatch, queued_at)?;
         let shared = if dispatch.is_replay() { &self.unheard } else { &self.shared };
         let metrics = &shared.telemetry.metrics;
-        integration.compiled.announce(metrics, dispatch.entity.entity_type(), &dispatch.action);
+        let entity_type = dispatch.entity.entity_type();
+        let metrics = integration.compiled.announce(metrics, entity_type, &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
         let (id, trace) = dispatch.identity.map_or_else(|| self.identities.draw(), Ok)?;
         let functions = integration.compiled.sandbox.functions(&integration.compiled.code);
@@ -270,6 +271,7 @@ impl Inner {
         let execution = Execution {
             span: Arc::new(span(&shared.telemetry, &dispatch, integration, (id, trace))),
             shared: Arc::clone(shared),
+            metrics,
             integration: integration.clone(),
             id,
             trace,

@@ -7,11 +7,12 @@ pub(crate) mod core_module;
 mod flights;
 mod source;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use sandglass_model::{Allocation, Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
 use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::DispatchMetrics;
 
 use crate::abi::core_module::PAGE_BYTES;
 use crate::compiled_folder::CompiledFolder;
@@ -48,9 +49,11 @@ pub(crate) struct Compiled {
     pub(crate) needs: Needs,
     /// Size of its machine code and what belongs to that, in bytes.
     pub(crate) code_bytes: u64,
-    /// By entity type, the actions for which it is announced.
-    announced: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    /// By entity type and action, the metrics of those dispatches for which it is announced.
+    announced: RwLock<Announced>,
 }
+
+type Announced = BTreeMap<String, BTreeMap<String, DispatchMetrics>>;
 
 /// The two kinds of guests.
 pub(crate) enum Code {
@@ -97,20 +100,34 @@ impl Compiled {
         }
     }
 
-    /// Has the counters of its handlers exported before the first of them ends,
-    /// so that the first event counts.
-    pub(crate) fn announce(&self, metrics: &Metrics, entity_type: &str, action: &str) {
+    /// The metrics of dispatches of it. The counters of its handlers are exported before
+    /// the first of them ends, so that the first event counts.
+    pub(crate) fn announce(
+        &self,
+        metrics: &Metrics,
+        entity_type: &str,
+        action: &str,
+    ) -> DispatchMetrics {
         if !metrics.is_enabled() {
-            return;
+            return DispatchMetrics::default();
         }
-        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = announced.get(entity_type).is_some_and(|actions| actions.contains(action));
-        let count: usize = if known { 0 } else { announced.values().map(BTreeSet::len).sum() };
-        if !known && count < MAX_ANNOUNCED {
-            announced.entry(entity_type.to_owned()).or_default().insert(action.to_owned());
+        let of = |announced: &Announced| announced.get(entity_type)?.get(action).cloned();
+        let known = of(&self.announced.read().unwrap_or_else(PoisonError::into_inner));
+        if let Some(known) = known {
+            return known;
+        }
+        let mut announced = self.announced.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = of(&announced) {
+            return known;
+        }
+        let dispatches = metrics.of_dispatches(entity_type, action);
+        if announced.values().map(BTreeMap::len).sum::<usize>() < MAX_ANNOUNCED {
             let spans: Vec<&str> = self.needs.waits_in.iter().map(String::as_str).collect();
             metrics.expect_dispatches(entity_type, action, &spans);
+            let actions = announced.entry(entity_type.to_owned()).or_default();
+            actions.insert(action.to_owned(), dispatches.clone());
         }
+        dispatches
     }
 }
 
@@ -217,7 +234,7 @@ pub(crate) fn compile(
         code,
         sandbox,
         needs,
-        announced: Mutex::default(),
+        announced: RwLock::default(),
     })
 }
 

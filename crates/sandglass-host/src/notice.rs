@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use sandglass_model::{DispatchId, Monotonic, TraceContext};
+use sandglass_telemetry::Span;
+use sandglass_telemetry::metrics::DispatchMetrics;
 use sandglass_telemetry::trace::names;
-use sandglass_telemetry::{Metrics, Span};
 
 use crate::deadline::StartedDeadline;
 use crate::functions::Functions;
@@ -19,7 +20,7 @@ use crate::run::Run;
 pub(crate) struct Notice<'a> {
     pub(crate) run: &'a Run,
     pub(crate) span: &'a Span,
-    pub(crate) metrics: &'a Metrics,
+    pub(crate) metrics: &'a DispatchMetrics,
     pub(crate) functions: &'a Functions,
     pub(crate) deadline: &'a StartedDeadline,
     pub(crate) at: Monotonic,
@@ -78,7 +79,7 @@ impl Notice<'_> {
             ],
         );
         let About { dispatch, trace, integration, entity_type, action } = &self.about;
-        self.metrics.soft_deadline_passed(entity_type, action);
+        self.metrics.soft_deadline_passed();
         let TraceContext { trace_id, span_id, .. } = trace;
         tracing::warn!(
             %dispatch, %trace_id, %span_id, integration, entity_type, action, running, elapsed_ms, budget_ms,

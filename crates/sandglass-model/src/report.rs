@@ -1,6 +1,7 @@
 //! What is known of one run when it has ended: the report that the command line
 //! prints and that records are made from.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -218,7 +219,7 @@ pub fn micros(time: Duration) -> u64 {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionCalls {
     /// The function, as the guest imports it.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// How many calls were begun.
     pub count: u64,
     /// Time in them, in microseconds.

@@ -1,5 +1,7 @@
 //! The story of a run: its host calls one by one, and what it asked of others.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// Most host calls that a story tells one by one: the first half of them and the last. A
@@ -32,7 +34,7 @@ pub struct Story {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// The function, as the guest imports it, or what the call turned out to be about.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// From the begin of the budget until it was entered, in microseconds.
     pub started_us: u64,
     /// Time in it, in microseconds.

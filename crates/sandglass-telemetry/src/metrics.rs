@@ -3,6 +3,7 @@
 //! They report to a recorder that is handed in and not to the process's global
 //! one, so that several hosts in one process don't mix.
 
+mod dispatches;
 mod family;
 mod guest;
 mod level;
@@ -18,12 +19,13 @@ use ::metrics::{
 use sandglass_model::OutcomeKind;
 
 use crate::table::{Families, Prefix};
-pub(crate) use family::{Counters, Gauges, Histograms, Source};
+pub use dispatches::{DispatchEnded, DispatchMetrics, HostCallMetrics};
+pub(crate) use family::{Counters, Gauges, Histograms, IdleGauges, Source};
 pub use family::{LABEL_VALUE_MAX_BYTES, LABEL_VALUES_MAX, OVERFLOW, SERIES_MAX};
 use guest::GuestMetrics;
 pub use guest::{GuestKind, GuestMetric};
 use level::Levels;
-pub use level::{Held, Level};
+pub use level::{Held, Holding, Level};
 pub use room::SCRAPE_MAX_BYTES;
 
 /// Takes what is measured, and reports it. Cheap to clone; the default reports
@@ -36,23 +38,6 @@ struct Inner {
     families: Families,
     levels: Levels,
     guests: GuestMetrics,
-}
-
-/// How a dispatch ended, in figures.
-#[derive(Clone, Copy, Debug)]
-pub struct DispatchEnded<'a> {
-    /// The entity's type.
-    pub entity_type: &'a str,
-    /// The action that triggered the handler.
-    pub action: &'a str,
-    /// How it ended.
-    pub outcome: OutcomeKind,
-    /// The budget that it had.
-    pub budget: Duration,
-    /// From when its guest might run to its end.
-    pub duration: Duration,
-    /// From its deadline to its end; only looked at where it timed out.
-    pub overrun: Duration,
 }
 
 /// Why a host refuses to take a dispatch.
@@ -230,12 +215,23 @@ impl Metrics {
         prefix: &Prefix,
         scrape_max_bytes: usize,
     ) -> Self {
-        let mut source = Source::new(Arc::clone(&recorder), prefix.clone(), scrape_max_bytes);
+        Self::of_recorder(recorder, IdleGauges::Dropped, prefix, scrape_max_bytes)
+    }
+
+    /// The same, where it is known what becomes of idle gauges.
+    pub(crate) fn of_recorder(
+        recorder: Arc<dyn Recorder + Send + Sync>,
+        idle_gauges: IdleGauges,
+        prefix: &Prefix,
+        scrape_max_bytes: usize,
+    ) -> Self {
+        let shared = Arc::clone(&recorder);
+        let mut source = Source::new(shared, idle_gauges, prefix.clone(), scrape_max_bytes);
         let families = Families::new(&mut source);
         source.room().count_folded_in(families.folded.handle([]));
         let inner = Inner {
+            levels: Levels::new(&families),
             families,
-            levels: Levels::default(),
             guests: GuestMetrics::new(recorder, prefix),
         };
         let metrics = Self(Some(Arc::new(inner)));
@@ -269,9 +265,6 @@ impl Metrics {
 
     /// What can be known before anything has happened is exported from the start.
     fn expect_what_has_no_names(&self) {
-        for level in Level::ALL {
-            drop(self.hold(level));
-        }
         if let Some(families) = self.families() {
             for reason in Refusal::ALL {
                 families.refused.expect([reason.as_str()]);
@@ -292,32 +285,6 @@ impl Metrics {
         }
     }
 
-    /// A guest may run now, with `remaining` of its budget.
-    pub fn dispatch_started(&self, entity_type: &str, action: &str, remaining: Duration) {
-        let Some(families) = self.families() else { return };
-        let labels = [entity_type, action];
-        families.deadline_remaining_ms.set(labels, millis(remaining));
-        families.deadline_remaining.record(labels, remaining.as_secs_f64());
-    }
-
-    /// A dispatch has ended.
-    pub fn dispatch_ended(&self, ended: &DispatchEnded<'_>) {
-        let Some(families) = self.families() else { return };
-        let DispatchEnded { entity_type, action, outcome, budget, duration, overrun } = *ended;
-        families.dispatches.count([entity_type, action, outcome.as_str()]);
-        families.duration.record([entity_type, action], duration.as_secs_f64());
-        match outcome {
-            OutcomeKind::Completed if !budget.is_zero() => {
-                let used = duration.as_secs_f64() / budget.as_secs_f64();
-                families.budget_used.record([entity_type, action], used);
-            }
-            OutcomeKind::TimedOut => {
-                families.overrun.record([entity_type, action], overrun.as_secs_f64());
-            }
-            _ => {}
-        }
-    }
-
     /// A dispatch was found that had been in flight when its host ended.
     pub fn dispatch_interrupted(&self, entity_type: &str, action: &str) {
         let Some(families) = self.families() else { return };
@@ -334,25 +301,6 @@ impl Metrics {
     pub fn outcome_superseded(&self, entity_type: &str, action: &str) {
         let Some(families) = self.families() else { return };
         families.superseded.count([entity_type, action]);
-    }
-
-    /// A handler was killed at its deadline, in `dying_span`.
-    pub fn deadline_exceeded(&self, entity_type: &str, action: &str, dying_span: &str) {
-        let Some(families) = self.families() else { return };
-        families.deadline_exceeded.count([entity_type, action, dying_span]);
-    }
-
-    /// A kill took `latency` from the deadline to the guest off the CPU.
-    pub fn kill_latency(&self, entity_type: &str, latency: Duration) {
-        let Some(families) = self.families() else { return };
-        families.kill_latency_ms.record([entity_type], millis(latency));
-    }
-
-    /// A handler was still running at its soft deadline, or without one when it had used the
-    /// share of its budget at which that is told.
-    pub fn soft_deadline_passed(&self, entity_type: &str, action: &str) {
-        let Some(families) = self.families() else { return };
-        families.soft_deadlines.count([entity_type, action]);
     }
 
     /// A run found no memory left for its recording.
@@ -388,18 +336,6 @@ impl Metrics {
     pub fn default_budget_used(&self, integration: &str) {
         let Some(families) = self.families() else { return };
         families.default_budgets.count([integration]);
-    }
-
-    /// A dispatch waited for `wait` until its guest might run.
-    pub fn queue_wait(&self, entity_type: &str, wait: Duration) {
-        let Some(families) = self.families() else { return };
-        families.queue_wait.record([entity_type], wait.as_secs_f64());
-    }
-
-    /// A handler had at most `bytes` of linear memory.
-    pub fn memory_peak(&self, entity_type: &str, bytes: u64) {
-        let Some(families) = self.families() else { return };
-        families.peak_memory.record([entity_type], bytes as f64);
     }
 
     /// A host call of `function` took `time`.

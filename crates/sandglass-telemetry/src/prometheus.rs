@@ -2,27 +2,27 @@
 //! over HTTP.
 
 mod serve;
+mod tally;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use metrics_exporter_prometheus::{
-    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
-};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::metrics::{Metrics, SCRAPE_MAX_BYTES};
-use crate::table::{Prefix, TABLE};
+use crate::metrics::{IdleGauges, Metrics, SCRAPE_MAX_BYTES};
+use crate::table::{Kind, Prefix, TABLE};
 
 pub use serve::Serving;
+use tally::Tallying;
 
 /// Collects metrics, and renders them in the text format of Prometheus (0.0.4).
 ///
-/// Observations of histograms pile up until [`Exporter::render`] or
+/// Observations of guests' histograms pile up until [`Exporter::render`] or
 /// [`Exporter::upkeep`] is called; [`Exporter::serve`] sees to that.
 #[derive(Clone)]
 pub struct Exporter {
-    recorder: Arc<PrometheusRecorder>,
+    recorder: Arc<Tallying>,
     handle: PrometheusHandle,
     prefix: Prefix,
     scrape_max_bytes: usize,
@@ -41,17 +41,20 @@ impl Exporter {
     #[must_use]
     pub fn within(prefix: Prefix, scrape_max_bytes: usize) -> Self {
         let builder = with_buckets(PrometheusBuilder::new(), &prefix)
-            .expect("each histogram of the table has buckets, as a test proves");
+            .expect("the histograms of guests have buckets");
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        Self { recorder: Arc::new(recorder), handle, prefix, scrape_max_bytes }
+        let recorder = Arc::new(Tallying::new(recorder, &prefix));
+        Self { recorder, handle, prefix, scrape_max_bytes }
     }
 
     /// Metrics that report here. Called again, it gives new label bounds over the
     /// same series, so call it once and clone the result.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        Metrics::within(self.recorder.clone(), &self.prefix, self.scrape_max_bytes)
+        let recorder = self.recorder.clone();
+        // It was built without an idle timeout.
+        Metrics::of_recorder(recorder, IdleGauges::Kept, &self.prefix, self.scrape_max_bytes)
     }
 
     /// All metrics as text. A metric that has nothing to report yet appears with
@@ -66,16 +69,21 @@ impl Exporter {
             .collect();
         for row in TABLE {
             let name = row.full_name(&self.prefix);
-            if !present.contains(&name) {
-                let (help, kind) = (row.help, row.kind.as_str());
-                // Writing to a string can't fail.
-                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            if present.contains(&name) {
+                continue;
             }
+            let (help, kind) = (row.help, row.kind.as_str());
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            if row.kind == Kind::Histogram {
+                self.recorder.write(&name, &mut text);
+            }
+            text.push('\n');
         }
         text
     }
 
-    /// Takes in what histograms have observed. Must be called every few seconds
+    /// Takes in what guests' histograms have observed. Must be called every few seconds
     /// where nobody renders, or memory grows without bound.
     pub fn upkeep(&self) {
         self.handle.run_upkeep();
@@ -92,15 +100,11 @@ impl std::fmt::Debug for Exporter {
 const GUEST_BUCKETS: &[f64] =
     &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0, 100_000.0];
 
-/// Sets the buckets of each histogram: one without would become a summary, which
+/// Sets the buckets of guests' histograms: one without would become a summary, which
 /// can't be aggregated.
 fn with_buckets(
     builder: PrometheusBuilder,
     prefix: &Prefix,
 ) -> Result<PrometheusBuilder, BuildError> {
-    let builder = builder
-        .set_buckets_for_metric(Matcher::Prefix(format!("{prefix}_guest_")), GUEST_BUCKETS)?;
-    TABLE.iter().filter(|row| !row.buckets.is_empty()).try_fold(builder, |builder, row| {
-        builder.set_buckets_for_metric(Matcher::Full(row.full_name(prefix)), row.buckets)
-    })
+    builder.set_buckets_for_metric(Matcher::Prefix(format!("{prefix}_guest_")), GUEST_BUCKETS)
 }

@@ -185,7 +185,11 @@ async fn a_guest_that_is_killed_in_a_host_function_died_in_that_one_whichever_it
         };
         assert_eq!(report.dying_span.as_deref(), Some(name.as_str()), "{report:?}");
         let last = report.story.calls.last().expect("it called");
-        assert_eq!((&last.name, last.outcome), (&name, CallOutcome::Unfinished), "{report:?}");
+        assert_eq!(
+            (&last.name, last.outcome),
+            (&name.into(), CallOutcome::Unfinished),
+            "{report:?}"
+        );
     }
 }
 

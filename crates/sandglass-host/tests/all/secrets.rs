@@ -43,6 +43,6 @@ async fn a_guest_that_waits_for_a_secret_that_never_comes_is_killed_in_that_call
         assert_eq!(report.outcome.kind(), OutcomeKind::TimedOut, "{report:?}");
         assert_eq!(report.dying_span.as_deref(), Some(span));
         let last = report.story.calls.last().expect("it called");
-        assert_eq!((last.name.as_str(), last.outcome), (span, CallOutcome::Unfinished));
+        assert_eq!((&*last.name, last.outcome), (span, CallOutcome::Unfinished));
     }
 }

@@ -162,9 +162,9 @@ impl Runs {
                     (Outcome::Rejected(Rejection { kind, message }), Cause::NotStarted)
                 }
             };
-            shared.telemetry.metrics.dispatch_ended(&DispatchEnded {
-                entity_type: entity.entity_type(),
-                action: &dispatched.action,
+            let metrics = &shared.telemetry.metrics;
+            let dispatches = metrics.of_dispatches(entity.entity_type(), &dispatched.action);
+            dispatches.ended(&DispatchEnded {
                 outcome: outcome.kind(),
                 budget: Duration::from_millis(dispatched.budget_ms),
                 duration: Duration::ZERO,

@@ -8,7 +8,7 @@ use sandglass_model::{
     Cause, DeadlineOwner, DeadlineReport, HandlerDeadlineExceeded, Monotonic, Outcome, Rejection,
     RejectionKind, RunReport, TimeSplit,
 };
-use sandglass_telemetry::metrics::DispatchEnded;
+use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics};
 
 use crate::handlers::{HandlerRun, unreported};
 
@@ -52,9 +52,7 @@ pub(super) fn never_ran(
     compile: Duration,
 ) -> RunReport {
     let (outcome, cause) = never;
-    host.telemetry().metrics.dispatch_ended(&DispatchEnded {
-        entity_type: run.entity.entity_type(),
-        action: &run.dispatched.action,
+    dispatches(host, run).ended(&DispatchEnded {
         outcome: outcome.kind(),
         budget: Duration::from_millis(run.dispatched.budget_ms),
         duration: Duration::ZERO,
@@ -100,11 +98,15 @@ pub(super) fn expired(
         time_split_us,
         trace_id: dispatched.trace.trace_id,
     };
-    let metrics = &host.telemetry().metrics;
-    metrics.deadline_exceeded(run.entity.entity_type(), &dispatched.action, INSTANTIATE);
+    dispatches(host, run).deadline_exceeded(INSTANTIATE);
     let never = (Outcome::TimedOut(Box::new(exceeded)), Cause::ParentDeadline);
     let report = never_ran(host, run, never, waited);
     RunReport { deadline, dying_span: Some(INSTANTIATE.to_owned()), ..report }
+}
+
+fn dispatches(host: &Host, run: &HandlerRun) -> DispatchMetrics {
+    let metrics = &host.telemetry().metrics;
+    metrics.of_dispatches(run.entity.entity_type(), &run.dispatched.action)
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! One metric with all its label combinations: bounded in number, and with the
 //! handles of counters and histograms kept, so that reporting allocates nothing.
 //!
-//! Gauges are asked for each time: a recorder that drops idle gauges would leave
-//! a kept handle reporting to nobody.
+//! Gauges are asked for each time, unless the recorder is known to keep them: one that
+//! drops idle gauges would leave a kept handle reporting to nobody.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use ::metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder, SharedString};
+use ::metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, SharedString};
 
 use sandglass_model::text::is_unprintable;
 
@@ -32,6 +32,15 @@ pub(super) const METADATA: Metadata<'static> =
 
 /// The recorder that metrics report to.
 pub(crate) type SharedRecorder = Arc<dyn Recorder + Send + Sync>;
+
+/// What becomes of the gauges of a recorder that nobody sets for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdleGauges {
+    /// They stay, and so do handles of them.
+    Kept,
+    /// They may be dropped, so that a handle has to be asked for each time.
+    Dropped,
+}
 
 /// The values that one label has taken, numbered. Shared by all metrics that
 /// have this label.
@@ -72,6 +81,7 @@ impl LabelValues {
 /// What families are made from.
 pub(crate) struct Source {
     recorder: SharedRecorder,
+    idle_gauges: IdleGauges,
     prefix: Prefix,
     room: Arc<Room>,
     labels: BTreeMap<&'static str, Arc<LabelValues>>,
@@ -79,9 +89,14 @@ pub(crate) struct Source {
 
 impl Source {
     /// Of metrics that together make a scrape of at most `scrape_max_bytes`.
-    pub(super) fn new(recorder: SharedRecorder, prefix: Prefix, scrape_max_bytes: usize) -> Self {
+    pub(super) fn new(
+        recorder: SharedRecorder,
+        idle_gauges: IdleGauges,
+        prefix: Prefix,
+        scrape_max_bytes: usize,
+    ) -> Self {
         let room = Arc::new(Room::new(scrape_max_bytes));
-        Self { recorder, prefix, room, labels: BTreeMap::new() }
+        Self { recorder, idle_gauges, prefix, room, labels: BTreeMap::new() }
     }
 
     pub(super) fn room(&self) -> &Room {
@@ -113,34 +128,56 @@ impl Source {
 
 /// What a family keeps for one combination of label values.
 pub(crate) trait Kept: Clone {
-    fn make(recorder: &SharedRecorder, key: Key) -> Self;
+    fn make(recorder: &SharedRecorder, idle_gauges: IdleGauges, key: Key) -> Self;
 }
 
 impl Kept for Counter {
-    fn make(recorder: &SharedRecorder, key: Key) -> Self {
+    fn make(recorder: &SharedRecorder, _: IdleGauges, key: Key) -> Self {
         recorder.register_counter(&key, &METADATA)
     }
 }
 
 impl Kept for Histogram {
-    fn make(recorder: &SharedRecorder, key: Key) -> Self {
+    fn make(recorder: &SharedRecorder, _: IdleGauges, key: Key) -> Self {
         recorder.register_histogram(&key, &METADATA)
     }
 }
 
-impl Kept for Arc<Key> {
-    fn make(_: &SharedRecorder, key: Key) -> Self {
-        Self::new(key)
+/// How a gauge is come by.
+#[derive(Clone)]
+pub(super) enum KeptGauge {
+    Handle(Gauge),
+    AskedFor(Arc<Key>, SharedRecorder),
+}
+
+impl Kept for KeptGauge {
+    fn make(recorder: &SharedRecorder, idle_gauges: IdleGauges, key: Key) -> Self {
+        match idle_gauges {
+            IdleGauges::Kept => Self::Handle(recorder.register_gauge(&key, &METADATA)),
+            IdleGauges::Dropped => Self::AskedFor(Arc::new(key), Arc::clone(recorder)),
+        }
+    }
+}
+
+impl KeptGauge {
+    pub(super) fn set(&self, value: f64) {
+        match self {
+            Self::Handle(gauge) => gauge.set(value),
+            Self::AskedFor(key, recorder) => recorder.register_gauge(key, &METADATA).set(value),
+        }
     }
 }
 
 struct Family<K, const N: usize> {
     recorder: SharedRecorder,
+    idle_gauges: IdleGauges,
     room: Arc<Room>,
     weight: Weight,
     name: SharedString,
     labels: [Arc<LabelValues>; N],
     kept: RwLock<BTreeMap<[u16; N], Series<K>>>,
+    /// The one that there is, where there are no labels.
+    only: OnceLock<Series<K>>,
 }
 
 /// Where a combination of label values is reported.
@@ -149,6 +186,21 @@ struct Series<K> {
     kept: K,
     /// It is not its own, but the one of what overflows.
     folded: bool,
+}
+
+/// The series of one combination of label values, looked up when it is first reported to.
+pub(super) struct Looked<K>(OnceLock<Series<K>>);
+
+impl<K> Default for Looked<K> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<K> fmt::Debug for Looked<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Looked").finish_non_exhaustive()
+    }
 }
 
 impl<K, const N: usize> fmt::Debug for Family<K, N> {
@@ -164,9 +216,11 @@ impl<K: Kept, const N: usize> Family<K, N> {
             name: definition.full_name(&source.prefix).into(),
             labels: std::array::from_fn(|at| source.label(definition.labels[at])),
             recorder: source.recorder.clone(),
+            idle_gauges: source.idle_gauges,
             room: source.room.clone(),
             weight: Weight::of(definition, &source.prefix),
             kept: RwLock::default(),
+            only: OnceLock::new(),
         };
         // What overflows must have a place to go, and all is described in any case.
         family.room.take(header(definition, &source.prefix), Need::Always);
@@ -174,13 +228,25 @@ impl<K: Kept, const N: usize> Family<K, N> {
         family
     }
 
-    /// The series of `values`, to report to.
-    fn observe(&self, values: [&str; N]) -> K {
-        let Series { kept, folded } = self.get(values);
-        if folded {
+    /// Reports to the series of `values`.
+    fn observe(&self, values: [&str; N], report: impl FnOnce(&K)) {
+        if N == 0 {
+            self.tell(self.only.get_or_init(|| self.get(values)), report);
+        } else {
+            self.tell(&self.get(values), report);
+        }
+    }
+
+    /// The same, where `looked` is of those values.
+    fn observe_looked(&self, looked: &Looked<K>, values: [&str; N], report: impl FnOnce(&K)) {
+        self.tell(looked.0.get_or_init(|| self.get(values)), report);
+    }
+
+    fn tell(&self, series: &Series<K>, report: impl FnOnce(&K)) {
+        if series.folded {
             self.room.fold();
         }
-        kept
+        report(&series.kept);
     }
 
     fn get(&self, values: [&str; N]) -> Series<K> {
@@ -198,7 +264,7 @@ impl<K: Kept, const N: usize> Family<K, N> {
     /// The series of its own of a combination that is new, where there is room for one.
     fn make(&self, codes: [u16; N], values: [&str; N]) -> Series<K> {
         let own = |values| {
-            let kept = K::make(&self.recorder, self.key(values));
+            let kept = K::make(&self.recorder, self.idle_gauges, self.key(values));
             Series { kept, folded: false }
         };
         let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +331,12 @@ impl<const N: usize> Counters<N> {
     }
 
     pub(crate) fn add(&self, labels: [&str; N], more: u64) {
-        self.0.observe(labels).increment(more);
+        self.0.observe(labels, |counter| counter.increment(more));
+    }
+
+    /// As [`Counters::count`], where `looked` is of these labels.
+    pub(super) fn count_looked(&self, looked: &Looked<Counter>, labels: [&str; N]) {
+        self.0.observe_looked(looked, labels, |counter| counter.increment(1));
     }
 
     /// Has the series exported at zero. A counter that first appears at 1 hides
@@ -295,13 +366,18 @@ impl<const N: usize> Histograms<N> {
     }
 
     pub(crate) fn record(&self, labels: [&str; N], value: f64) {
-        self.0.observe(labels).record(value);
+        self.0.observe(labels, |histogram| histogram.record(value));
+    }
+
+    /// As [`Histograms::record`], where `looked` is of these labels.
+    pub(super) fn record_looked(&self, looked: &Looked<Histogram>, labels: [&str; N], value: f64) {
+        self.0.observe_looked(looked, labels, |histogram| histogram.record(value));
     }
 }
 
 /// A gauge with `N` labels.
 #[derive(Debug)]
-pub(crate) struct Gauges<const N: usize>(Family<Arc<Key>, N>);
+pub(crate) struct Gauges<const N: usize>(Family<KeptGauge, N>);
 
 impl<const N: usize> Gauges<N> {
     pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
@@ -309,7 +385,16 @@ impl<const N: usize> Gauges<N> {
     }
 
     pub(crate) fn set(&self, labels: [&str; N], value: f64) {
-        let key = self.0.observe(labels);
-        self.0.recorder.register_gauge(&key, &METADATA).set(value);
+        self.0.observe(labels, |gauge| gauge.set(value));
+    }
+
+    /// As [`Gauges::set`], where `looked` is of these labels.
+    pub(super) fn set_looked(&self, looked: &Looked<KeptGauge>, labels: [&str; N], value: f64) {
+        self.0.observe_looked(looked, labels, |gauge| gauge.set(value));
+    }
+
+    /// How the gauge of `labels` is come by.
+    pub(super) fn handle(&self, labels: [&str; N]) -> KeptGauge {
+        self.0.get(labels).kept
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::family::KeptGauge;
 use super::{Gauges, Inner, Metrics};
 use crate::table::Families;
 
@@ -51,44 +52,115 @@ impl Level {
 }
 
 /// How many of each level are held.
-#[derive(Debug, Default)]
-pub(super) struct Levels([Mutex<u64>; Level::ALL.len()]);
+pub(super) struct Levels([Count; Level::ALL.len()]);
+
+struct Count {
+    gauge: KeptGauge,
+    /// How many are held, where the gauge doesn't know.
+    held: Mutex<u64>,
+}
+
+impl Levels {
+    pub(super) fn new(families: &Families) -> Self {
+        Self(Level::ALL.map(|level| {
+            let count = Count { gauge: level.gauge(families).handle([]), held: Mutex::default() };
+            // Exported from the start.
+            count.gauge.set(0.0);
+            count
+        }))
+    }
+}
+
+impl fmt::Debug for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Levels").finish_non_exhaustive()
+    }
+}
+
+impl Count {
+    fn one_more(&self) {
+        match &self.gauge {
+            KeptGauge::Handle(gauge) => gauge.increment(1.0),
+            renewed @ KeptGauge::AskedFor(..) => {
+                self.change(renewed, |held| held.saturating_add(1));
+            }
+        }
+    }
+
+    fn one_less(&self) {
+        match &self.gauge {
+            KeptGauge::Handle(gauge) => gauge.decrement(1.0),
+            renewed @ KeptGauge::AskedFor(..) => {
+                self.change(renewed, |held| held.saturating_sub(1));
+            }
+        }
+    }
+
+    fn change(&self, gauge: &KeptGauge, change: impl FnOnce(u64) -> u64) {
+        // The gauge is set under the lock: otherwise an older figure could be set last.
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = change(*held);
+        gauge.set(*held as f64);
+    }
+}
 
 impl Inner {
-    fn change(&self, level: Level, change: impl FnOnce(u64) -> u64) {
-        let held = &self.levels.0[level as usize];
-        // The gauge is set under the lock: otherwise an older figure could be set last.
-        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        *held = change(*held);
-        level.gauge(&self.families).set([], *held as f64);
+    fn count(&self, level: Level) -> &Count {
+        &self.levels.0[level as usize]
     }
 }
 
 impl Metrics {
     /// Counts one more of `level`, until the guard is dropped.
     pub fn hold(&self, level: Level) -> Held {
-        let held = self.0.clone().map(|inner| (inner, level));
-        if let Some((inner, level)) = &held {
-            inner.change(*level, |held| held.saturating_add(1));
+        if let Some(inner) = &self.0 {
+            inner.count(level).one_more();
         }
-        Held(held)
+        Held(self.0.clone(), level)
+    }
+
+    /// The same, for a guard that goes before these metrics: it costs less.
+    pub fn holding(&self, level: Level) -> Holding<'_> {
+        let count = self.0.as_deref().map(|inner| inner.count(level));
+        if let Some(count) = count {
+            count.one_more();
+        }
+        Holding(count, level)
     }
 }
 
 /// One of a [`Level`], counted while this lives.
 #[must_use = "it is counted out when this is dropped"]
-pub struct Held(Option<(Arc<Inner>, Level)>);
+pub struct Held(Option<Arc<Inner>>, Level);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some((inner, level)) = &self.0 {
-            inner.change(*level, |held| held.saturating_sub(1));
+        if let Some(inner) = &self.0 {
+            inner.count(self.1).one_less();
         }
     }
 }
 
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Held").field(&self.0.as_ref().map(|(_, level)| level)).finish()
+        f.debug_tuple("Held").field(&self.0.as_ref().map(|_| self.1)).finish()
+    }
+}
+
+/// One of a [`Level`], counted while this lives.
+#[must_use = "it is counted out when this is dropped"]
+pub struct Holding<'a>(Option<&'a Count>, Level);
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.0 {
+            count.one_less();
+        }
+    }
+}
+
+impl fmt::Debug for Holding<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Holding").field(&self.0.map(|_| self.1)).finish()
     }
 }

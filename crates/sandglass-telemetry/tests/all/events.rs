@@ -23,23 +23,22 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     }
     metrics.expect_dispatches("Session", "Ask", &["host_http_call"]);
     metrics.default_budget_used("run_tools");
-    metrics.queue_wait("Session", Duration::from_millis(3));
-    metrics.dispatch_started("Session", "Ask", Duration::from_millis(1500));
+    let dispatches = metrics.of_dispatches("Session", "Ask");
+    dispatches.queue_wait(Duration::from_millis(3));
+    dispatches.started(Duration::from_millis(1500));
     metrics.host_call("host_http_call", second);
-    metrics.deadline_exceeded("Session", "Ask", "host_http_call");
-    metrics.kill_latency("Session", Duration::from_micros(1250));
+    dispatches.deadline_exceeded("host_http_call");
+    dispatches.kill_latency(Duration::from_micros(1250));
     for outcome in [OutcomeKind::TimedOut, OutcomeKind::Completed] {
-        metrics.dispatch_ended(&DispatchEnded {
-            entity_type: "Session",
-            action: "Ask",
+        dispatches.ended(&DispatchEnded {
             outcome,
             budget: 2 * second,
             duration: second,
             overrun: Duration::from_millis(1),
         });
     }
-    metrics.memory_peak("Session", 1 << 20);
-    metrics.soft_deadline_passed("Session", "Ask");
+    dispatches.memory_peak(1 << 20);
+    dispatches.soft_deadline_passed();
     metrics.host_call_timed_out("host_http_call");
     metrics.telemetry_dropped("run_tools", Told::Metric);
     metrics.spans_dropped(SpansDropped::QueueFull, 3);

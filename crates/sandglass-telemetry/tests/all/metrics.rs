@@ -1,10 +1,17 @@
 //! Each event is reported under the name, kind and labels of the table.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit as MetricUnit,
+};
+use sandglass_model::OutcomeKind;
 use sandglass_telemetry::metrics::{
-    GuestKind, GuestMetric, LABEL_VALUES_MAX, Level, OVERFLOW, SERIES_MAX,
+    DispatchEnded, GuestKind, GuestMetric, LABEL_VALUES_MAX, Level, OVERFLOW, SCRAPE_MAX_BYTES,
+    SERIES_MAX,
 };
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::table::{CONTRACT, Kind, TABLE, Unit};
@@ -111,11 +118,9 @@ fn a_metric_with_too_many_combinations_overflows_into_one() {
     for entity in 0..40 {
         for action in 0..40 {
             metrics.transition(&format!("type-{entity}"), &format!("action-{action}"));
-            metrics.dispatch_started(
-                &format!("type-{entity}"),
-                &format!("action-{action}"),
-                Duration::from_secs(1),
-            );
+            let dispatches =
+                metrics.of_dispatches(&format!("type-{entity}"), &format!("action-{action}"));
+            dispatches.started(Duration::from_secs(1));
         }
     }
     let families = scrape::read(&exporter.render());
@@ -124,6 +129,82 @@ fn a_metric_with_too_many_combinations_overflows_into_one() {
     assert_eq!(samples.values().sum::<f64>(), 1600.0);
     let gauges = &families["temper_handler_deadline_remaining_ms"].samples;
     assert_eq!(gauges.len(), SERIES_MAX + 1);
+}
+
+#[test]
+fn metrics_that_are_kept_report_as_those_that_are_asked_for_anew() {
+    let ended = DispatchEnded {
+        outcome: OutcomeKind::Completed,
+        budget: Duration::from_secs(2),
+        duration: Duration::from_secs(1),
+        overrun: Duration::ZERO,
+    };
+    // Where there is room for a series of its own, and where there is none.
+    for (room, labels, folded) in
+        [(SCRAPE_MAX_BYTES, ["Session", "Ask"], 0), (0, [OVERFLOW, OVERFLOW], 16)]
+    {
+        let exporter = Exporter::within(Prefix::default(), room);
+        let metrics = exporter.metrics();
+        let kept = metrics.of_dispatches("Session", "Ask");
+        for dispatches in [&kept, &kept, &kept, &metrics.of_dispatches("Session", "Ask")] {
+            dispatches.ended(&ended);
+            dispatches.memory_peak(1);
+        }
+        let [entity_type, action] = labels;
+        let of = format!("entity_type=\"{entity_type}\",action=\"{action}\"");
+        let text = exporter.render();
+        for line in [
+            format!("temper_handler_duration_seconds_count{{{of}}} 4"),
+            format!("temper_handler_budget_used_ratio_sum{{{of}}} 2"),
+            format!("temper_metric_observations_folded_total {folded}"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+}
+
+/// A recorder that may drop a gauge after each time that it is set.
+#[derive(Clone, Default)]
+struct Forgetful(Arc<Mutex<Vec<Asked>>>);
+
+/// A gauge that was asked for by this name.
+type Asked = (String, Arc<AtomicU64>);
+
+impl Recorder for Forgetful {
+    fn describe_counter(&self, _: KeyName, _: Option<MetricUnit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<MetricUnit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<MetricUnit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        let gauge = Arc::<AtomicU64>::default();
+        self.0.lock().expect("no panic").push((key.name().to_owned(), Arc::clone(&gauge)));
+        Gauge::from_arc(gauge)
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn a_gauge_is_asked_for_each_time_where_the_recorder_may_have_dropped_it() {
+    let recorder = Forgetful::default();
+    let metrics = Metrics::new(Arc::new(recorder.clone()), &Prefix::default());
+    let held = metrics.hold(Level::InFlight);
+    let holding = metrics.holding(Level::InFlight);
+    drop(held);
+    drop(holding);
+    let gauges = recorder.0.lock().expect("no panic");
+    let of_level = gauges.iter().filter(|(name, _)| name == "temper_handlers_in_flight");
+    let set: Vec<f64> =
+        of_level.map(|(_, bits)| f64::from_bits(bits.load(Ordering::Relaxed))).collect();
+    assert_eq!(set, [0.0, 1.0, 2.0, 1.0, 0.0]);
 }
 
 #[test]

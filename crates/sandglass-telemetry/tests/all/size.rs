@@ -19,14 +19,15 @@ fn dispatch(
 ) {
     let took = Duration::from_micros(u64::from(nth));
     ended(metrics, nth, names);
-    metrics.queue_wait(entity_type, took);
-    metrics.dispatch_started(entity_type, action, Duration::from_millis(u64::from(nth)));
+    let dispatches = metrics.of_dispatches(entity_type, action);
+    dispatches.queue_wait(took);
+    dispatches.started(Duration::from_millis(u64::from(nth)));
     metrics.host_call(dying_span, took);
-    metrics.memory_peak(entity_type, u64::from(nth) << 10);
+    dispatches.memory_peak(u64::from(nth) << 10);
     metrics.transition(entity_type, action);
     metrics.telemetry_dropped(integration, Told::Span);
     metrics.default_budget_used(integration);
-    metrics.soft_deadline_passed(entity_type, action);
+    dispatches.soft_deadline_passed();
     metrics.outcome_superseded(entity_type, action);
     metrics.state_timeout(entity_type, action);
     metrics.signal_dropped(entity_type);
@@ -38,16 +39,15 @@ fn dispatch(
 /// Reports how a dispatch ended: every other one at its deadline.
 fn ended(metrics: &Metrics, nth: u32, [entity_type, action, dying_span, _]: [&str; 4]) {
     let took = Duration::from_micros(u64::from(nth));
+    let dispatches = metrics.of_dispatches(entity_type, action);
     let outcome = if nth.is_multiple_of(2) {
-        metrics.deadline_exceeded(entity_type, action, dying_span);
-        metrics.kill_latency(entity_type, took);
+        dispatches.deadline_exceeded(dying_span);
+        dispatches.kill_latency(took);
         OutcomeKind::TimedOut
     } else {
         OutcomeKind::Completed
     };
-    metrics.dispatch_ended(&DispatchEnded {
-        entity_type,
-        action,
+    dispatches.ended(&DispatchEnded {
         outcome,
         budget: Duration::from_secs(1),
         duration: took,
