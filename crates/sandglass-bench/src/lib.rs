@@ -27,6 +27,7 @@ mod ours;
 mod plain;
 mod process;
 mod recorder;
+mod repeating;
 mod report;
 mod suspending;
 mod table;
@@ -40,6 +41,7 @@ use sandglass_host::BuildError;
 pub use figure::{Figure, Goal, Unit};
 pub use key::{Key, UnknownKey};
 pub use machine::Machine;
+pub use repeating::{Repeating, Way};
 pub use report::{NotMeasured, Report};
 pub use table::lines;
 
@@ -63,7 +65,7 @@ impl Effort {
 }
 
 /// Why something inside a measurement failed. Whoever reads it can only be told.
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures each of `keys`, in their order; one that can't be measured is none of the
 /// others' business. `tell` is called as the measuring of each begins.

@@ -35,11 +35,6 @@ impl ReserveFor {
     pub fn new(manifest: &Manifest, tenant: &str) -> Self {
         Self { integration: IntegrationKey::of(manifest), tenant: tenant.into() }
     }
-
-    /// A dispatch of `integration`, for `tenant`.
-    pub(crate) fn of(integration: &Integration, tenant: &str) -> Self {
-        Self { integration: integration.counts_as.clone(), tenant: tenant.into() }
-    }
 }
 
 impl IntegrationKey {
@@ -107,29 +102,31 @@ impl Admission {
     /// There is none.
     pub(crate) fn reserve(self: &Arc<Self>, of: ReserveFor) -> Result<Place, Busy> {
         let mut inner = self.lock();
-        let arrived = inner.queue.arrive(of.integration, of.tenant);
+        let arrived = inner.queue.arrive(of.integration, Arc::clone(&of.tenant));
         let ticket = arrived.map_err(|full| self.refuse(&inner, full))?;
         let level = Some(self.metrics.hold(Level::Queued));
         inner.seats.insert(ticket, Seat { wake: None, running_since: None, level });
-        Ok(Place { admission: Arc::clone(self), ticket })
+        Ok(Place { admission: Arc::clone(self), ticket, tenant: of.tenant })
     }
 
-    /// The same, and at once in the line of those that wait to run, with an instance from
-    /// there.
+    /// The same for a dispatch of `integration` for `tenant`, and at once in the line of
+    /// those that wait to run.
     ///
     /// # Errors
     /// As [`Admission::reserve`].
     pub(crate) fn line_up(
         self: &Arc<Self>,
-        of: ReserveFor,
-        allocation: Allocation,
+        integration: &Integration,
+        tenant: &str,
         now: Monotonic,
     ) -> Result<(Place, Turn), Busy> {
         let mut inner = self.lock();
-        let on_demand = allocation == Allocation::OnDemand;
-        let come = inner.queue.come(of.integration, of.tenant, on_demand);
+        let on_demand = integration.allocation() == Allocation::OnDemand;
+        let tenant = inner.queue.name_of(tenant);
+        let counts_as = integration.counts_as.clone();
+        let come = inner.queue.come(counts_as, Arc::clone(&tenant), on_demand);
         let (ticket, at_once) = come.map_err(|full| self.refuse(&inner, full))?;
-        let place = Place { admission: Arc::clone(self), ticket };
+        let place = Place { admission: Arc::clone(self), ticket, tenant };
         if at_once {
             let seat = Seat { wake: None, running_since: Some(now), level: None };
             inner.seats.insert(ticket, seat);
@@ -211,9 +208,15 @@ impl Inner {
 pub(crate) struct Place {
     admission: Arc<Admission>,
     ticket: Ticket,
+    tenant: Arc<str>,
 }
 
 impl Place {
+    /// Whose dispatch it is for.
+    pub(crate) const fn tenant(&self) -> &Arc<str> {
+        &self.tenant
+    }
+
     /// Whether it was let in by `admission`.
     pub(crate) fn is_of(&self, admission: &Arc<Admission>) -> bool {
         Arc::ptr_eq(&self.admission, admission)

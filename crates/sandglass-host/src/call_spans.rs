@@ -34,7 +34,7 @@ pub(crate) struct CallSpans {
     first: u32,
     later: u32,
     unrecorded: u64,
-    speaker: Option<Speaker>,
+    speaker: Option<Arc<Speaker>>,
 }
 
 /// A call that may get its span when it is over.
@@ -51,7 +51,7 @@ impl CallSpans {
     }
 
     /// Below `dispatch`; what has no span is counted as the `speaker`'s, if there is one.
-    pub(crate) fn new(dispatch: Arc<Span>, speaker: Option<Speaker>) -> Self {
+    pub(crate) fn new(dispatch: Arc<Span>, speaker: Option<Arc<Speaker>>) -> Self {
         Self {
             dispatch,
             present: Span::disabled(),
@@ -195,7 +195,7 @@ mod tests {
             attributes: &[],
         });
         let metrics = Metrics::disabled();
-        let speaker = Speaker { integration: "x".into(), redactor: Redactor::default(), metrics };
+        let speaker = Arc::new(Speaker::new("x".into(), Redactor::default(), metrics));
         let mut functions = Functions::default();
         let function = functions.add("env", "host_ask", Class::Async);
         (CallSpans::new(Arc::new(dispatch), Some(speaker)), captured, functions, function)

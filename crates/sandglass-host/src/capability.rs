@@ -64,7 +64,8 @@ pub(crate) struct Guest {
     spans: Spans,
     meter: Meter,
     scratch: Scratch,
-    streams: Streams,
+    /// Its streams, once there are any.
+    streams: Option<Streams>,
     pub(crate) cache: CacheView,
     pub(crate) result: ResultSlot,
     pub(crate) redactor: Redactor,
@@ -109,11 +110,11 @@ impl Guest {
     pub(crate) fn new(
         context: RunContext,
         log: GuestLog,
-        speaker: Speaker,
+        speaker: Arc<Speaker>,
         grants: Arc<Grants>,
         signals: Option<Arc<dyn Signals>>,
         (span, trace): (Arc<Span>, TraceContext),
-        (streams, cache): (Streams, CacheView),
+        (streams, cache): (Option<Streams>, CacheView),
     ) -> Self {
         Self {
             context,
@@ -122,13 +123,13 @@ impl Guest {
             has_failed: false,
             requests: Requests::default(),
             log,
-            spans: Spans::new(speaker.clone(), span, trace.span_id),
-            meter: Meter::new(speaker.clone()),
+            spans: Spans::new(Arc::clone(&speaker), span, trace.span_id),
+            meter: Meter::new(Arc::clone(&speaker)),
             scratch: Scratch::new(grants.scratch_bytes),
             streams,
             cache,
             result: ResultSlot::new(grants.response_bytes),
-            redactor: speaker.redactor,
+            redactor: speaker.redactor.clone(),
             grants,
             signals,
             trace,
@@ -139,19 +140,13 @@ impl Guest {
     pub(crate) fn idle() -> Self {
         let nobody = DispatchId::from_bytes([0; 16]);
         let trace = TraceContext::root([0; 24]);
-        let speaker = Speaker {
-            integration: "".into(),
-            redactor: Redactor::default(),
-            metrics: Metrics::disabled(),
-        };
-        let log = GuestLog::new(speaker.clone(), nobody, trace);
+        let (redactor, metrics) = (Redactor::default(), Metrics::disabled());
+        let speaker = Arc::new(Speaker::new("".into(), redactor, metrics));
+        let log = GuestLog::new(Arc::clone(&speaker), nobody, trace);
         let span = (Arc::new(Span::disabled()), trace);
-        let scope = Scope {
-            tenant: String::new(),
-            integration: String::new(),
-            module: ModuleHash::of(&[]),
-        };
-        let kept = (Streams::new(), Arc::new(Cache::new(0)).view(scope));
+        let scope =
+            Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };
+        let kept = (None, Arc::new(Cache::new(0)).view(scope));
         Self::new(
             RunContext::made(Arc::default()),
             log,

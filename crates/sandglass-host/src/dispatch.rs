@@ -60,7 +60,7 @@ pub struct Dispatch {
     pub(crate) identity: Option<(DispatchId, TraceContext)>,
     pub(crate) parent: Option<TraceContext>,
     pub(crate) signals: Option<Arc<dyn Signals>>,
-    pub(crate) streams: Streams,
+    pub(crate) streams: Option<Streams>,
     pub(crate) compile: Duration,
     pub(crate) integration: Option<String>,
     pub(crate) reservation: Option<Reservation>,
@@ -85,7 +85,7 @@ impl Dispatch {
             identity: None,
             parent: None,
             signals: None,
-            streams: Streams::new(),
+            streams: None,
             compile: Duration::ZERO,
             integration: None,
             reservation: None,
@@ -137,7 +137,7 @@ impl Dispatch {
     /// handler left there.
     #[must_use]
     pub fn streams(self, streams: Streams) -> Self {
-        Self { streams, ..self }
+        Self { streams: Some(streams), ..self }
     }
 
     /// Sets how long its module was compiled, or waited for, on its behalf.

@@ -309,21 +309,19 @@ impl Execution {
         let manifest = &self.integration.manifest;
         let compiled = &self.integration.compiled;
         let Begun { context, redactor, tape } = self.tape(deadline);
-        let speaker = Speaker {
-            integration: match &self.dispatch.integration {
-                Some(name) => name.as_str().into(),
-                None => Arc::clone(&self.integration.counts_as.name),
-            },
-            redactor,
-            metrics: self.shared.telemetry.metrics.clone(),
+        let integration: Arc<str> = match &self.dispatch.integration {
+            Some(name) => name.as_str().into(),
+            None => Arc::clone(&self.integration.counts_as.name),
         };
-        let log = GuestLog::new(speaker.clone(), self.id, self.trace);
+        let metrics = self.shared.telemetry.metrics.clone();
+        let speaker = Arc::new(Speaker::new(Arc::clone(&integration), redactor, metrics));
+        let log = GuestLog::new(Arc::clone(&speaker), self.id, self.trace);
         let span = (Arc::clone(&self.span), self.trace);
-        let heard = self.span.is_seen().then(|| speaker.clone());
+        let heard = self.span.is_seen().then(|| Arc::clone(&speaker));
         let call_spans = CallSpans::new(Arc::clone(&self.span), heard);
         let cache = self.shared.cache.view(Scope {
-            tenant: self.dispatch.context.tenant.clone(),
-            integration: self.integration_name().to_owned(),
+            tenant: self.tenant(),
+            integration,
             module: compiled.hash,
         });
         let kept = (self.dispatch.streams.clone(), cache);
@@ -364,6 +362,12 @@ impl Execution {
             store.set_fuel(fuel).expect("an engine that counts fuel takes some");
         }
         store
+    }
+
+    /// The tenant of the dispatch, which may not be the one that its place was reserved for.
+    fn tenant(&self) -> Arc<str> {
+        let (of_place, tenant) = (self.place.tenant(), self.dispatch.context.tenant.as_str());
+        if **of_place == *tenant { Arc::clone(of_place) } else { tenant.into() }
     }
 
     /// What the run is given, and what becomes of its recording.

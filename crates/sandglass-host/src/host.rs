@@ -333,8 +333,8 @@ impl Inner {
                 Ok((place, turn))
             }
             _ => {
-                let of = ReserveFor::of(integration, &dispatch.context.tenant);
-                Ok(self.admission.line_up(of, integration.allocation(), now)?)
+                let tenant = &dispatch.context.tenant;
+                Ok(self.admission.line_up(integration, tenant, now)?)
             }
         }
     }

@@ -223,6 +223,12 @@ impl Queue {
         Ok((self.enter(entry), at_once))
     }
 
+    /// The name of a tenant, as those have it that are in here.
+    pub(crate) fn name_of(&self, tenant: &str) -> Arc<str> {
+        let held = self.tenants.get_key_value(tenant);
+        held.map_or_else(|| tenant.into(), |(held, _)| Arc::clone(held))
+    }
+
     /// Whether every scope has room for one more; the narrowest that hasn't refuses it.
     fn check(&self, integration: &IntegrationKey, tenant: &Arc<str>) -> Result<(), Full> {
         let of_integration = self.integrations.get(integration).map(|held| held.load);

@@ -25,8 +25,8 @@ const KEY_MAX_BYTES: usize = 256;
 /// module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Scope {
-    pub(crate) tenant: String,
-    pub(crate) integration: String,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) integration: Arc<str>,
     pub(crate) module: ModuleHash,
 }
 
@@ -45,14 +45,14 @@ pub(crate) struct Cache {
     held: Mutex<Held>,
 }
 
-type Key = (Arc<Scope>, String);
+type Key = (Scope, String);
 
 #[derive(Default)]
 struct Held {
     values: BTreeMap<Key, (Bytes, u64)>,
     /// Keys by when they were last used.
     by_use: BTreeMap<u64, Key>,
-    bytes_of: BTreeMap<Arc<Scope>, u64>,
+    bytes_of: BTreeMap<Scope, u64>,
     bytes: u64,
     uses: u64,
 }
@@ -61,7 +61,7 @@ struct Held {
 #[derive(Clone)]
 pub(crate) struct CacheView {
     cache: Arc<Cache>,
-    scope: Arc<Scope>,
+    scope: Scope,
 }
 
 impl Cache {
@@ -71,7 +71,7 @@ impl Cache {
 
     /// What a run of `scope` sees.
     pub(crate) fn view(self: &Arc<Self>, scope: Scope) -> CacheView {
-        CacheView { cache: Arc::clone(self), scope: Arc::new(scope) }
+        CacheView { cache: Arc::clone(self), scope }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -127,14 +127,14 @@ impl CacheView {
             held.remove_oldest(|_| true);
         }
         held.bytes += cost;
-        *held.bytes_of.entry(Arc::clone(&self.scope)).or_default() += cost;
+        *held.bytes_of.entry(self.scope.clone()).or_default() += cost;
         held.insert(key, bytes);
         Ok(())
     }
 
     fn key(&self, key: &str) -> Result<Key, CacheError> {
         match key.len() {
-            1..=KEY_MAX_BYTES => Ok((Arc::clone(&self.scope), key.to_owned())),
+            1..=KEY_MAX_BYTES => Ok((self.scope.clone(), key.to_owned())),
             len => Err(CacheError::InvalidKey(len)),
         }
     }
@@ -180,7 +180,7 @@ mod tests {
 
     fn scope(tenant: &str, integration: &str, module: &[u8]) -> Scope {
         let module = ModuleHash::of(module);
-        Scope { tenant: tenant.to_owned(), integration: integration.to_owned(), module }
+        Scope { tenant: tenant.into(), integration: integration.into(), module }
     }
 
     #[test]

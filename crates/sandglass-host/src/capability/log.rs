@@ -2,7 +2,8 @@
 //! and error: bounded in number and size, one line each, with nothing in it that
 //! a terminal would obey.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sandglass_model::text::is_unprintable;
 use sandglass_model::{DispatchId, TraceContext};
@@ -56,21 +57,20 @@ impl Level {
 /// The log of one run. Clones write to the same.
 #[derive(Clone, Debug)]
 pub(crate) struct GuestLog {
-    speaker: Speaker,
+    speaker: Arc<Speaker>,
     dispatch: DispatchId,
     trace: TraceContext,
-    lines: Arc<Mutex<u32>>,
 }
 
 impl GuestLog {
     /// The log of one run.
-    pub(crate) fn new(speaker: Speaker, dispatch: DispatchId, trace: TraceContext) -> Self {
-        Self { speaker, dispatch, trace, lines: Arc::default() }
+    pub(crate) fn new(speaker: Arc<Speaker>, dispatch: DispatchId, trace: TraceContext) -> Self {
+        Self { speaker, dispatch, trace }
     }
 
     /// Whether nothing more is written, so that nothing more need be read.
     pub(crate) fn is_full(&self) -> bool {
-        *self.lines.lock().unwrap_or_else(PoisonError::into_inner) > MAX_LINES
+        self.speaker.lines.load(Ordering::Relaxed) > MAX_LINES
     }
 
     pub(crate) fn write(&self, level: Level, message: String) {
@@ -89,11 +89,11 @@ impl GuestLog {
 
     /// Whether one line more may be written; says once that none may.
     fn has_room(&self) -> bool {
-        let line = {
-            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            *lines = lines.saturating_add(1);
-            *lines
-        };
+        let more = |lines: u32| Some(lines.saturating_add(1));
+        let lines = &self.speaker.lines;
+        // It always is one more, so this never fails.
+        let before = lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let line = before.unwrap_or_else(|lines| lines).saturating_add(1);
         if line == MAX_LINES + 1 {
             let dropped = "the guest logs too much: its further lines are dropped";
             self.emit(Level::Warn, dropped, None);

@@ -1,5 +1,7 @@
 //! Metrics that a guest reports: handed on by the thousand, no further.
 
+use std::sync::Arc;
+
 use sandglass_telemetry::metrics::{GuestKind, GuestMetric, Told};
 
 use super::Guest;
@@ -11,7 +13,7 @@ const OBSERVATIONS_MAX: u32 = 10_000;
 
 /// What one run measures.
 pub(super) struct Meter {
-    speaker: Speaker,
+    speaker: Arc<Speaker>,
     observations: u32,
 }
 
@@ -27,7 +29,7 @@ pub(crate) enum InvalidMetric {
 }
 
 impl Meter {
-    pub(super) fn new(speaker: Speaker) -> Self {
+    pub(super) fn new(speaker: Arc<Speaker>) -> Self {
         Self { speaker, observations: 0 }
     }
 
@@ -95,7 +97,7 @@ mod tests {
         let redactor = Redactor::default();
         redactor.hide(&Secret::new("hunter22"));
         let metrics = exporter.metrics();
-        (Meter::new(Speaker { integration: "x".into(), redactor, metrics }), exporter)
+        (Meter::new(Arc::new(Speaker::new("x".into(), redactor, metrics))), exporter)
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Guest {
     /// This run has none of that name, or it is no name.
     pub(crate) fn stream(&self, name: &str) -> Result<Bytes, StreamError> {
         check_name(name)?;
-        let held = self.streams.held().get(name).cloned();
+        let held = self.streams.as_ref().and_then(|streams| streams.held().get(name).cloned());
         held.ok_or_else(|| StreamError::Unknown(name.to_owned()))
     }
 
@@ -100,7 +100,7 @@ impl Guest {
     /// # Errors
     /// There is no room for a stream of that name.
     pub(crate) fn stream_room(&self, name: &str) -> Result<u64, StreamError> {
-        self.streams.room(name, self.grants.stream_bytes)
+        self.streams.clone().unwrap_or_default().room(name, self.grants.stream_bytes)
     }
 
     /// Makes `bytes` the stream called `name`.
@@ -111,7 +111,7 @@ impl Guest {
         if bytes.len() as u64 > self.stream_room(name)? {
             return Err(StreamError::Full(self.grants.stream_bytes));
         }
-        self.streams.put(name, bytes);
+        self.streams.get_or_insert_default().put(name, bytes);
         Ok(())
     }
 }

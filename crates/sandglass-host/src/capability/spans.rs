@@ -57,7 +57,7 @@ pub struct Handle(pub(crate) i64);
 
 /// The spans of one run.
 pub(super) struct Spans {
-    speaker: Speaker,
+    speaker: Arc<Speaker>,
     dispatch: Arc<Span>,
     /// What the run's handles begin with, so that none is another run's.
     base: i64,
@@ -69,7 +69,7 @@ pub(super) struct Spans {
 
 impl Spans {
     /// The spans below `dispatch`, whose id is `id`.
-    pub(super) fn new(speaker: Speaker, dispatch: Arc<Span>, id: SpanId) -> Self {
+    pub(super) fn new(speaker: Arc<Speaker>, dispatch: Arc<Span>, id: SpanId) -> Self {
         let random = i64::from_be_bytes(*id.as_bytes());
         Self {
             speaker,
@@ -331,8 +331,8 @@ mod tests {
         });
         let redactor = Redactor::default();
         redactor.hide(&Secret::new("hunter22"));
-        let speaker = Speaker { integration: "x".into(), redactor, metrics: Metrics::disabled() };
-        (Spans::new(speaker, Arc::new(dispatch), context.span_id), captured)
+        let speaker = Speaker::new("x".into(), redactor, Metrics::disabled());
+        (Spans::new(Arc::new(speaker), Arc::new(dispatch), context.span_id), captured)
     }
 
     fn start(spans: &mut Spans, name: &str) -> i64 {

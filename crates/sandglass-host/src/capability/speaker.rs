@@ -2,21 +2,28 @@
 //! said, and where what goes over a bound is counted.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::Told;
 
 use crate::secret::Redactor;
 
-/// One run, as logs, traces and metrics hear it. Clones speak for the same.
-#[derive(Clone, Debug)]
+/// One run, as logs, traces and metrics hear it.
+#[derive(Debug)]
 pub(crate) struct Speaker {
     pub(crate) integration: Arc<str>,
     pub(crate) redactor: Redactor,
     pub(crate) metrics: Metrics,
+    /// How many lines it has written to the log, or would have.
+    pub(super) lines: AtomicU32,
 }
 
 impl Speaker {
+    pub(crate) fn new(integration: Arc<str>, redactor: Redactor, metrics: Metrics) -> Self {
+        Self { integration, redactor, metrics, lines: AtomicU32::new(0) }
+    }
+
     /// Counts something that goes nowhere because it went over a bound.
     pub(super) fn drop_one(&self, what: Told) {
         self.metrics.telemetry_dropped(&self.integration, what);

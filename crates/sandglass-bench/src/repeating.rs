@@ -1,0 +1,110 @@
+//! One dispatch after the other, for somebody who counts something beside it that this
+//! process has only one of, such as allocations.
+
+use std::fmt;
+
+use sandglass_host::Settings;
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry};
+use tokio::runtime::Runtime;
+
+use crate::Failure;
+use crate::guests;
+use crate::ours::{Ours, one_thread};
+use crate::plain::{Plain, Pool};
+
+/// Which way a dispatch goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// In plain Wasmtime: a store, an instance, a call.
+    Plain,
+    /// In place on the caller's task, as in [`Key::DispatchInline`](crate::Key).
+    InPlace,
+    /// The same, in a host that has metrics.
+    InPlaceMeasured,
+    /// On the host's own threads, as in [`Key::DispatchExecutor`](crate::Key).
+    OnExecutor,
+    /// A component, in place, as in [`Key::DispatchComponent`](crate::Key).
+    ComponentInPlace,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Plain,
+        Self::InPlace,
+        Self::InPlaceMeasured,
+        Self::OnExecutor,
+        Self::ComponentInPlace,
+    ];
+
+    /// What it goes by.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain Wasmtime",
+            Self::InPlace => "dispatch_inline",
+            Self::InPlaceMeasured => "dispatch_inline, with metrics",
+            Self::OnExecutor => "dispatch_executor",
+            Self::ComponentInPlace => "dispatch_component",
+        }
+    }
+}
+
+/// What dispatches go through, made once.
+pub struct Repeating(Through);
+
+enum Through {
+    Plain(Box<Plain>),
+    InPlace(Ours, Runtime),
+    OnExecutor(Ours, Runtime),
+}
+
+impl fmt::Debug for Repeating {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Repeating").finish_non_exhaustive()
+    }
+}
+
+impl Repeating {
+    /// Makes ready for dispatches that go this way.
+    ///
+    /// # Errors
+    /// No host can be built here.
+    pub fn new(way: Way) -> Result<Self, Failure> {
+        let exporter = Exporter::new(Prefix::default());
+        let measured = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+        Ok(Self(match way {
+            Way::Plain => Through::Plain(Box::new(Plain::new(guests::ANSWERS, Pool::Best)?)),
+            Way::InPlace => Through::InPlace(Ours::new(guests::ANSWERS)?, one_thread()?),
+            Way::InPlaceMeasured => {
+                let ours = Ours::with(Settings::default(), measured, guests::ANSWERS)?;
+                Through::InPlace(ours, one_thread()?)
+            }
+            Way::OnExecutor => Through::OnExecutor(Ours::new(guests::ANSWERS)?, one_thread()?),
+            Way::ComponentInPlace => Through::InPlace(Ours::new(guests::COMPONENT)?, one_thread()?),
+        }))
+    }
+
+    /// Has one guest after the other complete, `count` of them.
+    ///
+    /// # Errors
+    /// One of them didn't.
+    pub fn dispatch(&self, count: u32) -> Result<(), Failure> {
+        match &self.0 {
+            Through::Plain(plain) => (0..count).try_for_each(|_| Ok(plain.dispatch().map(drop)?)),
+            Through::InPlace(ours, embedder) => embedder.block_on(async {
+                for _ in 0..count {
+                    ours.complete_in_place().await?;
+                }
+                Ok(())
+            }),
+            Through::OnExecutor(ours, embedder) => embedder.block_on(async {
+                for _ in 0..count {
+                    ours.complete().await?;
+                }
+                Ok(())
+            }),
+        }
+    }
+}
