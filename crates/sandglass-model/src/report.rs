@@ -258,6 +258,9 @@ pub struct Account {
     pub cpu_us: u64,
     /// As [`RunReport::peak_memory_bytes`].
     pub peak_memory_bytes: u64,
+    /// As [`RunReport::allocation`]; none, too, in what earlier versions recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
 }
 
 impl Account {
@@ -274,6 +277,7 @@ impl Account {
             wall_us: report.wall_us,
             cpu_us: report.cpu_us,
             peak_memory_bytes: report.peak_memory_bytes,
+            allocation: report.allocation,
         }
     }
 }
