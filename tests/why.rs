@@ -6,7 +6,7 @@ mod binary;
 #[path = "why/daemon.rs"]
 mod daemon;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
@@ -166,6 +166,86 @@ fn nothing_foreign_drives_the_terminal_in_json_either_and_nothing_is_lost() {
         let said = sandglass(&[&"why", &journal, &argument]).exits(2);
         assert!(!said.err.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{:?}", said.err);
     }
+}
+
+#[test]
+fn a_body_that_hung_may_be_asked_for_again_where_its_method_allows_that() {
+    let (folder, server) = (Folder::new(), silent());
+    let journal = journal(&folder);
+    let answering = server.try_clone().expect("a handle");
+    let answer = std::thread::spawn(move || {
+        let (mut stream, _) = answering.accept().expect("a connection");
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a request");
+            asked.extend(byte);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nab").expect("it reads");
+        stream
+    });
+    hang(&journal, &server);
+    drop(answer.join().expect("it answered"));
+    let found = why(&journal);
+    assert_eq!(found["requests"][0]["status"], 200, "{found}");
+    let next = found["next"].to_string();
+    assert!(next.contains("may be sent again without another effect"), "{next}");
+}
+
+#[test]
+fn a_refused_connection_leads_to_the_host_that_refused_it() {
+    let folder = Folder::new();
+    let journal = journal(&folder);
+    let address = silent().local_addr().expect("it listened").to_string();
+    let (guest, url) = (fixture("built/slow_http.wasm"), format!("url=http://{address}/v1/charge"));
+    sandglass(&[
+        &"run",
+        &guest,
+        &"--config",
+        &url,
+        &"--allow-host",
+        &address,
+        &"--journal",
+        &journal,
+    ]);
+    let found = why(&journal);
+    assert_eq!(found["requests"][0]["outcome"], "failed", "{found}");
+    let first = found["next"][0].as_str().expect("an advice");
+    assert!(first.contains(&format!("look at `{address}` first")), "{first}");
+}
+
+#[test]
+fn an_end_that_cannot_be_read_is_told_by_what_followed_and_is_not_called_lost() {
+    let (folder, server) = (Folder::new(), silent());
+    let journal = journal(&folder);
+    hang(&journal, &server);
+    let whole = why(&journal);
+    let damage = |record: &Value| {
+        let connection = rusqlite::Connection::open(&journal).expect("a SQLite file");
+        let position = record.as_i64().expect("a position");
+        let damage = "UPDATE records SET body = '{' WHERE position = ?1";
+        assert_eq!(connection.execute(damage, [position]).expect("valid SQL"), 1);
+    };
+    let unread = || {
+        let text = sandglass(&[&"why", &journal]).exits(3).out;
+        let told = sandglass(&[&"why", &journal, &"--json"]).exits(3).out;
+        let told: Value = serde_json::from_str(&told).expect("one object");
+        assert!(!text.contains("lost with its host"), "{text}");
+        assert_eq!(told["dispatch_id"], whole["dispatch_id"]);
+        assert_eq!(told["outcome"], Value::Null);
+        (text, told["end_unread"].clone())
+    };
+    damage(&whole["position"]);
+    let (text, told) = unread();
+    assert!(text.contains("has ended; the record of its end can't be read"), "{text}");
+    assert!(text.contains("takes HandlerTimedOut"), "{text}");
+    assert_eq!(told["transition"], whole["transition"]);
+    assert_eq!(told["params"]["cause"], "timed_out", "{told}");
+    // Without what followed nobody can tell whether it has ended.
+    damage(&whole["transition"]["position"]);
+    let (text, told) = unread();
+    assert!(text.contains("may have ended"), "{text}");
+    assert_eq!(told["transition"], Value::Null);
 }
 
 #[test]

@@ -93,6 +93,9 @@ pub(crate) fn requests(story: &Story) -> Vec<String> {
     let line = |one: &OutgoingRequest| {
         let what = format!("{} {}{}", one.method, one.host, one.path);
         let (at, took) = (measured_micros(one.started_us), measured_micros(one.duration_us));
+        if one.outcome == RequestOutcome::Refused {
+            return format!("{}  refused, never sent (at {at})", printable(&what));
+        }
         let outcome = match (one.outcome, one.status) {
             (RequestOutcome::Answered, Some(status)) => format!("{status} after {took}"),
             (outcome, status) => {
@@ -136,11 +139,13 @@ mod tests {
             request(RequestOutcome::Answered, Some(302)),
             request(RequestOutcome::Unfinished, Some(200)),
             request(RequestOutcome::GivenUp, None),
+            request(RequestOutcome::Refused, None),
         ];
         let lines = requests(&Story { requests: all.into(), ..Story::default() });
         assert_eq!(lines[0], "GET x/  sent at 12 us, 302 after 2.50 s");
         assert_eq!(lines[1], "GET x/  sent at 12 us, answered 200, body unfinished after 2.50 s");
         assert_eq!(lines[2], "GET x/  sent at 12 us, given up after 2.50 s");
+        assert_eq!(lines[3], "GET x/  refused, never sent (at 12 us)");
     }
 
     #[test]

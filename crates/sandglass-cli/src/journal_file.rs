@@ -20,12 +20,13 @@ pub(crate) fn open(path: &Path) -> Result<SqliteJournal, Error> {
     Ok(journal)
 }
 
-/// Has `see` see each record of the journal at `path` that can be read, in their order;
-/// answers how a command ends that did no more: well, where all could be.
+/// Has `see` see each record of the journal at `path` that can be read, in their order, and
+/// none where there are some that can't; answers how a command ends that did no more: well,
+/// where all could be.
 ///
 /// # Errors
 /// As [`Salvage::open`] and [`Salvage::page`].
-pub(crate) fn read(path: &Path, see: impl FnMut(&Record)) -> Result<Exit, Error> {
+pub(crate) fn read(path: &Path, see: impl FnMut(Option<&Record>)) -> Result<Exit, Error> {
     let exit = read_again(path, see)?;
     if exit != Exit::Ok {
         note("some of the journal is damaged or missing; `sandglass log` says what");
@@ -37,16 +38,17 @@ pub(crate) fn read(path: &Path, see: impl FnMut(&Record)) -> Result<Exit, Error>
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_again(path: &Path, mut see: impl FnMut(&Record)) -> Result<Exit, Error> {
+pub(crate) fn read_again(path: &Path, mut see: impl FnMut(Option<&Record>)) -> Result<Exit, Error> {
     let mut salvage = Salvage::open(path, None, Position(1))?;
     let (mut records, mut gaps) = (0, 0);
     while let Some(page) = salvage.page()? {
         for found in &page {
             if let Found::Entry(Entry::Record(record)) = found {
                 records += 1;
-                see(record);
+                see(Some(record));
             } else if found.is_gap() {
                 gaps += 1;
+                see(None);
             }
         }
     }

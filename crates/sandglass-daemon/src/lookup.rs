@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sandglass_journal::Entry;
 use sandglass_liveness::why::{Explanation, Host, Inquiry, Which};
 use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Record};
 use sandglass_runtime::{ActorError, Snapshot};
@@ -86,7 +87,16 @@ pub(crate) async fn explanation(
     dispatch: DispatchId,
 ) -> Result<Explanation, Error> {
     let mut inquiry = Inquiry::about(Which::Dispatch(dispatch)).host(Host::Alive);
-    each(daemon, entity, Position(1), &mut |record| inquiry.feed(&record)).await?;
+    // The records of an entity have no specs. Of one that obeys an older one it stays unknown.
+    if let Some(spec) = daemon.runtime().spec(entity.entity_type()) {
+        inquiry = inquiry.knowing(spec);
+    }
+    each_entry(daemon, entity, Position(1), &mut |entry| match entry {
+        Entry::Record(record) => inquiry.feed(&record),
+        torn if torn.damage().is_some() => inquiry.gap(),
+        _ => {}
+    })
+    .await?;
     inquiry.finish().ok_or_else(|| unknown(dispatch))
 }
 
@@ -119,11 +129,26 @@ async fn each(
     from: Position,
     fold: &mut (dyn FnMut(Record) + Send),
 ) -> Result<(), Error> {
+    let mut whole = |entry: Entry| {
+        if let Entry::Record(record) = entry {
+            fold(record);
+        }
+    };
+    each_entry(daemon, entity, from, &mut whole).await
+}
+
+/// Gives each entry of an entity from `from` on to `fold`, whole or not.
+async fn each_entry(
+    daemon: &Daemon,
+    entity: &EntityRef,
+    from: Position,
+    fold: &mut (dyn FnMut(Entry) + Send),
+) -> Result<(), Error> {
     let mut next = Some(from);
     while let Some(from) = next {
         let page = daemon.runtime().history(entity, from, SEARCH_PAGE).await?;
         next = page.next;
-        page.entries.into_iter().filter_map(|entry| entry.into_record().ok()).for_each(&mut *fold);
+        page.entries.into_iter().for_each(&mut *fold);
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use anyhow::bail;
 use sandglass_journal::SqliteJournal;
 use sandglass_liveness::why::{
-    Attempt, Before, Brief, Ending, Explanation, Host, Inquiry, Others, Taken, Which,
+    Attempt, Before, Brief, Ending, Explanation, Host, Inquiry, Others, Taken, Unread, Which,
 };
-use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Retried};
+use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Record, Retried};
 use sandglass_source::{printable, shortened};
 
 use crate::duration::{exact_millis, measured_micros};
@@ -101,7 +101,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let which = dispatch.map_or(Which::Latest, Which::from);
     let mut inquiry = Inquiry::about(which).host(host);
-    let exit = journal_file::read(journal, |record| inquiry.feed(record))?;
+    let exit = journal_file::read(journal, |record| take_in(&mut inquiry, record))?;
     let is_whole = exit == Exit::Ok;
     let Some(found) = inquiry.finish() else {
         return match dispatch {
@@ -137,9 +137,17 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 fn whole(journal: &Path, host: Host, found: Explanation) -> anyhow::Result<Explanation> {
     let Dispatched { dispatch, attempt, .. } = found.dispatched;
     let mut inquiry = Inquiry::about(Which::Attempt(dispatch, attempt)).host(host);
-    journal_file::read_again(journal, |record| inquiry.feed(record))?;
+    journal_file::read_again(journal, |record| take_in(&mut inquiry, record))?;
     // Somebody may have pruned it meanwhile.
     Ok(inquiry.finish().unwrap_or(found))
+}
+
+/// A record, or that there are some that can't be read.
+fn take_in(inquiry: &mut Inquiry, record: Option<&Record>) {
+    match record {
+        Some(record) => inquiry.feed(record),
+        None => inquiry.gap(),
+    }
 }
 
 fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
@@ -153,7 +161,7 @@ fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
     output.line(format_args!("{entity}  {}{attempt}", printable(&of)))?;
     match ending {
         Some(ending) => output.line(headline(ending, output))?,
-        None => output.line(output.paint(Tone::Doubtful, unended(found.host)).into_owned())?,
+        None => output.line(output.paint(Tone::Doubtful, no_end(found)).into_owned())?,
     }
     output.line("")?;
     for (name, value) in details(found) {
@@ -162,6 +170,17 @@ fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Of one without a record of its end.
+fn no_end(found: &Explanation) -> &'static str {
+    match &found.unread {
+        Some(unread) if unread.has_ended() => ENDED_UNREAD,
+        Some(_) => "may have ended: records behind its dispatch can't be read",
+        None => unended(found.host),
+    }
+}
+
+const ENDED_UNREAD: &str = "has ended; the record of its end can't be read";
 
 const fn unended(host: Host) -> &'static str {
     match host {
@@ -180,7 +199,7 @@ fn headline(ending: &Ending, output: &Output) -> String {
     };
     let how = ended.outcome.kind().as_str().replace('_', " ");
     let mut line = output.paint(tone, &how).into_owned();
-    if ended.started_at.is_some() {
+    if ended.started_at.is_some() && !ending.is_time_unknown() {
         let (elapsed, budget) = (ended.deadline.elapsed_ms, ended.deadline.budget_ms);
         line += &format!(" after {} of {}", exact_millis(elapsed), exact_millis(budget));
     }
@@ -216,6 +235,10 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
             details.extend(anatomy::named("started", others(&found.started)));
             details.extend(decided(ending));
         }
+        None if found.unread.is_some() => {
+            details.extend(found.unread.as_ref().and_then(followed_unread));
+            details.extend(anatomy::named("started", others(&found.started)));
+        }
         None if found.host != Host::Alive => {
             details.push(("log ends", found.log_ends_at.to_string()));
             details.extend(anatomy::named("started", others(&found.started)));
@@ -233,6 +256,17 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     details
 }
 
+/// The transition that followed an end that can't be read, and what it tells of that.
+fn followed_unread(unread: &Unread) -> Option<(&'static str, String)> {
+    let Unread { transition, transition_at, params } = unread;
+    let (taken, at) = (transition.as_ref()?, transition_at.as_ref()?);
+    let Taken { action, from, to, position } = taken;
+    let params = serde_json::to_string(params).unwrap_or_default();
+    let line = format!("takes {action}: {from} -> {to} (record {position}), with {params}");
+    let line = shortened(&printable(&line), VALUE_MAX_CHARS).into_owned();
+    Some(("followed", format!("{at}, {line}")))
+}
+
 fn again_for(Retried { by, reason, .. }: &Retried) -> String {
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     printable(&format!("again for {by}{reason}")).into_owned()
@@ -248,14 +282,29 @@ fn attempts(found: &Explanation) -> Vec<String> {
     let told = found.attempts.iter().map(|one| {
         let again = one.retried.as_ref().map(|retried| format!("{}; ", again_for(retried)));
         let this = if one.attempt == found.dispatched.attempt { " (this one)" } else { "" };
-        let how = how_it_went(one, found.host);
+        let is_last = found.attempts.last().is_some_and(|last| last.attempt == one.attempt);
+        let how = match one.outcome {
+            None if is_last && one.transition.is_none() => no_end_of_last(found).to_owned(),
+            _ => how_it_went(one),
+        };
         format!("{}: {}{how}{this}", one.attempt, again.unwrap_or_default())
     });
     omitted.into_iter().chain(told).collect()
 }
 
-fn how_it_went(attempt: &Attempt, host: Host) -> String {
-    let Some(outcome) = attempt.outcome else { return unended(host).to_owned() };
+/// Of the last attempt, which need not be the one that is explained.
+fn no_end_of_last(found: &Explanation) -> &'static str {
+    if found.ending.is_none() { no_end(found) } else { unended(found.host) }
+}
+
+fn how_it_went(attempt: &Attempt) -> String {
+    let Some(outcome) = attempt.outcome else {
+        let followed = attempt.transition.as_ref().map(|taken| {
+            let Taken { action, from, to, position } = taken;
+            format!(", and took {action}: {from} -> {to} (record {position})")
+        });
+        return format!("{ENDED_UNREAD}{}", printable(&followed.unwrap_or_default()));
+    };
     let mut line = outcome.as_str().replace('_', " ");
     if let Some(elapsed) = attempt.elapsed_ms {
         line += &format!(" after {} of {}", exact_millis(elapsed), exact_millis(attempt.budget_ms));
@@ -273,6 +322,7 @@ fn how_it_went(attempt: &Attempt, host: Host) -> String {
 fn others(others: &Others) -> Vec<String> {
     let line = |one: &Brief| {
         let how = match (&one.outcome, &one.dying_span) {
+            (None, _) if one.may_have_ended => ", which may have ended".to_owned(),
             (None, _) => String::new(),
             (Some(outcome), None) => format!(", {}", outcome.as_str().replace('_', " ")),
             (Some(outcome), Some(span)) => {
@@ -302,7 +352,11 @@ fn run(ending: &Ending) -> Vec<(&'static str, String)> {
         let result = shortened(&printable(&result), VALUE_MAX_CHARS).into_owned();
         details.push(("result", result));
     }
-    details.push(("time", anatomy::time(&ended.time_split_us)));
+    let time = match ending.is_time_unknown() {
+        true => "unknown: its host ended in the middle of it".to_owned(),
+        false => anatomy::time(&ended.time_split_us),
+    };
+    details.push(("time", time));
     match &ended.account {
         Some(account) => {
             details.extend(anatomy::named("calls", anatomy::calls(&account.story)));

@@ -25,7 +25,8 @@ function storyFacts(run) {
   const deadline = run.deadline ?? {};
   const ended = run.status === "ended";
   const late = deadline.overrun_us > 0 ? `, ${toldMicros(deadline.overrun_us)} late` : "";
-  const took = ended && deadline.elapsed_ms !== undefined ? told(deadline.elapsed_ms) + late : "";
+  const isKnown = typeof deadline.elapsed_ms === "number";
+  const took = ended && isKnown ? told(deadline.elapsed_ms) + late : "";
   const why = run.error?.message ?? run.outcome?.message ?? run.outcome?.reason;
   const budget = run.budget_ms && told(run.budget_ms);
   const name = (text) => (text ? made("span", "name", text) : "");
@@ -34,7 +35,7 @@ function storyFacts(run) {
     ["Asked at", run.dispatched_at && toldDate(run.dispatched_at)],
     ["Attempt", run.attempt > 1 ? String(run.attempt) : ""],
     ["Budget", budget],
-    ["Ended", ended ? words(outcomeOf(run)) : "not yet"],
+    ["Ended", ended ? words(outcomeOf(run)) : run.end_unread ? "can't be read" : "not yet"],
     ["Because", ended ? why : ""],
     ["Died in", name(run.dying_span)],
     ["After", took],

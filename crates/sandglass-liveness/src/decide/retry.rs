@@ -90,13 +90,7 @@ fn ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e Past, Re
 /// Rule 10 holds for a retry, too: the present state takes every ending.
 fn endings_taken(spec: &Spec, entity: &Entity, of: &Integration) -> Result<(), Refusal> {
     let state = entity.state.as_str();
-    let is_taken = |action: &str| {
-        let declared = spec.actions.get(action);
-        !spec.is_terminal(state) && declared.is_some_and(|action| action.is_taken_from(state))
-    };
-    let missing = of.endings().filter(|(_, action)| !is_taken(action));
-    let missing: Vec<String> =
-        missing.map(|(ending, action)| format!("{ending} = {action}")).collect();
+    let missing = spec.endings_not_taken(of, state);
     if missing.is_empty() {
         return Ok(());
     }

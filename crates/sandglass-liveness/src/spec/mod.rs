@@ -238,6 +238,18 @@ impl Spec {
         self.terminal.contains(state)
     }
 
+    /// The endings of `integration` that `state` doesn't take, as `key = action`: while there
+    /// is one, none of its handlers may start there.
+    #[must_use]
+    pub fn endings_not_taken(&self, integration: &Integration, state: &str) -> Vec<String> {
+        let is_taken = |action: &str| {
+            let declared = self.actions.get(action);
+            !self.is_terminal(state) && declared.is_some_and(|action| action.is_taken_from(state))
+        };
+        let missing = integration.endings().filter(|(_, action)| !is_taken(action));
+        missing.map(|(ending, action)| format!("{ending} = {action}")).collect()
+    }
+
     /// The variables of a new entity.
     #[must_use]
     pub fn initial_variables(&self) -> Object {

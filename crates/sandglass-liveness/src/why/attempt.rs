@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use sandglass_model::{
-    Decision, Dispatched, Ended, OutcomeKind, Position, Record, Retried, WallTime,
+    Cause, Decision, Dispatched, Ended, OutcomeKind, Position, Record, Retried, WallTime,
 };
 use serde::Serialize;
 
@@ -24,11 +24,13 @@ pub struct Attempt {
     pub retried: Option<Retried>,
     /// Its budget, in milliseconds.
     pub budget_ms: u64,
-    /// How it ended; none of what follows is there while it hasn't.
+    /// How it ended; none of what follows is there while it hasn't, and no more than the
+    /// transition where the record of its end can't be read.
     pub outcome: Option<OutcomeKind>,
     /// When that was recorded.
     pub ended_at: Option<WallTime>,
-    /// How much of its budget it had used, in milliseconds; none where it never ran.
+    /// How much of its budget it had used, in milliseconds; none where it never ran, or
+    /// nobody knows.
     pub elapsed_ms: Option<u64>,
     /// What was running when it was stopped or trapped.
     pub dying_span: Option<String>,
@@ -70,14 +72,16 @@ impl Attempts {
         let Some(last) = last else { return };
         last.outcome = Some(ended.outcome.kind());
         last.ended_at = Some(at);
-        last.elapsed_ms = ended.started_at.map(|_| ended.deadline.elapsed_ms);
+        let is_known = ended.cause != Cause::HostLost || ended.deadline.elapsed_ms > 0;
+        let elapsed = ended.started_at.map(|_| ended.deadline.elapsed_ms);
+        last.elapsed_ms = elapsed.filter(|_| is_known);
         last.dying_span.clone_from(&ended.dying_span);
         last.decision = Some(ended.decision.clone());
     }
 
     /// What was taken because the last of them ended.
     pub(super) fn taken(&mut self, taken: &Taken) {
-        if let Some(last) = self.told.back_mut().filter(|last| last.outcome.is_some()) {
+        if let Some(last) = self.told.back_mut() {
             last.transition.get_or_insert_with(|| taken.clone());
         }
     }

@@ -24,6 +24,8 @@ pub struct Brief {
     pub outcome: Option<OutcomeKind>,
     /// What was running when it was stopped or trapped.
     pub dying_span: Option<String>,
+    /// Whether it may have ended, because records behind its dispatch can't be read.
+    pub may_have_ended: bool,
 }
 
 /// Others, and how many more there are.
@@ -36,7 +38,7 @@ pub struct Others {
 }
 
 impl Others {
-    pub(super) fn add(&mut self, asked: &Asked) {
+    pub(super) fn add(&mut self, asked: &Asked, may_have_ended: bool) {
         if self.told.len() >= TOLD_MAX {
             self.omitted += 1;
             return;
@@ -48,6 +50,7 @@ impl Others {
             action: asked.dispatched.action.clone(),
             outcome: None,
             dying_span: None,
+            may_have_ended,
         });
     }
 

@@ -4,22 +4,29 @@
 mod attempt;
 mod brief;
 mod next;
+mod present;
+mod unread;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Ended, EntityRef, Event, OutcomeKind, Position, Record,
-    SpecDigest, TransitionCause, WallTime,
+    Cause, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, OutcomeKind,
+    Position, Record, SpecDigest, TimeSplit, TransitionCause, WallTime,
 };
 
 use serde::Serialize;
 
 use crate::signature::Signature;
+use crate::spec::Spec;
 
 pub use attempt::Attempt;
 use attempt::Attempts;
 pub use brief::{Brief, Others};
+pub use present::Retryable;
+use present::{Present, Specs};
+pub use unread::Unread;
 
 /// Most handlers in flight that are kept: more than a host ever has. Ends of others can't
 /// be explained.
@@ -71,10 +78,15 @@ pub struct Inquiry {
     open: BTreeMap<DispatchId, Box<Asked>>,
     seen: BTreeMap<Signature, Before>,
     one_runs: BTreeSet<SpecDigest>,
+    specs: Specs,
+    /// Where the entity of what was found is now.
+    present: Option<Present>,
     found: Option<Found>,
     attempts: Attempts,
     started: Others,
     last_at: WallTime,
+    /// How many times records could not be read.
+    gaps: u64,
 }
 
 /// That a handler was asked for, by a record.
@@ -88,6 +100,10 @@ struct Asked {
     asker: Option<EntityRef>,
     /// Whether other records tell more of it than it has been told.
     has_more: bool,
+    /// How many gaps there were before it.
+    gaps: u64,
+    /// What followed an end of which there is no record.
+    followed: Option<Box<Unread>>,
 }
 
 #[derive(Clone, Debug)]
@@ -144,6 +160,8 @@ pub struct Explanation {
     pub asker: Option<EntityRef>,
     /// How it ended; none while it hasn't.
     pub ending: Option<Ending>,
+    /// Where there is no record of its end, that it may be one that can't be read.
+    pub unread: Option<Unread>,
     /// Every attempt of it, this one too. Where it wasn't named, only a second reading that
     /// names it tells them, which is worth it where it [has more](Self::has_more).
     pub attempts: Vec<Attempt>,
@@ -159,6 +177,8 @@ pub struct Explanation {
     pub log_ends_at: WallTime,
     /// Whether its spec was made for it alone ([`ONE_RUN`]).
     pub is_one_run: bool,
+    /// Whether it may be run again in the present state of its entity.
+    pub retryable: Retryable,
     has_more: bool,
 }
 
@@ -179,6 +199,14 @@ pub struct Ending {
     pub before: Before,
 }
 
+impl Ending {
+    /// Whether nobody knows how long it ran: it was lost with its host.
+    #[must_use]
+    pub fn is_time_unknown(&self) -> bool {
+        self.ended.cause == Cause::HostLost && self.ended.time_split_us == TimeSplit::default()
+    }
+}
+
 impl Explanation {
     /// Whether the same records tell more where this attempt is named.
     #[must_use]
@@ -197,10 +225,13 @@ impl Inquiry {
             open: BTreeMap::new(),
             seen: BTreeMap::new(),
             one_runs: BTreeSet::new(),
+            specs: Specs::default(),
+            present: None,
             found: None,
             attempts: Attempts::default(),
             started: Others::default(),
             last_at: WallTime::default(),
+            gaps: 0,
         }
     }
 
@@ -211,14 +242,30 @@ impl Inquiry {
         self
     }
 
+    /// The same, where this spec is known and need not be among the records.
+    #[must_use]
+    pub fn knowing(mut self, spec: Arc<Spec>) -> Self {
+        self.specs.add_read(spec);
+        self
+    }
+
+    /// Takes in that records can't be read, behind those that were taken in so far.
+    pub const fn gap(&mut self) {
+        self.gaps = self.gaps.saturating_add(1);
+    }
+
     /// Takes in the next record.
     pub fn feed(&mut self, record: &Record) {
         self.last_at = record.at;
-        if let Event::SpecRegistered { digest, source, .. } = &record.event
-            && source.starts_with(ONE_RUN)
-            && self.one_runs.len() < ONE_RUNS_MAX
-        {
-            self.one_runs.insert(*digest);
+        if let Event::SpecRegistered { digest, source, .. } = &record.event {
+            if !source.starts_with(ONE_RUN) {
+                self.specs.add(*digest, source);
+            } else if self.one_runs.len() < ONE_RUNS_MAX {
+                self.one_runs.insert(*digest);
+            }
+        }
+        if let Some(present) = &mut self.present {
+            present.feed(record, self.gaps);
         }
         let Some(entity) = &record.entity else { return };
         match &record.event {
@@ -228,9 +275,14 @@ impl Inquiry {
                 action,
                 from,
                 to,
+                params,
                 cause: TransitionCause::HandlerEnded { dispatch },
                 ..
-            } => self.taken(entity, *dispatch, &Taken::of(record, action, from, to)),
+            } => {
+                let taken = Taken::of(record, action, from, to);
+                self.followed(entity, *dispatch, &taken, record.at, params);
+                self.taken(entity, *dispatch, &taken);
+            }
             _ => {}
         }
     }
@@ -241,11 +293,25 @@ impl Inquiry {
         let found = self.found.take();
         let is_lost = self.which == Which::Latest
             && (self.host == Host::Gone || self.host == Host::Unknown && found.is_none());
-        let lost = if is_lost { self.last_open() } else { None };
-        let lost = lost.map(|asked| Found { asked, end: None, is_past: false });
-        let Found { asked, end, is_past } = lost.or(found)?;
+        let lost = if is_lost { self.last_lost() } else { None };
+        let unread = if self.which == Which::Latest && lost.is_none() {
+            self.last_unread(found.as_ref())
+        } else {
+            None
+        };
+        let unended = |asked| Found { asked, end: None, is_past: false };
+        let Found { asked, end, is_past } = lost.or(unread).map(unended).or(found)?;
         let unended = self.unended(asked.dispatched.dispatch);
+        let unread = if end.is_some() { None } else { self.unread(&asked) };
         let Asked { entity, at: dispatched_at, dispatched, asker, has_more, .. } = *asked;
+        let retryable = self
+            .present
+            .as_ref()
+            .map(|present| present.takes(&dispatched.integration, &self.specs, self.gaps));
+        // Then the state may have been left before the end, of which nothing was noted.
+        let is_left = end
+            .as_ref()
+            .is_some_and(|end| matches!(end.ended.decision, Decision::Superseded { .. }));
         let ending = end.map(|end| {
             let signature = Signature::of(&entity, &dispatched, &end.ended);
             let End { at, position, ended, taken, before } = end;
@@ -258,21 +324,73 @@ impl Inquiry {
             attempts_omitted,
             started: self.started,
             unended,
+            retryable: retryable.unwrap_or_default(),
             host: self.host,
             log_ends_at: self.last_at,
             is_one_run: dispatched.spec.is_some_and(|spec| self.one_runs.contains(&spec)),
             has_more: self.which == Which::Latest
-                && (has_more || is_past || dispatched.attempt > 1 || ending.is_none()),
+                && (has_more || is_past || is_left || dispatched.attempt > 1 || ending.is_none()),
             entity,
             dispatched_at,
             dispatched,
             ending,
+            unread,
         })
     }
 
     /// The handler that was asked for last, of those that have not ended.
-    fn last_open(&self) -> Option<Box<Asked>> {
-        self.open.values().max_by_key(|asked| asked.position).cloned()
+    fn last_lost(&self) -> Option<Box<Asked>> {
+        let lost = self.open.values().filter(|asked| self.unread(asked).is_none());
+        lost.max_by_key(|asked| asked.position).cloned()
+    }
+
+    /// The last handler of which the end can't be read, where that was later than the one
+    /// that was found. Of a host that may run those count alone that surely have ended.
+    fn last_unread(&self, found: Option<&Found>) -> Option<Box<Asked>> {
+        let ends = self.open.values().filter_map(|asked| {
+            let unread = self.unread(asked)?;
+            let counts = unread.has_ended() || self.host == Host::Gone;
+            counts.then(|| (unread.position().unwrap_or(asked.position), asked))
+        });
+        let (at, last) = ends.max_by_key(|(at, _)| *at)?;
+        let found = found.and_then(|found| found.end.as_ref());
+        found.is_none_or(|end| at > end.position).then(|| last.clone())
+    }
+
+    /// What is known of the end of one that has no record of it; none where there is nothing
+    /// that could be that record.
+    fn unread(&self, asked: &Asked) -> Option<Unread> {
+        let followed = asked.followed.as_deref().cloned();
+        followed.or_else(|| (self.gaps > asked.gaps).then(Unread::default))
+    }
+
+    /// A transition that followed the end of a handler of which there is no record.
+    fn followed(
+        &mut self,
+        entity: &EntityRef,
+        dispatch: DispatchId,
+        taken: &Taken,
+        at: WallTime,
+        params: &Object,
+    ) {
+        let Some(asked) = self.open.get_mut(&dispatch) else { return };
+        if asked.entity != *entity || asked.followed.is_some() {
+            return;
+        }
+        let unread = Unread {
+            transition: Some(taken.clone()),
+            transition_at: Some(at),
+            params: Some(params.clone()),
+        };
+        asked.followed = Some(Box::new(unread));
+        let found = self.found.as_mut().filter(|found| found.end.is_none());
+        let found = found.filter(|found| {
+            found.asked.dispatched.dispatch == dispatch
+                && found.asked.dispatched.attempt == asked.dispatched.attempt
+        });
+        if let Some(found) = found {
+            found.asked = asked.clone();
+        }
     }
 
     /// Those that have not ended and don't go on, but for one.
@@ -282,9 +400,10 @@ impl Inquiry {
             return unended;
         }
         let mut open: Vec<_> = self.open.values().collect();
-        open.retain(|asked| asked.dispatched.dispatch != but);
+        let has_ended = |asked: &Asked| asked.followed.is_some();
+        open.retain(|asked| asked.dispatched.dispatch != but && !has_ended(asked));
         open.sort_by_key(|asked| asked.position);
-        open.into_iter().for_each(|asked| unended.add(asked));
+        open.into_iter().for_each(|asked| unended.add(asked, self.gaps > asked.gaps));
         unended
     }
 
@@ -320,16 +439,19 @@ impl Inquiry {
             dispatched: dispatched.clone(),
             asker,
             has_more: false,
+            gaps: self.gaps,
+            followed: None,
         });
         if let Some(named) = self.named() {
             if named == dispatched.dispatch {
                 self.attempts.asked(record.at, dispatched);
             } else if dispatched.asker == Some(named) {
-                self.started.add(&asked);
+                self.started.add(&asked, false);
             }
         }
         if self.is_it(dispatched.dispatch, dispatched.attempt) {
             self.found = Some(Found { asked: asked.clone(), end: None, is_past: false });
+            self.present = Some(Present::at_dispatch(entity, dispatched, self.gaps));
         } else if let Some(found) = &mut self.found {
             found.is_past |= found.asked.dispatched.dispatch == dispatched.dispatch;
         }
@@ -352,6 +474,10 @@ impl Inquiry {
             _ => self.is_it(ended.dispatch, ended.attempt),
         };
         if is_it {
+            if self.which == Which::Latest {
+                let gaps = asked.gaps;
+                self.present = Some(Present::at_dispatch(entity, &asked.dispatched, gaps));
+            }
             let ended = Box::new(ended.clone());
             let end = End { at: record.at, position: record.position, ended, taken: None, before };
             self.found = Some(Found { asked, end: Some(end), is_past: false });

@@ -6,13 +6,17 @@ use sandglass_model::{
     Outcome, OutgoingRequest, RequestOutcome, Story, TrapKind,
 };
 
-use super::{Ending, Explanation, Host};
+use super::{Ending, Explanation, Host, Retryable};
 
 /// A call that hung took at least one in so many parts of the time.
 const HUNG_PART: u64 = 4;
 
 /// From how many times on a failure is called a habit.
 const HABIT: u64 = 2;
+
+/// What to do about records that can't be read.
+const DAMAGED: &str = "`sandglass log` says which records are damaged or missing; a backup of the \
+                       journal may have them";
 
 impl Explanation {
     /// What to do next, a sentence each, in the order in which to do it. Nothing for one
@@ -23,6 +27,7 @@ impl Explanation {
             return self.unended_next();
         };
         let mut next = Vec::new();
+        next.extend(dependency(&ending.ended));
         next.extend(about(&self.dispatched, &ending.ended));
         next.extend(self.waited_for());
         next.extend(landed(&ending.ended));
@@ -30,8 +35,27 @@ impl Explanation {
         next
     }
 
-    /// Of one that has not ended.
+    /// Of one that has not ended, or of whose end there is no record.
     fn unended_next(&self) -> Vec<String> {
+        match &self.unread {
+            Some(unread) if unread.has_ended() => {
+                return vec![
+                    "it has ended, as the transition that followed shows; the record that says \
+                     how can't be read"
+                        .to_owned(),
+                    DAMAGED.to_owned(),
+                ];
+            }
+            Some(_) => {
+                return vec![
+                    "records behind its dispatch can't be read: its end may be one of them, so \
+                     that nobody can tell whether it has ended"
+                        .to_owned(),
+                    DAMAGED.to_owned(),
+                ];
+            }
+            None => {}
+        }
         let lost = match (self.host, self.is_one_run) {
             (Host::Alive, _) => {
                 return vec![
@@ -86,23 +110,56 @@ impl Explanation {
                 before.count
             )),
             Outcome::TimedOut(_) | Outcome::Rejected(_) => {
-                Some(format!("once that is mended, {}", self.may_run_again()))
+                Some(self.may_run_again("once that is mended"))
             }
-            Outcome::Interrupted => Some(format!("once that is known, {}", self.may_run_again())),
+            Outcome::Interrupted => Some(self.may_run_again("once that is known")),
             _ => None,
         }
     }
 
-    fn may_run_again(&self) -> String {
+    fn may_run_again(&self, once: &str) -> String {
         if self.is_one_run {
-            return "`sandglass run` with the same arguments runs it again, as another dispatch"
-                .to_owned();
+            return format!(
+                "{once}, `sandglass run` with the same arguments runs it again, as another dispatch"
+            );
         }
+        let condition = match &self.retryable {
+            Retryable::Yes => "",
+            Retryable::Unknown => " if the present state of its entity takes all of its endings",
+            Retryable::No { state, missing, is_all } => {
+                let takes = if *is_all { "takes none" } else { "doesn't take all" };
+                return format!(
+                    "a retry would be refused: its entity is in `{state}` now, which {takes} of \
+                     its endings ({})",
+                    missing.join(", ")
+                );
+            }
+        };
         format!(
-            "an operator may retry it (in a daemon: POST /v1/dispatches/{}/retry); nothing is \
-             retried by itself",
+            "{once}, an operator may retry it{condition} (in a daemon: POST \
+             /v1/dispatches/{}/retry); nothing is retried by itself",
             self.dispatched.dispatch
         )
+    }
+}
+
+/// Who didn't answer, of a handler that gave up or failed when its last request had.
+fn dependency(ended: &Ended) -> Option<String> {
+    if !matches!(ended.outcome, Outcome::Failed(_) | Outcome::Trapped(_)) {
+        return None;
+    }
+    let last = ended.account.as_ref()?.story.requests.last()?;
+    let OutgoingRequest { method, host, path, .. } = last;
+    match last.outcome {
+        RequestOutcome::Failed => {
+            let how = if last.status.is_some() { "no whole answer" } else { "no answer" };
+            Some(format!("`{method} {host}{path}` got {how}: look at `{host}` first"))
+        }
+        RequestOutcome::Refused => Some(format!(
+            "`{method} {host}{path}` was refused and never sent: look whether its manifest grants \
+             `{host}`"
+        )),
+        _ => None,
     }
 }
 
@@ -252,16 +309,17 @@ fn landed(ended: &Ended) -> Vec<String> {
         named.dedup();
         named.join(", ")
     };
-    let is_unsure = |one: &OutgoingRequest| {
-        let unheard = [RequestOutcome::Unfinished, RequestOutcome::GivenUp, RequestOutcome::Failed];
-        unheard.contains(&one.outcome) && one.status.is_none()
+    let is_cut = |one: &OutgoingRequest| {
+        let cut = [RequestOutcome::Unfinished, RequestOutcome::GivenUp, RequestOutcome::Failed];
+        cut.contains(&one.outcome)
     };
+    let is_unsure = |one: &OutgoingRequest| is_cut(one) && one.status.is_none();
     // Its status says what came of it, though its body may have hung.
     let is_answered =
         |one: &OutgoingRequest| one.outcome == RequestOutcome::Answered || one.status.is_some();
     let (unsure, harmless, done) = (
         named(&|one| is_unsure(one) && !one.is_idempotent()),
-        named(&|one| is_unsure(one) && one.is_idempotent()),
+        named(&|one| is_cut(one) && one.is_idempotent()),
         named(&|one| is_answered(one) && !one.is_idempotent()),
     );
     let mut landed = Vec::new();

@@ -1,7 +1,7 @@
 //! An explanation as JSON: the keys of a run's report, and what the records know
 //! beside it.
 
-use sandglass_model::{DeadlineReport, Dispatched, HostCalls, Outcome, Story, TimeSplit};
+use sandglass_model::{DeadlineReport, Dispatched, HostCalls, Outcome, Story};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -39,6 +39,7 @@ impl Explanation {
             "unended_omitted": self.unended.omitted,
             "host": self.host,
             "log_ends_at": self.log_ends_at,
+            "end_unread": self.unread,
             "next": self.next(),
         });
         let rest = match ending {
@@ -63,11 +64,13 @@ fn ended(ending: &Ending) -> Value {
     let nothing = Story::default();
     let account = ended.account.as_deref();
     let story = account.map_or(&nothing, |account| &account.story);
+    let is_known = !ending.is_time_unknown();
+    let split = Some(ended.time_split_us).filter(|_| is_known);
     json!({
         "outcome": ended.outcome.kind(),
         "result": result,
         "error": error.map(|(kind, message)| json!({ "kind": kind, "message": message })),
-        "deadline": ended.deadline,
+        "deadline": deadline(ended.deadline, is_known),
         "dying_span": ended.dying_span,
         "backtrace": ended.frames(),
         "host_calls": ended.host_calls,
@@ -76,8 +79,8 @@ fn ended(ending: &Ending) -> Value {
         "requests": story.requests,
         "requests_omitted": story.requests_omitted,
         "account": account.is_some(),
-        "time_split_us": ended.time_split_us,
-        "wall_us": account.map_or(ended.time_split_us.total(), |account| account.wall_us),
+        "time_split_us": split,
+        "wall_us": account.map(|account| account.wall_us).or(split.map(|split| split.total())),
         "cpu_us": account.map(|account| account.cpu_us),
         "memory": { "peak_bytes": account.map(|account| account.peak_memory_bytes) },
         "allocation": account.and_then(|account| account.allocation),
@@ -93,9 +96,20 @@ fn ended(ending: &Ending) -> Value {
     })
 }
 
+/// Its figures, where they are known: of one that was lost with its host, or has not ended,
+/// nobody knows how long it ran.
+fn deadline(report: DeadlineReport, is_known: bool) -> Value {
+    let mut value = json!(report);
+    if !is_known {
+        value["elapsed_ms"] = Value::Null;
+        value["overrun_us"] = Value::Null;
+    }
+    value
+}
+
 /// The same keys, with nothing in them.
 fn unended(dispatched: &Dispatched) -> Value {
-    let deadline = DeadlineReport {
+    let report = DeadlineReport {
         budget_ms: dispatched.budget_ms,
         owner: dispatched.owner,
         ..DeadlineReport::default()
@@ -104,7 +118,7 @@ fn unended(dispatched: &Dispatched) -> Value {
         "outcome": null,
         "result": null,
         "error": null,
-        "deadline": deadline,
+        "deadline": deadline(report, false),
         "dying_span": null,
         "backtrace": [],
         "host_calls": HostCalls::default(),
@@ -113,7 +127,7 @@ fn unended(dispatched: &Dispatched) -> Value {
         "requests": [],
         "requests_omitted": 0,
         "account": false,
-        "time_split_us": TimeSplit::default(),
+        "time_split_us": null,
         "wall_us": null,
         "cpu_us": null,
         "memory": { "peak_bytes": null },

@@ -78,7 +78,11 @@ fn of_metrics(address: &Uri, key_variable: Option<&str>) -> anyhow::Result<Budge
 
 fn of_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
     let mut survey = Survey::default();
-    let exit = journal_file::read(journal, |record| survey.feed(record))?;
+    let exit = journal_file::read(journal, |record| {
+        if let Some(record) = record {
+            survey.feed(record);
+        }
+    })?;
     Ok((survey.finish(), exit))
 }
 
