@@ -19,11 +19,17 @@ struct Up {
 
 impl Up {
     fn start(folder: &Folder, variables: &[(&str, &str)], more: &[&str]) -> Self {
+        Self::configured("", folder, variables, more)
+    }
+
+    /// With more lines in its configuration's `[http]`.
+    fn configured(http: &str, folder: &Folder, variables: &[(&str, &str)], more: &[&str]) -> Self {
         folder.write("waiter.ioa.toml", WAITER);
         let guest = std::fs::read(fixture("wat/sleeps_in_wasi_poll.wat")).expect("it is there");
         folder.write("waits.wat", guest);
         // Its handler never ends by itself, and nobody waits for it.
-        let config = folder.write("up.toml", "grace = \"1s\"\n[http]\nkeep_alive = \"1s\"\n");
+        let config = format!("grace = \"1s\"\n[http]\nkeep_alive = \"1s\"\n{http}");
+        let config = folder.write("up.toml", config);
         let specs = folder.path(".");
         let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
             vec![&"up", &"--specs", &specs, &"--config", &config];
@@ -78,6 +84,17 @@ fn where_there_is_no_terminal_one_moment_is_printed() {
     let [scene] = &json[..] else { panic!("{json:?}") };
     assert_eq!(scene["handlers"][0]["doing"], POLL);
     assert_eq!(scene["in_flight"], 1);
+    up.ends();
+}
+
+#[test]
+fn one_moment_takes_no_place_of_those_who_follow() {
+    let folder = Folder::new();
+    let up = Up::configured("max_subscribers = 0\n", &folder, &[], &[]);
+    sandglass(&[&"top", &up.url, &"--json"]).exits(2).says("429");
+    sandglass(&[&"top", &up.url]).exits(0).says("no handler is in flight");
+    sandglass(&[&"top", &up.url, &"--once"]).exits(0).says("no handler is in flight");
+    sandglass(&[&"top", &up.url, &"--once", &"--json"]).exits(0).says("in_flight");
     up.ends();
 }
 
@@ -155,6 +172,7 @@ fn what_is_no_daemon_or_wants_a_key_is_told() {
     sandglass(&[&"top", &format!("http://{nobody}")]).exits(2).says("can't get");
     sandglass(&[&"top", &"https://127.0.0.1:1"]).exits(2).says("only http://");
     sandglass(&[&"top", &"http://[::1/x"]).exits(2).says("no address");
+    sandglass(&[&"top", &"http://127.0.0.1:99999"]).exits(2).says("port `99999`");
 }
 
 /// `sandglass top` on a terminal of its own, which `script` makes.

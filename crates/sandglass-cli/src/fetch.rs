@@ -28,7 +28,7 @@ const MESSAGE_MAX_CHARS: usize = 400;
 /// shown.
 ///
 /// # Errors
-/// It names none, or has a login.
+/// It names none, or has a login, or a port that can't be.
 pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
     if let Some((_, place)) = text.rsplit_once('@') {
         bail!(
@@ -38,7 +38,15 @@ pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
         );
     }
     let bad = |_| anyhow!("`{}` is no address; name one as http://HOST:PORT", printable(text));
-    text.parse().map_err(bad)
+    let address: Uri = text.parse().map_err(bad)?;
+    let port = address.authority().and_then(|named| {
+        let port = named.as_str().strip_prefix(named.host())?.strip_prefix(':')?;
+        named.port_u16().is_none_or(|port| port == 0).then_some(port)
+    });
+    if let Some(port) = port {
+        bail!("`{}` has the port `{}`; name one from 1 to 65535", printable(text), printable(port));
+    }
+    Ok(address)
 }
 
 /// The key that a variable of the environment holds, where one is named.
@@ -167,6 +175,21 @@ mod tests {
             assert!(!said.contains("user") && !said.contains("hu"), "{said}");
         }
         address("http://127.0.0.1:7341/v1/live").expect("an address");
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_is_refused_and_taken_for_no_other() {
+        for (text, port) in [
+            ("http://127.0.0.1:99999", "99999"),
+            ("http://[::1]:65536/x", "65536"),
+            ("http://localhost:0", "0"),
+        ] {
+            let said = address(text).expect_err("no such port").to_string();
+            assert!(said.contains(&format!("port `{port}`")) && said.contains("65535"), "{said}");
+        }
+        for text in ["http://localhost", "http://[::1]:65535/x", "http://localhost:1"] {
+            address(text).expect("an address");
+        }
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let threads = threads::start(Some(1))?;
     let ended = threads.block_on(async {
         match (arguments.json, arguments.once) {
-            (true, once) => top::print_json(source, once.then_some(1)).await,
+            (true, true) => top::print_json_once(source).await,
+            (true, false) => top::print_json(source).await,
             (false, false) if io::stdout().is_terminal() => top::show(source, base).await,
             (false, _) => top::print_once(source, base).await,
         }

@@ -44,8 +44,8 @@ const DOUBTED_AFTER: u32 = 3;
 /// Columns and rows of what is printed where there is no terminal.
 const PAPER: (u16, u16) = (120, u16::MAX);
 
-/// Prints scenes as JSON, a line each: `most` of them, or all that come.
-pub(crate) async fn print_json(source: Source, most: Option<usize>) -> anyhow::Result<Exit> {
+/// Prints scenes as JSON, a line each, as they come.
+pub(crate) async fn print_json(source: Source) -> anyhow::Result<Exit> {
     let mut interrupts = Interrupts::listen()?;
     let mut output = Output::new();
     let reader = Reader::of_output();
@@ -54,8 +54,7 @@ pub(crate) async fn print_json(source: Source, most: Option<usize>) -> anyhow::R
         () = reader.gone() => return Ok(Exit::Ok),
         _ = interrupts.next() => return Ok(Exit::Cancelled),
     };
-    let mut printed = 0;
-    while most.is_none_or(|most| printed < most) {
+    loop {
         let scene = tokio::select! {
             scene = scenes.next() => scene?,
             () = reader.gone() => return Ok(Exit::Ok),
@@ -63,15 +62,20 @@ pub(crate) async fn print_json(source: Source, most: Option<usize>) -> anyhow::R
         };
         let Some(data) = scene else { break };
         output.json(&serde_json::from_str::<serde_json::Value>(&data)?)?;
-        printed += 1;
     }
+    Ok(Exit::Ok)
+}
+
+/// Prints one moment as JSON.
+pub(crate) async fn print_json_once(source: Source) -> anyhow::Result<Exit> {
+    let scene = source.once().await?;
+    Output::new().json(&serde_json::from_str::<serde_json::Value>(&scene)?)?;
     Ok(Exit::Ok)
 }
 
 /// Prints one moment, for whoever reads it later.
 pub(crate) async fn print_once(source: Source, name: &str) -> anyhow::Result<Exit> {
-    let scene = source.scenes().await?.next().await?;
-    let scene = Scene::read(&scene.context("the daemon told nothing")?)?;
+    let scene = Scene::read(&source.once().await?)?;
     let mut output = Output::new();
     let view = View { name, scene: &scene, passed: Duration::ZERO, away: None };
     for line in view.lines(PAPER, &|tone, text| output.paint(tone, text).into_owned()) {

@@ -77,6 +77,18 @@ impl Source {
         self.read(self.open().await?).await
     }
 
+    /// One scene, without a place among those that the daemon tells of changes.
+    ///
+    /// # Errors
+    /// As [`scenes`](Self::scenes), or what is there is no daemon.
+    pub(super) async fn once(&self) -> anyhow::Result<String> {
+        let once = fetch::address(&format!("{}?once=true", self.address))?;
+        let scene = fetch::text(&once, self.key.as_deref()).await?;
+        let is_scene = Scene::read(&scene).is_ok();
+        ensure!(is_scene, "`{}` is no live view; name a daemon", self.address);
+        Ok(scene)
+    }
+
     /// The same again; or why it may be there later.
     async fn again(&self) -> anyhow::Result<Result<Scenes, String>> {
         match self.open().await {

@@ -1,6 +1,6 @@
 //! The handlers that were killed last: what the records say of them, as they come.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{
@@ -13,6 +13,10 @@ use utoipa::ToSchema;
 /// them died in.
 const KEPT: usize = 50;
 
+/// Most handlers in flight whose action is kept: more than a host has. Those that are there
+/// beyond are of ends that were missed.
+const OPEN_MAX: usize = 1 << 16;
+
 /// A handler that was killed: at its deadline, or because somebody asked for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct KillView {
@@ -22,7 +26,7 @@ pub(crate) struct KillView {
     /// TYPE/ID.
     #[schema(value_type = String)]
     entity: EntityRef,
-    /// The action that triggered it, where its record says so: of a timeout.
+    /// The action that triggered it; not there where the record that says it was missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     action: Option<String>,
     by: KilledBy,
@@ -38,18 +42,18 @@ pub(crate) struct KillView {
 }
 
 impl KillView {
-    /// What a record says of a kill, where it is one.
-    fn of(record: &Record) -> Option<Self> {
+    /// What a record says of a kill of a handler of `action`, where it is one.
+    fn of(record: &Record, action: Option<String>) -> Option<Self> {
         let (Event::Ended(ended), Some(entity)) = (&record.event, &record.entity) else {
             return None;
         };
-        let (by, action) = killed(&ended.outcome)?;
+        let (by, told) = killed(&ended.outcome)?;
         let Ended { dispatch, attempt, deadline, dying_span, .. } = &**ended;
         Some(Self {
             dispatch: *dispatch,
             attempt: *attempt,
             entity: entity.clone(),
-            action,
+            action: told.or(action),
             by,
             dying_span: dying_span.clone()?,
             budget_ms: deadline.budget_ms,
@@ -99,19 +103,76 @@ impl From<CancelledBy> for KilledBy {
 
 /// The last kills of this process.
 #[derive(Debug, Default)]
-pub(crate) struct Kills(Mutex<VecDeque<Arc<KillView>>>);
+pub(crate) struct Kills(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    kills: VecDeque<Arc<KillView>>,
+    /// The actions of the handlers that have not ended.
+    actions: BTreeMap<DispatchId, String>,
+}
 
 impl Kills {
-    /// Keeps what `record` says of a kill.
+    /// Keeps what `record` says of a kill, and whose that would be.
     pub(crate) fn note(&self, record: &Record) {
-        let Some(kill) = KillView::of(record) else { return };
-        let mut kills = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kills.truncate(KEPT - 1);
-        kills.push_front(Arc::new(kill));
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let action = match &record.event {
+            Event::Dispatched(dispatched) => {
+                if noted.actions.len() >= OPEN_MAX {
+                    noted.actions.clear();
+                }
+                noted.actions.insert(dispatched.dispatch, dispatched.action.clone());
+                return;
+            }
+            Event::Ended(ended) => noted.actions.remove(&ended.dispatch),
+            _ => return,
+        };
+        let Some(kill) = KillView::of(record, action) else { return };
+        noted.kills.truncate(KEPT - 1);
+        noted.kills.push_front(Arc::new(kill));
     }
 
     /// The last ones, the latest first.
     pub(super) fn all(&self) -> Vec<Arc<KillView>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.kills.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::{Position, Sequence};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn record(event: Value) -> Record {
+        Record {
+            position: Position(1),
+            at: WallTime::default(),
+            entity: "Order/7".parse().ok(),
+            sequence: Sequence(1),
+            event: serde_json::from_value(event).expect("as the journal has it"),
+        }
+    }
+
+    #[test]
+    fn a_kill_that_somebody_asked_for_has_its_action_too() {
+        let dispatch = "b7fe14e2fde4b443f0a8e0b918aafe8d";
+        let kills = Kills::default();
+        kills.note(&record(json!({
+            "type": "dispatched", "dispatch": dispatch, "integration": "pay", "module": "pay",
+            "action": "Pay", "params": {}, "state": "Idle", "variables": {}, "config": {},
+            "attempt": 1, "budget_ms": 2000,
+            "trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        })));
+        kills.note(&record(json!({
+            "type": "ended", "dispatch": dispatch, "attempt": 1, "cause": "cancel",
+            "outcome": { "outcome": "cancelled", "by": "operator", "reason": "no use" },
+            "decision": { "decision": "take", "action": "End" }, "dying_span": "guest",
+            "deadline": { "budget_ms": 2000, "elapsed_ms": 9, "overrun_us": 0, "owner": "handler" },
+        })));
+        let [kill] = &kills.all()[..] else { panic!("{kills:?}") };
+        assert_eq!((kill.by, kill.action.as_deref()), (KilledBy::Operator, Some("Pay")));
     }
 }
