@@ -265,12 +265,15 @@ fn budgets_are_told_by_the_metrics_of_a_daemon_too() {
     let secret = "a-key-that-nobody-guesses";
     let up = Up::with_variables(&folder, &[("UP_KEY", secret)], &[&"--api-key-env", &"UP_KEY"]);
     let bearer = format!("authorization: Bearer {secret}\r\n");
+    let address = format!("http://{}", up.address);
+    let fresh: &[&dyn AsRef<std::ffi::OsStr>] =
+        &[&"budgets", &address, &"--api-key-env", &"UP_KEY"];
+    with_variable("UP_KEY", secret, fresh).exits(0).says("nothing has run yet");
     for id in ["a", "b"] {
         up.ask_with(&format!("POST /v1/entities/Waiter/{id}"), &bearer, b"");
         let waits = format!("POST /v1/entities/Waiter/{id}/actions/Wait?wait=settled&timeout=60s");
         assert_eq!(up.ask_with(&waits, &bearer, b"").0, 200);
     }
-    let address = format!("http://{}", up.address);
     sandglass(&[&"budgets", &address]).exits(2).says("--api-key-env");
     let asked: &[&dyn AsRef<std::ffi::OsStr>] =
         &[&"budgets", &address, &"--api-key-env", &"UP_KEY", &"--json"];
@@ -280,6 +283,8 @@ fn budgets_are_told_by_the_metrics_of_a_daemon_too() {
     let of = (&one["entity_type"], &one["action"], &one["runs"], &one["advice"]);
     assert_eq!(of, (&"Waiter".into(), &"Wait".into(), &2.into(), &"too_few".into()), "{one}");
     assert_eq!(one["budget_ms"], 3_600_000, "{one}");
+    assert_eq!(one["estimated"], true, "{one}");
+    with_variable("UP_KEY", secret, fresh).exits(0).says("p50 ~");
 
     let health = format!("{address}/healthz");
     sandglass(&[&"budgets", &health]).exits(2).says("no metrics of handlers");

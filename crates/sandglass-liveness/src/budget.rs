@@ -36,6 +36,8 @@ pub struct Budget {
     pub took: Quantiles,
     /// What those took that ended by themselves.
     pub took_by_itself: Quantiles,
+    /// Whether these times are estimated by the bounds of histograms.
+    pub is_estimated: bool,
     /// Those that were killed at the deadline of this budget, by what was running.
     pub killed: BTreeMap<String, u64>,
 }
@@ -63,6 +65,19 @@ pub struct Quantiles {
     pub p999_ms: u64,
     /// The longest.
     pub max_ms: u64,
+}
+
+impl Quantiles {
+    /// The same, none above `most_ms`.
+    #[must_use]
+    pub fn at_most(self, most_ms: u64) -> Self {
+        Self {
+            p50_ms: self.p50_ms.min(most_ms),
+            p99_ms: self.p99_ms.min(most_ms),
+            p999_ms: self.p999_ms.min(most_ms),
+            max_ms: self.max_ms.min(most_ms),
+        }
+    }
 }
 
 /// What is to be done about a budget.
@@ -238,6 +253,7 @@ impl Tally {
             runs: self.all.count,
             took: self.all.quantiles(),
             took_by_itself: self.by_itself.quantiles(),
+            is_estimated: false,
             killed: self.killed,
         }
     }

@@ -23,7 +23,8 @@ use crate::{fetch, journal_file, threads};
 /// reason. Handlers that were cancelled, trapped or lost say nothing of it.
 ///
 /// A journal knows each run. Metrics know since the host's start alone, and times by the
-/// buckets of their histograms: what lies between two bounds is estimated, handlers that were
+/// buckets of their histograms: what lies between two bounds is estimated (`~`, and
+/// `"estimated": true` in JSON), and never above a budget that killed all that were; handlers that were
 /// cancelled count, and integrations aren't told apart.
 ///
 /// Exit code: 0, 2 no readable journal or page, 3 some of the journal is damaged or missing
@@ -46,15 +47,21 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let (found, exit) = match address(&arguments.from)? {
-        Some(address) => (of_metrics(&address, arguments.api_key_env.as_deref())?, Exit::Ok),
-        None => of_journal(&arguments.from)?,
+    let (found, exit, nothing) = match address(&arguments.from)? {
+        Some(address) => {
+            let found = of_metrics(&address, arguments.api_key_env.as_deref())?;
+            (found, Exit::Ok, "nothing has run yet")
+        }
+        None => {
+            let (found, exit) = of_journal(&arguments.from)?;
+            (found, exit, "no handler was dispatched")
+        }
     };
     let mut output = Output::new();
     if arguments.json {
         output.json(&as_json(&found))?;
     } else {
-        print(&found, &mut output)?;
+        print(&found, nothing, &mut output)?;
     }
     Ok(exit)
 }
@@ -86,9 +93,10 @@ fn of_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
     Ok((survey.finish(), exit))
 }
 
-fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
+/// `nothing` says that there are none.
+fn print(found: &Budgets, nothing: &str, output: &mut Output) -> anyhow::Result<()> {
     if found.budgets.is_empty() {
-        return Ok(output.line("no handler was dispatched")?);
+        return Ok(output.line(nothing)?);
     }
     for budget in &found.budgets {
         let name = format!("{}.{}", budget.of.entity_type, budget.of.action);
@@ -131,10 +139,17 @@ fn print(found: &Budgets, output: &mut Output) -> anyhow::Result<()> {
 
 fn took(budget: &Budget) -> String {
     let Quantiles { p50_ms, p99_ms, p999_ms, .. } = budget.took;
+    let about = about(budget);
     let took = [("p50", p50_ms), ("p99", p99_ms), ("p99.9", p999_ms)].map(|(name, millis)| {
-        format!("{name} {} ({} %)", told_millis(millis), percent(millis, budget.budget_ms))
+        let share = percent(millis, budget.budget_ms);
+        format!("{name} {about}{} ({about}{share} %)", told_millis(millis))
     });
     took.join(", ")
+}
+
+/// Stands before a figure that is estimated.
+const fn about(budget: &Budget) -> &'static str {
+    if budget.is_estimated { "~" } else { "" }
 }
 
 /// Why that is advised.
@@ -149,8 +164,9 @@ fn reason(budget: &Budget) -> String {
             .to_owned(),
         Advice::Keep => "there is room above the slowest".to_owned(),
         Advice::Hangs => format!(
-            "99 in 100 of those that ended by themselves took {} at most, so the ones that were \
-             killed hung; more time wouldn't help them",
+            "99 in 100 of those that ended by themselves took {}{} at most, so the ones that \
+             were killed hung; more time wouldn't help them",
+            about(budget),
             told_millis(by_itself.p99_ms)
         ),
         Advice::Raise(_) if budget.kills() > 0 => {
@@ -196,6 +212,7 @@ fn as_json(found: &Budgets) -> Value {
             "budget_ms": budget.budget_ms,
             "budget_defaulted": budget.is_default,
             "runs": budget.runs,
+            "estimated": budget.is_estimated,
             "took": quantiles(budget.took, budget.budget_ms),
             "killed": budget.killed,
             "advice": advice,

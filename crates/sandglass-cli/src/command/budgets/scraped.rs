@@ -10,6 +10,9 @@ use crate::exposition::{Sample, sample};
 /// What tells the histograms of durations from others, whatever prefix an embedder chose.
 const DURATION: &str = "_handler_duration_seconds_bucket";
 
+/// The line that announces them, which is there before there is a sample.
+const ANNOUNCED: &str = "_handler_duration_seconds histogram";
+
 /// An entity type and an action.
 type Pair = (String, String);
 
@@ -20,7 +23,11 @@ type Buckets = Vec<(f64, f64)>;
 /// The budgets in `text`; none where it has no metrics of handlers.
 pub(super) fn budgets(text: &str) -> Option<Budgets> {
     let samples: Vec<Sample<'_>> = text.lines().filter_map(sample).collect();
-    let prefix = samples.iter().find_map(|sample| sample.name.strip_suffix(DURATION))?;
+    let Some(prefix) = samples.iter().find_map(|sample| sample.name.strip_suffix(DURATION)) else {
+        let is_announced =
+            |line: &str| line.starts_with("# TYPE ") && line.trim_end().ends_with(ANNOUNCED);
+        return text.lines().any(is_announced).then(Budgets::default);
+    };
     let name = |rest: &str| format!("{prefix}{rest}");
     let (took, used) = (name(DURATION), name("_handler_budget_used_ratio_bucket"));
     let (took, used) = (buckets(&samples, &took), buckets(&samples, &used));
@@ -40,13 +47,16 @@ pub(super) fn budgets(text: &str) -> Option<Budgets> {
             let span = sample.labels.get("dying_span").cloned().unwrap_or_default();
             (span, whole(sample.value))
         });
+        let killed: BTreeMap<_, _> = killed.collect();
+        let most = most_ms(&took, budget_ms, killed.values().sum());
         Some(Budget {
             runs: whole(counted(&took)),
             budget_ms,
             is_default: false,
-            took: quantiles(&took, 1_000.0),
-            took_by_itself: used.unwrap_or_default(),
-            killed: killed.collect(),
+            took: quantiles(&took, 1_000.0).at_most(most),
+            took_by_itself: used.unwrap_or_default().at_most(most),
+            is_estimated: true,
+            killed,
             of: Kind { entity_type: pair.0, action: pair.1, integration: String::new() },
         })
     });
@@ -83,6 +93,15 @@ fn counted(buckets: &[(f64, f64)]) -> f64 {
 fn quantiles(buckets: &[(f64, f64)], unit: f64) -> Quantiles {
     let of = |share: f64| whole((quantile(buckets, share) * unit).ceil());
     Quantiles { p50_ms: of(0.5), p99_ms: of(0.99), p999_ms: of(0.999), max_ms: of(1.0) }
+}
+
+/// The longest that a run can have taken, in milliseconds: where none but those that were
+/// killed are surely above the budget, all others are below it, whatever the bounds say.
+#[expect(clippy::cast_precision_loss, reason = "buckets have no such bounds")]
+fn most_ms(took: &[(f64, f64)], budget_ms: u64, kills: u64) -> u64 {
+    let within = took.iter().find(|(bound, _)| bound * 1_000.0 >= budget_ms as f64);
+    let above = counted(took) - within.map_or(0.0, |(_, count)| *count);
+    if whole(above) <= kills { budget_ms } else { u64::MAX }
 }
 
 fn quantile(buckets: &[(f64, f64)], share: f64) -> f64 {
@@ -128,6 +147,28 @@ mod tests {
         let took = one.took;
         assert_eq!((took.p50_ms, took.p99_ms, took.max_ms), (556, 5_000, 15_000));
         assert_eq!(one.took_by_itself.p99_ms, 9_900);
+    }
+
+    #[test]
+    fn no_estimate_is_above_a_budget_that_kills() {
+        let short = PAGE.replace(
+            "remaining_ms{entity_type=\"S\",action=\"Go\"} 20000",
+            "remaining_ms{entity_type=\"S\",action=\"Go\"} 12000",
+        );
+        let found = budgets(&short).expect("it has handlers");
+        let took = found.budgets[0].took;
+        assert!(found.budgets[0].is_estimated);
+        assert_eq!((took.p99_ms, took.p999_ms, took.max_ms), (5_000, 12_000, 12_000));
+        // Some had more time than that, as a retry may.
+        let few = short.replace("dying_span=\"guest\"} 2", "dying_span=\"guest\"} 1");
+        let took = budgets(&few).expect("it has handlers").budgets[0].took;
+        assert_eq!(took.max_ms, 15_000);
+    }
+
+    #[test]
+    fn what_is_announced_and_has_no_sample_has_not_run_yet() {
+        let announced = "# TYPE x_handler_duration_seconds histogram\n";
+        assert_eq!(budgets(announced), Some(Budgets::default()));
     }
 
     #[test]
