@@ -3,6 +3,7 @@
 //! Spans wait in a bounded queue for a thread of their own; where the collector
 //! is slow or dead they are dropped, and nobody waits.
 
+mod client;
 mod cutting;
 mod delivery;
 mod environment;
@@ -15,10 +16,12 @@ use std::time::Duration;
 
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanLimits};
 
 use crate::Metrics;
 use crate::trace::{DecidedIds, Tracer};
+use client::{Client, LastFailure};
 use delivery::{Losses, Queue};
 pub use environment::InvalidSetting;
 use settings::{Asked, Sampling, Settings};
@@ -28,6 +31,7 @@ use settings::{Asked, Sampling, Settings};
 pub struct Otlp {
     provider: SdkTracerProvider,
     losses: Losses,
+    failure: LastFailure,
 }
 
 /// What became of the spans of an exporter that has stopped.
@@ -35,8 +39,11 @@ pub struct Otlp {
 #[must_use = "it says whether spans were lost"]
 pub struct Stopped {
     /// Spans that were not exported since the exporter was set up: the queue was full, the
-    /// collector didn't take them, or they still waited.
+    /// collector didn't take them, or they still waited, in the queue or for its answer.
     pub lost: u64,
+    /// Why the collector didn't take the last of those that it didn't take, with its address;
+    /// none where it took all that it was sent.
+    pub refusal: Option<String>,
     /// Why not all that waited could be exported in time, if so.
     pub error: Option<Error>,
 }
@@ -85,8 +92,11 @@ impl Otlp {
         // The HTTP client wants a TLS provider even for plain HTTP. That there is
         // one already is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let failure = LastFailure::of(&settings.endpoint);
+        let client = Client::new(settings.timeout, failure.clone()).map_err(Error::SetUp)?;
         let exporter = SpanExporter::builder()
             .with_http()
+            .with_http_client(client)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&settings.endpoint)
             .with_timeout(settings.timeout)
@@ -94,7 +104,13 @@ impl Otlp {
             .build()
             .map_err(|error| Error::SetUp(error.to_string()))?;
         let losses = Losses::new(metrics);
-        let queue = Queue::new(exporter, &settings.batch, &settings.limits, losses.clone());
+        let queue = Queue::new(
+            exporter,
+            &settings.batch,
+            &settings.limits,
+            losses.clone(),
+            failure.clone(),
+        );
         let sampled = match settings.sampler.clone() {
             Sampling::ParentBased(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
             Sampling::Own(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
@@ -111,7 +127,7 @@ impl Otlp {
             .with_id_generator(DecidedIds::default())
             .with_resource(resource(settings))
             .build();
-        Ok(Self { provider, losses })
+        Ok(Self { provider, losses, failure })
     }
 
     /// A tracer whose spans are exported.
@@ -124,8 +140,16 @@ impl Otlp {
     /// `timeout`.
     pub fn shutdown(self, timeout: Duration) -> Stopped {
         let stopped = self.provider.shutdown_with_timeout(timeout);
-        let error = stopped.err().map(|error| Error::Shutdown(error.to_string()));
-        Stopped { lost: self.losses.at_the_end(), error }
+        let error = stopped.err().map(|error| {
+            Error::Shutdown(match error {
+                OTelSdkError::Timeout(_) => {
+                    let collector = self.failure.collector();
+                    format!("the collector at {collector} had not taken them after {timeout:?}")
+                }
+                error => self.failure.or(&error),
+            })
+        });
+        Stopped { lost: self.losses.at_the_end(), refusal: self.losses.refusal(), error }
     }
 }
 

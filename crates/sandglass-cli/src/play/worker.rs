@@ -182,7 +182,7 @@ impl Worker {
         }
         if let Some(otlp) = self.otlp {
             let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
-            if let Ok(Stopped { lost, error: Some(error) }) = exported {
+            if let Ok(Stopped { lost, error: Some(error), .. }) = exported {
                 tracing::warn!(%error, lost, "the last spans are lost");
             }
         }

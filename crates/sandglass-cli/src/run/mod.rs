@@ -88,9 +88,10 @@ fn traced(arguments: &Arguments) -> Result<RunReport, Rejection> {
 
 /// Says how many spans went nowhere, if any did.
 fn tell_lost(stopped: &otlp::Stopped) {
-    let why = match &stopped.error {
-        Some(error) => error.to_string(),
-        None => "the collector didn't take them, or they came faster than it does".to_owned(),
+    let why = match (&stopped.error, &stopped.refusal) {
+        (Some(error), _) => error.to_string(),
+        (None, Some(refusal)) => refusal.clone(),
+        (None, None) => "they came faster than the collector takes them".to_owned(),
     };
     match stopped.lost {
         0 if stopped.error.is_none() => {}

@@ -155,7 +155,7 @@ impl Up {
         host.shutdown().await;
         if let Some(otlp) = otlp {
             let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
-            if let Ok(Stopped { lost, error: Some(error) }) = exported {
+            if let Ok(Stopped { lost, error: Some(error), .. }) = exported {
                 tracing::warn!(%error, lost, "the last spans are lost");
             }
         }

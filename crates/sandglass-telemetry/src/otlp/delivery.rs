@@ -1,8 +1,8 @@
 //! How spans reach the collector, or don't: they wait in a bounded queue, nobody waits
 //! for them, and each that goes nowhere is counted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use opentelemetry::Context;
@@ -14,6 +14,7 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Span, SpanData, SpanProcessor,
 };
 
+use super::client::LastFailure;
 use super::cutting;
 use super::settings::{Batch, Limits};
 use crate::Metrics;
@@ -59,19 +60,34 @@ impl Room {
 #[derive(Clone, Debug)]
 pub(super) struct Losses {
     waiting: Arc<AtomicUsize>,
+    /// Spans that are on their way, and of which the collector has said nothing yet.
+    sent: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
+    refusal: Arc<Mutex<Option<String>>>,
     metrics: Metrics,
 }
 
 impl Losses {
     pub(super) fn new(metrics: &Metrics) -> Self {
-        Self { waiting: Arc::default(), lost: Arc::default(), metrics: metrics.clone() }
+        Self {
+            waiting: Arc::default(),
+            sent: Arc::default(),
+            lost: Arc::default(),
+            refusal: Arc::default(),
+            metrics: metrics.clone(),
+        }
     }
 
     /// Spans that were not exported; once the exporter has stopped, those are among them that
-    /// still wait.
+    /// still wait, in the queue or for an answer.
     pub(super) fn at_the_end(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed) + self.waiting.load(Ordering::Relaxed) as u64
+        let unanswered = self.waiting.load(Ordering::Relaxed) + self.sent.load(Ordering::Relaxed);
+        self.lost.load(Ordering::Relaxed) + unanswered as u64
+    }
+
+    /// Why spans were not taken when that last happened.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn add(&self, reason: SpansDropped, spans: u64) {
@@ -86,9 +102,11 @@ impl Queue {
         batch: &Batch,
         limits: &Limits,
         losses: Losses,
+        failure: LastFailure,
     ) -> Self {
         let exporter = Watched {
             exporter,
+            failure,
             failing: AtomicBool::new(false),
             value_chars: limits.value_chars,
             losses: losses.clone(),
@@ -136,6 +154,7 @@ impl SpanProcessor for Queue {
 #[derive(Debug)]
 struct Watched {
     exporter: SpanExporter,
+    failure: LastFailure,
     failing: AtomicBool,
     value_chars: Option<usize>,
     losses: Losses,
@@ -148,19 +167,23 @@ impl opentelemetry_sdk::trace::SpanExporter for Watched {
             batch.iter_mut().for_each(|span| cutting::cut_values(span, most));
         }
         // They have left the queue, whatever becomes of them.
+        self.losses.sent.fetch_add(spans, Ordering::Relaxed);
         self.losses.waiting.fetch_sub(spans, Ordering::Relaxed);
         let result = self.exporter.export(batch).await;
         let failed_before = self.failing.swap(result.is_err(), Ordering::Relaxed);
         match &result {
             Err(error) => {
+                let error = self.failure.or(error);
                 self.losses.add(SpansDropped::NotTaken, spans as u64);
                 if !failed_before {
                     tracing::warn!(%error, spans, "failed to export spans; they are dropped until the collector answers");
                 }
+                *self.losses.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
             Ok(()) if failed_before => tracing::info!("spans are exported again"),
             Ok(()) => {}
         }
+        self.losses.sent.fetch_sub(spans, Ordering::Relaxed);
         result
     }
 

@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use prost::Message as _;
 use sandglass_model::{DispatchId, TraceContext};
-use sandglass_telemetry::otlp::{self, Otlp};
+use sandglass_telemetry::otlp::{self, Otlp, Stopped};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::trace::{Kind, names};
 use sandglass_telemetry::{Metrics, Prefix, SpanStart};
@@ -30,18 +30,23 @@ struct Collector {
 
 impl Collector {
     fn listening() -> Self {
+        Self::answering("200 OK\r\ncontent-type: application/x-protobuf".to_owned())
+    }
+
+    /// One that answers with this status, and the headers behind it.
+    fn answering(head: String) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
         let (sender, requests) = mpsc::sync_channel(8);
         thread::spawn(move || {
             let (stream, _) = listener.accept().expect("an exporter connects");
-            sender.send(take(stream)).expect("the test waits");
+            sender.send(take(stream, &head)).expect("the test waits");
         });
         Self { endpoint, requests }
     }
 }
 
-fn take(stream: TcpStream) -> (Vec<String>, ExportTraceServiceRequest) {
+fn take(stream: TcpStream, answer: &str) -> (Vec<String>, ExportTraceServiceRequest) {
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
     loop {
@@ -58,9 +63,8 @@ fn take(stream: TcpStream) -> (Vec<String>, ExportTraceServiceRequest) {
         .expect("a length");
     let mut body = vec![0; length];
     reader.read_exact(&mut body).expect("the body");
-    let answer =
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
-    reader.get_mut().write_all(answer).expect("the exporter reads");
+    let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n");
+    reader.get_mut().write_all(answer.as_bytes()).expect("the exporter reads");
     (head, ExportTraceServiceRequest::decode(&*body).expect("an export request"))
 }
 
@@ -222,6 +226,90 @@ fn a_dead_collector_delays_nobody() {
     let stopped = otlp.shutdown(Duration::from_millis(50));
     assert!(stopped.error.is_some(), "not all could be exported");
     assert!(stopped.lost >= dropped, "{stopped:?}");
+}
+
+/// Exports one span and stops at once.
+fn export_one(variables: &[(&str, &str)], metrics: &Metrics, patience: Duration) -> Stopped {
+    let otlp = counted(variables, metrics);
+    let run = TraceContext::root([7; 24]).of_dispatch(DispatchId::from_bytes([9; 16]), 1);
+    otlp.tracer().start(&start(names::DISPATCH, run)).end();
+    otlp.shutdown(patience)
+}
+
+#[test]
+fn a_redirect_is_a_refusal_and_neither_spans_nor_headers_follow_it() {
+    for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
+        let elsewhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        elsewhere.set_nonblocking(true).expect("a listener can be asked without waiting");
+        let location = elsewhere.local_addr().expect("it is bound");
+        let head = format!("{status}\r\nlocation: http://{location}/v1/traces");
+        let collector = Collector::answering(head);
+        let exporter = Exporter::new(Prefix::default());
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.as_str()),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=sesame"),
+        ];
+        let stopped = export_one(&variables, &exporter.metrics(), PATIENCE);
+        let (sent, _) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+        assert!(sent.iter().any(|line| line == "x-api-key: sesame"), "{sent:?}");
+        // Whoever connected before the exporter stopped would wait here.
+        let followed = elsewhere.accept().expect_err("nobody connects");
+        assert_eq!(followed.kind(), std::io::ErrorKind::WouldBlock, "{status}");
+        assert_eq!(stopped.lost, 1, "{status}: {stopped:?}");
+        let refusal = stopped.refusal.expect("it is told why");
+        let began =
+            format!("the collector at {}: it answered {}", collector.endpoint, &status[..3]);
+        assert!(refusal.starts_with(&began), "{refusal}");
+        assert!(refusal.ends_with("redirects are not followed"), "{refusal}");
+        let counted = "temper_trace_spans_dropped_total{reason=\"not_taken\"} 1";
+        assert!(exporter.render().lines().any(|line| line == counted), "{}", exporter.render());
+    }
+}
+
+#[test]
+fn a_span_that_is_on_its_way_when_time_is_up_is_lost_and_counted() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())];
+    let stopped = export_one(&variables, &Metrics::disabled(), Duration::from_millis(200));
+    assert_eq!(stopped.lost, 1, "{stopped:?}");
+    let error = stopped.error.expect("time was up").to_string();
+    assert!(error.contains(&endpoint) && error.contains("200ms"), "{error}");
+}
+
+#[test]
+fn why_a_collector_can_t_be_reached_is_told_with_its_address() {
+    let told = |endpoint: &str| {
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+            // Attempts are repeated for so long.
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "300"),
+        ];
+        let stopped = export_one(&variables, &Metrics::disabled(), PATIENCE);
+        assert_eq!(stopped.lost, 1, "{stopped:?}");
+        stopped.refusal.expect("it is told why")
+    };
+    let refused = told("http://127.0.0.1:1");
+    assert_eq!(refused, "the collector at http://127.0.0.1:1: it refused the connection");
+
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
+    let late = told(&endpoint);
+    assert_eq!(late, format!("the collector at {endpoint}: it did not answer in time"));
+
+    let plain = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let endpoint = format!("https://{}", plain.local_addr().expect("it is bound"));
+    thread::spawn(move || {
+        for stream in plain.incoming() {
+            // The exporter may be gone by now.
+            let _ = stream.and_then(|mut stream| {
+                let _ = stream.read(&mut [0; 1024])?;
+                stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            });
+        }
+    });
+    let tls = told(&endpoint);
+    assert!(tls.starts_with(&format!("the collector at {endpoint}: TLS: ")), "{tls}");
 }
 
 #[test]
