@@ -14,6 +14,7 @@ use sandglass_model::{
     Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SystemClock, SystemEntropy,
 };
 use sandglass_telemetry::Telemetry;
+use sandglass_telemetry::metrics::Health;
 use tokio::sync::{Semaphore, broadcast, oneshot};
 use tokio::task::JoinSet;
 
@@ -168,6 +169,10 @@ impl Builder {
         let recorded = Specs { types: BTreeMap::new(), known: fold.specs().clone() };
         let (specs, _) = recorded.reloaded(types);
         let new = specs.new_since(&recorded);
+        let metrics = &self.telemetry.metrics;
+        // It was read, and is taken to work until an append of it fails.
+        metrics.journal_health(Health::Healthy);
+        specs::expect(metrics, &specs);
         let (events, _) = broadcast::channel(SUBSCRIPTION_MAX);
         let shared = Arc::new(Shared {
             clock: self.clock,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Entity, Spec};
 use sandglass_model::{Event, Position, Sequence, SpecDigest};
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::ExpectedEvents;
 
 use crate::error::ActorError;
 use crate::shared::{Shared, recorded};
@@ -95,6 +97,22 @@ pub(crate) async fn register(shared: &Shared, specs: &[Arc<Spec>]) -> Result<(),
         shared.publish(recorded(Position(place), at, None, sequence, event));
     }
     Ok(())
+}
+
+/// Has what can happen to the entities of `specs` counted from zero.
+pub(crate) fn expect(metrics: &Metrics, specs: &Specs) {
+    for (entity_type, spec) in &specs.types {
+        let actions = || spec.actions.values();
+        let dispatching = actions().filter(|action| !action.dispatches.is_empty());
+        let without_budget = spec.integrations.values().filter(|one| one.budget_defaulted);
+        metrics.expect(&ExpectedEvents {
+            entity_type,
+            dispatching: dispatching.map(|action| &*action.name).collect(),
+            actions: actions().map(|action| &*action.name).collect(),
+            timed_states: spec.timeouts.keys().map(String::as_str).collect(),
+            without_budget: without_budget.map(|integration| &*integration.name).collect(),
+        });
+    }
 }
 
 /// One spec of each type.

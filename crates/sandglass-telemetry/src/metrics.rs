@@ -4,6 +4,7 @@
 //! one, so that several hosts in one process don't mix.
 
 mod dispatches;
+mod expected;
 mod family;
 mod guest;
 mod level;
@@ -20,6 +21,7 @@ use sandglass_model::OutcomeKind;
 
 use crate::table::{Families, Prefix};
 pub use dispatches::{DispatchEnded, DispatchMetrics, HostCallMetrics};
+pub use expected::ExpectedEvents;
 pub(crate) use family::{Counters, Gauges, Histograms, IdleGauges, Source};
 pub use family::{LABEL_VALUE_MAX_BYTES, LABEL_VALUES_MAX, OVERFLOW, SERIES_MAX};
 use guest::GuestMetrics;
@@ -122,6 +124,8 @@ pub enum SpansDropped {
 }
 
 impl SpansDropped {
+    const ALL: [Self; 2] = [Self::QueueFull, Self::NotTaken];
+
     /// The value of the label `reason`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -184,18 +188,6 @@ impl Health {
         }
     }
 }
-
-/// Every outcome that a dispatch can have.
-const OUTCOMES: [OutcomeKind; 8] = [
-    OutcomeKind::Completed,
-    OutcomeKind::Failed,
-    OutcomeKind::TimedOut,
-    OutcomeKind::Trapped,
-    OutcomeKind::Limit,
-    OutcomeKind::Rejected,
-    OutcomeKind::Cancelled,
-    OutcomeKind::Interrupted,
-];
 
 impl Metrics {
     /// Reports to `recorder`, with names that begin with `prefix`.
@@ -261,28 +253,6 @@ impl Metrics {
     #[inline]
     fn families(&self) -> Option<&Families> {
         self.0.as_deref().map(|inner| &inner.families)
-    }
-
-    /// What can be known before anything has happened is exported from the start.
-    fn expect_what_has_no_names(&self) {
-        if let Some(families) = self.families() {
-            for reason in Refusal::ALL {
-                families.refused.expect([reason.as_str()]);
-            }
-        }
-    }
-
-    /// Has the counters of handlers of `action` of `entity_type` exported from
-    /// now on, so that the first event counts. `dying_spans` are the host
-    /// functions that may hang: those that the guest imports and that wait.
-    pub fn expect_dispatches(&self, entity_type: &str, action: &str, dying_spans: &[&str]) {
-        let Some(families) = self.families() else { return };
-        for outcome in OUTCOMES {
-            families.dispatches.expect([entity_type, action, outcome.as_str()]);
-        }
-        for dying_span in ["guest", "instantiate"].iter().chain(dying_spans) {
-            families.deadline_exceeded.expect([entity_type, action, dying_span]);
-        }
     }
 
     /// A dispatch was found that had been in flight when its host ended.

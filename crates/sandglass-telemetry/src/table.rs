@@ -361,6 +361,10 @@ leave the last quarter to counters and gauges. What comes after is reported unde
 `temper_metric_observations_folded_total`. One action that runs, times out and is waited for takes 5 to 8 KiB; a host \
 of more than twenty needs more room: `size` under `[metrics]` of the daemon, `Exporter::within` for an embedder.
 
+Counters of what can happen to the entities of a spec that a runtime has are there from the first scrape on, at zero, \
+so that `increase()` sees the first event; where half of the room is taken, the rest appears when it happens. Of \
+`temper_handler_deadline_exceeded_total` those of the host functions that a guest waits in appear with its first dispatch.
+
 What guests measure themselves appears as `temper_guest_NAME`, with the label `integration` and up to 4 of the \
 guest's own, each of at most 20 values; [`guest-abi.md`](guest-abi.md) says which names and how many.
 

@@ -52,6 +52,31 @@ async fn transitions_timers_and_appends_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_spec_can_count_and_its_journal_are_in_the_first_scrape() {
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
+    let undeclared = SESSION.replacen("deadline = ", "# deadline = ", 1);
+    assert_ne!(undeclared, SESSION, "the session declares a deadline");
+    let _world = World::reporting(&undeclared, &[], telemetry).await;
+    let text = exporter.render();
+    for expected in [
+        "temper_journal_available 1",
+        r#"temper_handler_default_budgets_total{integration="run_tools"} 0"#,
+        r#"temper_entity_state_timeouts_total{entity_type="Session",state="Waiting"} 0"#,
+        r#"temper_handler_dispatches_total{entity_type="Session",action="ProcessToolCalls",outcome="timed_out"} 0"#,
+        r#"temper_handler_deadline_exceeded_total{entity_type="Session",action="ProcessToolCalls",dying_span="guest"} 0"#,
+        r#"temper_handler_soft_deadlines_total{entity_type="Session",action="ProcessToolCalls"} 0"#,
+        r#"temper_handler_outcomes_superseded_total{entity_type="Session",action="ProcessToolCalls"} 0"#,
+        r#"temper_entity_transitions_total{entity_type="Session",action="Wait"} 0"#,
+        r#"temper_entity_signals_dropped_total{entity_type="Session"} 0"#,
+    ] {
+        assert!(text.lines().any(|line| line == expected), "{expected} in {text}");
+    }
+    let waits = r#"temper_handler_dispatches_total{entity_type="Session",action="Wait""#;
+    assert!(!text.contains(waits), "it starts no handler: {text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_its_host_loses_is_counted_once_as_interrupted() {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
@@ -59,7 +84,7 @@ async fn a_run_that_its_host_loses_is_counted_once_as_interrupted() {
     world.send("ProcessToolCalls").await.expect("taken");
     world.until("Waiting").await;
     let text = exporter.render();
-    let counted = |line: &&str| line.contains("dispatches_total{");
+    let counted = |line: &&str| line.contains("dispatches_total{") && !line.ends_with(" 0");
     let lines: Vec<&str> = text.lines().filter(counted).collect();
     let [line] = lines[..] else { panic!("{text}") };
     assert!(line.contains(r#"outcome="interrupted""#) && line.ends_with(" 1"), "{line}");

@@ -345,6 +345,13 @@ impl<const N: usize> Counters<N> {
         self.0.get(labels).kept.increment(0);
     }
 
+    /// The same, so long as half of the room for series is free.
+    pub(super) fn expect_in_half(&self, labels: [&str; N]) {
+        if self.0.room.is_half_free() {
+            self.expect(labels);
+        }
+    }
+
     /// What counts under `labels`.
     pub(super) fn handle(&self, labels: [&str; N]) -> Counter {
         self.0.get(labels).kept

@@ -54,6 +54,12 @@ impl Room {
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
+    /// Whether less than half of the room is taken: what may never happen is exported at zero
+    /// so long, and leaves the rest to what does.
+    pub(super) fn is_half_free(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) < self.max_bytes / 2
+    }
+
     /// Has what [`Room::fold`] says counted there.
     pub(super) fn count_folded_in(&self, counter: Counter) {
         // There is one table, so it is said once.

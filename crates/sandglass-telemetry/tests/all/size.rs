@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandglass_model::OutcomeKind;
-use sandglass_telemetry::metrics::{DispatchEnded, SCRAPE_MAX_BYTES, Told};
+use sandglass_telemetry::metrics::{DispatchEnded, ExpectedEvents, SCRAPE_MAX_BYTES, Told};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::table::TABLE;
 use sandglass_telemetry::{Metrics, Prefix};
@@ -115,6 +115,29 @@ fn ten_thousand_hostile_names_of_each_kind_stay_under_200_kib_and_nothing_is_los
             assert_eq!(text.matches(&line).count(), 1, "{line}");
         }
     }
+}
+
+#[test]
+fn what_may_never_happen_leaves_half_of_the_room_to_what_does() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let types: Vec<String> = (0..100).map(|nth| format!("Type{nth}")).collect();
+    for entity_type in &types {
+        let actions = vec!["Ask", "Answer", "Stop"];
+        metrics.expect(&ExpectedEvents {
+            entity_type,
+            dispatching: actions,
+            ..ExpectedEvents::default()
+        });
+    }
+    let expected = exporter.render();
+    assert!(expected.len() < SCRAPE_MAX_BYTES / 2, "{} bytes", expected.len());
+    assert!(expected.contains("entity_type=\"Type0\""), "{expected}");
+    // The last type has no zeros, and still a series of its own.
+    assert!(!expected.contains("entity_type=\"Type99\""), "{expected}");
+    metrics.of_dispatches("Type99", "Ask").deadline_exceeded("guest");
+    let name = "temper_handler_deadline_exceeded_total";
+    assert_eq!(counted(&exporter.render(), name), (1.0, 0.0));
 }
 
 #[test]

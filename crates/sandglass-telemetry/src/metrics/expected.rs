@@ -1,0 +1,91 @@
+//! Counters that are exported at zero before their first event: one that first appears at 1
+//! hides that event from `increase()`.
+
+use sandglass_model::OutcomeKind;
+
+use super::{Metrics, Refusal, SpansDropped};
+
+/// Every outcome that a dispatch can have.
+const OUTCOMES: [OutcomeKind; 8] = [
+    OutcomeKind::Completed,
+    OutcomeKind::Failed,
+    OutcomeKind::TimedOut,
+    OutcomeKind::Trapped,
+    OutcomeKind::Limit,
+    OutcomeKind::Rejected,
+    OutcomeKind::Cancelled,
+    OutcomeKind::Interrupted,
+];
+
+/// Where every handler can be when its deadline comes, whatever it imports.
+const EVERYWHERE: [&str; 2] = ["guest", "instantiate"];
+
+/// What can happen to the entities of one type, as far as that is known beforehand.
+#[derive(Clone, Debug, Default)]
+pub struct ExpectedEvents<'a> {
+    /// The type.
+    pub entity_type: &'a str,
+    /// Its actions that start handlers.
+    pub dispatching: Vec<&'a str>,
+    /// All of its actions.
+    pub actions: Vec<&'a str>,
+    /// Its states with a timer.
+    pub timed_states: Vec<&'a str>,
+    /// Its integrations that declare no budget.
+    pub without_budget: Vec<&'a str>,
+}
+
+impl Metrics {
+    /// What can be known before anything has happened is exported from the start.
+    pub(super) fn expect_what_has_no_names(&self) {
+        if let Some(families) = self.families() {
+            for reason in Refusal::ALL {
+                families.refused.expect([reason.as_str()]);
+            }
+            for reason in SpansDropped::ALL {
+                families.spans_dropped.expect([reason.as_str()]);
+            }
+        }
+    }
+
+    /// Has the counters of handlers of `action` of `entity_type` exported from
+    /// now on, so that the first event counts. `dying_spans` are the host
+    /// functions that may hang: those that the guest imports and that wait.
+    pub fn expect_dispatches(&self, entity_type: &str, action: &str, dying_spans: &[&str]) {
+        let Some(families) = self.families() else { return };
+        for outcome in OUTCOMES {
+            families.dispatches.expect([entity_type, action, outcome.as_str()]);
+        }
+        for dying_span in EVERYWHERE.iter().chain(dying_spans) {
+            families.deadline_exceeded.expect([entity_type, action, dying_span]);
+        }
+    }
+
+    /// Has the counters of what can happen to the entities of a type exported from now on, as
+    /// long as they leave half of a scrape to what does happen. The rarest come first.
+    pub fn expect(&self, expected: &ExpectedEvents<'_>) {
+        let Some(families) = self.families() else { return };
+        let ExpectedEvents { entity_type, dispatching, actions, timed_states, without_budget } =
+            expected;
+        for integration in without_budget {
+            families.default_budgets.expect_in_half([integration]);
+        }
+        for state in timed_states {
+            families.state_timeouts.expect_in_half([entity_type, state]);
+        }
+        families.signals_dropped.expect_in_half([entity_type]);
+        for action in dispatching {
+            for dying_span in EVERYWHERE {
+                families.deadline_exceeded.expect_in_half([entity_type, action, dying_span]);
+            }
+            for outcome in OUTCOMES {
+                families.dispatches.expect_in_half([entity_type, action, outcome.as_str()]);
+            }
+            families.soft_deadlines.expect_in_half([entity_type, action]);
+            families.superseded.expect_in_half([entity_type, action]);
+        }
+        for action in actions {
+            families.transitions.expect_in_half([entity_type, action]);
+        }
+    }
+}
