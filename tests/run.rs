@@ -27,7 +27,7 @@ fn report(said: Said) -> (Said, Value) {
 type Case = (&'static str, &'static [&'static str], i32, &'static str, Option<&'static str>);
 
 /// The keys that every report has.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "outcome",
     "result",
     "error",
@@ -40,6 +40,7 @@ const KEYS: [&str; 14] = [
     "cpu_us",
     "allocation",
     "memory",
+    "telemetry_dropped",
     "trace_id",
     "dispatch_id",
 ];
@@ -80,6 +81,23 @@ fn each_outcome_has_its_exit_code_and_every_report_its_keys() {
             assert!(report.get(key).is_some(), "{guest}: no `{key}` in {report}");
         }
     }
+}
+
+#[test]
+fn a_storm_of_lines_is_told_by_its_size() {
+    let (said, report) = run("wat/logs_without_end.wat", &["--fuel", "1000000"]);
+    let dropped = &report["telemetry_dropped"];
+    let lines = dropped["log_lines"].as_u64().expect("a number");
+    assert!(lines > 0, "{report}");
+    for none in ["spans", "span_events", "attributes", "metrics"] {
+        assert_eq!(dropped[none], 0, "{report}");
+    }
+    let told = format!("the guest told more than a run may; dropped: {lines} lines of the log");
+    let stderr = &said.exits(126).err;
+    assert!(stderr.lines().any(|line| line.ends_with(&told)), "{stderr}");
+    let (said, report) = run("wat/echo.wat", &[]);
+    assert_eq!(report["telemetry_dropped"]["log_lines"], 0, "{report}");
+    assert!(!said.exits(0).err.contains("dropped"), "nothing was");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{Clock, DispatchId, ModuleHash, TraceContext};
+use sandglass_model::{Clock, DispatchId, ModuleHash, TelemetryDropped, TraceContext};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
@@ -156,6 +156,11 @@ impl Guest {
             span,
             kept,
         )
+    }
+
+    /// How much of what it told went nowhere, because it went over a bound of its run.
+    pub(crate) fn telemetry_dropped(&self) -> TelemetryDropped {
+        self.log.dropped()
     }
 
     pub(crate) const fn context(&self) -> &RunContext {

@@ -246,6 +246,7 @@ impl Execution {
         let story = data.story(deadline.start, off_cpu);
         let split = self.time_split(data, &deadline, &moments, off_cpu);
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
+        let telemetry_dropped = Some(data.guest.telemetry_dropped());
         let recording = data.tape.finish();
         drop(store);
         drop((live_store, mappings));
@@ -267,6 +268,7 @@ impl Execution {
             wall_us: self.wall_us(ended),
             cpu_us: micros(cpu),
             peak_memory_bytes,
+            telemetry_dropped,
             recording,
             ..self.report(Some(started_at), deadline)
         };
@@ -494,6 +496,7 @@ impl Execution {
             wall_us: 0,
             cpu_us: 0,
             peak_memory_bytes: 0,
+            telemetry_dropped: None,
             recording: None,
         }
     }

@@ -35,7 +35,7 @@ pub use record::{
 };
 pub use report::{
     Account, Allocation, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls,
-    Recorded, Recording, RunReport, TimeSplit, WholeRecording,
+    Recorded, Recording, RunReport, TelemetryDropped, TimeSplit, WholeRecording,
 };
 pub use story::{
     Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_REQUESTS_MAX, Story,

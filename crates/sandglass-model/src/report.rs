@@ -63,6 +63,29 @@ impl TimeSplit {
     }
 }
 
+/// How much of what a guest told went nowhere, because it was more than one run may tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TelemetryDropped {
+    /// Spans.
+    pub spans: u64,
+    /// Events of spans.
+    pub span_events: u64,
+    /// Attributes of spans and events.
+    pub attributes: u64,
+    /// Observations of metrics.
+    pub metrics: u64,
+    /// Lines of the log, and wide events.
+    pub log_lines: u64,
+}
+
+impl TelemetryDropped {
+    /// Whether nothing went nowhere.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Where the instances of a module come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -261,6 +284,9 @@ pub struct Account {
     /// As [`RunReport::allocation`]; none, too, in what earlier versions recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
+    /// As [`RunReport::telemetry_dropped`]; none, too, in what earlier versions recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry_dropped: Option<TelemetryDropped>,
 }
 
 impl Account {
@@ -278,6 +304,7 @@ impl Account {
             cpu_us: report.cpu_us,
             peak_memory_bytes: report.peak_memory_bytes,
             allocation: report.allocation,
+            telemetry_dropped: report.telemetry_dropped,
         }
     }
 }
@@ -322,6 +349,8 @@ pub struct RunReport {
     pub cpu_us: u64,
     /// Most linear memory that it had, in bytes.
     pub peak_memory_bytes: u64,
+    /// How much of what its guest told went nowhere; none where it never ran.
+    pub telemetry_dropped: Option<TelemetryDropped>,
     /// What was kept for its replay; none where nobody asked for it, or it never ran.
     pub recording: Option<Recording>,
 }
@@ -369,6 +398,7 @@ struct ReportView<'a> {
     cpu_us: u64,
     allocation: Option<Allocation>,
     memory: MemoryView,
+    telemetry_dropped: Option<TelemetryDropped>,
     trace_id: String,
     dispatch_id: DispatchId,
 }
@@ -401,6 +431,7 @@ impl Serialize for RunReport {
             cpu_us: self.cpu_us,
             allocation: self.allocation,
             memory: MemoryView { peak_bytes: self.peak_memory_bytes },
+            telemetry_dropped: self.telemetry_dropped,
             trace_id: self.trace.trace_id.to_string(),
             dispatch_id: self.dispatch_id,
         }

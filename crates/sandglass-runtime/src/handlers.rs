@@ -169,6 +169,7 @@ pub(crate) fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause
         wall_us: 0,
         cpu_us: 0,
         peak_memory_bytes: 0,
+        telemetry_dropped: None,
         recording: None,
     }
 }

@@ -46,6 +46,9 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     match traced(arguments) {
         Ok(report) => {
             report::print(&report, arguments.report)?;
+            if let Some(dropped) = report::dropped(&report) {
+                note(&dropped);
+            }
             Ok(exit(&report.outcome))
         }
         Err(rejection) => rejected(&rejection, arguments.report),

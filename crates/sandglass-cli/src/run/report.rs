@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sandglass_model::{Allocation, OutcomeKind, Rejection, RunReport, TimeSplit};
+use sandglass_model::{Allocation, OutcomeKind, Rejection, RunReport, TelemetryDropped, TimeSplit};
 use sandglass_source::{printable, shortened};
 use serde_json::json;
 
@@ -51,6 +51,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
                 "cpu_us": 0,
                 "allocation": null,
                 "memory": { "peak_bytes": 0 },
+                "telemetry_dropped": null,
                 "trace_id": null,
                 "dispatch_id": null,
             });
@@ -63,6 +64,24 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
         }
     }
     Ok(())
+}
+
+/// What the guest told in vain, where it did.
+pub(super) fn dropped(report: &RunReport) -> Option<String> {
+    let dropped = report.telemetry_dropped.filter(|dropped| !dropped.is_empty())?;
+    let TelemetryDropped { spans, span_events, attributes, metrics, log_lines } = dropped;
+    let counts = [
+        (spans, "span", "spans"),
+        (span_events, "event of a span", "events of spans"),
+        (attributes, "attribute", "attributes"),
+        (metrics, "observation of a metric", "observations of metrics"),
+        (log_lines, "line of the log", "lines of the log"),
+    ];
+    let counts = counts.iter().filter(|(count, ..)| *count > 0);
+    let counts: Vec<String> = counts
+        .map(|(count, one, many)| format!("{count} {}", if *count == 1 { one } else { many }))
+        .collect();
+    Some(format!("the guest told more than a run may; dropped: {}", counts.join(", ")))
 }
 
 fn headline(report: &RunReport, output: &Output) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sandglass_model::text::is_unprintable;
-use sandglass_model::{DispatchId, TraceContext};
+use sandglass_model::{DispatchId, TelemetryDropped, TraceContext};
 use sandglass_telemetry::metrics::Told;
 use sandglass_telemetry::trace::names;
 use serde_json::Value;
@@ -77,6 +77,11 @@ impl GuestLog {
         if self.has_room() {
             self.emit(level, &self.line(message), None);
         }
+    }
+
+    /// How much of what the guest told went nowhere, lines and all else.
+    pub(super) fn dropped(&self) -> TelemetryDropped {
+        self.speaker.dropped()
     }
 
     /// Writes a line with fields: JSON.

@@ -2,8 +2,9 @@
 //! said, and where what goes over a bound is counted.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use sandglass_model::TelemetryDropped;
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::Told;
 
@@ -17,16 +18,57 @@ pub(crate) struct Speaker {
     pub(crate) metrics: Metrics,
     /// How many lines it has written to the log, or would have.
     pub(super) lines: AtomicU32,
+    dropped: Dropped,
+}
+
+/// What of it went over a bound of the run, and so nowhere.
+#[derive(Debug, Default)]
+struct Dropped {
+    spans: AtomicU64,
+    span_events: AtomicU64,
+    attributes: AtomicU64,
+    metrics: AtomicU64,
+    log_lines: AtomicU64,
 }
 
 impl Speaker {
     pub(crate) fn new(integration: Arc<str>, redactor: Redactor, metrics: Metrics) -> Self {
-        Self { integration, redactor, metrics, lines: AtomicU32::new(0) }
+        Self {
+            integration,
+            redactor,
+            metrics,
+            lines: AtomicU32::new(0),
+            dropped: Dropped::default(),
+        }
     }
 
     /// Counts something that goes nowhere because it went over a bound.
     pub(super) fn drop_one(&self, what: Told) {
         self.metrics.telemetry_dropped(&self.integration, what);
+        let Dropped { spans, span_events, attributes, metrics, log_lines } = &self.dropped;
+        let count = match what {
+            Told::Span => spans,
+            Told::SpanEvent => span_events,
+            Told::Attribute => attributes,
+            Told::Metric => metrics,
+            Told::LogLine => log_lines,
+            // Those are not what one run told too much of.
+            Told::Label | Told::HostCallSpan => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How much went over a bound of the run so far.
+    pub(super) fn dropped(&self) -> TelemetryDropped {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Dropped { spans, span_events, attributes, metrics, log_lines } = &self.dropped;
+        TelemetryDropped {
+            spans: count(spans),
+            span_events: count(span_events),
+            attributes: count(attributes),
+            metrics: count(metrics),
+            log_lines: count(log_lines),
+        }
     }
 
     /// The same, of so many.
