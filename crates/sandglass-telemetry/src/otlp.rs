@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanLimits};
 
 use crate::Metrics;
@@ -141,12 +140,12 @@ impl Otlp {
     pub fn shutdown(self, timeout: Duration) -> Stopped {
         let stopped = self.provider.shutdown_with_timeout(timeout);
         let error = stopped.err().map(|error| {
-            Error::Shutdown(match error {
-                OTelSdkError::Timeout(_) => {
-                    let collector = self.failure.collector();
-                    format!("the collector at {collector} had not taken them after {timeout:?}")
-                }
-                error => self.failure.or(&error),
+            // The provider gives all errors the same kind.
+            Error::Shutdown(if self.losses.unanswered() > 0 {
+                let collector = self.failure.collector();
+                format!("the collector at {collector} had not taken them after {timeout:?}")
+            } else {
+                self.failure.or(&error)
             })
         });
         Stopped { lost: self.losses.at_the_end(), refusal: self.losses.refusal(), error }

@@ -81,8 +81,13 @@ impl Losses {
     /// Spans that were not exported; once the exporter has stopped, those are among them that
     /// still wait, in the queue or for an answer.
     pub(super) fn at_the_end(&self) -> u64 {
-        let unanswered = self.waiting.load(Ordering::Relaxed) + self.sent.load(Ordering::Relaxed);
-        self.lost.load(Ordering::Relaxed) + unanswered as u64
+        self.lost.load(Ordering::Relaxed) + self.unanswered()
+    }
+
+    /// Spans that wait in the queue or for an answer.
+    pub(super) fn unanswered(&self) -> u64 {
+        let sent = self.sent.load(Ordering::Relaxed);
+        (self.waiting.load(Ordering::Relaxed) + sent) as u64
     }
 
     /// Why spans were not taken when that last happened.
