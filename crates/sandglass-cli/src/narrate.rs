@@ -1,5 +1,7 @@
 //! Records in words: one line each, for `log` and for the timeline of `play`.
 
+mod session;
+
 use std::collections::BTreeMap;
 
 use sandglass_model::{
@@ -76,6 +78,12 @@ impl Narrator {
                 let detail = format!("{sender}{resets} {}", payload_text(payload));
                 (format!("signal {name}"), detail.trim().to_owned(), Tone::Quiet)
             }
+            Event::RunStarted { .. }
+            | Event::LimitBreached(_)
+            | Event::LimitCleared { .. }
+            | Event::RunStopping(_)
+            | Event::RunStopped(_)
+            | Event::SessionResumed { .. } => session::told(&record.event),
         };
         self.remember(record);
         Told { what: printable(&what).into(), detail: printable(&detail).into(), tone }
@@ -140,6 +148,8 @@ impl Narrator {
             Decision::Take { action } => format!("takes {action}"),
             Decision::Superseded { action } => format!("{action} superseded, nothing changes"),
             Decision::Rerun => "runs again".to_owned(),
+            Decision::Held => "is dispatched anew when its session is resumed".to_owned(),
+            Decision::Dropped => "its session is over, nothing follows".to_owned(),
         };
         ("handler".into(), format!("{name} {how}; {follows}"), tone)
     }

@@ -60,6 +60,12 @@ codes! {
     NotInFlight = CONFLICT,
     /// The dispatch is in flight, or its entity's state doesn't take how it may end.
     NotRetried = CONFLICT,
+    /// The entity is no session.
+    NoSession = CONFLICT,
+    /// The run of the session goes on, or isn't the one that was expected.
+    NotStopped = CONFLICT,
+    /// The run of the session has stopped, or is about to.
+    AlreadyStopped = CONFLICT,
     /// The journal doesn't go as far as the position asked for.
     AheadOfJournal = CONFLICT,
     TooLarge = PAYLOAD_TOO_LARGE,
@@ -170,7 +176,11 @@ const fn refused(refusal: &Refusal) -> Code {
         | Refusal::BadSignal(_)
         | Refusal::BadTenant(_)
         | Refusal::BadRetry(_)
+        | Refusal::BadPrincipal(_)
         | Refusal::BadBudget { .. } => Code::BadParams,
+        Refusal::NoSession => Code::NoSession,
+        Refusal::StillRunning { .. } | Refusal::NotTheRun { .. } => Code::NotStopped,
+        Refusal::RunStopping { .. } | Refusal::RunStopped { .. } => Code::AlreadyStopped,
         Refusal::StillInFlight { .. }
         | Refusal::NotTheLastAttempt { .. }
         | Refusal::NothingToRetry { .. }

@@ -1,6 +1,7 @@
 //! What answers look like.
 
 use sandglass_journal::Entry;
+use sandglass_liveness::session::StatusView;
 use sandglass_model::{
     Cause, DeadlineReport, Decision, DispatchId, Dispatched, Ended, EntityRef, HostCalls,
     ModuleHash, Object, Outcome, Position, Record, Sequence, SpecDigest, TimeSplit, TraceContext,
@@ -53,6 +54,7 @@ impl EntityView {
             schedules,
             held_back,
             incarnation: _,
+            session: _,
         } = snapshot;
         Self {
             entity_type: entity.entity_type().to_owned(),
@@ -455,4 +457,30 @@ pub(crate) enum ReasonCode {
     Ticker,
     Journal,
     ShuttingDown,
+}
+
+/// How a session stands.
+#[derive(Serialize, ToSchema)]
+#[schema(value_type = Object)]
+#[serde(transparent)]
+pub(crate) struct SessionView(StatusView);
+
+impl SessionView {
+    pub(crate) const fn of(status: StatusView) -> Self {
+        Self(status)
+    }
+
+    /// TYPE/ID.
+    pub(crate) fn session(&self) -> &str {
+        &self.0.session
+    }
+}
+
+/// A page of the sessions that are awake.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SessionPage {
+    pub(crate) sessions: Vec<SessionView>,
+    /// The `after` of the next page; none where this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }

@@ -30,6 +30,7 @@ use sandglass_model::{Clock, DispatchId, ModuleHash, TelemetryDropped, TraceCont
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
+use crate::dispatch::CallLimits;
 use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
@@ -70,6 +71,7 @@ pub(crate) struct Guest {
     pub(crate) result: ResultSlot,
     pub(crate) redactor: Redactor,
     grants: Arc<Grants>,
+    call_limits: CallLimits,
     signals: Option<Arc<dyn Signals>>,
     trace: TraceContext,
 }
@@ -111,7 +113,7 @@ impl Guest {
         context: RunContext,
         log: GuestLog,
         speaker: Arc<Speaker>,
-        grants: Arc<Grants>,
+        (grants, call_limits): (Arc<Grants>, CallLimits),
         signals: Option<Arc<dyn Signals>>,
         (span, trace): (Arc<Span>, TraceContext),
         (streams, cache): (Option<Streams>, CacheView),
@@ -131,6 +133,7 @@ impl Guest {
             result: ResultSlot::new(grants.response_bytes),
             redactor: speaker.redactor.clone(),
             grants,
+            call_limits,
             signals,
             trace,
         }
@@ -151,7 +154,7 @@ impl Guest {
             RunContext::made(Arc::default()),
             log,
             speaker,
-            Arc::new(Grants::none()),
+            (Arc::new(Grants::none()), CallLimits::default()),
             None,
             span,
             kept,
@@ -218,12 +221,14 @@ impl Guest {
 
     /// Most time that a call to the outside may take.
     pub(crate) fn call_timeout(&self) -> Duration {
-        self.grants.host_call_timeout
+        let host = self.grants.host_call_timeout;
+        self.call_limits.all.map_or(host, |own| own.min(host))
     }
 
-    /// The same of the host function called `name`, where its manifest says.
+    /// The same of the host function called `name`, where its manifest or its dispatch says.
     pub(crate) fn call_timeout_of(&self, name: &str) -> Option<Duration> {
-        self.grants.host_call_timeouts.get(name).copied()
+        let said = [&self.grants.host_call_timeouts, &self.call_limits.of];
+        said.into_iter().filter_map(|said| said.get(name).copied()).min()
     }
 
     /// The secret called `name`, where this integration may have it.

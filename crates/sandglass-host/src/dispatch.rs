@@ -66,7 +66,19 @@ pub struct Dispatch {
     pub(crate) reservation: Option<Reservation>,
     pub(crate) asks: Option<Arc<dyn Asks>>,
     pub(crate) taping: Taping,
+    pub(crate) call_limits: CallLimits,
     pub(crate) run: Arc<Run>,
+}
+
+/// How long the host calls of a run may take, besides what its manifest and its host say: the
+/// shorter of what is said of a function holds for it, and else the shorter of what is said
+/// of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallLimits {
+    /// Each call to the outside.
+    pub all: Option<Duration>,
+    /// Calls of these functions.
+    pub of: BTreeMap<String, Duration>,
 }
 
 impl Dispatch {
@@ -91,6 +103,7 @@ impl Dispatch {
             reservation: None,
             asks: None,
             taping: Taping::Off,
+            call_limits: CallLimits::default(),
             run: Arc::new(Run::new()),
         }
     }
@@ -165,6 +178,12 @@ impl Dispatch {
     #[must_use]
     pub fn asks(self, asks: Arc<dyn Asks>) -> Self {
         Self { asks: Some(asks), ..self }
+    }
+
+    /// Sets how long its host calls may take, where that is less than otherwise.
+    #[must_use]
+    pub fn call_limits(self, call_limits: CallLimits) -> Self {
+        Self { call_limits, ..self }
     }
 
     /// Has its run recorded, within `limits`, so that it can be had again

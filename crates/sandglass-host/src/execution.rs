@@ -327,7 +327,8 @@ impl Execution {
             module: compiled.hash,
         });
         let kept = (self.dispatch.streams.clone(), cache);
-        let grants = Arc::clone(&self.integration.grants);
+        let call_limits = self.dispatch.call_limits.clone();
+        let grants = (Arc::clone(&self.integration.grants), call_limits);
         let signals = self.dispatch.signals.clone();
         let guest = Guest::new(context, log, speaker, grants, signals, span, kept);
         let mut store = Store::new(

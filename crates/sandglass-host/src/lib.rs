@@ -80,7 +80,7 @@ pub use capability::http::{
 pub use capability::named_streams::Streams;
 pub use capability::signal::{Signal, Signals};
 pub use deadline::DispatchDeadline;
-pub use dispatch::{Context, Dispatch};
+pub use dispatch::{CallLimits, Context, Dispatch};
 pub use error::{BuildError, Error};
 pub use host::{Builder, Host, LiveRuns, RunNow};
 pub use host_function::{HostCall, HostError, HostFunction, Json};

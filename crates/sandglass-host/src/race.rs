@@ -22,13 +22,15 @@ pub(crate) enum CallEnded {
         "the soft deadline passed while the call waited: save the work, and answer while there is time"
     )]
     SoftDeadline,
+    #[error("the run is to stop: save the work, and answer while there is time")]
+    Asked,
 }
 
 impl CallEnded {
     pub(crate) const fn outcome(self) -> CallOutcome {
         match self {
             Self::TimedOut(_) => CallOutcome::TimedOut,
-            Self::SoftDeadline => CallOutcome::CutShort,
+            Self::SoftDeadline | Self::Asked => CallOutcome::CutShort,
         }
     }
 }
@@ -43,6 +45,8 @@ impl From<CallEnded> for String {
 pub(crate) struct Race {
     run: Arc<Run>,
     clock: Arc<dyn Clock>,
+    /// Whether the run had been asked to end before the call began: it has what is left then.
+    was_asked: bool,
     end: Option<End>,
 }
 
@@ -89,7 +93,8 @@ impl Race {
 
     /// A race with nothing but the end of the run.
     pub(crate) fn new(run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Self {
-        Self { run: Arc::clone(run), clock: Arc::clone(clock), end: None }
+        let (run, clock) = (Arc::clone(run), Arc::clone(clock));
+        Self { was_asked: run.is_asked(), run, clock, end: None }
     }
 
     /// What `wait` answers, or nothing where the run must end first; then `wait`
@@ -114,22 +119,29 @@ impl Race {
         .await
     }
 
-    /// The same; and where the call is ended by a limit of its own, `wait` is
+    /// The same; and where the call is ended by a limit of its own, or the run is asked to
+    /// end by itself, `wait` is
     /// dropped and the answer is that error.
     pub(crate) async fn call<T, E: From<CallEnded>>(
         &self,
         wait: impl Future<Output = Result<T, E>>,
     ) -> Option<Result<T, E>> {
-        let Some(end) = &self.end else { return self.run(wait).await };
         let mut wait = pin!(self.run(wait));
         let mut armed = None;
         std::future::poll_fn(|context| {
             if let Poll::Ready(answer) = wait.as_mut().poll(context) {
                 return Poll::Ready(answer);
             }
+            let ended = |why: CallEnded| {
+                self.run.note_call_ended(why);
+                Poll::Ready(Some(Err(why.into())))
+            };
+            if self.run.is_asked() && !self.was_asked {
+                return ended(CallEnded::Asked);
+            }
+            let Some(end) = &self.end else { return Poll::Pending };
             if self.clock.now() > end.at {
-                self.run.note_call_ended(end.why);
-                return Poll::Ready(Some(Err(end.why.into())));
+                return ended(end.why);
             }
             armed.get_or_insert_with(|| end.ticker.arm_at(&self.run, end.at));
             Poll::Pending

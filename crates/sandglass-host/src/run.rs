@@ -34,6 +34,8 @@ pub(crate) struct Run {
     /// From when on the guest is warned; `NEVER` where it isn't.
     soft_deadline: AtomicU64,
     owner_is_parent: AtomicBool,
+    /// Whether somebody has asked it to end by itself.
+    is_asked: AtomicBool,
     /// Whether it is to tell that it still runs: one of the words below.
     notice: AtomicU8,
     /// Whether the present host call was ended, so that calls that weren't take no lock.
@@ -53,6 +55,7 @@ impl Run {
             deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             soft_deadline: AtomicU64::new(Monotonic::NEVER.as_nanos()),
             owner_is_parent: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
             notice: AtomicU8::new(NOTICE_NOT_DUE),
             has_call_ended: AtomicBool::new(false),
             call_ended: Mutex::new(None),
@@ -119,7 +122,24 @@ impl Run {
     /// Whether the guest is warned at `now`.
     #[inline]
     pub(crate) fn should_stop(&self, now: Monotonic) -> bool {
-        now >= self.soft_deadline()
+        now >= self.soft_deadline() || self.is_asked()
+    }
+
+    /// Whether somebody has asked it to end by itself.
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Asks it to end by itself while there is time: it is warned from now on, and a host
+    /// call that waits is cut short. One that hasn't begun has nothing to finish, and is
+    /// stopped.
+    pub(crate) fn ask(&self) {
+        self.is_asked.store(true, Ordering::Release);
+        if self.deadline() == Monotonic::NEVER {
+            self.stop(Cause::RunStopped, "its run was stopped before it began");
+        }
+        self.wake();
     }
 
     /// Notes that the present host call is ended, and the run goes on.
@@ -171,7 +191,11 @@ impl Run {
     /// reason where that cause holds, and wakes a host call that waits.
     pub(crate) fn stop(&self, cause: Cause, reason: &str) -> Cause {
         let cause = match cause {
-            Cause::Cancel | Cause::StateLeft | Cause::Shutdown | Cause::CallerGone => cause,
+            Cause::Cancel
+            | Cause::StateLeft
+            | Cause::Shutdown
+            | Cause::CallerGone
+            | Cause::RunStopped => cause,
             // Only the run itself can say that it returned, trapped or is late.
             _ => Cause::Cancel,
         };
@@ -228,6 +252,13 @@ impl StopHandle {
     /// counts as [`Cause::Cancel`].
     pub fn stop(&self, cause: Cause, reason: &str) -> Cause {
         self.0.stop(cause, reason)
+    }
+
+    /// Asks the run to end by itself: from now on the guest is told that it should stop, and
+    /// a host call that waits ends with an error that says so. One that is queued never
+    /// begins. It ends nothing else; whoever asks stops what doesn't heed it.
+    pub fn ask(&self) {
+        self.0.ask();
     }
 }
 

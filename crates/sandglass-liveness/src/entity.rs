@@ -13,6 +13,7 @@ use sandglass_model::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::session::Session;
 use crate::spec::Spec;
 use past::Pasts;
 pub use past::{PAST_MAX, Past};
@@ -43,6 +44,8 @@ pub struct Entity {
     occurrences: BTreeMap<String, u32>,
     schedules: BTreeMap<u64, Schedule>,
     next_schedule: u64,
+    /// Boxed, since many entities are none.
+    session: Option<Box<Session>>,
 }
 
 /// A handler that was asked for and hasn't ended.
@@ -102,14 +105,24 @@ impl Entity {
             occurrences: BTreeMap::new(),
             schedules: BTreeMap::new(),
             next_schedule: 0,
+            session: None,
         })
     }
 
     /// Folds one more record into the entity. It takes the record's word for what
     /// was decided, and passes over what can't be about it.
     pub fn apply(&mut self, spec: &Spec, event: &Event, at: WallTime) {
+        self.apply_to_session(spec, event, at);
         match event {
-            Event::SpecRegistered { .. } | Event::Created { .. } => {}
+            Event::SpecRegistered { .. }
+            | Event::Created { .. }
+            | Event::LimitBreached(_)
+            | Event::LimitCleared { .. }
+            | Event::RunStopping(_)
+            | Event::RunStopped(_)
+            | Event::SessionResumed { .. } => {}
+            // The state's timer stood still while nothing ran.
+            Event::RunStarted { .. } => self.restart_idle(at),
             Event::Transition { to, variables, .. } => {
                 self.sequence = self.sequence.next();
                 variables.clone_into(&mut self.variables);
@@ -167,6 +180,35 @@ impl Entity {
         }
     }
 
+    fn apply_to_session(&mut self, spec: &Spec, event: &Event, at: WallTime) {
+        match self.session.take() {
+            None => self.session = Session::started(event, at).map(Box::new),
+            Some(mut session) => {
+                session.apply(spec, self, event, at);
+                self.session = Some(session);
+            }
+        }
+    }
+
+    /// What it is as a session, where it is one.
+    #[must_use]
+    pub fn session(&self) -> Option<&Session> {
+        self.session.as_deref()
+    }
+
+    /// Whether a session's run has stopped or is to stop, so that its timers stand still.
+    fn is_stopped(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.is_running())
+    }
+
+    /// Whether nothing will ever be taken any more: it is in a terminal state, or a session
+    /// that was stopped for good.
+    #[must_use]
+    pub fn has_ended(&self, spec: &Spec) -> bool {
+        let is_over = self.session.as_ref().is_some_and(|session| session.is_over());
+        spec.is_terminal(&self.state) || is_over
+    }
+
     /// The sequence that a record of `event` carries for this entity.
     #[must_use]
     pub fn sequence_with(&self, event: &Event) -> Sequence {
@@ -216,7 +258,10 @@ impl Entity {
         let timeout = spec.timeouts.get(&self.state)?;
         let used_up =
             timeout.max_occurrences.is_some_and(|most| self.occurrences_of(&self.state) >= most);
-        let stands_still = used_up || !self.in_flight.is_empty() || spec.is_terminal(&self.state);
+        let stands_still = used_up
+            || !self.in_flight.is_empty()
+            || spec.is_terminal(&self.state)
+            || self.is_stopped();
         (!stands_still).then_some(IdleTimer {
             generation: self.idle_generation,
             since: self.idle_since,

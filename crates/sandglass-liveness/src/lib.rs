@@ -17,20 +17,24 @@ pub mod budget;
 pub mod decide;
 pub mod entity;
 pub mod fold;
+pub mod projection;
 pub mod replay;
 pub mod retention;
-pub mod signature;
+pub mod scan;
+pub mod session;
+
 pub mod spec;
 pub mod stuck;
 pub mod waits;
 pub mod why;
 
-pub use decide::{Command, HandlerEnd, Input, Refusal, Retry, commands, decide, go_over};
+pub use decide::{Command, HandlerEnd, Input, Refusal, Resume, Retry, commands, decide, go_over};
 pub use entity::{Entity, IdleTimer, InFlight, Past, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};
 pub use retention::Retention;
-pub use signature::Signature;
+pub use sandglass_model::Signature;
+pub use session::Session;
 pub use spec::{Diagnostic, Parsed, Severity, Spec};
 pub use stuck::is_stuck;
 pub use waits::Waits;

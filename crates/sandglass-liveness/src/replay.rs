@@ -11,9 +11,10 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
-use crate::decide::{HandlerEnd, Input, Refusal, Retry, decide, go_over};
+use crate::decide::{HandlerEnd, Input, Refusal, Resume, Retry, decide, go_over};
 use crate::entity::Entity;
 use crate::fold::Fold;
+use crate::session;
 use claims::{Contradiction, false_ask, false_end};
 
 /// Most divergences that are kept; all are counted.
@@ -343,6 +344,9 @@ fn follow_the_record(recorded: &Event, expected: &mut Event) {
             expected.spec = recorded.spec.and(expected.spec);
             expected.expected = recorded.expected.and(expected.expected);
         }
+        (Event::RunStarted { limits, .. }, Event::RunStarted { limits: expected, .. }) => {
+            *expected = *limits;
+        }
         (Event::Ended(recorded), Event::Ended(expected)) => {
             expected.deadline_at = recorded.deadline_at.and(expected.deadline_at);
         }
@@ -380,10 +384,31 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             dispatch: *dispatch,
             payload: payload.clone(),
         },
+        Event::RunStarted { limits, .. } => Input::Start { limits: *limits },
+        // What is to hold the next run is told by the record behind this one.
+        Event::SessionResumed { from_run_seq, by: Some(by), reason, .. } => {
+            Input::Resume(Box::new(Resume {
+                by: by.clone(),
+                reason: reason.clone(),
+                expected_run: Some(*from_run_seq),
+                limits: session::default_limits(),
+            }))
+        }
+        Event::RunStopping(stopping) => {
+            Input::Stop { run_seq: Some(stopping.run_seq), cause: stopping.cause.clone() }
+        }
+        Event::LimitBreached(breach) => Input::LimitDue {
+            limit: breach.limit,
+            observed_ms: breach.observed,
+            doing: breach.in_flight.clone(),
+        },
         Event::SpecRegistered { .. }
         | Event::SpecChanged { .. }
         | Event::Transition { .. }
-        | Event::Scheduled { .. } => return None,
+        | Event::Scheduled { .. }
+        | Event::LimitCleared { .. }
+        | Event::RunStopped(_)
+        | Event::SessionResumed { by: None, .. } => return None,
     })
 }
 
@@ -400,6 +425,8 @@ fn described(event: &Event) -> String {
                 format!("{}: `{action}` superseded", ended.outcome.kind())
             }
             Decision::Rerun => format!("{}: rerun", ended.outcome.kind()),
+            Decision::Held => format!("{}: held", ended.outcome.kind()),
+            Decision::Dropped => format!("{}: dropped", ended.outcome.kind()),
         },
         other => other.kind().to_owned(),
     }

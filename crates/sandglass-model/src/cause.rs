@@ -29,10 +29,12 @@ pub enum Cause {
     HostLost = 9,
     /// The host could not start the guest.
     NotStarted = 10,
+    /// The run of the session that it belongs to was stopped.
+    RunStopped = 11,
 }
 
 impl Cause {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Returned,
         Self::Deadline,
         Self::ParentDeadline,
@@ -43,6 +45,7 @@ impl Cause {
         Self::Trap,
         Self::HostLost,
         Self::NotStarted,
+        Self::RunStopped,
     ];
 
     fn from_code(code: u8) -> Option<Self> {

@@ -14,6 +14,8 @@ pub mod limit;
 pub mod outcome;
 pub mod record;
 pub mod report;
+pub mod session;
+pub mod signature;
 pub mod story;
 pub mod text;
 pub mod trace;
@@ -37,6 +39,11 @@ pub use report::{
     Account, Allocation, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls,
     Recorded, Recording, RunReport, TelemetryDropped, TimeSplit, WholeRecording,
 };
+pub use session::{
+    Action, Directive, Doing, LastSignal, Limit, LimitBreached, Meter, Recovery, Repeated,
+    RunLimits, RunStopped, RunStopping, Scope, StopCause,
+};
+pub use signature::Signature;
 pub use story::{
     Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_REQUESTS_MAX, Story,
 };

@@ -9,6 +9,7 @@ use crate::Object;
 use crate::cause::Cause;
 use crate::id::TraceId;
 use crate::report::{Frame, TimeSplit};
+use crate::signature::TIMED_OUT;
 
 /// How one run ended. An `Outcome` is what the guest did or suffered; that the
 /// host could not do its work is an `Err` elsewhere.
@@ -101,9 +102,7 @@ impl Outcome {
         let (kind, message) = match self {
             Self::Completed(_) => return None,
             Self::Failed(failure) => (failure.kind.as_str().to_owned(), failure.message.clone()),
-            Self::TimedOut(exceeded) => {
-                ("handler_deadline_exceeded".to_owned(), exceeded.to_string())
-            }
+            Self::TimedOut(exceeded) => (TIMED_OUT.to_owned(), exceeded.to_string()),
             Self::Trapped(trap) => (trap.kind.as_str().to_owned(), trap.message.clone()),
             Self::Limit(breach) => (breach.kind.as_str().to_owned(), breach.to_string()),
             Self::Rejected(rejection) => {
@@ -327,6 +326,8 @@ pub enum CancelledBy {
     StateLeft,
     /// The host is shutting down.
     Shutdown,
+    /// The run of the session that it belongs to was stopped.
+    RunStopped,
 }
 
 impl CancelledBy {
@@ -337,6 +338,7 @@ impl CancelledBy {
             Cause::StateLeft => Self::StateLeft,
             Cause::Shutdown | Cause::HostLost => Self::Shutdown,
             Cause::CallerGone => Self::Caller,
+            Cause::RunStopped => Self::RunStopped,
             // A run isn't cancelled by any other than the first, unless an embedder
             // asks for it by that name.
             Cause::Cancel
@@ -371,6 +373,7 @@ impl fmt::Display for Cancellation {
                 "cancelled, because the entity left the state that started it"
             }
             CancelledBy::Shutdown => "cancelled, because the host is shutting down",
+            CancelledBy::RunStopped => "cancelled, because the run of its session was stopped",
         };
         f.write_str(by)?;
         if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
@@ -463,6 +466,7 @@ mod tests {
             (Cause::Shutdown, CancelledBy::Shutdown),
             (Cause::HostLost, CancelledBy::Shutdown),
             (Cause::CallerGone, CancelledBy::Caller),
+            (Cause::RunStopped, CancelledBy::RunStopped),
         ] {
             assert_eq!(CancelledBy::of(cause), by, "{cause:?}");
         }

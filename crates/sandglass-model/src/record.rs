@@ -12,6 +12,7 @@ use crate::clock::WallTime;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 use crate::outcome::{DeadlineOwner, Outcome};
 use crate::report::{Account, DeadlineReport, EndPoint, Frame, HostCalls, Recorded, TimeSplit};
+use crate::session::{Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
 use crate::trace::TraceContext;
 
 /// The tenant of whatever names none.
@@ -151,6 +152,47 @@ pub enum Event {
         payload: serde_json::Value,
         /// Whether it restarts the state's idle timer.
         resets_idle: bool,
+    },
+    /// A run of a session began.
+    #[serde(rename = "run.started")]
+    RunStarted {
+        /// Which, from 1.
+        run_seq: u32,
+        /// What holds it.
+        limits: RunLimits,
+    },
+    /// A limit of a session was breached.
+    #[serde(rename = "limit.breached")]
+    LimitBreached(Box<LimitBreached>),
+    /// A session gave a sign of life after a silence that was warned of.
+    #[serde(rename = "limit.cleared")]
+    LimitCleared {
+        /// In which run of it.
+        run_seq: u32,
+        /// Which limit had been breached.
+        limit: Limit,
+        /// How long the silence lasted, in milliseconds, as the records tell.
+        silent_ms: u64,
+    },
+    /// A run of a session is to stop.
+    #[serde(rename = "run.stopping")]
+    RunStopping(Box<RunStopping>),
+    /// A run of a session has stopped.
+    #[serde(rename = "run.stopped")]
+    RunStopped(Box<RunStopped>),
+    /// A session goes on: its next run begins.
+    #[serde(rename = "session.resumed")]
+    SessionResumed {
+        /// The run that had stopped.
+        from_run_seq: u32,
+        /// The one that begins.
+        run_seq: u32,
+        /// Who asked for that; none where the directive was to retry.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// Why; may be empty.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
     },
 }
 
@@ -301,6 +343,10 @@ pub enum Decision {
     },
     /// The integration allows that a lost run is run again: the next record.
     Rerun,
+    /// The run of its session was stopped: it is dispatched anew when that is resumed.
+    Held,
+    /// The session was stopped for good before it could begin: nothing follows.
+    Dropped,
 }
 
 /// Why an action was taken.
@@ -340,6 +386,12 @@ impl Event {
             Self::Scheduled { .. } => "scheduled",
             Self::ScheduleDue { .. } => "schedule_due",
             Self::Signal { .. } => "signal",
+            Self::RunStarted { .. } => "run.started",
+            Self::LimitBreached(_) => "limit.breached",
+            Self::LimitCleared { .. } => "limit.cleared",
+            Self::RunStopping(_) => "run.stopping",
+            Self::RunStopped(_) => "run.stopped",
+            Self::SessionResumed { .. } => "session.resumed",
         }
     }
 }

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use sandglass_journal::{self as journal, Journal, PAGE_MAX_ENTRIES, Place};
 use sandglass_liveness::fold::Unfit;
+use sandglass_liveness::session::Ceilings;
 use sandglass_liveness::{Fold, Spec, go_over};
 use sandglass_model::{
     Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SystemClock, SystemEntropy,
@@ -53,6 +54,7 @@ pub struct Builder {
     specs: Vec<Arc<Spec>>,
     rest: Rest,
     accounts: Accounts,
+    ceilings: Ceilings,
 }
 
 /// Why a runtime can't start.
@@ -93,6 +95,7 @@ impl Builder {
             specs: Vec::new(),
             rest: Rest { linger: LINGER, awake_max: AWAKE_MAX },
             accounts: Accounts::default(),
+            ceilings: Ceilings::default(),
         }
     }
 
@@ -156,6 +159,12 @@ impl Builder {
         self
     }
 
+    /// Allows runs of sessions no more than this: as much as specs say, unless given.
+    #[must_use]
+    pub fn ceilings(self, ceilings: Ceilings) -> Self {
+        Self { ceilings, ..self }
+    }
+
     /// Reads the journal, and recovers those of its entities that had handlers in flight
     /// or are to go over to another version of their spec. The others sleep. Needs a tokio
     /// runtime, on whose threads all entities live.
@@ -187,6 +196,8 @@ impl Builder {
             specs: watch::Sender::new(Arc::new(specs)),
             table: Table::new(self.rest),
             accounts: self.accounts,
+            ceilings: self.ceilings,
+            shutdown_grace_ms: AtomicU64::new(0),
             waking: Arc::new(Semaphore::new(WAKING_MAX)),
         });
         for spec in &new {
@@ -302,7 +313,7 @@ impl Recovery<'_> {
         if entity.is_settled() && !goes_over {
             let mut timers = Timers::default();
             timers.follow(&entity, &spec, &*shared.clock);
-            let spec = Some(spec).filter(|spec| !spec.is_terminal(&entity.state));
+            let spec = Some(spec).filter(|spec| !entity.has_ended(spec));
             shared.table.lock().lay(&name, Sleep::new(spec, last, timers));
             return Ok(());
         }

@@ -2,6 +2,7 @@
 //! WASM host is one such thing; a test's script is another.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +11,8 @@ use std::time::Duration;
 
 use sandglass_model::{
     Busy, Cancellation, CancelledBy, Cause, DeadlineReport, DispatchId, Dispatched, EntityRef,
-    HostCalls, ModuleHash, Monotonic, Outcome, Rejection, RunReport, TimeSplit, TraceContext,
+    HostCalls, ModuleHash, Monotonic, Outcome, Recovery, Rejection, RunReport, TimeSplit,
+    TraceContext,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -39,6 +41,13 @@ pub trait Handlers: Send + Sync + 'static {
         Ok(Reserved::default())
     }
 
+    /// What the run of `dispatch` is doing: the host function that it is in, or where else
+    /// it is, and for how long; none where nobody knows.
+    fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
+        let _ = dispatch;
+        None
+    }
+
     /// The hash of the module that an integration names, where it is known before
     /// the run. Asked where [`Handlers::reserve`] kept no room for a version of it.
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
@@ -60,6 +69,11 @@ pub struct HandlerRun {
     pub schedule_to_start: Duration,
     /// The room that was kept for it.
     pub reserved: Reserved,
+    /// How long a host call of it may take, where its spec says so; and the same for calls
+    /// of some functions.
+    pub host_calls: HostCallLimits,
+    /// What went wrong in the run of its session before this one, where there was one.
+    pub recovery: Option<Arc<Recovery>>,
     /// Its own budget: at least that of `dispatched`, which is what its asker had left
     /// where that was less.
     pub budget: Duration,
@@ -74,6 +88,15 @@ pub struct HandlerRun {
     pub stop: Stop,
     /// Where it tells of its progress.
     pub signals: Signals,
+}
+
+/// How long host calls may take, as a spec says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostCallLimits {
+    /// Any of them, where it says so.
+    pub all: Option<Duration>,
+    /// Those of some functions.
+    pub of: BTreeMap<String, Duration>,
 }
 
 /// Room that was kept for one run: whatever a [`Handlers`] makes of that. It is
@@ -183,7 +206,7 @@ pub struct StopRequest {
     pub reason: String,
 }
 
-/// Says when a run has to end. The first request holds.
+/// Says when a run has to end, and before that, that it should. The first request holds.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<StopState>);
 
@@ -195,6 +218,8 @@ struct StopState {
 
 #[derive(Default)]
 struct Asked {
+    is_asked: bool,
+    asking: Vec<Box<dyn FnOnce() + Send>>,
     request: Option<StopRequest>,
     callbacks: Vec<Box<dyn FnOnce(StopRequest) + Send>>,
 }
@@ -217,6 +242,39 @@ impl Stop {
             if caught(|| callback(request.clone())).is_none() {
                 tracing::error!(cause = ?request.cause, "a callback of a stop request panicked");
             }
+        }
+    }
+
+    /// Asks the run to end by itself while there is time.
+    pub fn ask(&self) {
+        let asking = {
+            let mut asked = self.lock();
+            asked.is_asked = true;
+            std::mem::take(&mut asked.asking)
+        };
+        self.0.woken.notify_waiters();
+        for callback in asking {
+            if caught(callback).is_none() {
+                tracing::error!("a callback that asks a run to end panicked");
+            }
+        }
+    }
+
+    /// Whether the run was asked to end by itself.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.lock().is_asked
+    }
+
+    /// Calls `callback` when the run is asked to end by itself, at once where it was; on
+    /// the thread of whoever asks, which its panic doesn't reach.
+    pub fn on_ask(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut asked = self.lock();
+        if asked.is_asked {
+            drop(asked);
+            callback();
+        } else {
+            asked.asking.push(Box::new(callback));
         }
     }
 

@@ -9,11 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, Host, Integration, RecordingLimits, Reservation,
-    ReserveFor,
+    CallLimits, Context, Dispatch, DispatchDeadline, Host, Integration, RecordingLimits,
+    Reservation, ReserveFor,
 };
-use sandglass_model::{Busy, Clock, Dispatched, ModuleHash, Monotonic, Rejection, RunReport};
-use serde_json::json;
+use sandglass_liveness::session::preamble;
+use sandglass_model::{
+    Busy, Clock, DispatchId, Dispatched, ModuleHash, Monotonic, Rejection, RunReport,
+};
+use serde_json::{Value, json};
 
 pub use modules::Module;
 
@@ -152,9 +155,29 @@ impl Handlers for HostHandlers {
         Ok(Reserved::of(Room { reservation, version }).for_module(hash))
     }
 
+    fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
+        let now = self.host.clock().now();
+        let live = self.host.live_runs(usize::MAX);
+        let run = live.runs.into_iter().find(|run| run.dispatch == dispatch)?;
+        Some((run.doing.as_str().to_owned(), now.since(run.since)))
+    }
+
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
         self.modules.named(module).map(|present| present.module.hash())
     }
+}
+
+/// The state of the entity, as its handler is told of it; with what went wrong in the run of
+/// its session before this one, where there was one.
+fn entity_state(run: &HandlerRun) -> Value {
+    let dispatched = &run.dispatched;
+    let mut told = json!({ "status": dispatched.state, "fields": dispatched.variables });
+    if let (Some(recovery), Some(told)) = (&run.recovery, told.as_object_mut()) {
+        let mut recovery_told = json!(**recovery);
+        recovery_told["preamble"] = json!(preamble(recovery));
+        told.insert("recovery".to_owned(), recovery_told);
+    }
+    told
 }
 
 /// What a dispatch has by the time that its module is compiled.
@@ -174,7 +197,7 @@ async fn dispatch(
     let context = Context {
         tenant: run.tenant.clone(),
         params: dispatched.params.clone(),
-        entity_state: json!({ "status": dispatched.state, "fields": dispatched.variables }),
+        entity_state: entity_state(run),
         config: dispatched.config.clone(),
         ..Context::default()
     };
@@ -196,6 +219,7 @@ async fn dispatch(
             metrics: host.telemetry().metrics.clone(),
         }))
         .asks(Arc::new(HostAsks { asks: run.asks.clone(), clocks }))
+        .call_limits(CallLimits { all: run.host_calls.all, of: run.host_calls.of.clone() })
         .compiled_in(compile);
     if let Some(limits) = recording {
         dispatch = dispatch.recorded(limits);
@@ -206,7 +230,8 @@ async fn dispatch(
     if let Some(parent) = run.parent {
         dispatch = dispatch.parent(parent);
     }
-    let handle = dispatch.stop_handle();
+    let (handle, asked) = (dispatch.stop_handle(), dispatch.stop_handle());
+    run.stop.on_ask(move || asked.ask());
     run.stop.on_request(move |request| {
         handle.stop(request.cause, &request.reason);
     });

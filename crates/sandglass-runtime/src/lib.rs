@@ -29,6 +29,7 @@ mod publish;
 mod reading;
 mod request;
 mod runtime;
+mod sessions;
 mod shared;
 mod snapshot;
 mod specs;
@@ -46,12 +47,14 @@ pub use folder::{
     Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX, one_of_each_type,
 };
 pub use handlers::{
-    HandlerRun, Handlers, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
+    HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
 };
 pub use host_handlers::{HostHandlers, Module};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
-pub use request::{Accepted, Request, Retry, Signal};
+pub use request::{
+    Accepted, Birth, Request, Retry, SessionResume, SessionStop, SessionStopped, Signal,
+};
 pub use runtime::Runtime;
 pub use snapshot::SNAPSHOT_EVERY;
 pub use specs::{ReloadError, Reloaded};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::Entity;
+use sandglass_liveness::session::{Shown, StatusView};
+use sandglass_liveness::{Entity, Session};
 use sandglass_model::{
-    DispatchId, EntityRef, Incarnation, Object, Record, RunReport, Sequence, SpecDigest,
+    DispatchId, EntityRef, Incarnation, Object, Record, RunReport, Sequence, SpecDigest, WallTime,
 };
 use serde_json::Value;
 use tokio::sync::broadcast;
@@ -75,6 +76,8 @@ pub struct Snapshot {
     pub in_flight: Vec<RunView>,
     /// How many actions are scheduled for later.
     pub schedules: usize,
+    /// What it is as a session, where it is one.
+    pub session: Option<Box<Session>>,
     /// Why it has not gone over to the version of its spec that new entities of its type
     /// obey, where that doesn't fit it.
     pub held_back: Option<String>,
@@ -96,6 +99,19 @@ pub struct RunView {
 }
 
 impl Snapshot {
+    /// How it stands as a session at `now`; none where it is none.
+    #[must_use]
+    pub fn status(&self, now: WallTime) -> Option<StatusView> {
+        let shown = Shown {
+            name: &self.entity,
+            state: &self.state,
+            sequence: self.sequence,
+            session: self.session.as_deref()?,
+            handlers: self.in_flight.iter().map(|run| run.integration.clone()).collect(),
+        };
+        Some(shown.status(now))
+    }
+
     pub(crate) fn of(entity: &Entity) -> Self {
         let view = |run: &sandglass_liveness::InFlight| RunView {
             dispatch: run.dispatched.dispatch,
@@ -114,6 +130,7 @@ impl Snapshot {
             sequence: entity.sequence,
             in_flight: entity.in_flight().into_iter().map(view).collect(),
             schedules: entity.schedules().len(),
+            session: entity.session().cloned().map(Box::new),
             held_back: None,
         }
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use sandglass_model::{DispatchId, EntityRef, Object, Position, Sequence, TraceContext};
+use sandglass_liveness::session::LimitSettings;
+use sandglass_model::{
+    Directive, DispatchId, EntityRef, Object, Position, Sequence, StopCause, TraceContext,
+};
 use serde_json::Value;
 
 /// An action that is asked of an entity.
@@ -81,4 +84,49 @@ pub struct Accepted {
     pub dispatches: Vec<DispatchId>,
     /// The place of its record.
     pub position: Position,
+}
+
+/// That the run of a session is to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionStop {
+    /// The run that whoever asks saw; none for whichever goes on.
+    pub run_seq: Option<u32>,
+    /// Why, and who asks.
+    pub cause: StopCause,
+}
+
+/// That the run of a session is being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionStopped {
+    /// Which run.
+    pub run_seq: u32,
+    /// What becomes of the session.
+    pub directive: Directive,
+    /// Whether that is durable. Where it isn't, its handlers are stopped all the same, and the
+    /// record follows when the journal takes it.
+    pub is_recorded: bool,
+}
+
+/// That a session is to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionResume {
+    /// Who asks: at most [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES).
+    pub by: String,
+    /// Why, for people: at most
+    /// [`STOP_REASON_MAX_BYTES`](sandglass_model::session::STOP_REASON_MAX_BYTES).
+    pub reason: String,
+    /// The run that whoever asks saw stop; none where any will do.
+    pub expected_run: Option<u32>,
+    /// What is to hold the next run; what isn't said is as the spec has it.
+    pub limits: LimitSettings,
+}
+
+/// What is said of an entity when it is created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Birth {
+    /// On whose behalf it lives; none for [`sandglass_model::DEFAULT_TENANT`].
+    pub tenant: Option<String>,
+    /// What is to hold its first run, where it is a session; what isn't said is as the spec
+    /// has it.
+    pub limits: LimitSettings,
 }

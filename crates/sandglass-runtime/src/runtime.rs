@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sandglass_journal::Journal;
@@ -18,7 +19,7 @@ use crate::error::ActorError;
 use crate::inner::Inner;
 use crate::publish::Snapshot;
 use crate::reading::seen;
-use crate::request::{Accepted, Request, Retry, Signal};
+use crate::request::{Accepted, Birth, Request, Retry, Signal};
 use crate::specs::{self, ReloadError, Reloaded};
 use crate::{timer, waking};
 
@@ -39,7 +40,7 @@ impl Runtime {
     /// # Errors
     /// It exists, its type is unknown, or the journal takes no appends.
     pub async fn create(&self, entity: EntityRef) -> Result<Arc<Snapshot>, ActorError> {
-        self.born(entity, None).await
+        self.create_as(entity, Birth::default()).await
     }
 
     /// The same, for the tenant `tenant`: at most
@@ -53,20 +54,28 @@ impl Runtime {
         entity: EntityRef,
         tenant: impl Into<String>,
     ) -> Result<Arc<Snapshot>, ActorError> {
-        self.born(entity, Some(tenant.into())).await
+        let tenant = Some(tenant.into());
+        self.create_as(entity, Birth { tenant, ..Birth::default() }).await
     }
 
-    async fn born(
+    /// The same, as `birth` says. Where it is a session, its first run starts.
+    ///
+    /// # Errors
+    /// As [`Runtime::create_for`].
+    pub async fn create_as(
         &self,
         entity: EntityRef,
-        tenant: Option<String>,
+        birth: Birth,
     ) -> Result<Arc<Snapshot>, ActorError> {
+        let Birth { tenant, limits } = birth;
         let spec = self.spec(entity.entity_type()).ok_or_else(|| ActorError::UnknownType {
             entity_type: entity.entity_type().to_owned(),
         })?;
         let incarnation =
             Incarnation::drawn(&*self.0.shared.entropy).map_err(|_| ActorError::NoRandomness)?;
         let birth = Input::Create { incarnation, tenant };
+        let ceilings = &self.0.shared.ceilings;
+        let limits = ceilings.makes_sessions(&spec).then(|| ceilings.effective(&spec, &limits));
         let (handle, seat) = seat(View::New, self.0.closing.subscribe());
         let view = handle.watch();
         let (reply, created) = oneshot::channel();
@@ -74,7 +83,7 @@ impl Runtime {
         // On a task of its own: a caller that goes away leaves no entity behind that
         // is in the journal and has no timer.
         let life = async move {
-            match Actor::create(&shared, spec, name.clone(), birth).await {
+            match Actor::create(&shared, spec, name.clone(), birth, limits).await {
                 Ok(restored) => {
                     let actor = Actor::new(shared, restored, seat);
                     let _ = reply.send(Ok(()));
@@ -263,6 +272,8 @@ impl Runtime {
     /// already, waits until that is done, for the grace that was given first.
     pub async fn shutdown(&self, grace: Duration) {
         let _one_at_a_time = self.0.shutdown.lock().await;
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.0.shared.shutdown_grace_ms.store(grace_ms, Ordering::Relaxed);
         {
             let _nobody_comes = self.0.shared.table.lock();
             self.0.closing.send_replace(true);
@@ -280,7 +291,7 @@ impl Runtime {
         self.0.shared.journal.close().await;
     }
 
-    async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         entity: &EntityRef,
         message: impl FnOnce(oneshot::Sender<Result<T, ActorError>>) -> Message,

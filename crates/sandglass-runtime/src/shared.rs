@@ -1,9 +1,11 @@
 //! What all entities of a runtime share, and how each of them appends and is published.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use sandglass_journal::{self as journal, Batch, Journal};
+use sandglass_liveness::session::Ceilings;
 use sandglass_model::{
     Clock, EntityRef, Entropy, Event as RecordedEvent, Position, Record, Sequence, WallTime,
 };
@@ -35,6 +37,9 @@ pub(crate) struct Shared {
     pub(crate) specs: watch::Sender<Arc<Specs>>,
     pub(crate) table: Table,
     pub(crate) accounts: Accounts,
+    pub(crate) ceilings: Ceilings,
+    /// How long a shutdown waits for handlers, in milliseconds, once there is one.
+    pub(crate) shutdown_grace_ms: AtomicU64,
     /// Room for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
     pub(crate) waking: Arc<Semaphore>,
 }
@@ -63,6 +68,11 @@ impl Shared {
             }
         }
         answer.map(|positions| positions.first)
+    }
+
+    /// How long a shutdown waits for handlers.
+    pub(crate) fn shutdown_grace(&self) -> Duration {
+        Duration::from_millis(self.shutdown_grace_ms.load(Ordering::Relaxed))
     }
 
     /// The specs as they are now.

@@ -22,6 +22,15 @@ pub fn from_text(text: &str) -> Result<u64, String> {
     bounded(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
+/// The same, and `0s` or the like, which is 0.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn from_text_or_zero(text: &str) -> Result<u64, String> {
+    let duration = parse(text)?;
+    if duration.is_zero() { Ok(0) } else { from_text(text) }
+}
+
 /// Reads a duration within `range`.
 ///
 /// # Errors
@@ -80,6 +89,8 @@ mod tests {
         for bad in ["", "900", "s", "-3s", "0s", "367d", "9999999999999999999y", "2 fortnights"] {
             assert!(from_text(bad).is_err(), "{bad:?} must be refused");
         }
+        assert_eq!((from_text_or_zero("0s"), from_text_or_zero("1us")), (Ok(0), Ok(1)));
+        assert!(from_text_or_zero("0").is_ok() && from_text_or_zero("-1s").is_err());
         let error = from_text("soon").expect_err("no duration");
         assert!(error.contains("write \"900s\""), "{error}");
     }

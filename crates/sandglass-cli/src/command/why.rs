@@ -401,6 +401,8 @@ fn followed(decision: &Decision, taken: Option<&Taken>) -> String {
             format!("nothing: its entity no longer takes {action}")
         }
         (Decision::Rerun, _) => "it is run again".to_owned(),
+        (Decision::Held, _) => "it is dispatched anew when its session is resumed".to_owned(),
+        (Decision::Dropped, _) => "nothing: its session is over".to_owned(),
     }
 }
 

@@ -88,6 +88,8 @@ pub(crate) enum KilledBy {
     StateLeft,
     /// The host is shutting down.
     Shutdown,
+    /// The run of its session was stopped.
+    RunStopped,
 }
 
 impl From<CancelledBy> for KilledBy {
@@ -97,6 +99,7 @@ impl From<CancelledBy> for KilledBy {
             CancelledBy::Caller => Self::Caller,
             CancelledBy::StateLeft => Self::StateLeft,
             CancelledBy::Shutdown => Self::Shutdown,
+            CancelledBy::RunStopped => Self::RunStopped,
         }
     }
 }

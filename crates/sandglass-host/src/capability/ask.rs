@@ -101,7 +101,7 @@ impl From<CallEnded> for AskError {
     fn from(ended: CallEnded) -> Self {
         match ended {
             CallEnded::TimedOut(_) => Self::TimedOut,
-            CallEnded::SoftDeadline => Self::CutShort(ended.to_string()),
+            CallEnded::SoftDeadline | CallEnded::Asked => Self::CutShort(ended.to_string()),
         }
     }
 }

@@ -100,7 +100,7 @@ impl From<CallEnded> for HttpError {
     fn from(ended: CallEnded) -> Self {
         match ended {
             CallEnded::TimedOut(limit) => Self::TimedOut(limit),
-            CallEnded::SoftDeadline => Self::CutShort(ended.to_string()),
+            CallEnded::SoftDeadline | CallEnded::Asked => Self::CutShort(ended.to_string()),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_host::{
-    Answer, Answered, Ask, AskError, Asks, Context, Dispatch, DispatchDeadline, Host, Integration,
-    Manifest, Outcome, Settings, Signal, Signals,
+    Answer, Answered, Ask, AskError, Asks, CallLimits, Context, Dispatch, DispatchDeadline, Host,
+    Integration, Manifest, Outcome, Settings, Signal, Signals,
 };
 use sandglass_model::{
     AskUntil, Busy, BusyScope, Cause, Clock, DispatchId, Object, Sequence, SystemClock,
@@ -249,6 +249,42 @@ async fn an_ask_that_waits_is_cut_by_the_soft_deadline() {
     let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
     assert!(told.status().starts_with("ask_cut_short: the soft deadline"), "{}", told.status());
+}
+
+#[tokio::test]
+async fn an_ask_that_waits_is_cut_when_its_run_is_asked_to_end() {
+    let host = host(1, 1);
+    let manifest = Manifest::named("asks").ask_targets(["Payment.*".parse().expect("a target")]);
+    let guest = host.load(asking(CHARGE).as_bytes(), manifest).expect("a guest");
+    let told = Arc::new(Told::default());
+    let payments = Payments::that(Then::Never);
+    let dispatch = dispatch(LONG)
+        .asks(Arc::clone(&payments) as Arc<dyn Asks>)
+        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let stop = dispatch.stop_handle();
+    let (outcome, ()) = tokio::join!(host.dispatch(&guest, dispatch), async {
+        payments.begun.notified().await;
+        stop.ask();
+    });
+    let outcome = outcome.expect("it ran");
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    assert!(told.status().starts_with("ask_cut_short: the run is to stop"), "{}", told.status());
+}
+
+#[tokio::test]
+async fn an_ask_takes_no_longer_than_its_dispatch_says() {
+    let host = host(1, 1);
+    let manifest = Manifest::named("asks").ask_targets(["Payment.*".parse().expect("a target")]);
+    let guest = host.load(asking(CHARGE).as_bytes(), manifest).expect("a guest");
+    let told = Arc::new(Told::default());
+    let of = [("ask:Payment.Charge".to_owned(), Duration::from_millis(50))].into();
+    let dispatch = dispatch(LONG)
+        .asks(Payments::that(Then::Never))
+        .call_limits(CallLimits { all: None, of })
+        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    assert!(told.status().starts_with("ask_timed_out"), "{}", told.status());
 }
 
 #[tokio::test]

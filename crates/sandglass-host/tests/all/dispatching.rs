@@ -122,6 +122,46 @@ async fn a_cancel_ends_a_guest_that_spins_and_one_that_waits() {
     }
 }
 
+/// Tells that it has begun, and asks whether it should stop until it should.
+const HEEDS: &str = r#"(module
+    (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
+    (import "env" "host_should_stop" (func $should_stop (result i32)))
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 8) "{\"success\":true,\"action\":\"Finish\"}")
+    (func (export "run") (param i32 i32) (result i32)
+        (drop (call $status (i32.const 8) (i32.const 1)))
+        (loop $again (br_if $again (i32.eqz (call $should_stop))))
+        (call $set (i32.const 8) (i32.const 34)) i32.const 0))"#;
+
+#[tokio::test]
+async fn who_is_asked_to_end_may_end_by_itself_and_who_is_queued_never_begins() {
+    let host = host(Settings { max_runs: 1, ..small() });
+    let heeds = load(&host, HEEDS);
+    let told = Arc::new(Told::default());
+    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let queued = dispatch(LONG_MS);
+    let (stop, stop_queued) = (dispatched.stop_handle(), queued.stop_handle());
+    let (ran, waited, ()) = tokio::join!(
+        host.run(&heeds, dispatched),
+        async {
+            told.1.notified().await;
+            told.1.notify_one();
+            host.run(&heeds, queued).await
+        },
+        async {
+            told.1.notified().await;
+            stop_queued.ask();
+            stop.ask();
+        }
+    );
+    let ran = ran.expect("it ran");
+    assert!(matches!(ran.outcome, Outcome::Completed(_)), "{ran:?}");
+    let waited = waited.expect("a report");
+    let Outcome::Cancelled(cancellation) = &waited.outcome else { panic!("{waited:?}") };
+    assert_eq!((cancellation.by, waited.started_at), (CancelledBy::RunStopped, None));
+}
+
 /// Notes the first signal, so that a test knows that its guest has begun.
 #[derive(Debug, Default)]
 struct Told(Mutex<Vec<Signal>>, tokio::sync::Notify);

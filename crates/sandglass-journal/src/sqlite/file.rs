@@ -15,7 +15,11 @@ use crate::{Error, NewFile};
 /// What the header of the SQLite file says: "SdGl".
 pub const APPLICATION_ID: u32 = 0x5364_476c;
 /// The format that this version writes, and the newest that it reads.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
+
+/// The format from which on the head says where the last write began, and the indexes are those
+/// of today.
+pub(super) const SINCE_WHERE_WRITES_BEGAN: u32 = 4;
 
 /// How long SQLite waits for whoever else holds the file (a SQL prompt, say)
 /// before an operation fails.
@@ -30,7 +34,8 @@ const HEADER_BYTES: u64 = 100;
 const CUT_OFF: &str = "it is no SQLite database, or cut off inside the header of one";
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// What later formats add. Format 2 only marked that records of later kinds may be there.
+/// What later formats add. Formats 2 and 5 only marked that records of later kinds may be
+/// there.
 const LATER: [(u32, &str); 2] =
     [(3, include_str!("format-3.sql")), (4, include_str!("format-4.sql"))];
 const INDEXES: &str = include_str!("indexes.sql");

@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sandglass_model::Position;
 
-use super::{FORMAT, fault, file, pruned, reader, recording, snapshot};
+use super::{fault, file, pruned, reader, recording, snapshot};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was not whole when the journal was opened. What was
@@ -46,8 +46,8 @@ pub(super) fn check(snapshot: &Connection, path: &Path) -> Result<Position, Erro
         return Err(damaged(path, first, ""));
     }
     let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
-    let is_newest = file::stamp(snapshot).map_err(failed)?.1 == FORMAT;
-    let lost = if is_newest { file::lost_indexes(snapshot).map_err(failed)? } else { Vec::new() };
+    let has_all = file::stamp(snapshot).map_err(failed)?.1 >= file::SINCE_WHERE_WRITES_BEGAN;
+    let lost = if has_all { file::lost_indexes(snapshot).map_err(failed)? } else { Vec::new() };
     if let Some(name) = lost.first() {
         let place = format!("`{}`", path.display());
         let what =
@@ -184,7 +184,7 @@ fn set_aside(transaction: &Transaction<'_>, cut: i64, torn: &[TornRecord]) -> ru
     snapshot::remove_from(transaction, cut)?;
     transaction.execute("DELETE FROM records WHERE position >= ?1", [cut])?;
     transaction.execute("UPDATE head SET position = ?1", [cut - 1])?;
-    if file::stamp(transaction)?.1 == FORMAT {
+    if file::stamp(transaction)?.1 >= file::SINCE_WHERE_WRITES_BEGAN {
         // Nothing of what is left can be torn.
         transaction.execute("UPDATE head SET before = position", [])?;
     }

@@ -1,8 +1,9 @@
 //! What the shell has to do once a decision is durable.
 
-use sandglass_model::{Cause, DispatchId, Dispatched, Event};
+use sandglass_model::{Cause, DispatchId, Dispatched, Event, StopCause};
 
 use crate::entity::Entity;
+use crate::session::Standing;
 
 /// What the shell has to do once a decision is durable. Timers are no commands:
 /// they are read off the entity.
@@ -10,12 +11,19 @@ use crate::entity::Entity;
 pub enum Command {
     /// Start this handler.
     Start(Box<Dispatched>),
+    /// Ask this one to end by itself.
+    Ask {
+        /// Which.
+        dispatch: DispatchId,
+    },
     /// Stop this one.
     Stop {
         /// Which.
         dispatch: DispatchId,
         /// Why.
         cause: Cause,
+        /// The same for people; may be empty.
+        reason: String,
     },
 }
 
@@ -26,11 +34,57 @@ pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Ve
     let was_left =
         |dispatch| before.and_then(|entity| entity.run(dispatch)).is_some_and(|run| run.left);
     let runs = after.in_flight().into_iter().filter(|run| run.left);
-    let stopped = runs.map(|run| run.dispatched.dispatch).filter(|dispatch| !was_left(*dispatch));
-    let stops = stopped.map(|dispatch| Command::Stop { dispatch, cause: Cause::StateLeft });
+    let left = runs.map(|run| run.dispatched.dispatch).filter(|dispatch| !was_left(*dispatch));
+    let left = left.map(|dispatch| {
+        let (cause, reason) = (Cause::StateLeft, String::new());
+        Command::Stop { dispatch, cause, reason }
+    });
+    // What was asked for and has ended by the same decision never begins.
     let starts = events.iter().filter_map(|event| match event {
-        Event::Dispatched(dispatched) => Some(Command::Start(dispatched.clone())),
+        Event::Dispatched(dispatched) => Some(dispatched),
         _ => None,
     });
-    stops.chain(starts).collect()
+    let starts = starts.filter(|dispatched| {
+        let run = after.run(dispatched.dispatch);
+        run.is_some_and(|run| run.dispatched.attempt == dispatched.attempt)
+    });
+    let starts = starts.map(|dispatched| Command::Start(dispatched.clone()));
+    left.chain(stopped_with_their_run(before, after)).chain(starts).collect()
+}
+
+/// What is to be done about handlers whose run is to stop, or has had its time for that.
+fn stopped_with_their_run(before: Option<&Entity>, after: &Entity) -> Vec<Command> {
+    let standing = |entity: &Entity| entity.session().map(|session| session.standing.clone());
+    let Some(Standing::Stopping { stopping, is_killing, .. }) = standing(after) else {
+        return Vec::new();
+    };
+    let was_killing = match before.and_then(standing) {
+        Some(Standing::Stopping { is_killing, .. }) => Some(is_killing),
+        _ => None,
+    };
+    if was_killing == Some(is_killing) {
+        return Vec::new();
+    }
+    let (cause, reason) = told(&stopping.cause);
+    let runs = after.in_flight().into_iter().map(|run| run.dispatched.dispatch);
+    let command = |dispatch| match is_killing {
+        true => Command::Stop { dispatch, cause, reason: reason.clone() },
+        false => Command::Ask { dispatch },
+    };
+    runs.map(command).collect()
+}
+
+/// The cause of a stop, as a handler's end names it.
+pub fn told(cause: &StopCause) -> (Cause, String) {
+    match cause {
+        StopCause::Operator { by, reason } if reason.is_empty() => {
+            (Cause::Cancel, format!("by {by}"))
+        }
+        StopCause::Operator { by, reason } => (Cause::Cancel, format!("by {by}: {reason}")),
+        StopCause::Shutdown => (Cause::Shutdown, String::new()),
+        StopCause::Parent { reason } => (Cause::RunStopped, reason.clone()),
+        StopCause::Limit { .. } | StopCause::Trap | StopCause::Completion => {
+            (Cause::RunStopped, cause.code().to_owned())
+        }
+    }
 }

@@ -10,8 +10,9 @@ use sandglass_model::{
 use serde_json::{Value, json};
 
 use super::take::{Taking, within};
-use super::{HandlerEnd, RERUN_ATTEMPTS_MAX, Refusal};
+use super::{HandlerEnd, RERUN_ATTEMPTS_MAX, Refusal, session};
 use crate::entity::{Entity, InFlight};
+use crate::session::Session;
 use crate::spec::{Integration, OnCrash, Spec};
 
 pub(super) fn decide(
@@ -31,7 +32,8 @@ pub(super) fn decide(
         return Ok(vec![ended(end, end.outcome.clone(), superseded("none"))]);
     };
     let ending = Ending { spec, entity, run, integration, end, now };
-    Ok(if is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
+    let may_go_on = entity.session().is_none_or(Session::is_running);
+    Ok(if may_go_on && is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
 }
 
 struct Ending<'a> {
@@ -49,6 +51,9 @@ impl Ending<'_> {
         let action = self.action(&outcome).to_owned();
         if self.is_left() {
             return vec![ended(self.end, outcome, superseded(&action))];
+        }
+        if let Some(decision) = session::decision_of_stopped(self.entity, &outcome) {
+            return vec![ended(self.end, outcome, decision)];
         }
         match self.take(&action, &outcome) {
             Ok(transition) => self.taken(outcome, action, transition),
@@ -182,7 +187,7 @@ fn failure(kind: FailureKind, message: String, completion: &Completion) -> Outco
     Outcome::Failed(Failure { kind, message, result: Some(completion.result.clone()) })
 }
 
-fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> Event {
+pub(super) fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> Event {
     let budget = Duration::from_millis(end.deadline.budget_ms);
     Event::Ended(Box::new(Ended {
         dispatch: end.dispatch,

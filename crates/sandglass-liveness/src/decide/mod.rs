@@ -6,13 +6,14 @@ mod ending;
 mod going_over;
 mod refusal;
 mod retry;
+pub(crate) mod session;
 mod take;
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
-    Account, AskUntil, Asked, Cause, DeadlineReport, DispatchId, EndPoint, Ended, EntityRef, Event,
-    HostCalls, Incarnation, Object, Outcome, Recorded, Recording, RunReport, TimeSplit,
-    TraceContext, TransitionCause, WallTime,
+    Account, AskUntil, Asked, Cause, DeadlineReport, DispatchId, Doing, EndPoint, Ended, EntityRef,
+    Event, HostCalls, Incarnation, Limit, Object, Outcome, Recorded, Recording, RunLimits,
+    RunReport, StopCause, TimeSplit, TraceContext, TransitionCause, WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -20,10 +21,12 @@ use sha2::{Digest, Sha256};
 use crate::entity::{Entity, InFlight};
 use crate::spec::Spec;
 
-pub use commands::{Command, commands};
+pub use commands::{Command, commands, told};
 pub use going_over::go_over;
 pub use refusal::Refusal;
 pub use retry::Retry;
+pub(crate) use session::limit_of;
+pub use session::{Resume, directive};
 use take::Taking;
 
 /// Most handlers of one entity that are queued or in flight: an entity is one
@@ -86,6 +89,29 @@ pub enum Input {
     ScheduleDue {
         /// Its number.
         schedule: u64,
+    },
+    /// Its first run starts, where it is a session.
+    Start {
+        /// What is to hold that run.
+        limits: RunLimits,
+    },
+    /// Somebody resumes it, its run having stopped.
+    Resume(Box<Resume>),
+    /// Somebody, or the host, stops its run.
+    Stop {
+        /// Which run; none for the present one.
+        run_seq: Option<u32>,
+        /// Why.
+        cause: StopCause,
+    },
+    /// A limit of its run was breached by the time that has passed.
+    LimitDue {
+        /// Which.
+        limit: Limit,
+        /// What was measured, in milliseconds, rounded up.
+        observed_ms: u64,
+        /// What was going on, as far as whoever measured knows.
+        doing: Option<Doing>,
     },
     /// Something that is no action.
     Signal {
@@ -228,8 +254,25 @@ pub fn decide(
         (None, _) => return Err(Refusal::UnknownEntity),
         (Some(entity), _) => entity,
     };
+    session::admits(entity, input)?;
+    let events = follow(spec, entity, input, now)?;
+    Ok(session::supervised(spec, entity, events, now))
+}
+
+fn follow(
+    spec: &Spec,
+    entity: &Entity,
+    input: &Input,
+    now: WallTime,
+) -> Result<Vec<Event>, Refusal> {
     match input {
         Input::Create { .. } => Err(Refusal::EntityExists),
+        Input::Start { limits } => session::start(entity, *limits),
+        Input::Resume(resume) => session::resume(entity, resume),
+        Input::Stop { run_seq, cause } => session::stop(spec, entity, *run_seq, cause),
+        Input::LimitDue { limit, observed_ms, doing } => {
+            session::limit_due(spec, entity, (*limit, *observed_ms), doing.as_ref(), now)
+        }
         Input::Action { action, params, trace, asked } => {
             bounded("params", params, PARAMS_MAX_BYTES)?;
             let cause = match asked {

@@ -176,6 +176,52 @@ pub enum Refusal {
         /// Why.
         what: String,
     },
+    /// The entity is no session.
+    #[error(
+        "it is no session: its spec has no [limits], and its host has none for all; \
+         cancel its handlers one by one"
+    )]
+    NoSession,
+    /// The run of the session goes on.
+    #[error("run {run_seq} of the session goes on")]
+    StillRunning {
+        /// The run.
+        run_seq: u32,
+    },
+    /// The run of the session is to stop, and hasn't yet.
+    #[error("run {run_seq} of the session is stopping ({code}); wait until it has stopped")]
+    RunStopping {
+        /// The run.
+        run_seq: u32,
+        /// Why it is to stop.
+        code: String,
+    },
+    /// The run of the session has stopped.
+    #[error(
+        "already stopped: run {run_seq} of the session ({code}); {}",
+        if *.can_be_resumed { "resume it first" } else { "it is over" }
+    )]
+    RunStopped {
+        /// The run.
+        run_seq: u32,
+        /// Why it stopped.
+        code: String,
+        /// Whether the session waits to be resumed.
+        can_be_resumed: bool,
+    },
+    /// Whoever asks saw another run.
+    #[error(
+        "the present run of the session is {run_seq}, not {expected}; look how that goes first"
+    )]
+    NotTheRun {
+        /// The run that was expected.
+        expected: u32,
+        /// The present one.
+        run_seq: u32,
+    },
+    /// Whoever stops or resumes a session has no name that can be recorded.
+    #[error(transparent)]
+    BadPrincipal(InvalidId),
     /// No action is scheduled under this number.
     #[error("no action is scheduled under number {number}")]
     UnknownSchedule {

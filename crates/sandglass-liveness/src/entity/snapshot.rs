@@ -7,7 +7,7 @@ use super::Entity;
 
 /// The version of the text. One of another version isn't used: what an entity holds may
 /// have changed meanwhile.
-pub const SNAPSHOT_VERSION: u32 = 1;
+pub const SNAPSHOT_VERSION: u32 = 2;
 /// Largest snapshot, in bytes: the largest variables, and as much again for all else.
 pub const SNAPSHOT_MAX_BYTES: usize = 2 << 20;
 

@@ -186,7 +186,14 @@ fn fits(cause: Cause, outcome: &Outcome) -> bool {
             matches!(cause, Cause::Trap | Cause::NotStarted | Cause::Returned)
         }
         Outcome::Cancelled(_) => {
-            matches!(cause, Cause::Cancel | Cause::StateLeft | Cause::Shutdown | Cause::CallerGone)
+            matches!(
+                cause,
+                Cause::Cancel
+                    | Cause::StateLeft
+                    | Cause::Shutdown
+                    | Cause::CallerGone
+                    | Cause::RunStopped
+            )
         }
         Outcome::Interrupted => cause == Cause::HostLost,
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use sandglass_source::{Diagnostics, did_you_mean};
 
-use super::{Action, Assigned, Effect, Integration, Name, Spec, VariableKind};
+use super::{Action, Assigned, Effect, Integration, Name, Spec, VariableKind, limits};
 
 /// Checks `spec`, and fills in what follows from several sections.
 pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
@@ -13,6 +13,7 @@ pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     resolve_dispatches(spec, out);
     check_endings(spec, out);
     check_timeouts(spec, out);
+    limits::check(spec, out);
 }
 
 fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {

@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 
+use sandglass_model::Limit;
 use sandglass_model::limit::DEFAULT_BUDGET_MS;
 use sandglass_source::{Diagnostics, Table, did_you_mean, json, nearest, wrong_type};
 use serde_json::Value;
 use toml::de::DeValue;
 
 use super::duration::seconds;
+use super::limits::{self, HandlerLimits};
 use super::{Integration, Name, OnCrash, Spec};
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "name",
     "trigger",
     "type",
@@ -20,6 +22,7 @@ const KEYS: [&str; 16] = [
     "deadline",
     "timeout_secs",
     "schedule_to_start_timeout",
+    "limits",
     "keep_on_exit",
     "on_crash",
     "on_success",
@@ -44,6 +47,7 @@ pub(super) enum Declared<'a> {
 pub(super) fn read(
     table: &Table<'_, '_>,
     declared: Declared<'_>,
+    all: &HandlerLimits,
     spec: &mut Spec,
     out: &mut Diagnostics<'_>,
 ) {
@@ -56,10 +60,31 @@ pub(super) fn read(
     let module = table.required_name("module", out);
     kind(table, out);
     let config = config(table, out);
-    let budget = budget(table, out);
+    let own = table.table("limits", format!("limits of {}", table.label), out);
+    let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
+    let stated = budget(table, own.deadline.or(all.deadline), out);
     let endings = endings(table, out);
     let (Some(name), Some(module), Some(endings)) = (name, module, endings) else { return };
-    let budget_ms = budget.unwrap_or(DEFAULT_BUDGET_MS);
+    // The default is cut to what holds it; what is stated is checked against that.
+    let holds = spec.limits.as_ref().and_then(|limits| {
+        let times = [Limit::InactivityTimeout, Limit::RunTimeout, Limit::ExecutionTimeout];
+        times.into_iter().filter_map(|limit| limits.settings.of(limit)?.allowed()).min()
+    });
+    let default_ms = holds.map_or(DEFAULT_BUDGET_MS, |most| most.min(DEFAULT_BUDGET_MS));
+    let budget_ms = stated.unwrap_or(default_ms);
+    let host_call_ms = own.host_call.or(all.host_call);
+    let mut host_calls_ms = all.host_calls.clone();
+    host_calls_ms.extend(own.host_calls);
+    limits::check_host_calls(
+        &table.label,
+        &host_calls_ms,
+        host_call_ms,
+        stated,
+        &table.span_of("limits"),
+        out,
+    );
+    let schedule_to_start = table.duration("schedule_to_start_timeout", out);
+    let schedule_to_start = schedule_to_start.or(own.schedule_to_start).or(all.schedule_to_start);
     let trigger = match declared {
         Declared::Alone => table.name("trigger", out).unwrap_or_else(|| name.clone()),
         Declared::Under(action) => {
@@ -83,8 +108,10 @@ pub(super) fn read(
         module,
         config,
         budget_ms,
-        budget_defaulted: budget.is_none(),
-        schedule_to_start_ms: table.duration("schedule_to_start_timeout", out).unwrap_or(budget_ms),
+        budget_defaulted: stated.is_none(),
+        schedule_to_start_ms: schedule_to_start.unwrap_or(budget_ms),
+        host_call_ms,
+        host_calls_ms,
         keep_on_exit: table.flag("keep_on_exit", out).unwrap_or(false),
         on_crash: on_crash(table, out),
         on_success: table.name("on_success", out),
@@ -164,8 +191,9 @@ fn nearest_typo(key: &str) -> Option<&'static str> {
 
 /// The declared budget, in milliseconds: `deadline`, or `timeout_secs` here or, as
 /// older files have it, in the `config` table. There it is but configuration of the
-/// handler once the budget is declared where it belongs.
-fn budget(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u64> {
+/// handler once the budget is declared where it belongs. Where it says nothing itself,
+/// what is said `elsewhere` holds.
+fn budget(table: &Table<'_, '_>, elsewhere: Option<u64>, out: &mut Diagnostics<'_>) -> Option<u64> {
     let config = table.value("config").and_then(|config| {
         let values = config.get_ref().as_table()?;
         Some(Table { values, label: format!("config of {}", table.label), span: config.span() })
@@ -187,13 +215,13 @@ fn budget(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u64> {
     let older = seconds(table, "timeout_secs", out);
     let config = config.filter(|_| direct.is_empty());
     let oldest = config.and_then(|config| seconds(&config, "timeout_secs", out));
-    if direct.is_empty() && in_config.is_none() {
+    if direct.is_empty() && in_config.is_none() && elsewhere.is_none() {
         let seconds = DEFAULT_BUDGET_MS / 1000;
         let message = format!("{} declares no deadline and gets {seconds} s", table.label);
         let help = format!("say how long it may run, such as `deadline = \"{seconds}s\"`");
         out.warning(&table.span, message, help);
     }
-    deadline.or(older).or(oldest)
+    deadline.or(older).or(oldest).or(elsewhere)
 }
 
 fn on_crash(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> OnCrash {

@@ -5,17 +5,22 @@ mod duration;
 mod effect;
 pub mod guard;
 mod integration;
+mod limits;
 mod lint;
 mod refusable;
 mod section;
 mod variable;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use sandglass_model::{Object, SpecDigest};
+use sandglass_model::{Limit, Object, SpecDigest};
 use serde_json::Value;
 
+use crate::session::LimitSettings;
+
 pub use guard::Guard;
+pub use limits::run_limits;
 pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
 
 /// Largest spec file, in bytes: a thousand times what people write by hand.
@@ -50,6 +55,24 @@ pub struct Spec {
     pub integrations: BTreeMap<String, Integration>,
     /// The state timers, by state.
     pub timeouts: BTreeMap<String, StateTimeout>,
+    /// What it says of sessions: its entities are some where it says anything.
+    pub limits: Option<Limits>,
+}
+
+/// What a spec says of its entities as sessions.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The limits of a run.
+    pub settings: LimitSettings,
+    /// Where each stands in the file.
+    places: BTreeMap<Limit, Range<usize>>,
+    /// The signals that are progress. Any other is a sign of life alone.
+    pub material: Vec<String>,
+    /// The signals that are made by machines at intervals, and so are no sign of anything.
+    pub synthetic: Vec<String>,
+    /// How often a run that a limit stopped is followed by another one by itself, for each
+    /// session.
+    pub retries: BTreeMap<Limit, u64>,
 }
 
 /// What came of reading a spec file.
@@ -163,6 +186,10 @@ pub struct Integration {
     pub budget_defaulted: bool,
     /// How long it may wait for its start, in milliseconds: the budget, unless declared.
     pub schedule_to_start_ms: u64,
+    /// How long a host call of it may take, in milliseconds, where the file says so.
+    pub host_call_ms: Option<u64>,
+    /// The same for calls of some functions.
+    pub host_calls_ms: BTreeMap<String, u64>,
     /// Whether it outlives the state that started it.
     pub keep_on_exit: bool,
     /// What a crash of the host means for it.

@@ -13,10 +13,11 @@ use super::duration::seconds;
 use super::integration::{self, Declared};
 use super::{
     Action, Guard, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Variable,
-    VariableKind, check, effect, guard, lint, refusable,
+    VariableKind, check, effect, guard, limits, lint, refusable,
 };
 
-const SECTIONS: [&str; 5] = ["automaton", "state", "action", "integration", "state_timeout"];
+const SECTIONS: [&str; 6] =
+    ["automaton", "limits", "state", "action", "integration", "state_timeout"];
 
 pub(super) fn parse(source: &str) -> Parsed {
     let mut out = Diagnostics::new(source);
@@ -86,6 +87,7 @@ fn automaton(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Spec> {
         actions: BTreeMap::new(),
         integrations: BTreeMap::new(),
         timeouts: BTreeMap::new(),
+        limits: None,
     })
 }
 
@@ -122,13 +124,17 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
             declare("variable", variable.name.clone(), variable, &mut spec.variables, out);
         }
     }
+    let limits = root.table("limits", "[limits]", out).map(|table| limits::read(&table, out));
+    let (limits, all) = limits.unzip();
+    spec.limits = limits;
+    let all = all.unwrap_or_default();
     for table in root.tables("integration", called("[[integration]]"), out) {
-        integration::read(&table, Declared::Alone, spec, out);
+        integration::read(&table, Declared::Alone, &all, spec, out);
     }
     for table in root.tables("action", called("[[action]]"), out) {
         if let Some(action) = action(&table, spec, out) {
             for table in table.tables("triggers", called("[[action.triggers]]"), out) {
-                integration::read(&table, Declared::Under(&action.name), spec, out);
+                integration::read(&table, Declared::Under(&action.name), &all, spec, out);
             }
             declare("action", action.name.clone(), action, &mut spec.actions, out);
         }

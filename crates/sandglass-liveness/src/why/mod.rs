@@ -11,14 +11,13 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sandglass_model::{
+use sandglass_model::{Signature, 
     Cause, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, OutcomeKind,
     Position, Record, SpecDigest, TimeSplit, TransitionCause, WallTime,
 };
 
 use serde::Serialize;
 
-use crate::signature::Signature;
 use crate::spec::Spec;
 
 pub use attempt::Attempt;

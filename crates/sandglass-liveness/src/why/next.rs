@@ -105,6 +105,9 @@ impl Explanation {
             _ if ended.decision == Decision::Rerun => Some(
                 "its spec has it run again after a crash; the next attempt tells more".to_owned(),
             ),
+            _ if ended.decision == Decision::Held => {
+                Some("it is dispatched anew when its session is resumed".to_owned())
+            }
             _ if before.count >= HABIT => Some(format!(
                 "it ended like this {} times before: the same again will most likely do the same",
                 before.count
@@ -212,6 +215,9 @@ fn about(dispatched: &Dispatched, ended: &Ended) -> Vec<String> {
                 .to_owned(),
             CancelledBy::Shutdown => "its host was stopped before it ended; a longer grace lets \
                                       more handlers finish"
+                .to_owned(),
+            CancelledBy::RunStopped => "the run of its session was stopped; the records behind \
+                                        its end say by what"
                 .to_owned(),
         }],
         Outcome::Interrupted => vec![

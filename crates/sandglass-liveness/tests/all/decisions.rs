@@ -150,7 +150,10 @@ fn leaving_the_state_stops_its_handlers_and_supersedes_their_ends() {
         let mut life = Life::of(SESSION);
         let dispatch = life.start();
         let commands = life.act("Pause").expect("Executing takes it");
-        assert_eq!(commands, [Command::Stop { dispatch, cause: Cause::StateLeft }]);
+        assert_eq!(
+            commands,
+            [Command::Stop { dispatch, cause: Cause::StateLeft, reason: String::new() }]
+        );
         // The same state again, with another handler: the first one's end is not its.
         let again = life.start();
         let sequence = life.entity().sequence;

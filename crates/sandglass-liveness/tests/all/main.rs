@@ -8,5 +8,6 @@ mod replays;
 mod retention;
 mod retries;
 mod session;
+mod sessions;
 mod specs;
 mod versions;

@@ -11,7 +11,7 @@ use super::Actor;
 use super::committing::Committed;
 use crate::asking::{Heard, remaining_ms, to_asker};
 use crate::error::ActorError;
-use crate::request::{Accepted, Request, Signal};
+use crate::request::{Accepted, Request, SessionResume, SessionStop, SessionStopped, Signal};
 
 /// What an entity is asked.
 pub(crate) enum Message {
@@ -19,17 +19,30 @@ pub(crate) enum Message {
     Ask { heard: Box<Heard>, reply: oneshot::Sender<Result<Answered, AskError>> },
     Retry { retry: Box<Retry>, reply: oneshot::Sender<Result<Accepted, ActorError>> },
     Signal { signal: Signal, reply: oneshot::Sender<Result<(), ActorError>> },
+    Stop { stop: SessionStop, reply: oneshot::Sender<Result<SessionStopped, ActorError>> },
+    Resume { resume: Box<SessionResume>, reply: oneshot::Sender<Result<Accepted, ActorError>> },
 }
 
 impl Actor {
     pub(super) async fn answer(&mut self, message: Message) {
-        if let Err(error) = self.ready_to_write().await {
-            if !matches!(message, Message::Signal { .. }) {
-                self.count_refused(&error);
+        let ready = self.ready_to_write().await;
+        match (message, ready) {
+            // What is to end does so whether that can be recorded or not.
+            (Message::Stop { stop, reply }, _) => {
+                let answer = self.stop_run(stop.run_seq, stop.cause).await;
+                let _ = reply.send(answer);
             }
-            refuse(message, error);
-            return;
+            (message, Err(error)) => {
+                if !matches!(message, Message::Signal { .. }) {
+                    self.count_refused(&error);
+                }
+                refuse(message, error);
+            }
+            (message, Ok(())) => self.take(message).await,
         }
+    }
+
+    async fn take(&mut self, message: Message) {
         match message {
             Message::Act { request, reply } => {
                 let answer = self.act(request).await;
@@ -47,6 +60,14 @@ impl Actor {
             }
             Message::Signal { signal, reply } => {
                 let answer = self.signal(signal).await;
+                let _ = reply.send(answer);
+            }
+            Message::Resume { resume, reply } => {
+                let committed = self.resume(*resume).await;
+                let _ = reply.send(self.accepted(committed));
+            }
+            Message::Stop { stop, reply } => {
+                let answer = self.stop_run(stop.run_seq, stop.cause).await;
                 let _ = reply.send(answer);
             }
         }
@@ -133,13 +154,18 @@ impl Actor {
 
 pub(super) fn refuse(message: Message, error: ActorError) {
     match message {
-        Message::Act { reply, .. } | Message::Retry { reply, .. } => {
+        Message::Act { reply, .. }
+        | Message::Retry { reply, .. }
+        | Message::Resume { reply, .. } => {
             let _ = reply.send(Err(error));
         }
         Message::Ask { reply, .. } => {
             let _ = reply.send(Err(to_asker(error)));
         }
         Message::Signal { reply, .. } => {
+            let _ = reply.send(Err(error));
+        }
+        Message::Stop { reply, .. } => {
             let _ = reply.send(Err(error));
         }
     }

@@ -140,7 +140,10 @@ impl Actor {
     ) {
         for command in commands {
             match command {
-                Command::Stop { dispatch, cause } => self.runs.stop(dispatch, cause),
+                Command::Ask { dispatch } => self.runs.ask(Some(dispatch)),
+                Command::Stop { dispatch, cause, reason } => {
+                    self.runs.stop(dispatch, cause, &reason);
+                }
                 // Left in flight: the next start finds it as interrupted.
                 Command::Start(_) if self.is_closing => {}
                 Command::Start(dispatched) => match rooms.take(dispatched.dispatch) {

@@ -6,6 +6,7 @@ mod recording;
 mod rooms;
 mod runs;
 mod seat;
+mod sessions;
 mod timers;
 mod versions;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
-use sandglass_model::{EntityRef, Monotonic, Position, Sequence, SpecDigest};
+use sandglass_model::{EntityRef, Monotonic, Position, RunLimits, Sequence, SpecDigest};
 use sandglass_telemetry::metrics::{Held, Level};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -81,6 +82,8 @@ pub(crate) struct Actor {
     /// Its place among those that timers have woken, until it has done that.
     room: Option<OwnedSemaphorePermit>,
     recording: recording::Recording,
+    /// A stop of its run that the journal hasn't taken.
+    unrecorded: Option<sessions::Unrecorded>,
     standing: Standing,
     is_closing: bool,
     _counted: Held,
@@ -93,6 +96,7 @@ impl Actor {
             runs: Runs::new(seat.stops),
             timers: Timers::default(),
             recording: recording::Recording::default(),
+            unrecorded: None,
             standing: Standing::Owner,
             is_closing: false,
             busy_at: shared.clock.now(),
@@ -133,27 +137,38 @@ impl Actor {
         actor
     }
 
-    /// Appends the creation of `name`, as `birth` says.
+    /// Appends the creation of `name`, as `birth` says; where it is a session, its first run
+    /// starts with it, held by `limits`.
     pub(crate) async fn create(
         shared: &Shared,
         spec: Arc<Spec>,
         name: EntityRef,
         birth: Input,
+        limits: Option<RunLimits>,
     ) -> Result<Restored, ActorError> {
         let at = shared.clock.wall();
         let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
-        let events = decide(&spec, None, &birth, at).map_err(refused)?;
-        let [event] = &events[..] else { return Err(refused(Refusal::UnknownEntity)) };
-        let created = Entity::created(name.clone(), event, at);
-        let entity = created.ok_or_else(|| refused(Refusal::UnknownEntity))?;
-        let records = vec![(Sequence(0), event.clone())];
+        let mut events = decide(&spec, None, &birth, at).map_err(refused)?;
+        let created = events.first().and_then(|event| Entity::created(name.clone(), event, at));
+        let mut entity = created.ok_or_else(|| refused(Refusal::UnknownEntity))?;
+        if let Some(limits) = limits {
+            let started = decide(&spec, Some(&entity), &Input::Start { limits }, at);
+            let started = started.map_err(refused)?;
+            started.iter().for_each(|event| entity.apply(&spec, event, at));
+            events.extend(started);
+        }
+        let records: Vec<_> = events.iter().map(|event| (Sequence(0), event.clone())).collect();
+        let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
         let batch = Batch::new(name.clone(), Expected::None, at, records);
-        let last = shared.append(batch).await.map_err(|error| match error {
+        let first = shared.append(batch).await.map_err(|error| match error {
             journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
             other => ActorError::journal(other),
         })?;
-        shared.publish(recorded(last, at, Some(name), Sequence(0), event.clone()));
-        Ok(Restored { spec, entity, last, due: snapshot::Due { records: 1 } })
+        for (event, place) in events.into_iter().zip(first.0..) {
+            shared.publish(recorded(Position(place), at, Some(name.clone()), Sequence(0), event));
+        }
+        let last = Position(first.0.saturating_add(count).saturating_sub(1));
+        Ok(Restored { spec, entity, last, due: snapshot::Due { records: count } })
     }
 
     /// Lives until it falls asleep or the runtime shuts down. Dropped before, it leaves
@@ -164,6 +179,7 @@ impl Actor {
                 return;
             }
             self.follow_spec().await;
+            self.begin_session().await;
             self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
@@ -180,11 +196,11 @@ impl Actor {
                 biased;
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
                 () = timer::until(&*clock, wake) => self.woken().await,
-                _ = self.closing.changed(), if !self.is_closing => self.close(),
+                _ = self.closing.changed(), if !self.is_closing => self.close().await,
                 Ok(()) = self.specs.changed() => continue,
                 message = self.mailbox.recv(), if !self.is_closing => match message {
                     Some(message) => self.answer(message).await,
-                    None => self.close(),
+                    None => self.close().await,
                 },
                 Some(signal) = signals.recv() => self.handlers_told(Some(signal)).await,
                 // Whoever watches is shown what happens, so it stays awake for them.
@@ -255,21 +271,33 @@ impl Actor {
 
     fn wake_at(&self) -> Monotonic {
         match self.recording.retry_at() {
-            Some(retry) => retry,
+            // What has to end does so meanwhile.
+            Some(retry) => retry.min(self.kill_at()).min(self.next_stop()),
             None if self.standing != Standing::Owner => Monotonic::NEVER,
             // Whoever made the journal work again need not have recorded them.
-            None if !self.recording.is_empty() => self.shared.clock.now(),
-            None if self.is_closing => Monotonic::NEVER,
-            None => self.timers.next(),
+            None if !self.recording.is_empty() || self.unrecorded.is_some() => {
+                self.shared.clock.now()
+            }
+            None if self.is_closing => self.timers.next_limit(),
+            None => self.timers.next().min(self.held_back_at()),
         }
     }
 
-    /// No new requests; what runs is asked to end, and its end is recorded.
-    fn close(&mut self) {
+    /// When a limit is breached that stops its run, as far as that isn't being done.
+    fn next_stop(&self) -> Monotonic {
+        let is_told = self.unrecorded.is_some() || self.standing != Standing::Owner;
+        if is_told { Monotonic::NEVER } else { self.timers.next_stop() }
+    }
+
+    /// No new requests; what runs is asked to end, and its end is recorded. Where that is a
+    /// session with work in flight, its run is stopped, which is recorded, too.
+    async fn close(&mut self) {
         self.is_closing = true;
         self.mailbox.close();
         seat::refuse_waiting(&mut self.mailbox, &ActorError::Closed);
-        self.runs.stop_all(sandglass_model::Cause::Shutdown, "");
+        if self.runs.is_empty() || !self.stopped_for_shutdown().await {
+            self.runs.stop_all(sandglass_model::Cause::Shutdown, "");
+        }
     }
 
     /// Whether something new may be decided: ends that wait for the journal come
@@ -299,17 +327,36 @@ impl Actor {
 
     /// A timer ran down, or the journal is to be tried again.
     async fn woken(&mut self) {
-        self.recording.try_again();
-        if self.ready_to_write().await.is_err() || self.is_closing {
+        self.kill_unrecorded();
+        if self.recording.retry_at().is_none_or(|at| at <= self.shared.clock.now()) {
+            self.recording.try_again();
+        }
+        if self.ready_to_write().await.is_err() {
+            self.enforce_unrecorded().await;
             return;
         }
-        if let Some(due) = self.timers.due(&*self.shared.clock) {
-            let input = match due {
-                Due::Idle { generation, idle_ms } => Input::StateIdle { generation, idle_ms },
-                Due::Schedule(schedule) => Input::ScheduleDue { schedule },
+        self.record_held_back(self.shared.clock.now()).await;
+        let due = self.timers.due(&self.entity, &*self.shared.clock);
+        if let Some(due) = due.filter(|due| !self.is_closing || matches!(due, Due::Limit(_))) {
+            let (input, answer) = match due {
+                Due::Limit(due) => {
+                    let (limit, observed_ms) = (due.limit, due.observed_ms);
+                    let answer = self.limit_due(due).await;
+                    (Input::LimitDue { limit, observed_ms, doing: None }, answer)
+                }
+                Due::Idle { generation, idle_ms } => {
+                    let input = Input::StateIdle { generation, idle_ms };
+                    let answer = self.tell(&input).await.map(|_| ());
+                    (input, answer)
+                }
+                Due::Schedule(schedule) => {
+                    let input = Input::ScheduleDue { schedule };
+                    let answer = self.tell(&input).await.map(|_| ());
+                    (input, answer)
+                }
             };
-            match self.tell(&input).await {
-                Ok(_) => {}
+            match answer {
+                Ok(()) => {}
                 Err(
                     ActorError::JournalUnavailable { .. }
                     | ActorError::Fenced { .. }
@@ -329,8 +376,8 @@ impl Actor {
     /// itself at once must shut out neither other actions nor other entities.
     async fn give_way(&mut self) {
         tokio::task::yield_now().await;
-        if self.closing.has_changed().unwrap_or(true) {
-            self.close();
+        if !self.is_closing && self.closing.has_changed().unwrap_or(true) {
+            self.close().await;
         } else if let Ok(message) = self.mailbox.try_recv() {
             self.answer(message).await;
         }

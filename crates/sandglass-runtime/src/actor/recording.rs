@@ -8,7 +8,8 @@ use std::time::Duration;
 use sandglass_journal as journal;
 use sandglass_liveness::{HandlerEnd, Input, decide};
 use sandglass_model::{
-    Cancellation, Cause, DispatchId, Failure, FailureKind, Monotonic, Outcome, Recorded,
+    Cancellation, Cause, DispatchId, Event as RecordedEvent, Failure, FailureKind, Limit,
+    Monotonic, Outcome, Recorded, WallTime,
 };
 
 use super::rooms::Rooms;
@@ -24,6 +25,9 @@ use crate::publish::Event;
 /// that tells more would fill the journal with it, so the rest is only published.
 pub const SIGNALS_RECORDED_PER_RUN_MAX: u32 = 100;
 
+/// Names of signals that are held back, of one entity: as many as handlers have by custom.
+const HELD_BACK_MAX: usize = 8;
+
 /// First wait after a failed append: a hiccup is over by then.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Longest wait after a failed append: a disk that works again is noticed within it.
@@ -37,6 +41,11 @@ pub(super) struct Recording {
     failure: Option<Failing>,
     /// Recorded signals by run.
     told: BTreeMap<DispatchId, u32>,
+    /// The last signal of each name that wasn't recorded, of a session. They are signs of life
+    /// all the same, and so are recorded before their want would be one of something.
+    held_back: BTreeMap<String, HandlerSignal>,
+    /// Since when there are any.
+    held_since: Monotonic,
 }
 
 /// An end that isn't recorded.
@@ -129,6 +138,15 @@ impl Recording {
         self.failure = None;
     }
 
+    fn hold_back(&mut self, signal: HandlerSignal, now: Monotonic) {
+        if self.held_back.is_empty() {
+            self.held_since = now;
+        }
+        if self.held_back.len() < HELD_BACK_MAX || self.held_back.contains_key(&signal.name) {
+            self.held_back.insert(signal.name.clone(), signal);
+        }
+    }
+
     fn may_record(&mut self, dispatch: DispatchId) -> bool {
         let told = self.told.entry(dispatch).or_default();
         *told = told.saturating_add(1);
@@ -140,6 +158,11 @@ impl Actor {
     /// Records the ends that wait, in the order in which they came.
     pub(super) async fn record_ends(&mut self) {
         while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
+            // Why they ended comes first.
+            if !self.record_stop().await {
+                self.recording.let_recordings_go();
+                return;
+            }
             let Some(waiting) = self.recording.ends.front().cloned() else { return };
             let Waiting { end, form, recording } = waiting;
             let (lent, asker_remaining_ms) = self.lent_on(&end);
@@ -188,25 +211,40 @@ impl Actor {
         self.record_ends().await;
         let is_failing = self.recording.retry_at().is_some();
         let at = self.shared.clock.wall();
-        let mut events = Vec::new();
+        let mut told = Vec::new();
         for signal in self.runs.told(first) {
             match self.heard(signal) {
                 Heard::Record(_) if is_failing => self.drop_signals(1),
-                Heard::Record(input) => {
-                    let decided = decide(&self.spec, Some(&self.entity), &input, at);
-                    if decided.is_err() {
-                        self.drop_signals(1);
-                    }
-                    events.extend(decided.unwrap_or_default());
-                }
+                Heard::Record(input) => told.push(input),
                 Heard::Publish(event) => self.shared.publish(event),
                 Heard::TooLate => {}
             }
         }
+        let (events, refused) = self.decide_all(told, at);
+        self.drop_signals(refused);
         let told = events.len();
         if told > 0 && self.commit(events, Rooms::default(), at).await.is_err() {
             self.drop_signals(told);
         }
+    }
+
+    /// What follows from `inputs`, one after the other, and how many are refused.
+    fn decide_all(&self, inputs: Vec<Input>, at: WallTime) -> (Vec<RecordedEvent>, usize) {
+        let (mut events, mut refused) = (Vec::new(), 0);
+        let mut after = (!inputs.is_empty()).then(|| self.entity.clone());
+        for input in inputs {
+            let Ok(decided) = decide(&self.spec, after.as_ref(), &input, at) else {
+                refused += 1;
+                continue;
+            };
+            for event in decided {
+                if let Some(after) = &mut after {
+                    after.apply(&self.spec, &event, at);
+                }
+                events.push(event);
+            }
+        }
+        (events, refused)
     }
 
     fn heard(&mut self, signal: HandlerSignal) -> Heard {
@@ -215,22 +253,73 @@ impl Actor {
             return Heard::TooLate;
         }
         if self.recording.may_record(dispatch) {
-            return Heard::Record(Input::Signal {
-                name,
-                from: None,
-                dispatch: Some(dispatch),
-                payload,
-            });
+            return Heard::Record(recorded_signal(HandlerSignal { dispatch, name, payload }));
+        }
+        if self.entity.session().is_some() {
+            let signal = HandlerSignal { dispatch, name: name.clone(), payload: payload.clone() };
+            self.recording.hold_back(signal, self.shared.clock.now());
         }
         self.drop_signals(1);
         let entity = self.entity.entity.clone();
         Heard::Publish(Event::Told { entity, dispatch, name, payload: payload.into() })
     }
 
+    /// When signals that were held back are to be recorded: half way to the mark of a silence,
+    /// so that nobody takes it for one.
+    pub(super) fn held_back_at(&self) -> Monotonic {
+        let session = self.entity.session().filter(|_| !self.recording.held_back.is_empty());
+        session.map_or(Monotonic::NEVER, |session| {
+            let half = Duration::from_millis(session.limits.stuck_after_ms) / 2;
+            self.recording.held_since.after(half)
+        })
+    }
+
+    /// Records signals that were held back, where it is time for that.
+    pub(super) async fn record_held_back(&mut self, now: Monotonic) {
+        if self.held_back_at() <= now {
+            // What isn't recorded is tried again when a limit is due.
+            let _ = self.record_all_held_back().await;
+        }
+    }
+
+    /// Where `limit` would be breached by a silence that was none, records what was told in
+    /// it; answers whether there was anything.
+    pub(super) async fn recorded_what_was_held_back(
+        &mut self,
+        limit: Limit,
+    ) -> Result<bool, ActorError> {
+        let measures_signs = matches!(
+            limit,
+            Limit::InactivityWarn | Limit::InactivityTimeout | Limit::ProgressTimeout
+        );
+        if !measures_signs || self.recording.held_back.is_empty() {
+            return Ok(false);
+        }
+        self.record_all_held_back().await
+    }
+
+    async fn record_all_held_back(&mut self) -> Result<bool, ActorError> {
+        let at = self.shared.clock.wall();
+        let held = std::mem::take(&mut self.recording.held_back).into_values();
+        let held = held.filter(|signal| self.entity.run(signal.dispatch).is_some());
+        let told: Vec<Input> = held.map(recorded_signal).collect();
+        let (events, _) = self.decide_all(told, at);
+        if events.is_empty() {
+            return Ok(false);
+        }
+        self.commit(events, Rooms::default(), at).await.map(|_| true)
+    }
+
     fn drop_signals(&self, many: usize) {
         let entity_type = self.entity.entity.entity_type();
         (0..many).for_each(|_| self.shared.telemetry.metrics.signal_dropped(entity_type));
     }
+}
+
+/// What a handler told, as its entity is told of it.
+fn recorded_signal(signal: HandlerSignal) -> Input {
+    let HandlerSignal { dispatch, name, payload } = signal;
+    Input::Signal { name, from: None, dispatch: Some(dispatch), payload }
 }
 
 /// What becomes of a signal.

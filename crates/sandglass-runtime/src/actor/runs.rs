@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_liveness::decide::IN_FLIGHT_MAX;
+use sandglass_liveness::spec::Integration;
 use sandglass_liveness::{Entity, Spec};
 use sandglass_model::{
     Busy, Cause, Clock, DeadlineOwner, DispatchId, Dispatched, Outcome, Rejection, RejectionKind,
@@ -18,7 +19,7 @@ use tokio::task::{self, JoinSet};
 use crate::asking::{Asking, Lent};
 use crate::caught::{Caught, caught};
 use crate::handlers::{
-    HandlerRun, HandlerSignal, Reserved, Signals, Stop, lost, stopped, unreported,
+    HandlerRun, HandlerSignal, HostCallLimits, Reserved, Signals, Stop, lost, stopped, unreported,
 };
 use crate::shared::Shared;
 use crate::timer;
@@ -42,6 +43,16 @@ impl Stops {
         };
         chosen.iter().for_each(|stop| stop.request(cause, reason));
         chosen.len()
+    }
+
+    /// Asks the handler of `dispatch`, or all of them, to end by itself while there is time.
+    pub(crate) fn ask(&self, of: Option<DispatchId>) {
+        let asked: Vec<Stop> = {
+            let stops = self.lock();
+            let wanted = stops.iter().filter(|(dispatch, _)| of.is_none_or(|of| of == **dispatch));
+            wanted.map(|(_, stop)| stop.clone()).collect()
+        };
+        asked.iter().for_each(Stop::ask);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<DispatchId, Stop>> {
@@ -113,6 +124,8 @@ impl Runs {
             tenant: entity.tenant.clone(),
             schedule_to_start: Duration::from_millis(queue_ms),
             reserved,
+            host_calls: integration.map(host_call_limits).unwrap_or_default(),
+            recovery: entity.session().and_then(|session| session.recovery.clone()),
             budget: Duration::from_millis(own_ms),
             not_after: lent.not_after,
             asks: Asking::new(shared, &entity.entity, &entity.tenant, &dispatched),
@@ -210,12 +223,24 @@ impl Runs {
         first.into_iter().chain(waiting).take(SIGNAL_QUEUE_MAX).collect()
     }
 
-    pub(super) fn stop(&self, dispatch: DispatchId, cause: Cause) {
-        self.stops.request(Some(dispatch), cause, "");
+    pub(super) fn stop(&self, dispatch: DispatchId, cause: Cause, reason: &str) {
+        self.stops.request(Some(dispatch), cause, reason);
+    }
+
+    pub(super) fn ask(&self, dispatch: Option<DispatchId>) {
+        self.stops.ask(dispatch);
     }
 
     pub(super) fn stop_all(&self, cause: Cause, reason: &str) {
         self.stops.request(None, cause, reason);
+    }
+}
+
+fn host_call_limits(of: &Integration) -> HostCallLimits {
+    let of_each = of.host_calls_ms.iter();
+    HostCallLimits {
+        all: of.host_call_ms.map(Duration::from_millis),
+        of: of_each.map(|(name, ms)| (name.clone(), Duration::from_millis(*ms))).collect(),
     }
 }
 

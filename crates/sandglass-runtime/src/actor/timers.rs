@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sandglass_liveness::session::{self as limits, Anchor, Elapsed, Evaluation, evaluate};
 use sandglass_liveness::{Entity, Input, Spec};
 use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_model::{Clock, Monotonic};
@@ -16,6 +17,28 @@ use crate::timer::after_ms;
 pub(crate) struct Timers {
     idle: Option<Idle>,
     schedules: BTreeMap<u64, Monotonic>,
+    /// Boxed, since many entities are no sessions.
+    limits: Option<Box<Limits>>,
+}
+
+/// What the limits of a session are measured by.
+#[derive(Debug)]
+struct Limits {
+    meters: [Meter; 5],
+    rings_at: Monotonic,
+    /// When one is breached that ends something.
+    stops_at: Monotonic,
+}
+
+/// How long ago an anchor is.
+#[derive(Clone, Copy, Debug)]
+struct Meter {
+    anchor: Anchor,
+    generation: u64,
+    armed_at: Monotonic,
+    /// How long ago it was when it was first seen: more than nothing where a restart lies
+    /// between.
+    already: Duration,
 }
 
 #[derive(Debug)]
@@ -33,6 +56,7 @@ struct Idle {
 pub(super) enum Due {
     Idle { generation: u64, idle_ms: u64 },
     Schedule(u64),
+    Limit(limits::Due),
 }
 
 impl Timers {
@@ -57,18 +81,67 @@ impl Timers {
                 clock.now().after(left.min(Duration::from_millis(MAX_BUDGET_MS)))
             });
         }
+        self.measure(entity, clock);
+    }
+
+    /// Follows the anchors of a session, and when the next of its limits is breached.
+    fn measure(&mut self, entity: &Entity, clock: &dyn Clock) {
+        let Some(session) = entity.session() else {
+            self.limits = None;
+            return;
+        };
+        let now = clock.now();
+        let before = self.limits.take().map(|limits| limits.meters);
+        let meters = session.anchors().map(|(anchor, generation, at)| {
+            let known = before
+                .iter()
+                .flatten()
+                .find(|meter| (meter.anchor, meter.generation) == (anchor, generation));
+            known.copied().unwrap_or_else(|| {
+                let already = clock.wall().since(at);
+                Meter { anchor, generation, armed_at: now, already }
+            })
+        });
+        let found = evaluate(session, !entity.is_settled(), &elapsed(&meters, now));
+        let rings_at = match found {
+            Evaluation { due: Some(_), .. } => now,
+            Evaluation { next: Some(next), .. } => now.after(next),
+            Evaluation { .. } => Monotonic::NEVER,
+        };
+        let stops_at = found.next_stop.map_or(Monotonic::NEVER, |next| now.after(next));
+        self.limits = Some(Box::new(Limits { meters, rings_at, stops_at }));
+    }
+
+    /// The limit of a session that is breached by now.
+    pub(super) fn limit_due(&self, entity: &Entity, clock: &dyn Clock) -> Option<limits::Due> {
+        let limits = self.limits.as_ref().filter(|limits| limits.rings_at <= clock.now())?;
+        let elapsed = elapsed(&limits.meters, clock.now());
+        evaluate(entity.session()?, !entity.is_settled(), &elapsed).due
+    }
+
+    /// When a limit of a session is breached that ends something, if nothing happens.
+    pub(super) fn next_stop(&self) -> Monotonic {
+        self.limits.as_ref().map_or(Monotonic::NEVER, |limits| limits.stops_at)
+    }
+
+    /// When a limit of a session is breached, if nothing happens.
+    pub(super) fn next_limit(&self) -> Monotonic {
+        self.limits.as_ref().map_or(Monotonic::NEVER, |limits| limits.rings_at)
     }
 
     /// When the first of them rings.
     pub(crate) fn next(&self) -> Monotonic {
         let idle = self.idle.as_ref().map(|idle| idle.rings_at);
-        let times = self.schedules.values().copied().chain(idle);
+        let times = self.schedules.values().copied().chain(idle).chain([self.next_limit()]);
         times.min().unwrap_or(Monotonic::NEVER)
     }
 
-    /// One that rings now: what was scheduled comes before idleness.
-    pub(super) fn due(&self, clock: &dyn Clock) -> Option<Due> {
+    /// One that rings now: a limit comes before what was scheduled, and that before idleness.
+    pub(super) fn due(&self, entity: &Entity, clock: &dyn Clock) -> Option<Due> {
         let now = clock.now();
+        if let Some(due) = self.limit_due(entity, clock) {
+            return Some(Due::Limit(due));
+        }
         let scheduled = self.schedules.iter().filter(|(_, at)| **at <= now);
         if let Some((number, _)) = scheduled.min_by_key(|(number, at)| (**at, **number)) {
             return Some(Due::Schedule(*number));
@@ -91,7 +164,20 @@ impl Timers {
             Input::ScheduleDue { schedule } => {
                 self.schedules.insert(*schedule, Monotonic::NEVER);
             }
+            Input::LimitDue { .. } => {
+                if let Some(limits) = &mut self.limits {
+                    limits.rings_at = Monotonic::NEVER;
+                }
+            }
             _ => {}
         }
     }
+}
+
+fn elapsed(meters: &[Meter], now: Monotonic) -> Elapsed {
+    let mut elapsed = Elapsed::default();
+    for meter in meters {
+        elapsed.set(meter.anchor, meter.already.saturating_add(now.since(meter.armed_at)));
+    }
+    elapsed
 }

@@ -48,6 +48,6 @@ impl Actor {
 
     /// Whether it is in a state that takes no action.
     pub(super) fn has_ended(&self) -> bool {
-        self.spec.is_terminal(&self.entity.state)
+        self.entity.has_ended(&self.spec)
     }
 }

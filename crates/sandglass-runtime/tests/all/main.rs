@@ -16,6 +16,7 @@ mod requests;
 mod restarts;
 mod retries;
 mod rooms;
+mod sessions;
 mod signals;
 mod sleep;
 mod snapshots;

@@ -127,8 +127,12 @@ pub(crate) enum Act {
     Panic,
     /// Asks that entity for that action, and then does the next.
     Ask(EntityRef, &'static str, AskUntil, Box<Act>),
-    /// Takes so many seconds to end once it is asked to.
+    /// Takes so many seconds to end once it is stopped.
     Linger(u64),
+    /// Answers as soon as it is asked to end by itself.
+    HeedWhenAsked,
+    /// Tells that it is alive every so many seconds, and never answers.
+    TellEvery(u64, &'static str),
 }
 
 /// What each next handler does, and what was seen of them.
@@ -281,6 +285,16 @@ impl Script {
                 self.answers.lock().expect("no panic").push(answer);
                 Box::pin(self.perform(run, not_after, *then)).await
             }
+            Act::HeedWhenAsked => {
+                let (asked, heard) = tokio::sync::oneshot::channel::<()>();
+                run.stop.on_ask(move || drop(asked));
+                let _ = heard.await;
+                completed()
+            }
+            Act::TellEvery(seconds, name) => loop {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                let _ = run.signals.tell(name, json!(null));
+            },
             Act::Tell(many) => {
                 self.tell(run, many).await;
                 completed()

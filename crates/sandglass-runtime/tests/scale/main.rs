@@ -23,13 +23,21 @@ const MEMORY_MAX_BYTES: u64 = 300 << 20;
 /// Records of the entity with a long history.
 const HISTORY: u64 = 10_000;
 
-/// Every state but the last has a timer.
+/// Every state but the last has a timer, and all limits of a session are on.
 const SPEC: &str = r#"
 [automaton]
 name = "Session"
 states = ["Open", "Closed"]
 initial = "Open"
 terminal = ["Closed"]
+
+[limits]
+run_timeout = "24h"
+execution_timeout = "48h"
+inactivity_timeout = "2h"
+progress_timeout = "4h"
+max_loop_iterations = 1000
+max_handler_runs = 1000
 
 [[state]]
 name = "touched"
@@ -116,9 +124,9 @@ where
 async fn write_history(path: &Path, entity: &EntityRef) {
     let opened = SqliteJournal::open(path, Settings::default()).expect("a journal");
     let journal: Arc<dyn Journal> = Arc::new(opened.journal);
-    let model = journal.read_entity(name(0), Position(0), 2).await;
+    let model = journal.read_entity(name(0), Position(0), 3).await;
     let records = model.expect("readable").into_records().expect("whole");
-    let [created, touched] = &records[..] else { panic!("two records") };
+    let [created, _, touched] = &records[..] else { panic!("three records") };
     let mut expected = Expected::None;
     let mut next = 0;
     while next < HISTORY {

@@ -1,0 +1,454 @@
+//! What sessions decide: that a run starts, stops or goes on, and what follows for it from
+//! everything else that its entity decides.
+
+use sandglass_model::id::{NAME_MAX_BYTES, check_name};
+use sandglass_model::session::STOP_REASON_MAX_BYTES;
+use sandglass_model::{
+    Action, Cancellation, CancelledBy, Cause, Decision, Directive, Dispatched, Doing, Ended, Event,
+    Limit, LimitBreached, Outcome, RunLimits, RunStopped, RunStopping, Signature, StopCause,
+    WallTime,
+};
+
+use super::{HandlerEnd, Input, Refusal};
+use crate::entity::{Entity, InFlight};
+use crate::session::{Session, Standing, watched};
+use crate::spec::Spec;
+
+/// Whether the run of a session lets `input` in. What belongs to a run that has stopped
+/// changes nothing any more; its handlers' ends are always heard.
+pub(super) fn admits(entity: &Entity, input: &Input) -> Result<(), Refusal> {
+    let Some(session) = entity.session() else { return Ok(()) };
+    match input {
+        Input::Action { .. }
+        | Input::Retry(_)
+        | Input::StateIdle { .. }
+        | Input::ScheduleDue { .. } => running(session),
+        _ => Ok(()),
+    }
+}
+
+fn running(session: &Session) -> Result<(), Refusal> {
+    let run_seq = session.run_seq;
+    match &session.standing {
+        Standing::Running => Ok(()),
+        Standing::Stopping { stopping, .. } => {
+            Err(Refusal::RunStopping { run_seq, code: stopping.stop_reason_code.clone() })
+        }
+        Standing::Stopped(stopped) => Err(Refusal::RunStopped {
+            run_seq,
+            code: stopped.stop_reason_code.clone(),
+            can_be_resumed: !session.is_over(),
+        }),
+    }
+}
+
+fn session(entity: &Entity) -> Result<&Session, Refusal> {
+    entity.session().ok_or(Refusal::NoSession)
+}
+
+/// The first run.
+pub(super) fn start(entity: &Entity, limits: RunLimits) -> Result<Vec<Event>, Refusal> {
+    match entity.session() {
+        None => Ok(vec![Event::RunStarted { run_seq: 1, limits }]),
+        Some(session) => Err(Refusal::StillRunning { run_seq: session.run_seq }),
+    }
+}
+
+/// That a session is to go on, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Who asks.
+    pub by: String,
+    /// Why; may be empty.
+    pub reason: String,
+    /// The run that whoever asks saw stop; none where any will do.
+    pub expected_run: Option<u32>,
+    /// What is to hold the next run.
+    pub limits: RunLimits,
+}
+
+/// Another run, with what the last one left to do.
+pub(super) fn resume(entity: &Entity, resume: &Resume) -> Result<Vec<Event>, Refusal> {
+    let session = session(entity)?;
+    check_name("name of who resumes", &resume.by, NAME_MAX_BYTES).map_err(Refusal::BadPrincipal)?;
+    reason_fits(&resume.reason)?;
+    expected(session, resume.expected_run)?;
+    match &session.standing {
+        Standing::Running => Err(Refusal::StillRunning { run_seq: session.run_seq }),
+        Standing::Stopping { .. } => running(session).map(|()| Vec::new()),
+        Standing::Stopped(_) if session.is_over() => running(session).map(|()| Vec::new()),
+        Standing::Stopped(_) => Ok(again(
+            entity,
+            session,
+            resume.limits,
+            Some(resume.by.clone()),
+            resume.reason.clone(),
+        )),
+    }
+}
+
+/// The records of another run: what was held is dispatched anew.
+fn again(
+    entity: &Entity,
+    session: &Session,
+    limits: RunLimits,
+    by: Option<String>,
+    reason: String,
+) -> Vec<Event> {
+    let (from_run_seq, run_seq) = (session.run_seq, session.run_seq.saturating_add(1));
+    let resumed = Event::SessionResumed { from_run_seq, run_seq, by, reason };
+    let started = Event::RunStarted { run_seq, limits };
+    let anew = session.held().iter().map(|held| Event::Dispatched(Box::new(anew(entity, held))));
+    [resumed, started].into_iter().chain(anew).collect()
+}
+
+/// A handler that was stopped with its run, as it is dispatched anew.
+fn anew(entity: &Entity, held: &Dispatched) -> Dispatched {
+    let attempt = held.attempt.saturating_add(1);
+    Dispatched {
+        spec: Some(entity.spec),
+        expected: Some(entity.sequence),
+        attempt,
+        // Whoever asked for it has been answered long since.
+        owner: sandglass_model::DeadlineOwner::Handler,
+        asker: None,
+        depth: 0,
+        retried: None,
+        trace: held.trace.of_dispatch(held.dispatch, attempt),
+        ..held.clone()
+    }
+}
+
+fn expected(session: &Session, expected: Option<u32>) -> Result<(), Refusal> {
+    match expected {
+        Some(expected) if expected != session.run_seq => {
+            Err(Refusal::NotTheRun { expected, run_seq: session.run_seq })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn reason_fits(reason: &str) -> Result<(), Refusal> {
+    if reason.len() > STOP_REASON_MAX_BYTES {
+        return Err(Refusal::TooLarge { what: "reason", max: STOP_REASON_MAX_BYTES });
+    }
+    Ok(())
+}
+
+/// Somebody stops the run `run_seq`, or whichever goes on.
+pub(super) fn stop(
+    spec: &Spec,
+    entity: &Entity,
+    run_seq: Option<u32>,
+    cause: &StopCause,
+) -> Result<Vec<Event>, Refusal> {
+    let session = session(entity)?;
+    if let StopCause::Operator { by, reason } = cause {
+        check_name("name of who stops it", by, NAME_MAX_BYTES).map_err(Refusal::BadPrincipal)?;
+        reason_fits(reason)?;
+    }
+    expected(session, run_seq)?;
+    running(session)?;
+    Ok(vec![stopping(spec, session, cause.clone())])
+}
+
+fn stopping(spec: &Spec, session: &Session, cause: StopCause) -> Event {
+    Event::RunStopping(Box::new(RunStopping {
+        run_seq: session.run_seq,
+        stop_reason_code: cause.code().to_owned(),
+        directive: directive(&cause, retries_left(spec, session, &cause)),
+        grace_ms: if cause.has_grace() { session.limits.abort_timeout_ms } else { 0 },
+        cause,
+    }))
+}
+
+/// The limit that a run stopped by.
+pub(crate) const fn limit_of(cause: &StopCause) -> Option<Limit> {
+    match cause {
+        StopCause::Limit { limit } => Some(*limit),
+        _ => None,
+    }
+}
+
+fn retries_left(spec: &Spec, session: &Session, cause: &StopCause) -> u64 {
+    let Some(limit) = limit_of(cause) else { return 0 };
+    let budget = spec.limits.as_ref().and_then(|limits| limits.retries.get(&limit));
+    budget.copied().unwrap_or(0).saturating_sub(session.retried(limit))
+}
+
+/// What becomes of a session whose run is stopped by `cause`, where it may be retried so
+/// often by itself.
+#[must_use]
+pub const fn directive(cause: &StopCause, retries_left: u64) -> Directive {
+    match cause {
+        StopCause::Limit { .. } if retries_left > 0 => Directive::Retry,
+        StopCause::Limit { limit: Limit::RunTimeout } | StopCause::Shutdown => Directive::Wait,
+        StopCause::Limit { limit: Limit::ProgressTimeout } => Directive::Unstuck,
+        StopCause::Limit { .. }
+        | StopCause::Operator { .. }
+        | StopCause::Parent { .. }
+        | StopCause::Trap
+        | StopCause::Completion => Directive::Cancel,
+    }
+}
+
+/// A limit of time is breached.
+pub(super) fn limit_due(
+    spec: &Spec,
+    entity: &Entity,
+    (limit, observed_ms): (Limit, u64),
+    doing: Option<&Doing>,
+    now: WallTime,
+) -> Result<Vec<Event>, Refusal> {
+    let session = session(entity)?;
+    let has_work = !entity.is_settled();
+    let (threshold, _) = watched(session, has_work, limit).ok_or(Refusal::StaleTimer)?;
+    if observed_ms <= threshold {
+        return Err(Refusal::NotIdleYet { idle_ms: observed_ms, after_ms: threshold });
+    }
+    let cause = StopCause::Limit { limit };
+    let stopping = (!matches!(limit, Limit::InactivityWarn | Limit::AbortTimeout))
+        .then(|| stopping(spec, session, cause));
+    let breach = Breach { limit, threshold, observed: observed_ms, doing: doing.cloned() };
+    Ok(std::iter::once(breach.of(entity, session, now)).chain(stopping).collect())
+}
+
+/// What is measured of a breach.
+struct Breach {
+    limit: Limit,
+    threshold: u64,
+    observed: u64,
+    doing: Option<Doing>,
+}
+
+impl Breach {
+    fn of(self, entity: &Entity, session: &Session, at: WallTime) -> Event {
+        let Self { limit, threshold, observed, doing } = self;
+        let action = match directive(&StopCause::Limit { limit }, 0) {
+            _ if limit.action() != Action::Stop => limit.action(),
+            Directive::Wait | Directive::Unstuck => Action::Suspend,
+            Directive::Retry | Directive::Cancel => Action::Stop,
+        };
+        Event::LimitBreached(Box::new(LimitBreached {
+            session: entity.entity.clone(),
+            run_seq: session.run_seq,
+            scope: limit.scope(),
+            limit,
+            kind: limit.meter(),
+            threshold,
+            observed,
+            at,
+            last_signal: session.last_signal.clone(),
+            in_flight: doing,
+            action,
+        }))
+    }
+}
+
+/// What follows for a session from `events`, which its entity has decided: each of them, and
+/// what its limits and its run make of it. Those of an entity that is no session are
+/// answered as they are.
+pub(super) fn supervised(
+    spec: &Spec,
+    entity: &Entity,
+    events: Vec<Event>,
+    now: WallTime,
+) -> Vec<Event> {
+    if entity.session().is_none() {
+        return events;
+    }
+    let mut supervision =
+        Supervision { spec, after: entity.clone(), now, has_trapped: false, decided: Vec::new() };
+    events.into_iter().for_each(|event| supervision.take(event));
+    supervision.conclude();
+    supervision.decided
+}
+
+struct Supervision<'a> {
+    spec: &'a Spec,
+    after: Entity,
+    now: WallTime,
+    /// Whether a handler trapped by what was decided.
+    has_trapped: bool,
+    decided: Vec<Event>,
+}
+
+impl Supervision<'_> {
+    fn take(&mut self, event: Event) {
+        if let Event::Dispatched(dispatched) = &event {
+            self.hold_to_bounds(dispatched);
+        }
+        let cleared = self.cleared_by(&event);
+        let timed_out = self.breach_of_end(&event);
+        let failed_by = self.failed_by(&event);
+        let dispatched = match &event {
+            Event::Dispatched(dispatched) => Some(dispatched.dispatch),
+            _ => None,
+        };
+        self.push(event);
+        self.decided.extend(cleared);
+        timed_out.into_iter().for_each(|breach| self.breach(breach));
+        if let Some(signature) = failed_by {
+            self.note_repeat(&signature);
+        }
+        let is_running = self.after.session().is_none_or(Session::is_running);
+        if let (Some(dispatch), false) = (dispatched, is_running)
+            && let Some(run) = self.after.run(dispatch)
+        {
+            let end = self.never_begun(run);
+            self.push(end);
+        }
+    }
+
+    fn push(&mut self, event: Event) {
+        self.after.apply(self.spec, &event, self.now);
+        self.decided.push(event);
+    }
+
+    fn breach(&mut self, breach: Breach) {
+        if let Some(session) = self.after.session() {
+            let event = breach.of(&self.after, session, self.now);
+            self.push(event);
+        }
+    }
+
+    /// Stops the run where one more handler would be more than it may start, before that is
+    /// asked for.
+    fn hold_to_bounds(&mut self, dispatched: &Dispatched) {
+        let Some(session) = self.after.session().filter(|session| session.is_running()) else {
+            return;
+        };
+        let limits = &session.limits;
+        let is_turn = session.is_next_iteration(dispatched);
+        let bounds = [
+            (Limit::MaxHandlerRuns, limits.max_handler_runs, session.handler_runs),
+            (
+                Limit::MaxLoopIterations,
+                limits.max_loop_iterations.filter(|_| is_turn),
+                session.loop_iterations,
+            ),
+        ];
+        let over = bounds.into_iter().find_map(|(limit, most, so_far)| {
+            most.filter(|most| so_far >= *most).map(|most| (limit, most, so_far.saturating_add(1)))
+        });
+        let Some((limit, threshold, observed)) = over else { return };
+        let stopping = stopping(self.spec, session, StopCause::Limit { limit });
+        self.breach(Breach { limit, threshold, observed, doing: None });
+        self.push(stopping);
+    }
+
+    /// The end of a handler that was asked for by a run that is to stop.
+    fn never_begun(&self, run: &InFlight) -> Event {
+        let directive = self.after.session().and_then(Session::directive);
+        let decision = match directive {
+            None | Some(Directive::Cancel) => Decision::Dropped,
+            Some(Directive::Wait | Directive::Unstuck | Directive::Retry) => Decision::Held,
+        };
+        let outcome = Outcome::Cancelled(Cancellation {
+            by: CancelledBy::RunStopped,
+            reason: String::new(),
+            dying_span: None,
+        });
+        let end = HandlerEnd { cause: Cause::RunStopped, ..HandlerEnd::interrupted(run) };
+        super::ending::ended(&end, outcome, decision)
+    }
+
+    fn cleared_by(&self, event: &Event) -> Option<Event> {
+        let session = self.after.session()?;
+        let is_broken = session.is_broken_by(self.spec, &self.after, event);
+        let silent = self.now.since(session.active_since()).as_millis();
+        is_broken.then(|| Event::LimitCleared {
+            run_seq: session.run_seq,
+            limit: Limit::InactivityWarn,
+            silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The breach that a handler's end is.
+    fn breach_of_end(&mut self, event: &Event) -> Option<Breach> {
+        let Event::Ended(ended) = event else { return None };
+        let Ended { outcome, started_at, dispatch, .. } = &**ended;
+        self.has_trapped |= matches!(outcome, Outcome::Trapped(_));
+        let Outcome::TimedOut(exceeded) = outcome else { return None };
+        let doing = self.after.run(*dispatch).map(|run| Doing {
+            handler: run.dispatched.integration.clone(),
+            host_call: Some(exceeded.dying_span.clone()),
+            since: started_at.unwrap_or(self.now),
+        });
+        Some(Breach {
+            limit: Limit::Deadline,
+            threshold: exceeded.budget_ms,
+            observed: exceeded.elapsed_ms,
+            doing,
+        })
+    }
+
+    /// What a handler failed by, where `event` is its end and that was a failure.
+    fn failed_by(&self, event: &Event) -> Option<Signature> {
+        let Event::Ended(ended) = event else { return None };
+        let run = self.after.run(ended.dispatch)?;
+        Signature::of(&self.after.entity, &run.dispatched, ended)
+    }
+
+    /// Records that a failure came again, once it has come often enough.
+    fn note_repeat(&mut self, signature: &Signature) {
+        let Some(session) = self.after.session() else { return };
+        let Some(threshold) = session.limits.repeat_threshold else { return };
+        let known = session.failures().iter().find(|known| known.signature == *signature);
+        let Some(observed) = known.map(|known| known.count) else { return };
+        if observed >= threshold {
+            // As with every limit, what it allows is less than what breaches it.
+            let threshold = threshold.saturating_sub(1);
+            self.breach(Breach { limit: Limit::RepeatThreshold, threshold, observed, doing: None });
+        }
+    }
+
+    /// What follows from all of it: that the run has stopped, and where it is to be retried,
+    /// that another one begins.
+    fn conclude(&mut self) {
+        let Some(session) = self.after.session() else { return };
+        if !self.after.is_settled() {
+            return;
+        }
+        let (cause, directive) = match &session.standing {
+            Standing::Stopped(_) => return,
+            Standing::Stopping { stopping, .. } => {
+                (stopping.cause.clone(), Some(stopping.directive))
+            }
+            Standing::Running if self.spec.is_terminal(&self.after.state) => {
+                let cause = if self.has_trapped { StopCause::Trap } else { StopCause::Completion };
+                (cause, None)
+            }
+            Standing::Running => return,
+        };
+        let elapsed = self.now.since(session.run_started).as_millis();
+        let least = session.limits.repeat_threshold.unwrap_or(u64::MAX);
+        let stopped = RunStopped {
+            run_seq: session.run_seq,
+            stop_reason_code: cause.code().to_owned(),
+            cause,
+            directive,
+            elapsed_ms: u64::try_from(elapsed).unwrap_or(u64::MAX),
+            signature: session.top_failure(least),
+        };
+        self.push(Event::RunStopped(Box::new(stopped)));
+        if directive == Some(Directive::Retry)
+            && let Some(session) = self.after.session()
+        {
+            let events = again(&self.after, session, session.limits, None, String::new());
+            events.into_iter().for_each(|event| self.take(event));
+        }
+    }
+}
+
+/// What becomes of a handler that its run's stop has killed: none where that is what its own
+/// ending says.
+pub(super) fn decision_of_stopped(entity: &Entity, outcome: &Outcome) -> Option<Decision> {
+    let session = entity.session().filter(|session| !session.is_running())?;
+    let is_killed = matches!(outcome, Outcome::Cancelled(_));
+    let goes_on = matches!(
+        session.directive(),
+        Some(Directive::Wait | Directive::Unstuck | Directive::Retry)
+    );
+    (is_killed && goes_on).then_some(Decision::Held)
+}

@@ -1,0 +1,374 @@
+//! A session: an entity whose spec has limits, or whose host has them for all. It lives in
+//! runs: one from its start, and one from each resume, until something stops it.
+//!
+//! Like the entity, it is the fold of its records. What is due is found by [`evaluate()`];
+//! what follows from that is decided with everything else, in [`crate::decide()`].
+
+mod evaluate;
+mod failures;
+mod preamble;
+mod settings;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sandglass_model::{
+    Decision, Directive, DispatchId, Dispatched, Ended, Event, LastSignal, Limit, Recovery,
+    Repeated, RunLimits, RunStopped, RunStopping, TransitionCause, WallTime,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::entity::Entity;
+use crate::spec::Spec;
+pub(crate) use evaluate::watched;
+pub use evaluate::{Anchor, Due, Elapsed, Evaluation, evaluate};
+pub(crate) use failures::Failures;
+pub use failures::{SAMPLE_MAX_CHARS, SHAPES_MAX};
+pub use preamble::{error_type_of, preamble, timeout_text};
+pub use settings::{BadLimit, Ceilings, LimitSettings, Setting, default_limits};
+pub use status::{Shown, Status, StatusView, status};
+
+/// Longest status text that is kept, in characters: a line of a terminal.
+pub const STATUS_MAX_CHARS: usize = 200;
+
+/// The signals that a handler's own functions send.
+const STATUS: &str = "status";
+
+/// One entity as a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// Its present run, or the last one.
+    pub run_seq: u32,
+    /// What holds that run.
+    pub limits: RunLimits,
+    /// When its first run started.
+    pub first_started: WallTime,
+    /// When the present run started.
+    pub run_started: WallTime,
+    /// Where the run stands.
+    pub standing: Standing,
+    /// The last sign of life.
+    pub last_signal: Option<LastSignal>,
+    /// The handlers that the run has started.
+    pub handler_runs: u64,
+    /// Those among them that followed from another one's end, by themselves: the turns of
+    /// a loop.
+    pub loop_iterations: u64,
+    /// What the present run was told of the one before.
+    pub recovery: Option<Arc<Recovery>>,
+    /// What its handler says that it is about.
+    pub status_text: Option<StatusText>,
+    active_since: Mark,
+    progress_since: Mark,
+    /// Whether its silence was warned of.
+    is_silent: bool,
+    /// Whether the last transition followed from a handler's end.
+    follows_a_handler: bool,
+    held: Arc<Vec<Arc<Dispatched>>>,
+    failures: Failures,
+    retried: BTreeMap<Limit, u64>,
+}
+
+/// Where the run of a session stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It goes on.
+    Running,
+    /// It is to stop, and waits for what is in flight.
+    Stopping {
+        /// Why, and what becomes of the session.
+        stopping: Box<RunStopping>,
+        /// Since when.
+        since: WallTime,
+        /// Whether its handlers have been given up, their time to end by themselves being
+        /// over.
+        is_killing: bool,
+    },
+    /// It has stopped.
+    Stopped(Box<RunStopped>),
+}
+
+/// What a handler says that it is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusText {
+    /// Which handler.
+    pub dispatch: DispatchId,
+    /// What it says, cut to [`STATUS_MAX_CHARS`].
+    pub text: String,
+}
+
+/// A moment that is measured from, and how often it was set anew: by that a measure of an
+/// earlier one is told from the present one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    at: WallTime,
+    generation: u64,
+}
+
+impl Mark {
+    const fn at(at: WallTime) -> Self {
+        Self { at, generation: 0 }
+    }
+
+    fn set(&mut self, at: WallTime) {
+        *self = Self { at, generation: self.generation.wrapping_add(1) };
+    }
+}
+
+/// A sign of life that a record is.
+struct Sign {
+    kind: String,
+    of: Option<String>,
+    is_progress: bool,
+}
+
+impl Session {
+    /// The session whose first run starts by `event` at `at`; none where it is no
+    /// [`Event::RunStarted`].
+    pub(crate) fn started(event: &Event, at: WallTime) -> Option<Self> {
+        let Event::RunStarted { run_seq, limits } = event else { return None };
+        Some(Self {
+            run_seq: *run_seq,
+            limits: *limits,
+            first_started: at,
+            run_started: at,
+            standing: Standing::Running,
+            last_signal: None,
+            handler_runs: 0,
+            loop_iterations: 0,
+            recovery: None,
+            status_text: None,
+            active_since: Mark::at(at),
+            progress_since: Mark::at(at),
+            is_silent: false,
+            follows_a_handler: false,
+            held: Arc::default(),
+            failures: Failures::default(),
+            retried: BTreeMap::new(),
+        })
+    }
+
+    /// Folds in one more record about `entity`, which is as it was before.
+    pub(crate) fn apply(&mut self, spec: &Spec, entity: &Entity, event: &Event, at: WallTime) {
+        if let Some(sign) = self.sign_of_life(spec, entity, event) {
+            self.is_silent = false;
+            self.active_since.set(at);
+            if sign.is_progress {
+                self.progress_since.set(at);
+            }
+            self.last_signal = Some(LastSignal { kind: sign.kind, of: sign.of, at });
+        }
+        match event {
+            Event::RunStarted { run_seq, limits } => self.run_again(*run_seq, *limits, at),
+            Event::Transition { cause, .. } => {
+                self.follows_a_handler = matches!(cause, TransitionCause::HandlerEnded { .. });
+            }
+            Event::Dispatched(dispatched) => self.dispatched(dispatched),
+            Event::Ended(ended) => self.ended(entity, ended),
+            Event::Signal { name, dispatch: Some(dispatch), payload, .. } if name == STATUS => {
+                let text = payload.as_str().unwrap_or_default();
+                let text = text.chars().take(STATUS_MAX_CHARS).collect();
+                self.status_text = Some(StatusText { dispatch: *dispatch, text });
+            }
+            Event::LimitBreached(breach) => match breach.limit {
+                Limit::InactivityWarn => self.is_silent = true,
+                Limit::AbortTimeout => {
+                    if let Standing::Stopping { is_killing, .. } = &mut self.standing {
+                        *is_killing = true;
+                    }
+                }
+                _ => {}
+            },
+            Event::RunStopping(stopping) => {
+                self.standing = Standing::Stopping {
+                    stopping: stopping.clone(),
+                    since: at,
+                    is_killing: stopping.grace_ms == 0,
+                };
+            }
+            Event::RunStopped(stopped) => {
+                self.standing = Standing::Stopped(stopped.clone());
+                self.status_text = None;
+                self.is_silent = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn run_again(&mut self, run_seq: u32, limits: RunLimits, at: WallTime) {
+        if let Standing::Stopped(stopped) = &self.standing {
+            if let (Some(Directive::Retry), Some(limit)) =
+                (stopped.directive, crate::decide::limit_of(&stopped.cause))
+            {
+                *self.retried.entry(limit).or_default() += 1;
+            }
+            self.recovery = Some(Arc::new(Recovery {
+                prior_run: stopped.run_seq,
+                cause: stopped.stop_reason_code.clone(),
+                failure: self.top_failure(1),
+            }));
+        }
+        (self.run_seq, self.limits, self.run_started) = (run_seq, limits, at);
+        (self.handler_runs, self.loop_iterations, self.follows_a_handler) = (0, 0, false);
+        self.standing = Standing::Running;
+        self.active_since.set(at);
+        self.progress_since.set(at);
+    }
+
+    fn dispatched(&mut self, dispatched: &Dispatched) {
+        self.handler_runs = self.handler_runs.saturating_add(1);
+        if self.is_next_iteration(dispatched) {
+            self.loop_iterations = self.loop_iterations.saturating_add(1);
+            // All handlers of one transition are one turn.
+            self.follows_a_handler = false;
+        }
+        if self.held.iter().any(|held| held.dispatch == dispatched.dispatch) {
+            Arc::make_mut(&mut self.held).retain(|held| held.dispatch != dispatched.dispatch);
+        }
+    }
+
+    /// Whether `dispatched` would be the first of another turn of a loop.
+    pub(crate) fn is_next_iteration(&self, dispatched: &Dispatched) -> bool {
+        self.follows_a_handler && dispatched.attempt == 1
+    }
+
+    fn ended(&mut self, entity: &Entity, ended: &Ended) {
+        if self.status_text.as_ref().is_some_and(|status| status.dispatch == ended.dispatch) {
+            self.status_text = None;
+        }
+        let Some(run) = entity.run(ended.dispatch) else { return };
+        if ended.decision == Decision::Held {
+            Arc::make_mut(&mut self.held).push(Arc::clone(&run.dispatched));
+        }
+        self.failures.count(&entity.entity, &run.dispatched, ended);
+    }
+
+    /// The sign of life that `event` is. What the host does by itself is none, and
+    /// neither is what is listed as synthetic; a new attempt begins everything anew.
+    fn sign_of_life(&self, spec: &Spec, entity: &Entity, event: &Event) -> Option<Sign> {
+        if self.standing != Standing::Running {
+            return None;
+        }
+        let limits = spec.limits.as_ref();
+        let listed = |list: &[String], name: &str| list.iter().any(|one| one == name);
+        let is_material =
+            |name: &str| limits.map_or(name == "progress", |limits| listed(&limits.material, name));
+        let handler = |dispatch: DispatchId| {
+            entity.run(dispatch).map(|run| run.dispatched.integration.clone())
+        };
+        match event {
+            Event::Transition {
+                action,
+                cause: TransitionCause::Requested | TransitionCause::Asked(_),
+                ..
+            } => Some(Sign {
+                kind: "action".to_owned(),
+                of: Some(action.clone()),
+                is_progress: is_material("action"),
+            }),
+            Event::Signal { name, dispatch, .. } => {
+                let is_synthetic = limits.is_some_and(|limits| listed(&limits.synthetic, name));
+                (!is_synthetic).then(|| Sign {
+                    kind: name.clone(),
+                    of: dispatch.and_then(handler),
+                    is_progress: is_material(name),
+                })
+            }
+            Event::Dispatched(dispatched) => Some(Sign {
+                kind: "dispatched".to_owned(),
+                of: Some(dispatched.integration.clone()),
+                is_progress: true,
+            }),
+            Event::Ended(ended) => Some(Sign {
+                kind: "ended".to_owned(),
+                of: handler(ended.dispatch),
+                is_progress: is_material("ended"),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether `event` ends a silence that was warned of.
+    pub(crate) fn is_broken_by(&self, spec: &Spec, entity: &Entity, event: &Event) -> bool {
+        self.is_silent && self.sign_of_life(spec, entity, event).is_some()
+    }
+
+    /// Whether its run goes on.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.standing == Standing::Running
+    }
+
+    /// Whether its silence was warned of, and goes on.
+    #[must_use]
+    pub const fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// Whether it was stopped for good, or came to its end.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let Standing::Stopped(stopped) = &self.standing else { return false };
+        matches!(stopped.directive, None | Some(Directive::Cancel))
+    }
+
+    /// What becomes of it, where its run is to stop or has stopped.
+    #[must_use]
+    pub fn directive(&self) -> Option<Directive> {
+        match &self.standing {
+            Standing::Running => None,
+            Standing::Stopping { stopping, .. } => Some(stopping.directive),
+            Standing::Stopped(stopped) => stopped.directive,
+        }
+    }
+
+    /// The handlers that are dispatched anew when it is resumed.
+    #[must_use]
+    pub fn held(&self) -> &[Arc<Dispatched>] {
+        &self.held
+    }
+
+    /// Its most frequent failure, where that came at least `least` times.
+    #[must_use]
+    pub fn top_failure(&self, least: u64) -> Option<Repeated> {
+        self.failures.top().filter(|top| top.count >= least).cloned()
+    }
+
+    /// The failures of a shape that were counted, by how often they came.
+    #[must_use]
+    pub fn failures(&self) -> &[Repeated] {
+        self.failures.all()
+    }
+
+    /// How often a run that `limit` stopped was followed by another one by itself.
+    #[must_use]
+    pub fn retried(&self, limit: Limit) -> u64 {
+        self.retried.get(&limit).copied().unwrap_or(0)
+    }
+
+    /// The moments that its limits are measured from: each with what tells it from an earlier
+    /// one of the same kind.
+    #[must_use]
+    pub fn anchors(&self) -> [(Anchor, u64, WallTime); 5] {
+        let run = u64::from(self.run_seq);
+        let (stop, stopping) = match &self.standing {
+            Standing::Stopping { since, .. } => (run, *since),
+            Standing::Running | Standing::Stopped(_) => (0, self.run_started),
+        };
+        [
+            (Anchor::Session, 0, self.first_started),
+            (Anchor::Run, run, self.run_started),
+            (Anchor::Activity, self.active_since.generation, self.active_since.at),
+            (Anchor::Progress, self.progress_since.generation, self.progress_since.at),
+            (Anchor::Stop, stop, stopping),
+        ]
+    }
+
+    /// When it last gave a sign of life, or its run started.
+    #[must_use]
+    pub const fn active_since(&self) -> WallTime {
+        self.active_since.at
+    }
+}

@@ -1,0 +1,151 @@
+//! Which limit of a session is due, and when the next one is.
+
+use std::time::Duration;
+
+use sandglass_model::Limit;
+
+use super::{Session, Standing};
+
+/// A moment that limits are measured from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Anchor {
+    /// The start of the first run.
+    Session,
+    /// The start of the present one.
+    Run,
+    /// The last sign of life, or the start of the run.
+    Activity,
+    /// The last progress, or the start of the run.
+    Progress,
+    /// When the run was asked to stop.
+    Stop,
+}
+
+/// How long ago the anchors of a session are: measured by a clock that doesn't jump, as far
+/// as there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// Since [`Anchor::Session`].
+    pub session: Duration,
+    /// Since [`Anchor::Run`].
+    pub run: Duration,
+    /// Since [`Anchor::Activity`].
+    pub activity: Duration,
+    /// Since [`Anchor::Progress`].
+    pub progress: Duration,
+    /// Since [`Anchor::Stop`].
+    pub stop: Duration,
+}
+
+impl Elapsed {
+    /// What is measured from `anchor`.
+    #[must_use]
+    pub const fn since(&self, anchor: Anchor) -> Duration {
+        match anchor {
+            Anchor::Session => self.session,
+            Anchor::Run => self.run,
+            Anchor::Activity => self.activity,
+            Anchor::Progress => self.progress,
+            Anchor::Stop => self.stop,
+        }
+    }
+
+    /// Takes what is measured from `anchor`.
+    pub const fn set(&mut self, anchor: Anchor, measured: Duration) {
+        let place = match anchor {
+            Anchor::Session => &mut self.session,
+            Anchor::Run => &mut self.run,
+            Anchor::Activity => &mut self.activity,
+            Anchor::Progress => &mut self.progress,
+            Anchor::Stop => &mut self.stop,
+        };
+        *place = measured;
+    }
+}
+
+/// What is due, and when to look again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evaluation {
+    /// The limit that is breached; the one that stops most, where several are.
+    pub due: Option<Due>,
+    /// How long until the next one is breached if nothing happens; none where none will be.
+    pub next: Option<Duration>,
+    /// The same of those that end something: nothing at all where one is breached; none where
+    /// none will be.
+    pub next_stop: Option<Duration>,
+}
+
+/// A limit that is breached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Which.
+    pub limit: Limit,
+    /// What was measured, in milliseconds, rounded up: always above what it allows.
+    pub observed_ms: u64,
+}
+
+/// Finds what is due. `has_work` says whether a handler of the session is queued or in
+/// flight: silence and want of progress are measured only then. A limit is breached by what
+/// is longer than it allows, so at the very moment nothing is.
+#[must_use]
+pub fn evaluate(session: &Session, has_work: bool, elapsed: &Elapsed) -> Evaluation {
+    let mut found = Evaluation::default();
+    for limit in BY_PRECEDENCE {
+        let Some((threshold_ms, anchor)) = watched(session, has_work, limit) else { continue };
+        let (allowed, measured) = (Duration::from_millis(threshold_ms), elapsed.since(anchor));
+        let left = allowed.checked_sub(measured);
+        let left = left.map(|left| left.saturating_add(Duration::from_nanos(1)));
+        if limit != Limit::InactivityWarn {
+            found.next_stop = sooner(found.next_stop, left.unwrap_or_default());
+        }
+        match left {
+            Some(left) => found.next = sooner(found.next, left),
+            None if found.due.is_none() => {
+                let observed_ms = measured.as_nanos().div_ceil(1_000_000);
+                let observed_ms = u64::try_from(observed_ms).unwrap_or(u64::MAX);
+                found.due = Some(Due { limit, observed_ms });
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+fn sooner(known: Option<Duration>, other: Duration) -> Option<Duration> {
+    Some(known.map_or(other, |known| known.min(other)))
+}
+
+/// The limits of time of a run, those that end most first.
+const BY_PRECEDENCE: [Limit; 6] = [
+    Limit::AbortTimeout,
+    Limit::ExecutionTimeout,
+    Limit::RunTimeout,
+    Limit::InactivityTimeout,
+    Limit::ProgressTimeout,
+    Limit::InactivityWarn,
+];
+
+/// What `limit` allows now, in milliseconds, and since when; none where it isn't measured.
+#[must_use]
+pub(crate) fn watched(session: &Session, has_work: bool, limit: Limit) -> Option<(u64, Anchor)> {
+    let limits = &session.limits;
+    match (&session.standing, limit) {
+        (Standing::Stopping { stopping, is_killing: false, .. }, Limit::AbortTimeout) => {
+            has_work.then_some((stopping.grace_ms, Anchor::Stop))
+        }
+        (Standing::Running, Limit::ExecutionTimeout) => {
+            limits.execution_timeout_ms.map(|ms| (ms, Anchor::Session))
+        }
+        (Standing::Running, Limit::RunTimeout) => limits.run_timeout_ms.map(|ms| (ms, Anchor::Run)),
+        (Standing::Running, Limit::InactivityTimeout) if has_work => {
+            limits.inactivity_timeout_ms.map(|ms| (ms, Anchor::Activity))
+        }
+        (Standing::Running, Limit::ProgressTimeout) if has_work => {
+            limits.progress_timeout_ms.map(|ms| (ms, Anchor::Progress))
+        }
+        (Standing::Running, Limit::InactivityWarn) if has_work && !session.is_silent() => {
+            limits.inactivity_warn_ms.map(|ms| (ms, Anchor::Activity))
+        }
+        _ => None,
+    }
+}

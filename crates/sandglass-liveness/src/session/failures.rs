@@ -1,0 +1,149 @@
+//! The failures of a session by their shape: which comes again and again.
+
+use std::sync::Arc;
+
+use sandglass_model::{Dispatched, Ended, EntityRef, OutcomeKind, Repeated, Signature};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Shapes that a session remembers: a loop fails by few. Beyond it the rarest is forgotten.
+pub const SHAPES_MAX: usize = 16;
+/// Longest sample of what a handler was given, in characters: people recognise it by that.
+pub const SAMPLE_MAX_CHARS: usize = 200;
+
+/// What is shown in place of a value that may be secret.
+const HIDDEN: &str = "[REDACTED]";
+/// Parts of the names of parameters whose values may be secret.
+const SECRET_NAMES: [&str; 9] = [
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "authorization",
+    "credential",
+    "cookie",
+    "api_key",
+    "private",
+];
+/// How words begin that are secret whatever they are called: keys of well-known services.
+const SECRET_STARTS: [&str; 7] = ["sk-", "ghp_", "github_pat_", "xox", "AKIA", "eyJ", "-----BEGIN"];
+/// The words before a secret in a header.
+const SCHEMES: [&str; 2] = ["bearer", "basic"];
+
+/// The failures of a session, the most frequent first; shared, because entities are copied
+/// with each decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Failures(Arc<Vec<Repeated>>);
+
+impl Failures {
+    /// Counts how a handler ended, where that was a failure of its own: nobody stopped it,
+    /// and its host was there.
+    pub(crate) fn count(&mut self, entity: &EntityRef, dispatched: &Dispatched, ended: &Ended) {
+        let kind = ended.outcome.kind();
+        if matches!(kind, OutcomeKind::Cancelled | OutcomeKind::Interrupted) {
+            return;
+        }
+        let Some(signature) = Signature::of(entity, dispatched, ended) else { return };
+        let cost_ms = ended.deadline.elapsed_ms;
+        let sample = sample(dispatched);
+        let all = Arc::make_mut(&mut self.0);
+        match all.iter_mut().find(|known| known.signature == signature) {
+            Some(known) => {
+                known.count = known.count.saturating_add(1);
+                known.cost_ms = known.cost_ms.saturating_add(cost_ms);
+                known.sample = sample;
+            }
+            None => {
+                if all.len() >= SHAPES_MAX {
+                    all.pop();
+                }
+                all.push(Repeated { signature, count: 1, sample, cost_ms });
+            }
+        }
+        // Stable, so that of two that came as often the older one is first.
+        all.sort_by_key(|known| std::cmp::Reverse(known.count));
+    }
+
+    pub(crate) fn top(&self) -> Option<&Repeated> {
+        self.0.first()
+    }
+
+    pub(crate) fn all(&self) -> &[Repeated] {
+        &self.0
+    }
+}
+
+/// What a handler was given, as it may be shown: secrets that are known by their names or
+/// their looks are taken out, and it is cut.
+fn sample(dispatched: &Dispatched) -> String {
+    let mut text = String::new();
+    for (name, value) in &dispatched.params {
+        if text.len() > SAMPLE_MAX_CHARS * 4 {
+            break;
+        }
+        let shown = if is_secret_name(name) { HIDDEN.to_owned() } else { shown(value) };
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.push_str(&format!("{name}={shown}"));
+    }
+    text.chars().take(SAMPLE_MAX_CHARS).collect()
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    SECRET_NAMES.iter().any(|part| name.contains(part))
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => without_secrets(text),
+        Value::Array(_) => "[...]".to_owned(),
+        Value::Object(_) => "{...}".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The start of a text, without words that look like keys.
+fn without_secrets(text: &str) -> String {
+    let head: String = text.chars().take(SAMPLE_MAX_CHARS).collect();
+    let mut before = "";
+    let words = head.split(' ').map(|word| {
+        let is_hidden = follows_a_scheme(std::mem::replace(&mut before, word)) || is_secret(word);
+        if is_hidden { HIDDEN } else { word }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn follows_a_scheme(before: &str) -> bool {
+    SCHEMES.iter().any(|scheme| before.to_ascii_lowercase().ends_with(scheme))
+}
+
+/// Whether a word is a secret by its looks, or by the name that stands before it.
+fn is_secret(word: &str) -> bool {
+    let (name, value) = word.split_once(['=', ':']).unwrap_or(("", word));
+    let value = value.trim_start_matches(['"', '\'']);
+    is_secret_name(name) || SECRET_STARTS.iter().any(|start| value.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_taken_out_by_name_and_by_looks() {
+        for (text, expected) in [
+            ("make test", "make test"),
+            ("curl -H Authorization: Bearer abc.def", "curl -H [REDACTED] Bearer [REDACTED]"),
+            ("API_KEY=abc make", "[REDACTED] make"),
+            ("push ghp_0123 now", "push [REDACTED] now"),
+            ("x=\"sk-live-1\"", "[REDACTED]"),
+            ("basics of it", "basics of it"),
+        ] {
+            assert_eq!(without_secrets(text), expected);
+        }
+        assert!(is_secret_name("GitHub-Token") && !is_secret_name("tool"));
+        assert_eq!(without_secrets(&"é".repeat(1_000)).chars().count(), SAMPLE_MAX_CHARS);
+    }
+}

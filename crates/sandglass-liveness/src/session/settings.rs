@@ -1,0 +1,368 @@
+//! What somebody says of a run's limits, and what holds once all who have a say were heard:
+//! the spec, whoever starts or resumes the session, and whoever operates the host.
+
+use std::collections::BTreeMap;
+
+use sandglass_model::{Limit, Meter, Object, RunLimits};
+use sandglass_source::{did_you_mean, duration, printable, shortened};
+use serde_json::Value;
+
+use crate::spec::Spec;
+
+/// Default of [`Limit::InactivityWarn`], in milliseconds.
+pub(crate) const INACTIVITY_WARN_MS: u64 = 600_000;
+/// Default of [`Limit::RunTimeout`], in milliseconds: 4 hours.
+pub(crate) const RUN_TIMEOUT_MS: u64 = 14_400_000;
+/// Default of [`Limit::AbortTimeout`], in milliseconds.
+pub(crate) const ABORT_TIMEOUT_MS: u64 = 10_000;
+/// Default of [`Limit::RepeatThreshold`].
+pub(crate) const REPEAT_THRESHOLD: u64 = 2;
+/// The longest silence of a session with work in flight that isn't marked STUCK, in
+/// milliseconds, where nothing else is said.
+pub(crate) const STUCK_AFTER_MS: u64 = 300_000;
+
+/// Most characters of a key or value that an error repeats.
+const SHOWN_MAX_CHARS: usize = 60;
+
+/// One limit, as somebody sets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// It doesn't hold.
+    Off,
+    /// Milliseconds, or how many: above zero.
+    At(u64),
+}
+
+impl Setting {
+    /// What it allows; none where it doesn't hold.
+    #[must_use]
+    pub const fn allowed(self) -> Option<u64> {
+        match self {
+            Self::Off => None,
+            Self::At(most) => Some(most),
+        }
+    }
+}
+
+/// What somebody says of a run's limits: of each nothing, or how much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// [`Limit::InactivityWarn`].
+    pub inactivity_warn: Option<Setting>,
+    /// [`Limit::InactivityTimeout`].
+    pub inactivity_timeout: Option<Setting>,
+    /// [`Limit::ProgressTimeout`].
+    pub progress_timeout: Option<Setting>,
+    /// [`Limit::RunTimeout`].
+    pub run_timeout: Option<Setting>,
+    /// [`Limit::ExecutionTimeout`].
+    pub execution_timeout: Option<Setting>,
+    /// [`Limit::AbortTimeout`].
+    pub abort_timeout: Option<Setting>,
+    /// [`Limit::MaxLoopIterations`].
+    pub max_loop_iterations: Option<Setting>,
+    /// [`Limit::MaxHandlerRuns`].
+    pub max_handler_runs: Option<Setting>,
+    /// [`Limit::RepeatThreshold`].
+    pub repeat_threshold: Option<Setting>,
+    /// From when on a silent session is marked STUCK.
+    pub stuck_after: Option<Setting>,
+}
+
+impl LimitSettings {
+    /// The limits that can be set for a run: all but those of handlers and host calls.
+    pub const LIMITS: [Limit; 9] = [
+        Limit::InactivityWarn,
+        Limit::InactivityTimeout,
+        Limit::ProgressTimeout,
+        Limit::RunTimeout,
+        Limit::ExecutionTimeout,
+        Limit::AbortTimeout,
+        Limit::MaxLoopIterations,
+        Limit::MaxHandlerRuns,
+        Limit::RepeatThreshold,
+    ];
+
+    /// What is said of `limit`; nothing of one that isn't a run's.
+    #[must_use]
+    pub const fn of(&self, limit: Limit) -> Option<Setting> {
+        match limit {
+            Limit::InactivityWarn => self.inactivity_warn,
+            Limit::InactivityTimeout => self.inactivity_timeout,
+            Limit::ProgressTimeout => self.progress_timeout,
+            Limit::RunTimeout => self.run_timeout,
+            Limit::ExecutionTimeout => self.execution_timeout,
+            Limit::AbortTimeout => self.abort_timeout,
+            Limit::MaxLoopIterations => self.max_loop_iterations,
+            Limit::MaxHandlerRuns => self.max_handler_runs,
+            Limit::RepeatThreshold => self.repeat_threshold,
+            Limit::HostCallTimeout | Limit::ScheduleToStartTimeout | Limit::Deadline => None,
+        }
+    }
+
+    /// Says `setting` of `limit`; false where that isn't a run's.
+    pub const fn set(&mut self, limit: Limit, setting: Setting) -> bool {
+        let place = match limit {
+            Limit::InactivityWarn => &mut self.inactivity_warn,
+            Limit::InactivityTimeout => &mut self.inactivity_timeout,
+            Limit::ProgressTimeout => &mut self.progress_timeout,
+            Limit::RunTimeout => &mut self.run_timeout,
+            Limit::ExecutionTimeout => &mut self.execution_timeout,
+            Limit::AbortTimeout => &mut self.abort_timeout,
+            Limit::MaxLoopIterations => &mut self.max_loop_iterations,
+            Limit::MaxHandlerRuns => &mut self.max_handler_runs,
+            Limit::RepeatThreshold => &mut self.repeat_threshold,
+            Limit::HostCallTimeout | Limit::ScheduleToStartTimeout | Limit::Deadline => {
+                return false;
+            }
+        };
+        *place = Some(setting);
+        true
+    }
+
+    /// What holds where `self` is what the spec says, `asked` what whoever starts the run
+    /// asks for, and `ceiling` the most that the host allows: what is asked for comes before
+    /// the spec, and of that and the ceiling the smaller holds. Where neither says anything
+    /// the ceiling itself holds, and without one the default. What can't be inside what holds
+    /// it is cut to that.
+    #[must_use]
+    pub fn effective(&self, asked: &Self, ceiling: &Self) -> RunLimits {
+        let of = |limit: Limit, default: Setting| {
+            let ceiling = ceiling.of(limit);
+            let said = asked.of(limit).or(self.of(limit)).or(ceiling).unwrap_or(default);
+            smaller(said.allowed(), ceiling.and_then(Setting::allowed))
+        };
+        let execution_timeout_ms = of(Limit::ExecutionTimeout, Setting::Off);
+        let run_timeout_ms =
+            within(of(Limit::RunTimeout, Setting::At(RUN_TIMEOUT_MS)), execution_timeout_ms);
+        let inactivity_warn_ms = of(Limit::InactivityWarn, Setting::At(INACTIVITY_WARN_MS));
+        let stuck_after = asked.stuck_after.or(self.stuck_after).and_then(Setting::allowed);
+        let stuck_default = inactivity_warn_ms.map_or(STUCK_AFTER_MS, |ms| ms.min(STUCK_AFTER_MS));
+        RunLimits {
+            inactivity_warn_ms,
+            inactivity_timeout_ms: within(
+                of(Limit::InactivityTimeout, Setting::Off),
+                run_timeout_ms,
+            ),
+            progress_timeout_ms: within(of(Limit::ProgressTimeout, Setting::Off), run_timeout_ms),
+            run_timeout_ms,
+            execution_timeout_ms,
+            abort_timeout_ms: of(Limit::AbortTimeout, Setting::At(ABORT_TIMEOUT_MS)).unwrap_or(0),
+            max_loop_iterations: of(Limit::MaxLoopIterations, Setting::Off),
+            max_handler_runs: of(Limit::MaxHandlerRuns, Setting::Off),
+            repeat_threshold: of(Limit::RepeatThreshold, Setting::At(REPEAT_THRESHOLD)),
+            stuck_after_ms: stuck_after.unwrap_or(stuck_default),
+        }
+    }
+}
+
+/// The most that a host allows the runs of its sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ceilings {
+    /// Of all types. Where it says anything, all entities are sessions, also those whose spec
+    /// has no limits.
+    pub of_all: Option<LimitSettings>,
+    /// The same of some types, whatever is said of all.
+    pub of_type: BTreeMap<String, LimitSettings>,
+}
+
+impl Ceilings {
+    /// Whether entities that obey `spec` are sessions.
+    #[must_use]
+    pub fn makes_sessions(&self, spec: &Spec) -> bool {
+        let is_named = self.of_type.contains_key(spec.name.as_str());
+        spec.limits.is_some() || self.of_all.is_some() || is_named
+    }
+
+    /// What holds a run of a session that obeys `spec`, where `asked` is what whoever starts
+    /// it asks for.
+    #[must_use]
+    pub fn effective(&self, spec: &Spec, asked: &LimitSettings) -> RunLimits {
+        let said = spec.limits.as_ref().map(|limits| limits.settings).unwrap_or_default();
+        let of_type = self.of_type.get(spec.name.as_str());
+        let ceiling = of_type.or(self.of_all.as_ref()).copied().unwrap_or_default();
+        said.effective(asked, &ceiling)
+    }
+}
+
+/// What holds a run of which nobody says anything.
+#[must_use]
+pub fn default_limits() -> RunLimits {
+    let unsaid = LimitSettings::default();
+    unsaid.effective(&unsaid, &unsaid)
+}
+
+/// A limit that a request can't set so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` can't be {value}: {why}")]
+pub struct BadLimit {
+    /// The key, as it may be shown.
+    pub key: String,
+    /// The value, as it may be shown.
+    pub value: String,
+    /// What is wrong with it, and what to do.
+    pub why: String,
+}
+
+impl LimitSettings {
+    /// What a request says: times as `"90s"`, or 0 for none; numbers as such.
+    ///
+    /// # Errors
+    /// The first key that is no limit of a run, or has a value that it can't have.
+    pub fn of_request(said: &Object) -> Result<Self, BadLimit> {
+        let mut settings = Self::default();
+        for (key, value) in said {
+            let bad = |why: String| {
+                let shown = |text: &str| printable(&shortened(text, SHOWN_MAX_CHARS)).into_owned();
+                BadLimit { key: shown(key), value: shown(&value.to_string()), why }
+            };
+            let limit = Limit::named(key).filter(|limit| Self::LIMITS.contains(limit));
+            match limit {
+                Some(limit) => {
+                    let setting = match limit.meter() {
+                        Meter::Elapsed => time(value),
+                        Meter::Count => count(value),
+                    };
+                    settings.set(limit, setting.map_err(bad)?);
+                }
+                None if key == "stuck_after" => {
+                    settings.stuck_after = Some(time(value).map_err(bad)?);
+                }
+                None => {
+                    let names = Self::LIMITS.into_iter().map(Limit::as_str);
+                    let help = did_you_mean(key, names);
+                    return Err(bad(format!("it is no limit of a run; {help}")));
+                }
+            }
+        }
+        Ok(settings)
+    }
+}
+
+fn time(value: &Value) -> Result<Setting, String> {
+    let millis = match value {
+        Value::String(text) => duration::from_text_or_zero(text)?,
+        Value::Number(number) if number.as_u64() == Some(0) => 0,
+        _ => return Err("write a text such as \"90s\" or \"4h\", or 0 for none".to_owned()),
+    };
+    Ok(if millis == 0 { Setting::Off } else { Setting::At(millis) })
+}
+
+fn count(value: &Value) -> Result<Setting, String> {
+    match value.as_u64() {
+        Some(0) => Ok(Setting::Off),
+        Some(most) if most <= u64::from(u32::MAX) => Ok(Setting::At(most)),
+        _ => Err(format!("write a whole number from 0 to {}", u32::MAX)),
+    }
+}
+
+fn smaller(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// A limit that is inside another one: that cuts it, and doesn't set one that is off.
+fn within(inner: Option<u64>, outer: Option<u64>) -> Option<u64> {
+    inner.map(|inner| outer.map_or(inner, |outer| inner.min(outer)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(of: &[(Limit, Setting)]) -> LimitSettings {
+        let mut settings = LimitSettings::default();
+        of.iter().for_each(|(limit, setting)| assert!(settings.set(*limit, *setting)));
+        settings
+    }
+
+    #[test]
+    fn without_a_word_the_defaults_hold() {
+        let expected = RunLimits {
+            inactivity_warn_ms: Some(600_000),
+            inactivity_timeout_ms: None,
+            progress_timeout_ms: None,
+            run_timeout_ms: Some(14_400_000),
+            execution_timeout_ms: None,
+            abort_timeout_ms: 10_000,
+            max_loop_iterations: None,
+            max_handler_runs: None,
+            repeat_threshold: Some(2),
+            stuck_after_ms: 300_000,
+        };
+        assert_eq!(default_limits(), expected);
+    }
+
+    #[test]
+    fn the_smaller_of_what_is_said_and_the_ceiling_holds() {
+        let none = LimitSettings::default();
+        let run = |setting| settings(&[(Limit::RunTimeout, setting)]);
+        for (spec, asked, ceiling, expected) in [
+            (run(Setting::At(5)), none, none, Some(5)),
+            (run(Setting::At(5)), run(Setting::At(7)), none, Some(7)),
+            (run(Setting::At(5)), run(Setting::At(7)), run(Setting::At(6)), Some(6)),
+            (run(Setting::Off), none, none, None),
+            (run(Setting::Off), none, run(Setting::At(6)), Some(6)),
+            (run(Setting::At(5)), none, run(Setting::Off), Some(5)),
+            (none, none, run(Setting::At(6)), Some(6)),
+            (none, none, run(Setting::At(20_000_000)), Some(20_000_000)),
+            (none, none, run(Setting::Off), None),
+        ] {
+            let found = spec.effective(&asked, &ceiling).run_timeout_ms;
+            assert_eq!(found, expected, "{spec:?} {asked:?} {ceiling:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_inside_another_limit_is_cut_to_it_and_never_set_by_it() {
+        let none = LimitSettings::default();
+        let spec = settings(&[
+            (Limit::InactivityTimeout, Setting::At(100)),
+            (Limit::ExecutionTimeout, Setting::At(50)),
+        ]);
+        let found = spec.effective(&none, &none);
+        assert_eq!(found.run_timeout_ms, Some(50));
+        assert_eq!(found.inactivity_timeout_ms, Some(50));
+        assert_eq!(found.progress_timeout_ms, None);
+        assert_eq!(found.inactivity_warn_ms, Some(INACTIVITY_WARN_MS), "warnings never clash");
+    }
+
+    #[test]
+    fn a_request_says_times_with_units_and_numbers() {
+        let said =
+            |text: &str| LimitSettings::of_request(&serde_json::from_str(text).expect("an object"));
+        let found = said(r#"{"run_timeout": "2h", "max_handler_runs": 7, "inactivity_warn": 0}"#);
+        let expected = settings(&[
+            (Limit::RunTimeout, Setting::At(7_200_000)),
+            (Limit::MaxHandlerRuns, Setting::At(7)),
+            (Limit::InactivityWarn, Setting::Off),
+        ]);
+        assert_eq!(found, Ok(expected));
+        for (text, expected) in [
+            (r#"{"run_timout": "2h"}"#, "`run_timout` can't be \"2h\": it is no limit of a run"),
+            (r#"{"deadline": "2h"}"#, "`deadline` can't be"),
+            (r#"{"run_timeout": 7200}"#, "`run_timeout` can't be 7200: write a text"),
+            (r#"{"run_timeout": -1}"#, "`run_timeout` can't be -1"),
+            (r#"{"run_timeout": "-1s"}"#, "`run_timeout` can't be \"-1s\""),
+            (
+                r#"{"max_loop_iterations": 1.5}"#,
+                "`max_loop_iterations` can't be 1.5: write a whole",
+            ),
+            (r#"{"max_loop_iterations": -3}"#, "`max_loop_iterations` can't be -3"),
+        ] {
+            let error = said(text).expect_err(text).to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_session_that_is_warned_of_early_is_marked_stuck_by_then() {
+        let none = LimitSettings::default();
+        let spec = settings(&[(Limit::InactivityWarn, Setting::At(1_000))]);
+        assert_eq!(spec.effective(&none, &none).stuck_after_ms, 1_000);
+        let off = settings(&[(Limit::InactivityWarn, Setting::Off)]);
+        assert_eq!(off.effective(&none, &none).stuck_after_ms, STUCK_AFTER_MS);
+    }
+}

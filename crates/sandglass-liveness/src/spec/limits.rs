@@ -1,0 +1,251 @@
+//! Reads the limits of an automaton and of its integrations, and checks that each is inside
+//! what holds it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use sandglass_model::Limit;
+use sandglass_source::{Diagnostics, Table, did_you_mean, duration, json, wrong_type};
+use toml::de::DeValue;
+
+use super::{Limits, Name, Spec};
+use crate::session::{LimitSettings, Setting};
+
+/// Most host functions that have a time limit of their own, of one integration.
+const HOST_CALLS_MAX: usize = 256;
+/// Most names of signals in one list.
+const SIGNALS_MAX: usize = 64;
+/// Most runs that follow each other by themselves: more are no retry but a loop.
+const RETRIES_MAX: u64 = 100;
+
+/// The limits of handlers and of their host calls, as an automaton or an integration says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HandlerLimits {
+    pub(super) deadline: Option<u64>,
+    pub(super) schedule_to_start: Option<u64>,
+    pub(super) host_call: Option<u64>,
+    pub(super) host_calls: BTreeMap<String, u64>,
+}
+
+const OF_HANDLERS: [&str; 4] =
+    ["deadline", "schedule_to_start_timeout", "host_call_timeout", "host_call"];
+
+/// Reads `[limits]` of an automaton, and what it says of all handlers.
+pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> (Limits, HandlerLimits) {
+    let mut known: Vec<&str> = LimitSettings::LIMITS.map(Limit::as_str).to_vec();
+    known.extend(OF_HANDLERS);
+    known.extend(["stuck_after", "material", "synthetic", "retry"]);
+    table.only(&known, out);
+    let (settings, places) = settings(table, out);
+    let material = table.value("material").map(|_| names(table, "material", out));
+    let limits = Limits {
+        settings,
+        places,
+        material: material.unwrap_or_else(|| vec!["progress".to_owned()]),
+        synthetic: names(table, "synthetic", out),
+        retries: retries(table, out),
+    };
+    (limits, of_handlers(table, out))
+}
+
+/// Reads the limits of a run out of `table`, which has nothing else but the keys `also`: a
+/// ceiling of a host.
+pub fn run_limits(
+    table: &Table<'_, '_>,
+    also: &[&str],
+    out: &mut Diagnostics<'_>,
+) -> LimitSettings {
+    let mut known: Vec<&str> = LimitSettings::LIMITS.map(Limit::as_str).to_vec();
+    known.push("stuck_after");
+    known.extend(also);
+    table.only(&known, out);
+    settings(table, out).0
+}
+
+/// Reads the limits of a run out of `table`, and where each stands.
+fn settings(
+    table: &Table<'_, '_>,
+    out: &mut Diagnostics<'_>,
+) -> (LimitSettings, BTreeMap<Limit, Range<usize>>) {
+    let (mut settings, mut places) = (LimitSettings::default(), BTreeMap::new());
+    for limit in LimitSettings::LIMITS {
+        let key = limit.as_str();
+        let setting = match limit.meter() {
+            sandglass_model::Meter::Elapsed => time_or_off(table, key, out),
+            sandglass_model::Meter::Count => {
+                table.count(key, 0..=u64::from(u32::MAX), out).map(|most| match most {
+                    0 => Setting::Off,
+                    most => Setting::At(most),
+                })
+            }
+        };
+        if let Some(setting) = setting {
+            settings.set(limit, setting);
+            places.insert(limit, table.span_of(key));
+        }
+    }
+    settings.stuck_after = time_or_off(table, "stuck_after", out);
+    (settings, places)
+}
+
+/// Reads what `table` says of handlers: an automaton's `[limits]`, or an integration's.
+pub(super) fn of_handlers(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> HandlerLimits {
+    let mut host_calls = BTreeMap::new();
+    if let Some(calls) = table.table("host_call", "[limits.host_call]", out) {
+        if calls.entries().count() > HOST_CALLS_MAX {
+            out.error(&calls.span, format!("there may be {HOST_CALLS_MAX} of them at most"));
+        }
+        for (function, _, _) in calls.entries().take(HOST_CALLS_MAX) {
+            if let Some(millis) = calls.duration(function, out) {
+                host_calls.insert(function.to_owned(), millis);
+            }
+        }
+    }
+    HandlerLimits {
+        deadline: table.duration("deadline", out),
+        schedule_to_start: table.duration("schedule_to_start_timeout", out),
+        host_call: table.duration("host_call_timeout", out),
+        host_calls,
+    }
+}
+
+/// The limits of one integration: those of `table` alone are for handlers.
+pub(super) fn of_integration(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> HandlerLimits {
+    table.only(&OF_HANDLERS, out);
+    of_handlers(table, out)
+}
+
+/// A time with its unit, where none at all (`0`, `"0s"`) says that the limit is off.
+fn time_or_off(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Setting> {
+    let value = table.value(key)?;
+    let read = match value.get_ref() {
+        DeValue::Integer(number) if json::integer(number) == Some(0) => return Some(Setting::Off),
+        DeValue::Integer(number) => Err(format!("`{}` has no unit", number.as_str())),
+        DeValue::String(text) => duration::from_text_or_zero(text),
+        _ => Err(wrong_type(key, &table.label, "a duration", value)),
+    };
+    let help = "write a number and a unit, such as \"900s\" or \"4h\", or 0 for none";
+    match read {
+        Ok(0) => Some(Setting::Off),
+        Ok(millis) => Some(Setting::At(millis)),
+        Err(message) => {
+            out.error_with_help(&value.span(), format!("`{key}`: {message}"), help);
+            None
+        }
+    }
+}
+
+fn names(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Vec<String> {
+    let names = table.names(key, out);
+    if names.len() > SIGNALS_MAX {
+        out.error(&table.span_of(key), format!("`{key}` may have {SIGNALS_MAX} names at most"));
+    }
+    names.iter().take(SIGNALS_MAX).map(Name::to_string).collect()
+}
+
+/// How often a run that a limit stopped is followed by another one by itself.
+fn retries(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<Limit, u64> {
+    let mut retries = BTreeMap::new();
+    let Some(table) = table.table("retry", "[limits.retry]", out) else { return retries };
+    for (key, span, _) in table.entries() {
+        let stops = |limit: &Limit| stops_runs(*limit);
+        match Limit::named(key).filter(stops) {
+            Some(limit) => {
+                if let Some(count) = table.count(key, 0..=RETRIES_MAX, out) {
+                    retries.insert(limit, count);
+                }
+            }
+            None => {
+                let names = LimitSettings::LIMITS.into_iter().filter(stops).map(Limit::as_str);
+                let message = format!("`{key}` in [limits.retry] is no limit that stops a run");
+                out.error_with_help(&span, message, did_you_mean(key, names));
+            }
+        }
+    }
+    retries
+}
+
+const fn stops_runs(limit: Limit) -> bool {
+    matches!(
+        limit,
+        Limit::RunTimeout
+            | Limit::ExecutionTimeout
+            | Limit::InactivityTimeout
+            | Limit::ProgressTimeout
+            | Limit::MaxLoopIterations
+            | Limit::MaxHandlerRuns
+    )
+}
+
+/// A limit that a spec states, with its place.
+struct Stated {
+    what: String,
+    millis: u64,
+    at: Range<usize>,
+}
+
+/// Checks that each limit that stops something and is stated is inside those that hold it:
+/// host call < handler < inactivity < run < session.
+pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let Some(limits) = &spec.limits else { return };
+    let stated = |limit: Limit| {
+        let millis = limits.settings.of(limit)?.allowed()?;
+        let at = limits.places.get(&limit)?.clone();
+        Some(Stated { what: format!("`{limit}`"), millis, at })
+    };
+    let handlers: Vec<Stated> = spec
+        .integrations
+        .values()
+        .filter(|integration| !integration.budget_defaulted)
+        .map(|integration| Stated {
+            what: format!("`deadline` of integration `{}`", integration.name),
+            millis: integration.budget_ms,
+            at: integration.name.span().clone(),
+        })
+        .collect();
+    let silence = stated(Limit::InactivityTimeout);
+    let run = stated(Limit::RunTimeout);
+    let session = stated(Limit::ExecutionTimeout);
+    let outer = [&silence, &run, &session];
+    for (level, outer) in outer.iter().enumerate() {
+        let Some(outer) = outer else { continue };
+        handlers.iter().for_each(|inner| nests(inner, outer, out));
+        // A handler that is busy may go on for longer than it may be without progress.
+        let progress = (level > 0).then(|| stated(Limit::ProgressTimeout)).flatten();
+        let inner = [&silence, &run].into_iter().take(level).flatten();
+        inner.chain(&progress).for_each(|inner| nests(inner, outer, out));
+    }
+}
+
+fn nests(inner: &Stated, outer: &Stated, out: &mut Diagnostics<'_>) {
+    if inner.millis < outer.millis {
+        return;
+    }
+    let told = |millis| std::time::Duration::from_millis(millis);
+    let (inner_time, outer_time) = (told(inner.millis), told(outer.millis));
+    let message = format!(
+        "{} ({inner_time:?}) must be shorter than {} ({outer_time:?}), which holds it",
+        inner.what, outer.what
+    );
+    let help = "whichever is longer would never be reached: make one longer or the other shorter";
+    out.error_with_help(&inner.at, message, help);
+}
+
+/// The same of the host calls of one integration, whose budget holds them.
+pub(super) fn check_host_calls(
+    label: &str,
+    calls: &BTreeMap<String, u64>,
+    all: Option<u64>,
+    budget: Option<u64>,
+    at: &Range<usize>,
+    out: &mut Diagnostics<'_>,
+) {
+    let Some(budget) = budget else { return };
+    let outer = Stated { what: format!("`deadline` of {label}"), millis: budget, at: at.clone() };
+    let all = all.map(|millis| ("host_call_timeout", millis));
+    let each = calls.iter().map(|(function, millis)| (function.as_str(), *millis));
+    for (function, millis) in each.chain(all) {
+        let what = format!("the time limit `{function}` of {label}");
+        nests(&Stated { what, millis, at: at.clone() }, &outer, out);
+    }
+}

@@ -1,0 +1,495 @@
+//! Sessions: their runs, the limits that hold them, and what becomes of them.
+
+use std::time::Duration;
+
+use sandglass_liveness::session::{Elapsed, LimitSettings, Status, evaluate, status};
+use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Spec};
+use sandglass_model::{
+    Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Event, Limit, Object,
+    Outcome, RunLimits, StopCause, WallTime,
+};
+use serde_json::json;
+
+use crate::session::{Life, SESSION, completed, end_of_run, ended, timed_out_of};
+
+/// The session of the incident with these limits.
+fn spec(limits: &str) -> String {
+    format!("{SESSION}\n[limits]\n{limits}\n")
+}
+
+/// Such a session, started.
+fn started(limits: &str) -> Life {
+    let mut life = Life::of(&spec(limits));
+    let unsaid = LimitSettings::default();
+    let declared = life.spec.limits.as_ref().expect("it has some").settings;
+    let limits = declared.effective(&unsaid, &unsaid);
+    life.tell(Input::Start { limits }).expect("a new session");
+    life
+}
+
+fn limits(life: &Life) -> RunLimits {
+    life.entity().session().expect("a session").limits
+}
+
+/// How long ago its anchors are, by the wall clock.
+fn elapsed(life: &Life) -> Elapsed {
+    let now = WallTime::from_millis(life.now);
+    let mut elapsed = Elapsed::default();
+    for (anchor, _, at) in life.entity().session().expect("a session").anchors() {
+        elapsed.set(anchor, now.since(at));
+    }
+    elapsed
+}
+
+/// Lets time pass to the next limit that is due, and tells it.
+fn wait_for_a_limit(life: &mut Life) -> (Limit, Vec<Command>) {
+    let session = life.entity().session().expect("a session");
+    let found = evaluate(session, !life.entity().is_settled(), &elapsed(life));
+    let next = found.next.expect("a limit that is measured");
+    assert_eq!(found.due, None, "nothing is due yet");
+    life.now += i64::try_from(next.as_nanos().div_ceil(1_000_000)).expect("soon");
+    let session = life.entity().session().expect("a session");
+    let due = evaluate(session, !life.entity().is_settled(), &elapsed(life)).due;
+    let due = due.expect("a limit is due at its time");
+    let input = Input::LimitDue { limit: due.limit, observed_ms: due.observed_ms, doing: None };
+    (due.limit, life.tell(input).expect("it is due"))
+}
+
+fn killed(cause: Cause) -> Outcome {
+    let by = CancelledBy::of(cause);
+    Outcome::Cancelled(Cancellation { by, reason: String::new(), dying_span: None })
+}
+
+/// The end of the handler in flight that its run's stop has killed.
+fn end_killed(life: &mut Life, cause: Cause) {
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let mut end = end_of_run(&run, killed(cause));
+    end.cause = cause;
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("it was in flight");
+}
+
+fn replays(life: &Life) {
+    let mut replay = Replay::new();
+    life.log.iter().for_each(|record| replay.feed(record));
+    let summary = replay.finish();
+    assert_eq!(summary.divergences, [], "what was decided is decided again");
+}
+
+fn resume(life: &Life, expected_run: Option<u32>) -> Input {
+    let (by, reason) = ("ann".to_owned(), "it was my laptop".to_owned());
+    Input::Resume(Box::new(Resume { by, reason, expected_run, limits: limits(life) }))
+}
+
+fn shown(life: &Life) -> Status {
+    status(life.entity(), WallTime::from_millis(life.now)).expect("a session").status
+}
+
+#[test]
+fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
+    let mut life = started("run_timeout = \"1h\"");
+    life.now += 1_000;
+    let dispatch = life.start();
+    life.now = 1_000 + 3_600_000 - 100_000;
+    let before = life.log.len();
+    // The silence of 50 minutes is warned of first.
+    let (limit, commands) = wait_for_a_limit_or_later(&mut life);
+    assert_eq!((limit, commands), (Limit::InactivityWarn, Vec::new()));
+    let (limit, commands) = wait_for_a_limit(&mut life);
+    assert_eq!(limit, Limit::RunTimeout);
+    assert_eq!(commands, [Command::Ask { dispatch }]);
+    assert_eq!(life.kinds(before), ["limit.breached", "limit.breached", "run.stopping"]);
+    let Event::LimitBreached(breach) = &life.log[before + 1].event else { panic!("a breach") };
+    assert_eq!((breach.threshold, breach.observed), (3_600_000, 3_600_001));
+    assert_eq!(shown(&life), Status::Stopping);
+
+    // It doesn't end by itself, so it is killed when its grace is over.
+    let (limit, commands) = wait_for_a_limit(&mut life);
+    assert_eq!(limit, Limit::AbortTimeout);
+    let reason = "watchdog_wall_clock_exceeded".to_owned();
+    assert_eq!(commands, [Command::Stop { dispatch, cause: Cause::RunStopped, reason }]);
+    end_killed(&mut life, Cause::RunStopped);
+    assert_eq!(life.state(), "Executing", "a blocked session keeps its state");
+    let Some(Event::RunStopped(stopped)) = life.log.last().map(|record| &record.event) else {
+        panic!("it has stopped")
+    };
+    assert_eq!(stopped.stop_reason_code, "watchdog_wall_clock_exceeded");
+    assert_eq!(stopped.directive, Some(Directive::Wait));
+    assert_eq!(shown(&life), Status::Blocked);
+    assert!(!life.entity().has_ended(&life.spec));
+
+    // Nothing is taken until it is resumed; then its handler is dispatched anew.
+    let refused = life.act("Pause").expect_err("it is blocked");
+    assert!(matches!(refused, Refusal::RunStopped { run_seq: 1, can_be_resumed: true, .. }));
+    assert_eq!(life.entity().idle_timer(&life.spec), None, "its timers stand still");
+    life.now += 86_400_000;
+    let input = resume(&life, Some(1));
+    let commands = life.tell(input).expect("it waits for that");
+    let [Command::Start(anew)] = &commands[..] else { panic!("one start, not {commands:?}") };
+    assert_eq!((anew.dispatch, anew.attempt), (dispatch, 2));
+    let session = life.entity().session().expect("a session");
+    assert_eq!((session.run_seq, session.held()), (2, &[][..]));
+    assert_eq!(elapsed(&life).run, Duration::ZERO, "a resume starts a fresh window");
+    life.tell(ended(dispatch, 2, completed(Some("Finish")))).expect("it goes on");
+    assert_eq!(life.state(), "Done");
+    assert_eq!(shown(&life), Status::Done);
+    replays(&life);
+}
+
+/// As [`wait_for_a_limit`], where one may be due already.
+fn wait_for_a_limit_or_later(life: &mut Life) -> (Limit, Vec<Command>) {
+    let session = life.entity().session().expect("a session");
+    let due = evaluate(session, !life.entity().is_settled(), &elapsed(life)).due;
+    let due = due.expect("due already");
+    let input = Input::LimitDue { limit: due.limit, observed_ms: due.observed_ms, doing: None };
+    (due.limit, life.tell(input).expect("it is due"))
+}
+
+#[test]
+fn a_session_may_be_blocked_and_resumed_any_number_of_times_within_its_whole_time() {
+    let mut life =
+        started("run_timeout = \"1h\"\nexecution_timeout = \"150m\"\ninactivity_warn = 0");
+    for run in 1..=2 {
+        let (limit, _) = wait_for_a_limit(&mut life);
+        assert_eq!(limit, Limit::RunTimeout);
+        let session = life.entity().session().expect("a session");
+        assert_eq!((session.run_seq, session.is_running()), (run, false));
+        let input = resume(&life, Some(run));
+        life.tell(input).expect("blocked");
+        let stale = resume(&life, Some(run));
+        assert!(matches!(life.tell(stale), Err(Refusal::NotTheRun { .. })));
+    }
+    let (limit, _) = wait_for_a_limit(&mut life);
+    assert_eq!(limit, Limit::ExecutionTimeout, "it goes on across resumes");
+    assert_eq!(shown(&life), Status::Done);
+    let input = resume(&life, None);
+    let refused = life.tell(input).expect_err("it is over");
+    assert!(refused.to_string().contains("already stopped"), "{refused}");
+    replays(&life);
+}
+
+#[test]
+fn silence_is_warned_of_once_and_cleared_by_the_next_sign_of_life() {
+    let mut life = started("inactivity_warn = \"10m\"");
+    assert_eq!(
+        evaluate(life.entity().session().expect("one"), false, &elapsed(&life)).next,
+        Some(Duration::from_secs(14_400) + Duration::from_nanos(1)),
+        "who waits for a person isn't silent"
+    );
+    let dispatch = life.start();
+    let (limit, _) = wait_for_a_limit(&mut life);
+    assert_eq!((limit, shown(&life)), (Limit::InactivityWarn, Status::Silent));
+    let before = life.log.len();
+    life.now += 5_000;
+    let signal = Input::Signal {
+        name: "heartbeat".to_owned(),
+        from: None,
+        dispatch: Some(dispatch),
+        payload: json!(null),
+    };
+    life.tell(signal).expect("told");
+    assert_eq!(life.kinds(before), ["signal", "limit.cleared"]);
+    let Event::LimitCleared { silent_ms, .. } = life.log[before + 1].event else { panic!() };
+    assert_eq!(silent_ms, 605_001);
+    assert_eq!(shown(&life), Status::Running);
+    let (limit, _) = wait_for_a_limit(&mut life);
+    assert_eq!(limit, Limit::InactivityWarn, "it is armed again");
+    replays(&life);
+}
+
+#[test]
+fn a_synthetic_signal_is_no_sign_of_life_and_busy_is_no_progress() {
+    let mut life = started(
+        "inactivity_timeout = \"20m\"\nprogress_timeout = \"30m\"\nsynthetic = [\"keep_alive\"]",
+    );
+    life.spec.limits.as_ref().expect("some");
+    let dispatch = life.start();
+    let told = |life: &mut Life, name: &str| {
+        let (name, payload) = (name.to_owned(), json!(null));
+        let from = None;
+        life.tell(Input::Signal { name, from, dispatch: Some(dispatch), payload }).expect("told");
+    };
+    life.now += 60_000;
+    told(&mut life, "keep_alive");
+    assert_eq!(elapsed(&life).activity, Duration::from_secs(60));
+    told(&mut life, "heartbeat");
+    assert_eq!(elapsed(&life).activity, Duration::ZERO);
+    assert_eq!(elapsed(&life).progress, Duration::from_secs(60));
+    for _ in 0..4 {
+        life.now += 6 * 60_000;
+        told(&mut life, "heartbeat");
+    }
+    let (limit, commands) = wait_for_a_limit(&mut life);
+    assert_eq!(limit, Limit::ProgressTimeout);
+    assert_eq!(commands, [Command::Ask { dispatch }]);
+    end_killed(&mut life, Cause::RunStopped);
+    let session = life.entity().session().expect("a session");
+    assert_eq!(session.directive(), Some(Directive::Unstuck));
+    assert_eq!(shown(&life), Status::Blocked);
+    replays(&life);
+}
+
+#[test]
+fn an_operator_stops_at_once_and_for_good() {
+    let mut life = started("");
+    let dispatch = life.start();
+    let cause = StopCause::Operator { by: "ann".to_owned(), reason: "wrong branch".to_owned() };
+    let stop = Input::Stop { run_seq: Some(1), cause };
+    let commands = life.tell(stop.clone()).expect("it goes on");
+    let reason = "by ann: wrong branch".to_owned();
+    assert_eq!(commands, [Command::Stop { dispatch, cause: Cause::Cancel, reason }]);
+    let second = life.tell(stop.clone()).expect_err("the first holds");
+    assert!(matches!(second, Refusal::RunStopping { .. }), "{second}");
+    end_killed(&mut life, Cause::Cancel);
+    assert_eq!(life.state(), "Stopped", "as its author declared");
+    assert_eq!(shown(&life), Status::Done);
+    let third = life.tell(stop).expect_err("it has stopped");
+    assert!(third.to_string().starts_with("already stopped"), "{third}");
+    assert!(life.entity().has_ended(&life.spec));
+    replays(&life);
+}
+
+/// A session that goes round: each end of its handler starts the next one.
+const LOOP: &str = r#"
+[automaton]
+name = "Session"
+states = ["Idle", "Turning", "Done"]
+initial = "Idle"
+terminal = ["Done"]
+allow_indefinite_states = ["Idle", "Turning"]
+
+[[action]]
+name = "Go"
+from = ["Idle"]
+to = "Turning"
+effect = ["trigger turn"]
+
+[[action]]
+name = "Next"
+from = ["Turning"]
+effect = ["trigger turn"]
+
+[[action]]
+name = "Finish"
+from = ["Turning"]
+to = "Done"
+
+[[action]]
+name = "Fail"
+from = ["Turning"]
+effect = ["trigger turn"]
+
+[[action]]
+name = "HandlerTimedOut"
+from = ["Turning"]
+effect = ["trigger turn"]
+
+[[integration]]
+name = "turn"
+trigger = "turn"
+type = "wasm"
+module = "turn"
+deadline = "5m"
+on_failure = "Fail"
+on_cancelled = "Finish"
+
+"#;
+
+fn looping(limits: &str) -> Life {
+    let mut life = Life::of(&format!("{LOOP}[limits]\n{limits}\n"));
+    let unsaid = LimitSettings::default();
+    let declared = life.spec.limits.as_ref().expect("it has some").settings;
+    let limits = declared.effective(&unsaid, &unsaid);
+    life.tell(Input::Start { limits }).expect("a new session");
+    life
+}
+
+fn in_flight(life: &Life) -> (DispatchId, u32) {
+    let run = &life.entity().in_flight()[0].dispatched;
+    (run.dispatch, run.attempt)
+}
+
+#[test]
+fn the_turn_that_would_be_too_many_is_not_begun() {
+    for (limit, expected) in [
+        ("max_loop_iterations = 3", Limit::MaxLoopIterations),
+        ("max_handler_runs = 4", Limit::MaxHandlerRuns),
+    ] {
+        let mut life = looping(limit);
+        life.act("Go").expect("idle");
+        for _ in 0..3 {
+            let end = ended_within(&life, completed(Some("Next")));
+            life.tell(end).expect("in flight");
+        }
+        let before = life.log.len();
+        let end = ended_within(&life, completed(Some("Next")));
+        let commands = life.tell(end);
+        assert_eq!(commands, Ok(Vec::new()), "nothing is started");
+        assert_eq!(
+            life.kinds(before),
+            [
+                "ended",
+                "transition",
+                "limit.breached",
+                "run.stopping",
+                "dispatched",
+                "ended",
+                "run.stopped"
+            ]
+        );
+        let Event::LimitBreached(breach) = &life.log[before + 2].event else { panic!("a breach") };
+        assert_eq!((breach.limit, breach.observed), (expected, breach.threshold + 1));
+        let Event::Ended(end) = &life.log[before + 5].event else { panic!("an end") };
+        assert_eq!(end.decision, Decision::Dropped);
+        assert_eq!(shown(&life), Status::Done);
+        replays(&life);
+    }
+}
+
+#[test]
+fn what_fails_again_and_again_is_told_to_the_next_run() {
+    let mut life = looping("run_timeout = \"1h\"\ninactivity_warn = 0");
+    let params = json!({ "command": "make test", "token": "s3cret", "shape_key": "make" });
+    let serde_json::Value::Object(params) = params else { panic!("an object") };
+    let params: Object = params.into_iter().collect();
+    life.act_with("Go", params).expect("idle");
+    for round in 1..=5_u64 {
+        let run = life.entity().in_flight()[0].dispatched.clone();
+        life.now += 300_001;
+        let outcome = timed_out_of(&Life::name(), &run);
+        let before = life.log.len();
+        let mut end = end_of_run(&run, outcome);
+        end.started_at = Some(WallTime::from_millis(life.now - 300_001));
+        life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        let breaches: Vec<(Limit, u64, u64)> = life.log[before..]
+            .iter()
+            .filter_map(|record| match &record.event {
+                Event::LimitBreached(breach) => {
+                    Some((breach.limit, breach.threshold, breach.observed))
+                }
+                _ => None,
+            })
+            .collect();
+        let deadline = (Limit::Deadline, 300_000, 300_001);
+        // The first was asked for with another shape than those that followed by themselves.
+        if round > 2 {
+            assert_eq!(breaches, [deadline, (Limit::RepeatThreshold, 1, round - 1)]);
+        } else {
+            assert_eq!(breaches, [deadline]);
+        }
+    }
+    let (limit, _) = wait_for_a_limit(&mut life);
+    assert_eq!(limit, Limit::RunTimeout);
+    end_killed(&mut life, Cause::RunStopped);
+    let input = resume(&life, Some(1));
+    life.tell(input).expect("blocked");
+    let session = life.entity().session().expect("a session");
+    let recovery = session.recovery.as_deref().expect("a run before");
+    let text = sandglass_liveness::session::preamble(recovery).expect("a failure");
+    assert!(text.contains("tool=turn error_type=timeout repeated=4x"), "{text}");
+    assert!(!text.contains("s3cret"), "{text}");
+    replays(&life);
+}
+
+#[test]
+fn a_limit_with_a_retry_budget_starts_the_next_run_by_itself() {
+    let mut life = started("inactivity_timeout = \"16m\"\n[limits.retry]\ninactivity_timeout = 1");
+    let dispatch = life.start();
+    let next = |life: &mut Life| loop {
+        let (limit, _) = wait_for_a_limit(life);
+        if limit == Limit::InactivityTimeout {
+            break;
+        }
+    };
+    next(&mut life);
+    let before = life.log.len();
+    end_killed(&mut life, Cause::RunStopped);
+    assert_eq!(
+        life.kinds(before),
+        ["ended", "run.stopped", "session.resumed", "run.started", "dispatched"]
+    );
+    assert_eq!(in_flight(&life), (dispatch, 2));
+    next(&mut life);
+    end_killed(&mut life, Cause::RunStopped);
+    assert_eq!(shown(&life), Status::Done, "once, and no more");
+    replays(&life);
+}
+
+#[test]
+fn a_handler_that_ends_by_itself_in_its_grace_has_its_transition() {
+    let mut life = looping("run_timeout = \"10m\"");
+    life.act("Go").expect("idle");
+    let (dispatch, attempt) = in_flight(&life);
+    let (limit, _) = wait_for_a_limit(&mut life);
+    assert_eq!(limit, Limit::RunTimeout);
+    let before = life.log.len();
+    let end = ended_within(&life, completed(Some("Next")));
+    assert_eq!(life.tell(end), Ok(Vec::new()), "what follows is not begun");
+    assert_eq!(life.kinds(before), ["ended", "transition", "dispatched", "ended", "run.stopped"]);
+    let input = resume(&life, None);
+    let commands = life.tell(input).expect("blocked");
+    let [Command::Start(anew)] = &commands[..] else { panic!("one start, not {commands:?}") };
+    assert_ne!((anew.dispatch, anew.attempt), (dispatch, attempt));
+    replays(&life);
+}
+
+fn ended_within(life: &Life, outcome: Outcome) -> Input {
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    Input::HandlerEnded(Box::new(end_of_run(&run, outcome)))
+}
+
+#[test]
+fn a_snapshot_of_a_session_is_the_session() {
+    let mut life = started("run_timeout = \"1h\"");
+    let dispatch = life.start();
+    life.end(dispatch, completed(Some("Finish"))).expect("in flight");
+    let text = life.entity().to_snapshot().expect("settled");
+    assert_eq!(Entity::of_snapshot(&text).as_ref(), Ok(life.entity()));
+}
+
+#[test]
+fn limits_that_can_not_nest_are_refused_with_both_values() {
+    for (limits, expected) in [
+        (
+            "run_timeout = \"15m\"",
+            "`deadline` of integration `run_tools` (900s) must be shorter than `run_timeout` (900s)",
+        ),
+        (
+            "inactivity_timeout = \"2h\"\nrun_timeout = \"1h\"",
+            "`inactivity_timeout` (7200s) must be shorter than `run_timeout` (3600s)",
+        ),
+        (
+            "progress_timeout = \"2h\"\nrun_timeout = \"1h\"",
+            "`progress_timeout` (7200s) must be shorter",
+        ),
+        (
+            "run_timeout = \"2h\"\nexecution_timeout = \"1h\"",
+            "`run_timeout` (7200s) must be shorter than `execution_timeout` (3600s)",
+        ),
+        (
+            "host_call_timeout = \"20m\"",
+            "the time limit `host_call_timeout` of integration `run_tools` (1200s) must be shorter than `deadline`",
+        ),
+        ("run_timout = \"1h\"", "unknown key `run_timout`"),
+        ("run_timeout = 3600", "`3600` has no unit"),
+        ("run_timeout = -1", "`-1` has no unit"),
+        ("run_timeout = true", "must be a duration"),
+        ("max_loop_iterations = -1", "must be a whole number from 0"),
+        ("max_loop_iterations = 1.5", "must be a whole number"),
+        ("[limits.retry]\ndeadline = 1", "is no limit that stops a run"),
+    ] {
+        let parsed = Spec::parse(&spec(limits));
+        assert!(parsed.spec.is_none(), "{limits}");
+        let told: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
+        assert!(told.iter().any(|one| one.contains(expected)), "{limits}: {told:#?}");
+    }
+    for fits in [
+        "",
+        "run_timeout = \"16m\"",
+        "run_timeout = 0",
+        "inactivity_warn = \"9h\"",
+        "run_timeout = \"0s\"",
+    ] {
+        let parsed = Spec::parse(&spec(fits));
+        assert!(parsed.spec.is_some(), "{fits}: {:#?}", parsed.diagnostics);
+    }
+}

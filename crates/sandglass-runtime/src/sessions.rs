@@ -1,0 +1,92 @@
+//! What can be asked of sessions: that they stop, that they go on, and how they stand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_liveness::decide::told;
+use sandglass_liveness::session::StatusView;
+use sandglass_model::EntityRef;
+
+use crate::actor::{Handle, Message};
+use crate::error::ActorError;
+use crate::publish::Snapshot;
+use crate::request::{Accepted, SessionResume, SessionStop, SessionStopped};
+use crate::runtime::Runtime;
+use crate::timer;
+
+/// How long a stop waits for its record before what runs is ended without: a disk that hangs
+/// is not to keep a handler alive.
+const RECORD_FIRST: Duration = Duration::from_secs(1);
+
+impl Runtime {
+    /// Stops the run of a session: what is queued never starts, and what runs is ended, also
+    /// in the middle of a host call. The first cause holds.
+    ///
+    /// # Errors
+    /// It isn't stopped: there is no such session, its run isn't the one that was expected,
+    /// or it has stopped already or is about to.
+    pub async fn stop_session(
+        &self,
+        entity: &EntityRef,
+        stop: SessionStop,
+    ) -> Result<SessionStopped, ActorError> {
+        let (cause, reason) = told(&stop.cause);
+        let has_grace = stop.cause.has_grace();
+        let answer = self.ask(entity, |reply| Message::Stop { stop, reply });
+        let clock = Arc::clone(&self.0.shared.clock);
+        let late = clock.now().after(RECORD_FIRST);
+        let mut answer = std::pin::pin!(answer);
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer,
+            () = timer::until(&*clock, late), if !has_grace => {}
+        }
+        let stops = self.0.reach(entity, |handle| handle.stops.clone())?;
+        stops.request(None, cause, &reason);
+        answer.await
+    }
+
+    /// Has a session go on whose run has stopped and that waits for that: in a new run, with
+    /// the handlers dispatched anew that the stop has cut.
+    ///
+    /// # Errors
+    /// It doesn't go on: there is no such session, it has a run, it is over, or its last run
+    /// isn't the one that was expected.
+    pub async fn resume_session(
+        &self,
+        entity: &EntityRef,
+        resume: SessionResume,
+    ) -> Result<Accepted, ActorError> {
+        let resume = Box::new(resume);
+        self.ask(entity, |reply| Message::Resume { resume, reply }).await
+    }
+
+    /// How the sessions behind `after` stand that are awake and that `is_wanted` wants, in the
+    /// order of their names. Those with work in flight are among them.
+    #[must_use]
+    pub fn awake_sessions(
+        &self,
+        after: Option<&EntityRef>,
+        is_wanted: impl Fn(&Snapshot) -> bool,
+    ) -> Vec<StatusView> {
+        let now = self.0.shared.clock.wall();
+        let entities = self.0.shared.table.lock();
+        let snapshots = entities.all_awake().filter_map(Handle::snapshot);
+        let wanted = snapshots.filter(|snapshot| {
+            after.is_none_or(|after| snapshot.entity > *after) && is_wanted(snapshot)
+        });
+        wanted.filter_map(|snapshot| snapshot.status(now)).collect()
+    }
+
+    /// How a session stands now; none where the entity is no session.
+    ///
+    /// # Errors
+    /// There is no such entity, or the journal can't be read.
+    pub async fn session_status(
+        &self,
+        entity: &EntityRef,
+    ) -> Result<Option<StatusView>, ActorError> {
+        let snapshot = self.entity(entity).await?;
+        Ok(snapshot.status(self.0.shared.clock.wall()))
+    }
+}

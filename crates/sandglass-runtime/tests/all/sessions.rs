@@ -1,0 +1,338 @@
+//! Sessions in virtual time: their limits are kept, whatever their handlers and disks do.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sandglass_liveness::session::{LimitSettings, Status, status as session_status};
+use sandglass_liveness::{Fold, Replay, Spec};
+use sandglass_model::{
+    Clock, Decision, Directive, Event, Limit, LimitBreached, Record, RunStopped, StopCause,
+};
+use sandglass_runtime::{ActorError, SessionResume, SessionStop};
+
+use crate::world::{Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, soon};
+
+async fn world(limits: &str, acts: &[Act]) -> World {
+    World::with(&format!("{SESSION}\n[limits]\n{limits}\n"), acts).await
+}
+
+async fn status(world: &World) -> Status {
+    let status = world.runtime.session_status(&one()).await.expect("it lives");
+    status.expect("it is a session").status
+}
+
+fn resume() -> SessionResume {
+    let (by, reason) = ("ann".to_owned(), "go on".to_owned());
+    SessionResume { by, reason, expected_run: None, limits: LimitSettings::default() }
+}
+
+fn operator() -> SessionStop {
+    let (by, reason) = ("ann".to_owned(), "enough".to_owned());
+    SessionStop { run_seq: None, cause: StopCause::Operator { by, reason } }
+}
+
+async fn breaches(world: &World) -> Vec<LimitBreached> {
+    let records = world.records().await.into_iter();
+    let breach = |event| match event {
+        Event::LimitBreached(breach) => Some(*breach),
+        _ => None,
+    };
+    records.filter_map(|record| breach(record.event)).collect()
+}
+
+async fn stops(world: &World) -> Vec<RunStopped> {
+    let records = world.records().await.into_iter();
+    let stop = |event| match event {
+        Event::RunStopped(stopped) => Some(*stopped),
+        _ => None,
+    };
+    records.filter_map(|record| stop(record.event)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overrun_is_caught_while_it_runs_and_the_session_can_be_resumed() {
+    let limits = "run_timeout = \"1000s\"\ninactivity_warn = 0\nabort_timeout = \"10s\"";
+    let world = world(limits, &[Act::Hang, Act::Answer(5, completed())]).await;
+    pass(500).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass_ms(500_002).await;
+    assert_eq!(status(&world).await, Status::Stopping, "within a millisecond of its budget");
+    assert!(world.script.started.lock().expect("no panic")[0].stop.is_asked());
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 1, "it has its grace");
+    pass_ms(10_002).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
+    assert_eq!(status(&world).await, Status::Blocked);
+    assert_eq!(world.state().await, "Executing");
+    let found = breaches(&world).await;
+    let limits: Vec<Limit> = found.iter().map(|breach| breach.limit).collect();
+    assert_eq!(limits, [Limit::RunTimeout, Limit::AbortTimeout]);
+    assert_eq!((found[0].threshold, found[0].observed), (1_000_000, 1_000_001));
+
+    let refused = world.send("Touch").await.expect_err("it is blocked");
+    assert!(refused.to_string().contains("resume it first"), "{refused}");
+    pass(90_000).await;
+    let accepted = world.runtime.resume_session(&one(), resume()).await.expect("blocked");
+    assert_eq!(accepted.dispatches.len(), 1);
+    assert_eq!(world.until("Done").await, 5);
+    assert_eq!(status(&world).await, Status::Done);
+    let recovery = world.script.started.lock().expect("no panic")[1].recovery.clone();
+    let recovery = recovery.expect("a run before");
+    assert_eq!((recovery.prior_run, recovery.cause.as_str()), (1, "watchdog_wall_clock_exceeded"));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_heeds_the_question_ends_by_itself() {
+    let limits = "inactivity_timeout = \"1000s\"";
+    let world = world(limits, &[Act::HeedWhenAsked]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass_ms(899_000).await;
+    settle().await;
+    // Its deadline of 900 s is nearer than any limit of its run.
+    assert_eq!(world.until("TimedOut").await, 0);
+    let found = breaches(&world).await;
+    let limits: Vec<Limit> = found.iter().map(|breach| breach.limit).collect();
+    assert_eq!(limits, [Limit::InactivityWarn, Limit::Deadline]);
+    world.replays().await;
+
+    let world = self::world("run_timeout = \"1000s\"", &[Act::HeedWhenAsked]).await;
+    pass(600).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    assert_eq!(world.until("Done").await, 400);
+    let stopped = stops(&world).await;
+    assert_eq!(stopped[0].directive, Some(Directive::Wait), "what was decided holds");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_sleeps_is_stopped_on_time_and_woken_for_that() {
+    let world = world("run_timeout = \"1h\"", &[]).await;
+    pass_ms(3_600_000 - 1).await;
+    assert_eq!(status(&world).await, Status::Queued);
+    pass_ms(3).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    world.runtime.resume_session(&one(), resume()).await.expect("blocked");
+    assert_eq!(status(&world).await, Status::Queued);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_is_no_resume_so_the_run_keeps_its_start() {
+    let limits = "run_timeout = \"1000s\"\ninactivity_warn = 0";
+    let world = world(limits, &[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(400).await;
+    let world = world.restart_after(200).await;
+    assert_eq!(world.state().await, "Waiting", "what was in flight was interrupted");
+    let status = world.runtime.session_status(&one()).await.expect("it lives").expect("one");
+    assert_eq!((status.run_seq, status.elapsed_ms / 1_000), (1, 600));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_stops_at_once_and_is_seen_after_a_restart() {
+    let world = world("", &[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(10).await;
+    let begun = world.clock.now();
+    let stopped = world.runtime.stop_session(&one(), operator()).await.expect("it runs");
+    assert_eq!((stopped.directive, stopped.is_recorded), (Directive::Cancel, true));
+    world.until("Stopped").await;
+    assert_eq!(world.clock.now().since(begun), Duration::ZERO);
+    let again = world.runtime.stop_session(&one(), operator()).await.expect_err("it is over");
+    assert!(again.to_string().contains("already stopped"), "{again}");
+    let world = world.restart_after(1).await;
+    assert_eq!(status(&world).await, Status::Done);
+    assert_eq!(counts(&world.script)["started"], 1, "nothing runs again");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_cancelled_before_a_crash_is_not_run_again() {
+    let source =
+        SESSION.replace("deadline = \"900s\"", "deadline = \"900s\"\non_crash = \"rerun\"");
+    let world = World::with(&format!("{source}\n[limits]\n"), &[Act::Linger(60)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1).await;
+    world.runtime.stop_session(&one(), operator()).await.expect("it runs");
+    // Its handler hasn't ended when the host is lost.
+    let world = world.restart_after(1).await;
+    assert_eq!(status(&world).await, Status::Done);
+    assert_eq!(counts(&world.script)["started"], 1, "nothing runs again");
+    assert_eq!(stops(&world).await.len(), 1);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_fails_prevents_no_kill_and_the_record_follows() {
+    let limits = "run_timeout = \"100s\"\nabort_timeout = \"5s\"";
+    let source = SESSION.replace("deadline = \"900s\"", "deadline = \"90s\"");
+    let world = World::with(&format!("{source}\n[limits]\n{limits}\n"), &[Act::Hang]).await;
+    pass(50).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(10).await;
+    world.journal.set_failing(Some("disk full".to_owned()));
+    pass_ms(40_003 + 5_003).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "it was killed on time");
+    pass(1_000).await;
+    world.journal.set_failing(None);
+    pass(10).await;
+    let kinds = world.kinds().await;
+    let from = kinds.iter().position(|kind| *kind == "limit.breached").expect("a breach");
+    assert_eq!(kinds[from..], ["limit.breached", "run.stopping", "ended", "run.stopped"]);
+    let records = world.records().await;
+    let held = records
+        .iter()
+        .any(|record| matches!(&record.event, Event::Ended(end) if end.decision == Decision::Held));
+    assert!(held, "it is dispatched anew when the session is resumed");
+    assert_eq!(breaches(&world).await[0].observed, 100_001, "as it was when it was measured");
+    assert_eq!(status(&world).await, Status::Blocked);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_fails_in_the_grace_prevents_no_kill_either() {
+    let limits = "run_timeout = \"1000s\"\nabort_timeout = \"20s\"\ninactivity_warn = \"1001s\"";
+    let world = world(limits, &[Act::Hang]).await;
+    pass(500).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(505).await;
+    assert_eq!(status(&world).await, Status::Stopping);
+    world.journal.set_failing(Some("disk full".to_owned()));
+    pass(20).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "it was killed on time");
+    world.journal.set_failing(None);
+    pass(10).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    let found: Vec<Limit> = breaches(&world).await.iter().map(|breach| breach.limit).collect();
+    assert_eq!(found, [Limit::RunTimeout, Limit::AbortTimeout]);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_that_cannot_be_recorded_follows_when_it_can() {
+    let world = world("inactivity_warn = \"100s\"", &[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(50).await;
+    world.journal.set_failing(Some("disk full".to_owned()));
+    pass(100).await;
+    world.journal.set_failing(None);
+    pass(10).await;
+    let found = breaches(&world).await;
+    assert_eq!((found.len(), found[0].limit), (1, Limit::InactivityWarn));
+    assert_eq!(status(&world).await, Status::Silent);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_becomes_a_session_with_a_spec_that_makes_it_one() {
+    let world = World::of(&[]).await;
+    let spec = Spec::parse(&format!("{SESSION}\n[limits]\nrun_timeout = \"1000s\"\n")).spec;
+    world.runtime.reload([spec.expect("sound")]).await.expect("durable");
+    settle().await;
+    pass_ms(1_000_005).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_is_carried_out_also_where_it_cannot_be_recorded() {
+    let world = world("", &[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1).await;
+    world.journal.set_failing(Some("disk full".to_owned()));
+    let stopped = world.runtime.stop_session(&one(), operator()).await.expect("it runs");
+    assert!(!stopped.is_recorded);
+    settle().await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
+    world.journal.set_failing(None);
+    assert!(world.until("Stopped").await < 10);
+    assert_eq!(status(&world).await, Status::Done);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_tells_more_than_is_recorded_is_not_silent() {
+    let limits = "inactivity_warn = \"300s\"\ninactivity_timeout = \"1000s\"";
+    let world = world(limits, &[Act::TellEvery(5, "heartbeat")]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    assert_eq!(world.until("TimedOut").await, 900, "its own deadline ends it, and nothing else");
+    let limits: Vec<Limit> = breaches(&world).await.iter().map(|breach| breach.limit).collect();
+    assert_eq!(limits, [Limit::Deadline]);
+    let records = world.records().await.len();
+    assert!((100..125).contains(&records), "{records} records of 180 signals");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_busy_without_progress_is_unstuck() {
+    let limits = "progress_timeout = \"600s\"\nabort_timeout = 0";
+    let world = world(limits, &[Act::TellEvery(5, "heartbeat")]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass_ms(600_003).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    let stopped = stops(&world).await;
+    assert_eq!(stopped[0].directive, Some(Directive::Unstuck));
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
+    world.replays().await;
+}
+
+/// Shuts the runtime down, which closes its journal; answers the records of its whole life.
+async fn shut_down(world: &World) -> Vec<Record> {
+    let mut records = world.records().await;
+    let mut told = world.runtime.subscribe();
+    world.runtime.shutdown(Duration::from_secs(25)).await;
+    while let Some(Some(Ok(event))) = soon(told.next()).await {
+        if let sandglass_runtime::Event::Recorded(record) = event {
+            records.push((*record).clone());
+        }
+    }
+    let mut replay = Replay::new();
+    records.iter().for_each(|record| replay.feed(record));
+    let summary = replay.finish();
+    assert_eq!(summary.divergence_count, 0, "{:#?}", summary.divergences);
+    records
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_is_recorded_with_what_it_cut() {
+    let world = world("abort_timeout = \"2s\"", &[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1).await;
+    let begun = world.clock.now();
+    let records = shut_down(&world).await;
+    assert_eq!(world.clock.now().since(begun).as_secs(), 2, "its handler had its grace");
+    let mut fold = Fold::new();
+    for record in records {
+        fold.apply(&record).expect("it fits");
+    }
+    let entity = fold.entity(&one()).expect("it was created");
+    let session = entity.session().expect("it is a session");
+    assert_eq!((&*entity.state, session.held().len()), ("Executing", 1));
+    let now = session_status(entity, world.clock.wall()).expect("it is a session");
+    assert_eq!(
+        (now.status, now.stop_reason_code.as_deref()),
+        (Status::Blocked, Some("host_shutdown"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_with_less_time_than_the_grace_kills_at_once() {
+    let world = world("abort_timeout = \"30s\"", &[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1).await;
+    let begun = world.clock.now();
+    let records = shut_down(&world).await;
+    assert!(world.clock.now().since(begun) < Duration::from_secs(1));
+    let last = records.last().expect("some");
+    assert!(matches!(last.event, Event::RunStopped(_)), "{last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_without_limits_is_no_session() {
+    let world = World::of(&[]).await;
+    assert_eq!(world.runtime.session_status(&one()).await, Ok(None));
+    let refused = world.runtime.stop_session(&one(), operator()).await.expect_err("none");
+    assert!(matches!(refused, ActorError::Refused { .. }), "{refused}");
+    assert!(refused.to_string().contains("it is no session"), "{refused}");
+}
