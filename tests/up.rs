@@ -3,13 +3,10 @@
 mod binary;
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
-use binary::{Folder, LAMP, Running, WAITER, fixture, sandglass, with_variable};
+use binary::{Folder, LAMP, Running, WAITER, answer_of, fixture, sandglass, with_variable};
 use serde_json::Value;
 
 /// A daemon that listens.
@@ -53,19 +50,7 @@ impl Up {
 
     #[track_caller]
     fn answer(&self, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
-        let length = body.len();
-        let head = format!(
-            "{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
-             content-length: {length}\r\n{headers}\r\n"
-        );
-        stream.write_all(&[head.as_bytes(), body].concat()).expect("it listens");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
-        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-        (status.expect("a status"), body.to_owned())
+        answer_of(&self.address, request, headers, body)
     }
 
     /// Waits until it has said this on standard error.

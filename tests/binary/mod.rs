@@ -5,9 +5,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Lines, Seek, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Seek, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
 /// What a run to the end said.
 #[derive(Debug)]
@@ -191,6 +193,24 @@ impl Drop for Running {
 fn signal(name: &str, process: &str) {
     let sent = Command::new("kill").arg(format!("-{name}")).arg(process).status();
     assert!(sent.expect("kill is there").success());
+}
+
+/// What a daemon answers to one request: the status, and the body.
+#[track_caller]
+pub(crate) fn answer_of(address: &str, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    let length = body.len();
+    let head = format!(
+        "{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-length: {length}\r\n{headers}\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).expect("it listens");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    (status.expect("a status"), body.to_owned())
 }
 
 /// A file of the repository.

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{AUTHORIZATION, HOST};
-use hyper::{Request, Response, StatusCode, Uri};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sandglass_source::{printable, shortened};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::play::pause;
@@ -138,6 +140,45 @@ impl Refusal {
     }
 }
 
+/// What came of asking a daemon to do something.
+pub(crate) enum Posted {
+    /// It does it; what it says of that.
+    Taken(Value),
+    /// It doesn't: why.
+    Refused(String),
+}
+
+/// Asks for something to be done at `url`, with `key` where there is one.
+///
+/// # Errors
+/// There is no answer, or the key may not.
+pub(crate) async fn post(url: &Uri, key: Option<&str>, body: &Value) -> anyhow::Result<Posted> {
+    let whole = async {
+        let request = request(Method::POST, url, key)?.header(CONTENT_TYPE, "application/json");
+        let body = Full::new(Bytes::from(serde_json::to_vec(body)?));
+        let answer = sent(url, request.body(body)?).await?;
+        let status = answer.status();
+        if matches!(
+            status,
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY
+        ) {
+            return Ok(Posted::Refused(refusal(answer).await.to_string()));
+        }
+        if !status.is_success() {
+            return Err(refusal(answer).await);
+        }
+        let body = Limited::new(answer.into_body(), REFUSAL_MAX_BYTES).collect().await;
+        let body = body.map_err(anyhow::Error::from_boxed)?.to_bytes();
+        serde_json::from_slice(&body).map(Posted::Taken).context("the answer is no JSON")
+    };
+    soon(whole).await.with_context(|| format!("can't ask `{url}`"))
+}
+
+/// A piece of a path or query as addresses have it.
+pub(crate) fn path_segment(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
 async fn soon<T>(got: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
         got = got => got,
@@ -146,19 +187,32 @@ async fn soon<T>(got: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result
 }
 
 async fn ask(url: &Uri, key: Option<&str>) -> anyhow::Result<Response<Incoming>> {
+    sent(url, request(Method::GET, url, key)?.body(Full::default())?).await
+}
+
+fn request(
+    method: Method,
+    url: &Uri,
+    key: Option<&str>,
+) -> anyhow::Result<hyper::http::request::Builder> {
     ensure!(url.scheme_str() == Some("http"), "only http:// is spoken here");
+    let authority = url.authority().context("it names no host")?;
+    let path = url.path_and_query().map_or("/", |path| path.as_str());
+    let request = Request::builder().method(method).uri(path).header(HOST, authority.as_str());
+    Ok(match key {
+        Some(key) => request.header(AUTHORIZATION, format!("Bearer {key}")),
+        None => request,
+    })
+}
+
+async fn sent(url: &Uri, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Incoming>> {
     let authority = url.authority().context("it names no host")?;
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
     let (mut requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the answer, or with this process.
     tokio::spawn(connection);
-    let path = url.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = Request::get(path).header(HOST, authority.as_str());
-    if let Some(key) = key {
-        request = request.header(AUTHORIZATION, format!("Bearer {key}"));
-    }
-    Ok(requests.send_request(request.body(Empty::<Bytes>::new())?).await?)
+    Ok(requests.send_request(request).await?)
 }
 
 #[cfg(test)]

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use sandglass_journal::{Entry, Found, Salvage};
+use sandglass_liveness::projection::{Projection, Shape};
 use sandglass_model::{EntityRef, Position, Record};
 use sandglass_source::printable;
 use serde_json::json;
 
 use crate::exit::Exit;
+use crate::journal_file;
 use crate::narrate::Narrator;
 use crate::terminal::{Output, Tone, note};
 
@@ -28,9 +30,58 @@ pub(crate) struct Arguments {
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
+    /// Print, in the shapes of another system and as JSON, what it would have recorded of
+    /// sessions
+    #[arg(long = "as", value_name = "SYSTEM")]
+    shape: Option<System>,
+}
+
+/// A system whose shapes records are printed in.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum System {
+    /// A watchdog of a session's wall clock: `runtime.watchdog.cancel`
+    Watchdog,
+    /// An audit of tools: timeouts, failures, stops
+    Audit,
+    /// A detector of silence: `sdk_silence`
+    Silence,
+}
+
+/// Prints what is something in `shape`, a line each.
+fn projected(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit> {
+    let mut projection = Projection::new(shape);
+    let mut output = Output::new();
+    let mut written = Ok(());
+    let mut unfit = 0_u64;
+    let exit = journal_file::read(&arguments.journal, |record| {
+        let Some(record) = record else { return };
+        let is_wanted = arguments.entity.is_none()
+            || record.entity.is_none()
+            || record.entity == arguments.entity;
+        match projection.feed(record) {
+            Ok(Some(projected)) if is_wanted && written.is_ok() => {
+                written = output.json(&projected)
+            }
+            Ok(_) => {}
+            Err(_) => unfit += 1,
+        }
+    })?;
+    written?;
+    if unfit > 0 {
+        note(&format!("{unfit} of its records don't fit the ones before them"));
+    }
+    Ok(exit)
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    if let Some(system) = arguments.shape {
+        let shape = match system {
+            System::Watchdog => Shape::Watchdog,
+            System::Audit => Shape::Audit,
+            System::Silence => Shape::Silence,
+        };
+        return projected(arguments, shape);
+    }
     let Arguments { journal, entity, .. } = arguments;
     let mut salvage = Salvage::open(journal, entity.clone(), Position(1))?;
     let mut view =

@@ -9,6 +9,9 @@ mod log;
 mod play;
 pub(crate) mod replay;
 pub(crate) mod run;
+mod scan;
+mod session;
+mod status;
 mod top;
 pub(crate) mod up;
 mod why;
@@ -29,6 +32,10 @@ pub(crate) enum Command {
     Play(play::Arguments),
     Up(up::Arguments),
     Top(top::Arguments),
+    Status(status::Arguments),
+    Cancel(session::CancelArguments),
+    Resume(session::ResumeArguments),
+    Scan(scan::Arguments),
     Dashboards(dashboards::Arguments),
     Bench(bench::Arguments),
     /// The process that runs the runtime of a scenario
@@ -53,6 +60,10 @@ impl Command {
             Self::Play(arguments) => play::execute(&arguments),
             Self::Up(arguments) => up::execute(&arguments),
             Self::Top(arguments) => top::execute(&arguments),
+            Self::Status(arguments) => status::execute(&arguments),
+            Self::Cancel(arguments) => session::cancel(&arguments),
+            Self::Resume(arguments) => session::resume(&arguments),
+            Self::Scan(arguments) => scan::execute(&arguments),
             Self::Dashboards(arguments) => dashboards::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::PlayWorker => worker::execute(),

@@ -11,6 +11,7 @@ use sandglass_host::file::read_text;
 use sandglass_host::{KeepArguments, MAX_FRAMES, RecordingLimits};
 use sandglass_journal::RECORDING_MAX_BYTES;
 use sandglass_liveness::Retention;
+use sandglass_liveness::session::Ceilings;
 use sandglass_runtime::ACCOUNTS_ONE_IN;
 use sandglass_source::{
     Diagnostic, Diagnostics, Document, Finding, Severity, Spot, Table, did_you_mean,
@@ -18,7 +19,7 @@ use sandglass_source::{
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
-use super::told;
+use super::{limits, told};
 use crate::command::up::Arguments;
 use crate::terminal::tell;
 
@@ -58,6 +59,8 @@ pub(super) struct Config {
     /// Of how many handlers that completed one has its story kept; of none where it is 0.
     pub(super) accounts_one_in: u32,
     pub(super) metrics: MetricsConfig,
+    /// The most that runs of sessions may have.
+    pub(super) ceilings: Ceilings,
 }
 
 /// How metrics are shown.
@@ -80,6 +83,7 @@ impl Default for Config {
             http: sandglass_daemon::Settings::default(),
             recording: Some(RecordingLimits::default()),
             accounts_one_in: ACCOUNTS_ONE_IN,
+            ceilings: Ceilings::default(),
             metrics: MetricsConfig {
                 prefix: Prefix::default(),
                 scrape_max_bytes: SCRAPE_MAX_BYTES,
@@ -118,6 +122,7 @@ impl Config {
             }
             keys.push(key);
         }
+        limits::from_environment(&mut config.ceilings)?;
         config.keys = keys.into_iter().collect();
         config.listen = arguments.listen.unwrap_or(config.listen);
         config.journal = arguments.journal.clone().or(config.journal);
@@ -160,10 +165,13 @@ impl Config {
         keys: &mut Vec<Key>,
         out: &mut Diagnostics<'_>,
     ) {
-        const KNOWN: [&str; 11] = [
+        const KNOWN: [&str; 14] = [
             "listen",
             "journal",
             "grace",
+            "limits",
+            "runtime_controls",
+            "sdk_timeouts",
             "key",
             "secrets",
             "admission",
@@ -185,6 +193,7 @@ impl Config {
             }
         }
         self.journal(table, beside, out);
+        self.ceilings = limits::read(table, out);
         time(table, "grace", &mut self.grace, out);
         let tables = table.tables("key", |number| format!("key {number}"), out);
         if tables.len() > KEYS_MAX {

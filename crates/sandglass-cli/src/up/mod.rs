@@ -3,6 +3,7 @@
 
 mod config;
 mod folder;
+mod limits;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -137,6 +138,7 @@ impl Up {
             .handlers(Arc::new(handlers.clone()))
             .telemetry(telemetry)
             .accounts_one_in(config.accounts_one_in)
+            .ceilings(config.ceilings.clone())
             .specs(specs)
             .build()
             .await?;

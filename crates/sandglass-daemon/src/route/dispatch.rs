@@ -210,7 +210,7 @@ pub(crate) async fn retry(
 }
 
 /// Refuses a reason that is longer than people read.
-fn short(reason: &str) -> Result<(), Error> {
+pub(super) fn short(reason: &str) -> Result<(), Error> {
     if reason.chars().count() <= REASON_MAX_CHARS {
         return Ok(());
     }

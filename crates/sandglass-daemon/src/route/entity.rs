@@ -8,10 +8,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use sandglass_model::{DEFAULT_TENANT, EntityRef, Object, Position, Sequence};
-use sandglass_runtime::{Accepted, ActorError, Request, Snapshot};
+use sandglass_runtime::{Accepted, ActorError, Birth, Request, Snapshot};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
+use super::session::limits_of;
 use crate::Daemon;
 use crate::access::Permission;
 use crate::error::{Code, Envelope, Error};
@@ -31,6 +32,10 @@ pub(crate) struct Create {
     /// On whose behalf it lives; that of the key, or `default`, unless it is said.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     tenant: Option<String>,
+    /// The limits of its first run that are to be others than the spec's, where it is a
+    /// session, within the host's ceilings: `{"run_timeout": "2h"}`.
+    #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
+    limits: Object,
 }
 
 /// Creates an entity
@@ -63,7 +68,9 @@ pub(crate) async fn create(
         }
         (own, said) => said.or(own).unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
     };
-    let snapshot = daemon.runtime().create_for(entity, &tenant).await?;
+    let limits = limits_of(&create.limits)?;
+    let birth = Birth { tenant: Some(tenant), limits };
+    let snapshot = daemon.runtime().create_as(entity, birth).await?;
     Ok((StatusCode::CREATED, Json(EntityView::of(&snapshot))))
 }
 

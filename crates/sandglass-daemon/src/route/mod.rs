@@ -8,6 +8,7 @@ mod event;
 mod live;
 mod module;
 mod page;
+mod session;
 mod status;
 
 use std::any::Any;
@@ -41,6 +42,10 @@ impl Daemon {
             .routes(routes!(dispatch::story))
             .routes(routes!(dispatch::cancel))
             .routes(routes!(dispatch::retry))
+            .routes(routes!(session::list))
+            .routes(routes!(session::look))
+            .routes(routes!(session::cancel))
+            .routes(routes!(session::resume))
             .routes(routes!(module::list))
             .routes(routes!(status::metrics))
             .routes(routes!(status::health))

@@ -19,6 +19,7 @@ fn every_operation_of_the_document_does_what_it_says() {
     acts_and_waits(&world);
     pages_a_history(&world);
     finds_cancels_and_retries(&world);
+    stops_and_resumes_sessions(&world);
     lists_and_puts_modules(&world);
     tells_its_state(&world);
     // The stream is followed where events are tested; here it answers at all.
@@ -28,6 +29,35 @@ fn every_operation_of_the_document_does_what_it_says() {
     world.get("/v1/live?once").is(200);
     world.get("/").is(200);
     assert_eq!(world.not_driven(), Vec::<String>::new());
+}
+
+fn stops_and_resumes_sessions(world: &World) {
+    let short = r#"{"limits": {"run_timeout": "50ms"}}"#;
+    world.post("/v1/entities/Bounded/1", short).is(201);
+    let at = "/v1/sessions/Bounded/1";
+    let stands = |status: &str| world.get(at).is(200).json()["status"] == *status;
+    // Each look is a request, so this neither spins nor needs a pause.
+    assert!((0..20_000).any(|_| stands("BLOCKED")), "{}", world.get(at).is(200).json());
+    let blocked = world.get(at).is(200).json();
+    assert_eq!(blocked["stop_reason_code"], "watchdog_wall_clock_exceeded");
+    let refused = world.post("/v1/entities/Bounded/1/actions/Close", "");
+    assert!(refused.refuses(409, "already_stopped")["message"].is_string());
+    world.post(&format!("{at}/resume"), r#"{"run_seq": 7}"#).refuses(409, "not_stopped");
+    let bad = r#"{"limits": {"run_timeout": "soon"}}"#;
+    let bad = world.post(&format!("{at}/resume"), bad).refuses(422, "bad_params");
+    assert!(bad["message"].as_str().is_some_and(|said| said.contains("`run_timeout`")), "{bad}");
+    let resume = r#"{"run_seq": 1, "limits": {"run_timeout": "1h"}}"#;
+    world.post(&format!("{at}/resume"), resume).is(200);
+    world.post(&format!("{at}/resume"), "").refuses(409, "not_stopped");
+    let page = world.get("/v1/sessions?limit=1").is(200).json();
+    assert_eq!(page["sessions"][0]["session"], "Bounded/1");
+    let stopped = world.post(&format!("{at}/cancel"), r#"{"reason": "enough"}"#).is(202).json();
+    assert_eq!((&stopped["status"], &stopped["recorded"]), (&json!("cancelled"), &json!(true)));
+    world.post(&format!("{at}/cancel"), "").refuses(409, "already_stopped");
+    assert!(stands("DONE"));
+    world.get("/v1/sessions/Session/1").refuses(409, "no_session");
+    world.post("/v1/sessions/Session/1/cancel", "").refuses(409, "no_session");
+    world.get("/v1/sessions/Bounded/2").refuses(404, "unknown_entity");
 }
 
 fn creates_and_looks(world: &World) {

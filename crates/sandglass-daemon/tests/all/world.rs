@@ -88,6 +88,24 @@ on_failure = "Fail"
 on_timeout = "Fail"
 "#;
 
+/// A session that has limits, and that nothing is asked of but its end.
+const BOUNDED: &str = r#"
+[automaton]
+name = "Bounded"
+states = ["Open", "Closed"]
+initial = "Open"
+terminal = ["Closed"]
+allow_indefinite_states = ["Open"]
+
+[limits]
+max_handler_runs = 10
+
+[[action]]
+name = "Close"
+from = ["Open"]
+to = "Closed"
+"#;
+
 pub(crate) struct World {
     threads: tokio::runtime::Runtime,
     serving: Option<Serving>,
@@ -236,7 +254,7 @@ async fn served(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
         .handlers(Arc::new(handlers.clone()))
         .clock(clock.clone())
         .telemetry(telemetry)
-        .specs([Spec::parse(SESSION).spec.expect("sound")])
+        .specs([SESSION, BOUNDED].map(|source| Spec::parse(source).spec.expect("sound")))
         .build()
         .await
         .expect("an empty journal");

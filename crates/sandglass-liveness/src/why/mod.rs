@@ -11,9 +11,9 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sandglass_model::{Signature, 
+use sandglass_model::{
     Cause, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, OutcomeKind,
-    Position, Record, SpecDigest, TimeSplit, TransitionCause, WallTime,
+    Position, Record, Signature, SpecDigest, TimeSplit, TransitionCause, WallTime,
 };
 
 use serde::Serialize;

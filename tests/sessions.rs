@@ -1,0 +1,215 @@
+//! Sessions as their operators meet them: a daemon, the commands, and the journal afterwards.
+
+mod binary;
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use binary::{Folder, Running, WAITER, answer_of, fixture, sandglass, until};
+use serde_json::Value;
+
+/// What is said of the sessions' limits, where a test says nothing else.
+const LIMITS: &str = "\n[limits]\nabort_timeout = \"100ms\"\ninactivity_warn = \"500ms\"\n";
+
+/// A daemon whose sessions wait for ever in a host call.
+struct Daemon {
+    folder: Folder,
+    running: Running,
+    address: String,
+}
+
+impl Daemon {
+    fn with(limits: &str, configuration: &str) -> Self {
+        let folder = Folder::new();
+        folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));
+        let guest = std::fs::read(fixture("wat/sleeps_until_the_end_of_time.wat"));
+        folder.write("waits.wat", guest.expect("it is there"));
+        folder.write("daemon.toml", configuration);
+        let mut running = Self::run(&folder);
+        let address = running.address();
+        Self { folder, running, address }
+    }
+
+    fn run(folder: &Folder) -> Running {
+        let [specs, journal, configuration] =
+            [".", "runs.db", "daemon.toml"].map(|name| folder.path(name));
+        Running::with_stderr(
+            Stdio::null(),
+            &[
+                &"up",
+                &"--specs",
+                &specs,
+                &"--journal",
+                &journal,
+                &"--config",
+                &configuration,
+                &"--listen",
+                &"127.0.0.1:0",
+            ],
+        )
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.folder.path("runs.db")
+    }
+
+    #[track_caller]
+    fn post(&self, path: &str, body: &str, status: u16) -> Value {
+        let kind = "content-type: application/json\r\n";
+        let answered = answer_of(&self.address, &format!("POST {path}"), kind, body.as_bytes());
+        assert_eq!(answered.0, status, "{}", answered.1);
+        serde_json::from_str(&answered.1).expect("JSON")
+    }
+
+    /// A session whose handler waits.
+    #[track_caller]
+    fn waiting(&self, id: &str, body: &str) {
+        self.post(&format!("/v1/entities/Waiter/{id}"), body, 201);
+        self.post(&format!("/v1/entities/Waiter/{id}/actions/Wait"), "", 200);
+    }
+
+    /// Waits until `id` stands so.
+    #[track_caller]
+    fn until(&self, id: &str, status: &str) {
+        let (url, session) = (self.url(), format!("Waiter/{id}"));
+        until(|| {
+            let said = sandglass(&[&"status", &url, &session, &"--json"]);
+            said.json_lines().iter().any(|view| view["status"] == status)
+        });
+    }
+}
+
+#[test]
+fn a_run_over_its_time_is_blocked_resumed_and_told_in_the_shape_of_a_watchdog() {
+    let daemon = Daemon::with(LIMITS, "");
+    let (url, session) = (daemon.url(), "Waiter/a");
+    daemon.waiting("a", r#"{"limits": {"run_timeout": "300ms"}}"#);
+    daemon.until("a", "BLOCKED");
+    let said = sandglass(&[&"status", &url, &session, &"--line"]).exits(0);
+    said.says("Waiter/a BLOCKED(watchdog_wall_clock_exceeded) run 1");
+    let refused = daemon.post("/v1/entities/Waiter/a/actions/End", "", 409);
+    assert_eq!(refused["error"]["code"], "already_stopped");
+
+    let resume: [&dyn AsRef<std::ffi::OsStr>; 6] =
+        [&"resume", &session, &"--url", &url, &"--limit", &"run_timeout=1h"];
+    sandglass(&resume).exits(0).says("Waiter/a goes on");
+    sandglass(&resume).exits(1).says("run 2 of the session goes on");
+    let view = &sandglass(&[&"status", &url, &session, &"--json"]).exits(0).json_lines()[0];
+    assert_eq!((&view["run_seq"], &view["in_flight"]), (&2.into(), &serde_json::json!(["waits"])));
+
+    let journal = daemon.journal();
+    let told = sandglass(&[&"log", &journal, &"--as", &"watchdog"]).exits(0).json_lines();
+    let [cancel] = &told[..] else { panic!("one record, not {told:?}") };
+    assert_eq!(cancel["event_kind"], "runtime.watchdog.cancel");
+    assert_eq!(cancel["aggregate"]["type"], "runtime_control");
+    assert_eq!(
+        (&cancel["reason"], &cancel["status"]),
+        (&"wall_clock_exceeded".into(), &"BLOCKED".into())
+    );
+    assert_eq!(
+        (&cancel["elapsed_seconds"], &cancel["configured_budget_seconds"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(cancel["session_id"], session);
+}
+
+#[test]
+fn a_cancel_stops_a_host_call_and_names_the_owner_of_the_key() {
+    let daemon = Daemon::with(LIMITS, "");
+    let (url, session) = (daemon.url(), "Waiter/a");
+    daemon.waiting("a", "");
+    let cancel: [&dyn AsRef<std::ffi::OsStr>; 6] =
+        [&"cancel", &session, &"--url", &url, &"--reason", &"wrong branch"];
+    sandglass(&cancel).exits(0).says("Waiter/a is stopped");
+    daemon.until("a", "DONE");
+    sandglass(&cancel).exits(1).says("already stopped");
+    sandglass(&[&"cancel", &"Waiter/nobody", &"--url", &url]).exits(1);
+    let told = sandglass(&[&"log", &daemon.journal(), &"--as", &"audit"]).exits(0).json_lines();
+    let stop = told.iter().find(|one| one["status"] == "cancelled").expect("an audit of the stop");
+    assert_eq!((&stop["by"], &stop["reason"]), (&"local".into(), &"wrong branch".into()));
+    sandglass(&[&"replay", &daemon.journal()]).exits(0).says("0 divergences");
+}
+
+#[test]
+fn silence_is_told_while_it_lasts_and_fails_a_check() {
+    let daemon = Daemon::with(LIMITS, "");
+    let url = daemon.url();
+    daemon.post("/v1/entities/Waiter/idle", "", 201);
+    sandglass(&[&"status", &url, &"--check"]).exits(0);
+    daemon.waiting("a", "");
+    daemon.until("a", "SILENT");
+    sandglass(&[&"status", &url, &"--check"]).exits(1).says("STUCK");
+    let told = sandglass(&[&"log", &daemon.journal(), &"--as", &"silence"]).exits(0).json_lines();
+    let [silent] = &told[..] else { panic!("one record, not {told:?}") };
+    assert_eq!(
+        (&silent["failure_type"], &silent["phase"]),
+        (&"sdk_silence".into(), &"Waiting".into())
+    );
+    assert_eq!(silent["last_event"]["tool_name"], "waits");
+    assert_eq!(silent["elapsed_silent_seconds"], 1);
+}
+
+#[test]
+fn a_shutdown_leaves_a_record_and_what_it_cut_goes_on_in_the_next_life() {
+    let daemon = Daemon::with(LIMITS, "");
+    daemon.waiting("a", "");
+    daemon.running.signal("TERM");
+    let Daemon { folder, running, .. } = daemon;
+    assert_eq!(running.ended().code(), Some(0));
+    let mut running = Daemon::run(&folder);
+    let address = running.address();
+    let daemon = Daemon { folder, running, address };
+    let (url, session) = (daemon.url(), "Waiter/a");
+    let said = sandglass(&[&"status", &url, &session, &"--line"]).exits(0);
+    said.says("BLOCKED(host_shutdown)");
+    sandglass(&[&"resume", &session, &"--url", &url]).exits(0);
+    daemon.until("a", "RUNNING");
+    sandglass(&[&"replay", &daemon.journal()]).exits(0).says("0 divergences");
+}
+
+#[test]
+fn the_settings_of_a_watchdog_and_a_silence_detector_hold_and_the_smaller_comes_first() {
+    let settings = "[runtime_controls]\nsession_wall_clock_seconds = 7200\n\
+                    [runtime_controls.goals.Waiter]\nsession_wall_clock_seconds = 3600\n\
+                    [sdk_timeouts]\nsilence_threshold_seconds = 60\n";
+    // Without [limits] in its spec: the settings alone make it a session.
+    let daemon = Daemon::with("", settings);
+    let url = daemon.url();
+    let left = |id: &str| {
+        let session = format!("Waiter/{id}");
+        let view = sandglass(&[&"status", &url, &session, &"--json"]).exits(0).json_lines();
+        view[0]["budget_left_ms"].as_u64().expect("a limit")
+    };
+    daemon.post("/v1/entities/Waiter/a", "", 201);
+    assert!((3_000_000..=3_600_000).contains(&left("a")));
+    daemon.post("/v1/entities/Waiter/b", r#"{"limits": {"run_timeout": "10m"}}"#, 201);
+    assert!((500_000..=600_000).contains(&left("b")));
+    let refused = daemon.post("/v1/entities/Waiter/c", r#"{"limits": {"run_timeout": -1}}"#, 422);
+    let message = refused["error"]["message"].as_str().expect("a text");
+    assert!(message.contains("`run_timeout` can't be -1"), "{message}");
+    assert_eq!(answer_of(&daemon.address, "GET /v1/sessions/Waiter/c", "", b"").0, 404);
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_with_their_key() {
+    for (settings, expected) in [
+        ("[runtime_controls]\nsession_wall_clock_seconds = -1\n", "session_wall_clock_seconds"),
+        ("[runtime_controls]\nsession_wall_clock_seconds = 1.5\n", "session_wall_clock_seconds"),
+        ("[runtime_controls]\nsession_wall_clock = 1\n", "unknown key `session_wall_clock`"),
+        ("[sdk_timeouts]\nkill_threshold_seconds = \"1h\"\n", "kill_threshold_seconds"),
+        ("[limits]\nrun_timeout = 3600\n", "`3600` has no unit"),
+        ("[limits]\nmaterial = [\"x\"]\n", "unknown key `material`"),
+        ("[limits.of.Waiter]\nrun_timout = \"1h\"\n", "did you mean `run_timeout`?"),
+    ] {
+        let folder = Folder::new();
+        let path = folder.write("daemon.toml", settings);
+        folder.write("waiter.ioa.toml", WAITER);
+        let specs = folder.path(".");
+        let said = sandglass(&[&"up", &"--specs", &specs, &"--config", &path]).exits(2);
+        said.says(expected);
+    }
+}
