@@ -154,6 +154,20 @@ fn silence_is_told_while_it_lasts_and_fails_a_check() {
 }
 
 #[test]
+fn a_watch_looks_again_until_ctrl_c() {
+    let daemon = Daemon::with(LIMITS, "");
+    daemon.waiting("a", "");
+    for from in [daemon.url(), daemon.journal().display().to_string()] {
+        let mut watch = Running::start(&[&"status", &from, &"--watch"]);
+        for _ in 0..2 {
+            watch.line_with("Waiter/a");
+        }
+        watch.signal("INT");
+        assert_eq!(watch.ended().code(), Some(130), "{from}");
+    }
+}
+
+#[test]
 fn a_shutdown_leaves_a_record_and_what_it_cut_goes_on_in_the_next_life() {
     let daemon = Daemon::with(LIMITS, "");
     daemon.waiting("a", "");

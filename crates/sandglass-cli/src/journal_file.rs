@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use sandglass_journal::{Entry, Error, Found, Opened, Salvage, Settings, SqliteJournal};
+use sandglass_liveness::fold::Unfit;
 use sandglass_model::{Position, Record};
 
 use crate::exit::Exit;
@@ -34,7 +35,25 @@ pub(crate) fn read(path: &Path, see: impl FnMut(Option<&Record>)) -> Result<Exit
     Ok(exit)
 }
 
-/// The same, of a journal of which all that is wrong has been told.
+/// The same, folded by `fold`; how many records don't fit the ones before them is told.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_folded(
+    path: &Path,
+    mut fold: impl FnMut(&Record) -> Result<(), Unfit>,
+) -> Result<Exit, Error> {
+    let mut unfit = 0_u64;
+    let exit = read(path, |record| {
+        unfit += u64::from(record.is_some_and(|record| fold(record).is_err()))
+    })?;
+    if unfit > 0 {
+        note(&format!("{unfit} of its records don't fit the ones before them"));
+    }
+    Ok(exit)
+}
+
+/// The same as [`read`], of a journal of which all that is wrong has been told.
 ///
 /// # Errors
 /// As [`read`].

@@ -200,7 +200,7 @@ impl Session {
     fn run_again(&mut self, run_seq: u32, limits: RunLimits, at: WallTime) {
         if let Standing::Stopped(stopped) = &self.standing {
             if let (Some(Directive::Retry), Some(limit)) =
-                (stopped.directive, crate::decide::limit_of(&stopped.cause))
+                (stopped.directive, stopped.cause.limit())
             {
                 *self.retried.entry(limit).or_default() += 1;
             }
@@ -311,7 +311,7 @@ impl Session {
     #[must_use]
     pub fn is_over(&self) -> bool {
         let Standing::Stopped(stopped) = &self.standing else { return false };
-        matches!(stopped.directive, None | Some(Directive::Cancel))
+        !stopped.directive.is_some_and(Directive::goes_on)
     }
 
     /// What becomes of it, where its run is to stop or has stopped.

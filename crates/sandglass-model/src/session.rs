@@ -297,6 +297,15 @@ impl StopCause {
         }
     }
 
+    /// The limit that it is the breach of, where it is one.
+    #[must_use]
+    pub const fn limit(&self) -> Option<Limit> {
+        match self {
+            Self::Limit { limit } => Some(*limit),
+            _ => None,
+        }
+    }
+
     /// Whether handlers in flight are asked to end before they are killed.
     #[must_use]
     pub const fn has_grace(&self) -> bool {
@@ -324,6 +333,15 @@ pub enum Directive {
 }
 
 impl Directive {
+    /// Whether the session goes on, at once or when somebody resumes it.
+    #[must_use]
+    pub const fn goes_on(self) -> bool {
+        match self {
+            Self::Wait | Self::Retry | Self::Unstuck => true,
+            Self::Cancel => false,
+        }
+    }
+
     /// As it is written.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

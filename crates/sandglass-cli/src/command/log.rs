@@ -52,24 +52,15 @@ fn projected(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit> {
     let mut projection = Projection::new(shape);
     let mut output = Output::new();
     let mut written = Ok(());
-    let mut unfit = 0_u64;
-    let exit = journal_file::read(&arguments.journal, |record| {
-        let Some(record) = record else { return };
-        let is_wanted = arguments.entity.is_none()
-            || record.entity.is_none()
-            || record.entity == arguments.entity;
-        match projection.feed(record) {
-            Ok(Some(projected)) if is_wanted && written.is_ok() => {
-                written = output.json(&projected)
-            }
-            Ok(_) => {}
-            Err(_) => unfit += 1,
+    let exit = journal_file::read_folded(&arguments.journal, |record| {
+        let is_wanted = arguments.entity.is_none() || record.entity == arguments.entity;
+        let projected = projection.feed(record)?;
+        if let Some(projected) = projected.filter(|_| is_wanted && written.is_ok()) {
+            written = output.json(&projected);
         }
+        Ok(())
     })?;
     written?;
-    if unfit > 0 {
-        note(&format!("{unfit} of its records don't fit the ones before them"));
-    }
     Ok(exit)
 }
 

@@ -66,15 +66,18 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let source = Source::of(arguments)?;
+    let threads = threads::start(Some(1))?;
     if !arguments.watch {
-        let (found, exit) = source.look()?;
+        let (found, exit) = threads.block_on(source.look())?;
         return shown(arguments, &found, exit);
     }
-    let threads = threads::start(Some(1))?;
     threads.block_on(async {
         let mut interrupts = Interrupts::listen()?;
         loop {
-            let (found, _) = tokio::task::block_in_place(|| source.look())?;
+            let (found, _) = tokio::select! {
+                found = source.look() => found?,
+                _ = interrupts.next() => return Ok(Exit::Cancelled),
+            };
             let mut output = Output::new();
             if io::stdout().is_terminal() {
                 output.line(CLEAR)?;
@@ -131,11 +134,11 @@ impl<'a> Source<'a> {
         Ok(Self::Daemon { base: url.trim_end_matches('/').to_owned(), key, session })
     }
 
-    fn look(&self) -> anyhow::Result<(Vec<StatusView>, Exit)> {
+    async fn look(&self) -> anyhow::Result<(Vec<StatusView>, Exit)> {
         match self {
             Self::Journal(path, session) => of_journal(path, *session),
             Self::Daemon { base, key, session } => {
-                let found = of_daemon(base, key.as_deref(), *session)?;
+                let found = of_daemon(base, key.as_deref(), *session).await?;
                 Ok((found, Exit::Ok))
             }
         }
@@ -144,38 +147,30 @@ impl<'a> Source<'a> {
 
 fn of_journal(path: &Path, session: Option<&EntityRef>) -> anyhow::Result<(Vec<StatusView>, Exit)> {
     let mut fold = Fold::new();
-    let mut unfit = 0_u64;
-    let exit = journal_file::read(path, |record| {
-        unfit += u64::from(record.is_some_and(|record| fold.apply(record).is_err()));
-    })?;
-    if unfit > 0 {
-        note(&format!("{unfit} of its records don't fit the ones before them"));
-    }
+    let exit = journal_file::read_folded(path, |record| fold.apply(record))?;
     let now = SystemClock::new().wall();
     let wanted = fold.entities().filter(|entity| session.is_none_or(|one| *one == entity.entity));
     Ok((wanted.filter_map(|entity| status(entity, now)).collect(), exit))
 }
 
-fn of_daemon(
+async fn of_daemon(
     base: &str,
     key: Option<&str>,
     session: Option<&EntityRef>,
 ) -> anyhow::Result<Vec<StatusView>> {
-    let read = |path: String| -> anyhow::Result<String> {
+    let read = async |path: String| {
         let address = fetch::address(&format!("{base}/v1/sessions{path}"))?;
-        threads::start(Some(1))?.block_on(fetch::text(&address, key))
+        fetch::text(&address, key).await
     };
     if let Some(session) = session {
         let [entity_type, id] = [session.entity_type(), session.id()].map(fetch::path_segment);
-        let text = read(format!("/{entity_type}/{id}"))?;
+        let text = read(format!("/{entity_type}/{id}")).await?;
         return Ok(vec![serde_json::from_str(&text).context("the answer is no status")?]);
     }
     let (mut all, mut after) = (Vec::new(), None);
     for _ in 0..PAGES_MAX {
-        let from: Option<String> = after.map(|after: String| fetch::path_segment(&after));
-        let text = read(
-            from.map_or("?limit=1000".to_owned(), |after| format!("?limit=1000&after={after}")),
-        )?;
+        let from = after.map(|after: String| format!("&after={}", fetch::path_segment(&after)));
+        let text = read(format!("?limit=1000{}", from.unwrap_or_default())).await?;
         let page: Page =
             serde_json::from_str(&text).context("the answer is no page of sessions")?;
         all.extend(page.sessions);

@@ -25,7 +25,6 @@ pub use commands::{Command, commands, told};
 pub use going_over::go_over;
 pub use refusal::Refusal;
 pub use retry::Retry;
-pub(crate) use session::limit_of;
 pub use session::{Resume, directive};
 use take::Taking;
 

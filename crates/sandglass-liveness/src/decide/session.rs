@@ -4,9 +4,8 @@
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::session::STOP_REASON_MAX_BYTES;
 use sandglass_model::{
-    Action, Cancellation, CancelledBy, Cause, Decision, Directive, Dispatched, Doing, Ended, Event,
-    Limit, LimitBreached, Outcome, RunLimits, RunStopped, RunStopping, Signature, StopCause,
-    WallTime,
+    Cancellation, CancelledBy, Cause, Decision, Directive, Dispatched, Doing, Ended, Event, Limit,
+    LimitBreached, Outcome, RunLimits, RunStopped, RunStopping, Signature, StopCause, WallTime,
 };
 
 use super::{HandlerEnd, Input, Refusal};
@@ -75,15 +74,14 @@ pub(super) fn resume(entity: &Entity, resume: &Resume) -> Result<Vec<Event>, Ref
     expected(session, resume.expected_run)?;
     match &session.standing {
         Standing::Running => Err(Refusal::StillRunning { run_seq: session.run_seq }),
-        Standing::Stopping { .. } => running(session).map(|()| Vec::new()),
-        Standing::Stopped(_) if session.is_over() => running(session).map(|()| Vec::new()),
-        Standing::Stopped(_) => Ok(again(
+        Standing::Stopped(_) if !session.is_over() => Ok(again(
             entity,
             session,
             resume.limits,
             Some(resume.by.clone()),
             resume.reason.clone(),
         )),
+        Standing::Stopping { .. } | Standing::Stopped(_) => running(session).map(|()| Vec::new()),
     }
 }
 
@@ -162,16 +160,8 @@ fn stopping(spec: &Spec, session: &Session, cause: StopCause) -> Event {
     }))
 }
 
-/// The limit that a run stopped by.
-pub(crate) const fn limit_of(cause: &StopCause) -> Option<Limit> {
-    match cause {
-        StopCause::Limit { limit } => Some(*limit),
-        _ => None,
-    }
-}
-
 fn retries_left(spec: &Spec, session: &Session, cause: &StopCause) -> u64 {
-    let Some(limit) = limit_of(cause) else { return 0 };
+    let Some(limit) = cause.limit() else { return 0 };
     let budget = spec.limits.as_ref().and_then(|limits| limits.retries.get(&limit));
     budget.copied().unwrap_or(0).saturating_sub(session.retried(limit))
 }
@@ -224,11 +214,6 @@ struct Breach {
 impl Breach {
     fn of(self, entity: &Entity, session: &Session, at: WallTime) -> Event {
         let Self { limit, threshold, observed, doing } = self;
-        let action = match directive(&StopCause::Limit { limit }, 0) {
-            _ if limit.action() != Action::Stop => limit.action(),
-            Directive::Wait | Directive::Unstuck => Action::Suspend,
-            Directive::Retry | Directive::Cancel => Action::Stop,
-        };
         Event::LimitBreached(Box::new(LimitBreached {
             session: entity.entity.clone(),
             run_seq: session.run_seq,
@@ -240,7 +225,7 @@ impl Breach {
             at,
             last_signal: session.last_signal.clone(),
             in_flight: doing,
-            action,
+            action: limit.action(),
         }))
     }
 }
@@ -340,10 +325,8 @@ impl Supervision<'_> {
     /// The end of a handler that was asked for by a run that is to stop.
     fn never_begun(&self, run: &InFlight) -> Event {
         let directive = self.after.session().and_then(Session::directive);
-        let decision = match directive {
-            None | Some(Directive::Cancel) => Decision::Dropped,
-            Some(Directive::Wait | Directive::Unstuck | Directive::Retry) => Decision::Held,
-        };
+        let goes_on = directive.is_some_and(Directive::goes_on);
+        let decision = if goes_on { Decision::Held } else { Decision::Dropped };
         let outcome = Outcome::Cancelled(Cancellation {
             by: CancelledBy::RunStopped,
             reason: String::new(),
@@ -446,9 +429,6 @@ impl Supervision<'_> {
 pub(super) fn decision_of_stopped(entity: &Entity, outcome: &Outcome) -> Option<Decision> {
     let session = entity.session().filter(|session| !session.is_running())?;
     let is_killed = matches!(outcome, Outcome::Cancelled(_));
-    let goes_on = matches!(
-        session.directive(),
-        Some(Directive::Wait | Directive::Unstuck | Directive::Retry)
-    );
+    let goes_on = session.directive().is_some_and(Directive::goes_on);
     (is_killed && goes_on).then_some(Decision::Held)
 }

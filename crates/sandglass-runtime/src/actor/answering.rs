@@ -25,24 +25,15 @@ pub(crate) enum Message {
 
 impl Actor {
     pub(super) async fn answer(&mut self, message: Message) {
-        let ready = self.ready_to_write().await;
-        match (message, ready) {
-            // What is to end does so whether that can be recorded or not.
-            (Message::Stop { stop, reply }, _) => {
-                let answer = self.stop_run(stop.run_seq, stop.cause).await;
-                let _ = reply.send(answer);
+        // What is to end does so whether that can be recorded or not.
+        let is_stop = matches!(message, Message::Stop { .. });
+        if let (Err(error), false) = (self.ready_to_write().await, is_stop) {
+            if !matches!(message, Message::Signal { .. }) {
+                self.count_refused(&error);
             }
-            (message, Err(error)) => {
-                if !matches!(message, Message::Signal { .. }) {
-                    self.count_refused(&error);
-                }
-                refuse(message, error);
-            }
-            (message, Ok(())) => self.take(message).await,
+            refuse(message, error);
+            return;
         }
-    }
-
-    async fn take(&mut self, message: Message) {
         match message {
             Message::Act { request, reply } => {
                 let answer = self.act(request).await;

@@ -91,7 +91,7 @@ impl Timers {
             return;
         };
         let now = clock.now();
-        let before = self.limits.take().map(|limits| limits.meters);
+        let before = self.limits.as_ref().map(|limits| limits.meters);
         let meters = session.anchors().map(|(anchor, generation, at)| {
             let known = before
                 .iter()
@@ -109,7 +109,11 @@ impl Timers {
             Evaluation { .. } => Monotonic::NEVER,
         };
         let stops_at = found.next_stop.map_or(Monotonic::NEVER, |next| now.after(next));
-        self.limits = Some(Box::new(Limits { meters, rings_at, stops_at }));
+        let limits = Limits { meters, rings_at, stops_at };
+        match &mut self.limits {
+            Some(kept) => **kept = limits,
+            none => *none = Some(Box::new(limits)),
+        }
     }
 
     /// The limit of a session that is breached by now.
