@@ -51,7 +51,7 @@ use crate::run_clock::RunClock;
 use crate::sandbox::Metering;
 use crate::secret::Redactor;
 use crate::store::{Phase, RunStore};
-use crate::ticker::TickerHealth;
+use crate::ticker::{self, TickerHealth};
 
 /// Most bytes that one call of a component may have the host copy, in its own form
 /// of them (a list's element of two texts takes 48): the bodies of requests with
@@ -559,8 +559,11 @@ const YOUNG_SLICES: u64 = 4;
 fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
     boundary::check(store)?;
     store.slices += 1;
+    let is_simulated = store.ticker.as_ref().is_some_and(|ticker| ticker.is_simulated());
     Ok(if store.slices.is_multiple_of(2) {
         UpdateDeadline::Continue(1)
+    } else if is_simulated {
+        UpdateDeadline::YieldCustom(0, Box::pin(ticker::pass()))
     } else if store.slices < YOUNG_SLICES {
         UpdateDeadline::YieldCustom(0, Box::pin(tokio::task::yield_now()))
     } else {

@@ -112,6 +112,9 @@ impl Host {
         integration: &Integration,
         dispatch: Dispatch,
     ) -> Result<RunReport, Error> {
+        if self.0.shared.ticker.is_simulated() {
+            return self.run_in_place(integration, dispatch).await;
+        }
         let Started { execution, caller, live } = self.0.start(integration, dispatch)?;
         let (answer, report) = oneshot::channel();
         self.0.executor.start_run(Box::new(move || {
@@ -146,7 +149,9 @@ impl Host {
         dispatch: Dispatch,
     ) -> Result<RunReport, Error> {
         let Started { execution, caller, live } = self.0.start(integration, dispatch)?;
-        let running = InPlace::new(self.0.executor.handle(), caller, execution.run());
+        // Simulated time is the caller's.
+        let executor = (!self.0.shared.ticker.is_simulated()).then(|| self.0.executor.handle());
+        let running = InPlace::new(executor, caller, execution.run());
         let report = running.await.ok_or(Error::Lost);
         drop(live);
         report

@@ -16,16 +16,17 @@ use crate::host::CallerGuard;
 pub(crate) struct InPlace<'a> {
     _caller: CallerGuard,
     running: Option<Running>,
-    executor: &'a Handle,
+    /// Whose timers and requests the run has; those of whoever polls it, where there is none.
+    executor: Option<&'a Handle>,
 }
 
 type Running = Pin<Box<dyn Future<Output = RunReport> + Send>>;
 
 impl<'a> InPlace<'a> {
-    /// Takes `running`, whose timers and requests are on `executor`: connections that
-    /// are kept for other runs must outlive the caller's.
+    /// Takes `running`, whose timers and requests are on `executor`, where there is one:
+    /// connections that are kept for other runs must outlive the caller's.
     pub(crate) fn new(
-        executor: &'a Handle,
+        executor: Option<&'a Handle>,
         caller: CallerGuard,
         running: impl Future<Output = RunReport> + Send + 'static,
     ) -> Self {
@@ -37,7 +38,7 @@ impl Future for InPlace<'_> {
     type Output = Option<RunReport>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<RunReport>> {
-        let _entered = self.executor.enter();
+        let _entered = self.executor.map(Handle::enter);
         let Some(running) = &mut self.running else { return Poll::Ready(None) };
         // A panic of the embedder's own ends its run, and not its task: as on the
         // host's threads.

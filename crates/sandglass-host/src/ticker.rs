@@ -15,6 +15,7 @@
 //! ```
 
 mod scheduling;
+mod simulated;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +24,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use sandglass_model::{Clock, Monotonic};
+use sandglass_model::{Clock, Monotonic, SystemClock};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::Health;
+use tokio::task::AbortHandle;
+
+pub(crate) use simulated::pass;
 
 use crate::kernel::KernelFeatures;
 use crate::run::Run;
@@ -71,6 +75,9 @@ pub(crate) struct Ticker {
     shared: Arc<Shared>,
     kernel: KernelFeatures,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
+    /// The clock of deadlines where that is simulated: timers on it take the place of the
+    /// thread, which then only slices the time of guests that compute.
+    simulated: Option<Arc<dyn Clock>>,
 }
 
 struct Shared {
@@ -104,12 +111,17 @@ struct Watched {
     then: Option<Monotonic>,
 }
 
-/// A deadline that the ticker watches, until this is dropped.
-pub(crate) struct Armed {
-    ticker: Arc<Ticker>,
-    key: Key,
-    /// Where the deadline stands once the run has been woken to tell.
-    moved: Option<Key>,
+/// A deadline that is watched, until this is dropped.
+pub(crate) struct Armed(WatchedBy);
+
+enum WatchedBy {
+    Thread {
+        ticker: Arc<Ticker>,
+        key: Key,
+        /// Where the deadline stands once the run has been woken to tell.
+        moved: Option<Key>,
+    },
+    Timer(AbortHandle),
 }
 
 /// A guest on a CPU, until this is dropped.
@@ -146,7 +158,27 @@ impl Ticker {
             }
         })?;
         let kernel = granted.recv().unwrap_or(KernelFeatures::NONE);
-        Ok(Arc::new(Self { shared, kernel, thread: Mutex::new(Some(thread)) }))
+        let thread = Mutex::new(Some(thread));
+        Ok(Arc::new(Self { shared, kernel, thread, simulated: None }))
+    }
+
+    /// The same for deadlines on `clock`, which goes on only while nothing runs.
+    ///
+    /// # Errors
+    /// As [`Ticker::start`].
+    pub(crate) fn start_simulated(
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) -> std::io::Result<Arc<Self>> {
+        let ticker = Self::start(Arc::new(SystemClock::new()), metrics, KernelFeatures::NONE)?;
+        let mut ticker = Arc::into_inner(ticker).expect("nobody else has it yet");
+        ticker.simulated = Some(clock);
+        Ok(Arc::new(ticker))
+    }
+
+    /// Whether deadlines are in simulated time.
+    pub(crate) const fn is_simulated(&self) -> bool {
+        self.simulated.is_some()
     }
 
     /// Adds an engine whose epoch is advanced at each tick.
@@ -171,6 +203,9 @@ impl Ticker {
     }
 
     fn arm_then(self: &Arc<Self>, run: &Arc<Run>, at: Monotonic, then: Option<Monotonic>) -> Armed {
+        if let Some(clock) = &self.simulated {
+            return Armed(WatchedBy::Timer(simulated::watch(Arc::clone(clock), run, at, then)));
+        }
         let mut schedule = self.shared.schedule();
         let key = (at, schedule.next_id);
         let moved = then.map(|then| (then, schedule.next_id));
@@ -182,7 +217,7 @@ impl Ticker {
         if earlier {
             self.shared.wake.notify_one();
         }
-        Armed { ticker: Arc::clone(self), key, moved }
+        Armed(WatchedBy::Thread { ticker: Arc::clone(self), key, moved })
     }
 
     /// Marks a guest as being on a CPU, so that its time is sliced.
@@ -210,9 +245,10 @@ impl Ticker {
         self.health_at(self.shared.clock.now())
     }
 
-    /// The same for somebody who has just looked at the clock.
+    /// The same for somebody who has just looked at the clock of deadlines.
     pub(crate) fn health_at(&self, now: Monotonic) -> TickerHealth {
         let shared = &*self.shared;
+        let now = if self.is_simulated() { shared.clock.now() } else { now };
         if !shared.alive.load(Ordering::Acquire) {
             return TickerHealth::Dead;
         }
@@ -249,11 +285,16 @@ impl fmt::Debug for Ticker {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        let mut schedule = self.ticker.shared.schedule();
-        if schedule.armed.remove(&self.key).is_none()
-            && let Some(moved) = &self.moved
-        {
-            schedule.armed.remove(moved);
+        match &self.0 {
+            WatchedBy::Thread { ticker, key, moved } => {
+                let mut schedule = ticker.shared.schedule();
+                if schedule.armed.remove(key).is_none()
+                    && let Some(moved) = moved
+                {
+                    schedule.armed.remove(moved);
+                }
+            }
+            WatchedBy::Timer(timer) => timer.abort(),
         }
     }
 }
@@ -403,7 +444,6 @@ struct Ticks {
 mod tests {
     use super::*;
     use crate::deadline::DispatchDeadline;
-    use sandglass_model::SystemClock;
     use std::task::{Wake, Waker};
 
     /// Longer than any wake-up takes on a busy machine.

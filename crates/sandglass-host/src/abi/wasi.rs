@@ -2,6 +2,7 @@
 //! randomness of the system, streams to the log, an empty standard input, no
 //! arguments, no environment, no files and no sockets.
 
+mod clocks;
 pub(crate) mod command;
 pub(crate) mod http;
 pub(crate) mod preview1;
@@ -50,7 +51,11 @@ impl WasiView for Wasi {
 impl Wasi {
     /// The state of a run that writes to `log` and sends its requests by `outside`.
     pub(crate) fn new(log: &GuestLog, outside: Outside) -> Self {
-        let mut preview1 = WasiCtxBuilder::new()
+        let mut builder = WasiCtxBuilder::new();
+        if !outside.clock.is_of_the_system() {
+            clocks::set(&mut builder, &outside.clock);
+        }
+        let mut preview1 = builder
             .stdout(LogStream::new(log.clone(), Level::Info))
             .stderr(LogStream::new(log.clone(), Level::Warn))
             .allow_tcp(false)

@@ -18,7 +18,7 @@ pub(crate) struct Outside {
     pub(super) grants: Arc<Grants>,
     pub(super) traceparent: Arc<str>,
     pub(super) run: Arc<Run>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(super) requests: Requests,
 }
 

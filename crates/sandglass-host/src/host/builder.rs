@@ -31,6 +31,7 @@ use crate::ticker::Ticker;
 pub struct Builder {
     settings: Settings,
     clock: Arc<dyn Clock>,
+    is_simulated: bool,
     telemetry: Telemetry,
     http: Arc<dyn HttpClient>,
     functions: Vec<HostFunction>,
@@ -41,6 +42,7 @@ impl Builder {
         Self {
             settings: Settings::default(),
             clock: Arc::new(SystemClock::new()),
+            is_simulated: false,
             telemetry: Telemetry::disabled(),
             http: Arc::new(NetworkClient::default()),
             functions: Vec::new(),
@@ -62,7 +64,21 @@ impl Builder {
     /// Sets the clock that deadlines are measured by.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
-        Self { clock, ..self }
+        Self { clock, is_simulated: false, ..self }
+    }
+
+    /// Has the host live in simulated time: that of a tokio runtime of one thread whose time
+    /// is paused, which `clock` must follow. It stands while anything runs, and jumps to the
+    /// next timer when nothing does, so that a guest that waits for an hour is through with
+    /// it at once.
+    ///
+    /// Guests then run where their callers poll them, as by [`Host::run_in_place`], which
+    /// must be on that runtime; and a guest that computes takes about as long as it takes.
+    /// While somebody waits for what is outside (a disk, a network), time has to be kept from
+    /// jumping; tokio does so while a blocking task runs.
+    #[must_use]
+    pub fn simulated_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, is_simulated: true, ..self }
     }
 
     /// Sets what sends the guests' HTTP requests.
@@ -84,14 +100,19 @@ impl Builder {
     /// The operating system gives too little address space or no threads, or a host
     /// function can't be registered.
     pub fn build(self) -> Result<Host, BuildError> {
-        let Self { settings, clock, telemetry, http, functions } = self;
+        let Self { settings, clock, is_simulated, telemetry, http, functions } = self;
         let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
         let registry = Registry::new(functions, blocking)?;
         let compiled_folder = compiled_folder(&settings, &clock, &telemetry.metrics)?;
         run_clock::find_rate();
         let wanted = settings.kernel_features;
-        let ticker = Ticker::start(Arc::clone(&clock), telemetry.metrics.clone(), wanted)
-            .map_err(BuildError::Threads)?;
+        let (of, metrics) = (Arc::clone(&clock), telemetry.metrics.clone());
+        let ticker = if is_simulated {
+            Ticker::start_simulated(of, metrics)
+        } else {
+            Ticker::start(of, metrics, wanted)
+        };
+        let ticker = ticker.map_err(BuildError::Threads)?;
         let sandboxes = Sandboxes::new(settings.clone(), Arc::clone(&ticker), registry);
         sandboxes.of(EngineKind::USUAL).map_err(|error| BuildError::Sandbox {
             max_runs: settings.slots(),

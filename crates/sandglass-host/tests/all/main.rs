@@ -18,6 +18,7 @@ mod manifest;
 mod replaying;
 mod secrets;
 mod server;
+mod simulated;
 mod streams;
 mod telling;
 mod time;

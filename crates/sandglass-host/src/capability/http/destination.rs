@@ -6,7 +6,7 @@ use std::str::FromStr;
 use reqwest::Url;
 use sandglass_source::{printable, shortened};
 
-use super::HttpError;
+use super::{HttpError, Request};
 
 /// Most characters of a text that a message repeats: more than most hosts' names have.
 const ECHO_MAX_CHARS: usize = 100;
@@ -63,6 +63,14 @@ impl Destinations {
     pub(crate) fn and(mut self, others: impl IntoIterator<Item = Destination>) -> Self {
         self.0.extend(others);
         self
+    }
+
+    /// Refuses a request that leads elsewhere: for a client of the embedder's own.
+    ///
+    /// # Errors
+    /// [`HttpError::NotAllowed`].
+    pub fn allow(&self, request: &Request) -> Result<(), HttpError> {
+        self.check(&request.url)
     }
 
     /// Refuses a URL that leads elsewhere.

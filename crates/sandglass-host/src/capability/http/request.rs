@@ -83,6 +83,18 @@ impl fmt::Debug for Body {
 }
 
 impl Request {
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.url.as_str()
+    }
+
     /// Reads a request as the core ABI gives it: headers are a JSON array of
     /// pairs, or nothing.
     pub(crate) fn read(
