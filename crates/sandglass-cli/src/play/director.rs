@@ -1,38 +1,44 @@
 //! Runs the steps of one scenario, one after the other, while everything that the
 //! worker appends goes to the timeline.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use sandglass_journal::{Journal, Opened, Settings, SqliteJournal};
 use sandglass_model::{Clock, EntityRef, Monotonic, Object, Position, SystemClock, WallTime};
-use serde_json::Value;
 
-use super::expect::{Look, look};
+use super::address::Addresses;
+use super::expect::{Look, holds_fields, look};
 use super::metric;
 use super::process::Worker;
-use super::protocol::{Ask, Reply, Start};
+use super::protocol::{Ask, Reply, Said, Start, VirtualTime};
 use super::server::Running;
 use super::story::Story;
 use super::timeline::Timeline;
+use super::virtual_clock::VirtualClock;
 use super::wait::pause;
 use crate::duration;
 use crate::interrupts::Interrupts;
-use crate::scenario::{Act, Bound, Expectation, Restart, Scenario, SpecFile, Step, with_servers};
+use crate::scenario::{Act, Bound, Expectation, Restart, Scenario, Server, Step, Time};
 
 /// How long the worker may take to start: it compiles modules, of which one with an
 /// interpreter inside takes a busy machine a minute.
 const START_MAX: Duration = Duration::from_secs(300);
 /// How long it may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How long virtual time may take to go on to where something happens: as long as a guest
+/// computes until then.
+const GO_ON_MAX: Duration = Duration::from_secs(600);
 /// How long the worker may take to end after something went wrong, before it is
 /// killed: longer than the grace that it gives its handlers.
 const STOP_MAX: Duration = Duration::from_secs(10);
-/// How often a metric is looked at again: metrics tell nobody that they changed.
-const METRIC_EVERY: Duration = Duration::from_millis(50);
+/// How often what tells nobody that it changed is looked at again: a metric, a session's
+/// status.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How many expectations a scenario had, and how many failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,9 +51,13 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct Director<'a> {
     timeline: &'a mut Timeline,
+    /// The scenario's.
     clock: Arc<dyn Clock>,
+    /// The same where time is virtual.
+    virtual_clock: Option<Arc<VirtualClock>>,
     start: Start,
-    servers: Vec<Running>,
+    addresses: Addresses,
+    _servers: Vec<Running>,
     /// None while the worker is down.
     worker: Option<Worker>,
     interrupts: Interrupts,
@@ -73,18 +83,38 @@ impl<'a> Director<'a> {
         metrics: Option<SocketAddr>,
         timeline: &'a mut Timeline,
     ) -> anyhow::Result<Self> {
-        let clock = Arc::new(SystemClock::new());
-        timeline.begin(scenario, clock.wall())?;
-        let mut servers = Vec::new();
-        for server in &scenario.servers {
-            let running = Running::start(server).await;
-            servers.push(running.with_context(|| format!("can't start server `{}`", server.name))?);
+        let now = SystemClock::new().wall();
+        let is_virtual = scenario.time == Time::Virtual;
+        let virtual_clock = is_virtual.then(|| Arc::new(VirtualClock::starting_at(now)));
+        let clock: Arc<dyn Clock> = match &virtual_clock {
+            Some(clock) => Arc::clone(clock) as Arc<dyn Clock>,
+            None => Arc::new(SystemClock::new()),
+        };
+        timeline.begin(scenario, now)?;
+        let (mut servers, mut played) = (Vec::new(), BTreeMap::new());
+        let mut addresses = Vec::new();
+        for (server, port) in scenario.servers.iter().zip(1..) {
+            let url = if is_virtual {
+                played.insert(port, server.clone());
+                format!("http://127.0.0.1:{port}")
+            } else {
+                servers.push(running(server).await?);
+                servers.last().map_or_else(String::new, Running::url)
+            };
+            addresses.push((server.name.clone(), url));
         }
+        let addresses: Addresses = addresses.into_iter().collect();
         let start = Start {
             journal: journal.to_owned(),
-            specs: addressed(&scenario.specs, &servers)?,
+            specs: addresses.of_specs(&scenario.specs)?,
             modules: scenario.modules.clone(),
-            metrics,
+            // Nobody could scrape what is over at once.
+            metrics: metrics.filter(|_| !is_virtual),
+            virtual_time: is_virtual.then_some(VirtualTime {
+                elapsed_ms: 0,
+                wall: now,
+                servers: played,
+            }),
         };
         let Whole { next, torn } = whole(journal).await?;
         for torn in &torn {
@@ -95,10 +125,18 @@ impl<'a> Director<'a> {
         story.let_go();
         let mut interrupts = Interrupts::listen()?;
         let (worker, ready) = started(&start, &mut interrupts).await?;
-        let worker = Some(worker);
-        let tally = Tally::default();
-        let mut director =
-            Self { timeline, clock, start, servers, worker, interrupts, story, tally };
+        let mut director = Self {
+            timeline,
+            clock,
+            virtual_clock,
+            start,
+            addresses,
+            _servers: servers,
+            worker: Some(worker),
+            interrupts,
+            story,
+            tally: Tally::default(),
+        };
         director.tell_ready(&ready)?;
         Ok(director)
     }
@@ -126,15 +164,14 @@ impl<'a> Director<'a> {
     async fn act(&mut self, step: &Step) -> anyhow::Result<()> {
         match &step.act {
             Act::Send { action, entity, params, expect_refused } => {
-                let params = self.addressed_params(params)?;
+                let params = self.addresses.of_params(params)?;
                 let ask = Ask::Send { entity: entity.clone(), action: action.clone(), params };
                 let what = format!("send {action}");
-                self.told(Some(entity), &what, "")?;
-                let refusal = self.answer(ask).await?.err();
-                self.sent(step, &what, refusal, expect_refused.as_deref())
+                self.asked(step, &what, ask, entity, expect_refused.as_deref()).await
             }
-            Act::Create { entity } => {
-                self.plain(step, "create", Ask::Create { entity: entity.clone() }, entity).await
+            Act::Create { entity, limits } => {
+                let ask = Ask::Create { entity: entity.clone(), limits: limits.clone() };
+                self.plain(step, "create", ask, entity).await
             }
             Act::Signal { name, entity, from, payload } => {
                 let ask = Ask::Signal {
@@ -145,9 +182,23 @@ impl<'a> Director<'a> {
                 };
                 self.plain(step, &format!("signal {name}"), ask, entity).await
             }
-            Act::Cancel { entity, reason } => {
-                let ask = Ask::Cancel { entity: entity.clone(), reason: reason.clone() };
-                self.plain(step, "cancel", ask, entity).await
+            Act::Cancel { entity, by, reason, expect_refused } => {
+                let (by, reason) = (by.clone(), reason.clone());
+                let ask = Ask::Cancel { entity: entity.clone(), by, reason };
+                self.asked(step, "cancel", ask, entity, expect_refused.as_deref()).await
+            }
+            Act::Resume { entity, by, limits, expect_refused } => {
+                let (by, limits) = (by.clone(), limits.clone());
+                let ask = Ask::Resume { entity: entity.clone(), by, limits };
+                self.asked(step, "resume", ask, entity, expect_refused.as_deref()).await
+            }
+            Act::Journal { works } => {
+                let what = if *works { "journal works" } else { "journal fails" };
+                self.told(None, what, "")?;
+                self.answer(Ask::Journal { works: *works })
+                    .await?
+                    .map(drop)
+                    .map_err(|why| anyhow!(why))
             }
             Act::Wait { time } => {
                 self.told(None, &format!("wait {}", duration::told(*time)), "")?;
@@ -168,9 +219,21 @@ impl<'a> Director<'a> {
         ask: Ask,
         entity: &EntityRef,
     ) -> anyhow::Result<()> {
+        self.asked(step, what, ask, entity, None).await
+    }
+
+    /// A request that must be refused as is expected, or else not at all.
+    async fn asked(
+        &mut self,
+        step: &Step,
+        what: &str,
+        ask: Ask,
+        entity: &EntityRef,
+        expect_refused: Option<&str>,
+    ) -> anyhow::Result<()> {
         self.told(Some(entity), what, "")?;
         let refusal = self.answer(ask).await?.err();
-        self.sent(step, what, refusal, None)
+        self.sent(step, what, refusal, expect_refused)
     }
 
     /// Compares how a request was answered with what the scenario expects.
@@ -208,12 +271,15 @@ impl<'a> Director<'a> {
                 let wanted = Wanted { name, labels, bound: *bound };
                 self.metric(&wanted, until).await?
             }
+            Expectation::Session { fields, entity } => self.session(entity, fields, until).await?,
             _ => loop {
                 self.catch_up()?;
                 let looked = look(expectation, &mut self.story)?;
                 let final_look = matches!(
                     expectation,
-                    Expectation::NoTransition { .. } | Expectation::Replay { .. }
+                    Expectation::NoTransition { .. }
+                        | Expectation::NoRecord { .. }
+                        | Expectation::Replay { .. }
                 );
                 if looked.holds || final_look {
                     break looked;
@@ -243,9 +309,35 @@ impl<'a> Director<'a> {
                 };
                 return Ok(Look { holds, found });
             }
-            let soon = self.clock.now().after(METRIC_EVERY).min(until);
-            while let Came::Reply(_) = self.next(soon).await? {}
+            self.look_again(until).await?;
         }
+    }
+
+    async fn session(
+        &mut self,
+        entity: &EntityRef,
+        fields: &Object,
+        until: Monotonic,
+    ) -> anyhow::Result<Look> {
+        loop {
+            let found = match self.answer(Ask::Session { entity: entity.clone() }).await? {
+                Ok(view) => view.unwrap_or_default(),
+                Err(why) => return Ok(Look { holds: false, found: why }),
+            };
+            let view: Object = serde_json::from_str(&found)?;
+            let holds = holds_fields(&view, fields);
+            if holds || self.clock.now() >= until {
+                return Ok(Look { holds, found });
+            }
+            self.look_again(until).await?;
+        }
+    }
+
+    /// Waits until it is worth looking again.
+    async fn look_again(&mut self, until: Monotonic) -> anyhow::Result<()> {
+        let soon = self.clock.now().after(LOOK_EVERY).min(until);
+        while let Came::Reply(_) = self.next(soon).await? {}
+        Ok(())
     }
 
     fn count(&mut self, held: bool) {
@@ -272,6 +364,9 @@ impl<'a> Director<'a> {
         let until = self.clock.now().after(down_for);
         while let Came::Reply(_) = self.next(until).await? {}
         self.told(None, "start", "on the same journal")?;
+        if let (Some(clock), Some(time)) = (&self.virtual_clock, &mut self.start.virtual_time) {
+            (time.elapsed_ms, time.wall) = (clock.elapsed_ms(), clock.wall());
+        }
         let (worker, ready) = started(&self.start, &mut self.interrupts).await?;
         self.worker = Some(worker);
         self.tell_ready(&ready)
@@ -281,9 +376,9 @@ impl<'a> Director<'a> {
     async fn stop(&mut self) -> anyhow::Result<()> {
         self.story.let_go();
         let id = self.worker.as_mut().context("the runtime is stopped")?.ask(Ask::Stop).await?;
-        let until = self.clock.now().after(ANSWER_MAX);
+        let patience = Patience::of(ANSWER_MAX);
         loop {
-            match self.came(until).await? {
+            match self.came(patience.left()).await? {
                 Came::Reply(Reply::Done { id: of, .. }) if of == id => break,
                 Came::Reply(_) => {}
                 Came::Time => {
@@ -304,9 +399,9 @@ impl<'a> Director<'a> {
     async fn answer(&mut self, ask: Ask) -> anyhow::Result<Result<Option<String>, String>> {
         let worker = self.worker.as_mut().context("the runtime is stopped")?;
         let id = worker.ask(ask).await?;
-        let until = self.clock.now().after(ANSWER_MAX);
+        let patience = Patience::of(ANSWER_MAX);
         loop {
-            match self.next(until).await? {
+            match self.came_and_was_told(patience.left()).await? {
                 Came::Reply(Reply::Done { id: of, text }) if of == id => {
                     self.catch_up()?;
                     return Ok(Ok(text));
@@ -320,18 +415,46 @@ impl<'a> Director<'a> {
         }
     }
 
-    /// The next reply of the worker, or that the time has come. What was appended
+    /// The next reply of the worker, or that the scenario's time has come. What was appended
     /// is on the timeline by then.
     async fn next(&mut self, until: Monotonic) -> anyhow::Result<Came> {
-        let came = self.came(until).await?;
+        let Some(clock) = self.virtual_clock.clone() else {
+            return self.came_and_was_told(until.since(self.clock.now())).await;
+        };
+        let until_ms = VirtualClock::ms_until(until);
+        let Some(worker) = &mut self.worker else {
+            clock.set_ms(until_ms);
+            return Ok(Came::Time);
+        };
+        if clock.elapsed_ms() >= until_ms {
+            return Ok(Came::Time);
+        }
+        let id = worker.ask(Ask::GoOn { until_ms }).await?;
+        let (patience, mut appended) = (Patience::of(GO_ON_MAX), None);
+        loop {
+            match self.came_and_was_told(patience.left()).await? {
+                Came::Reply(Reply::Done { id: of, .. }) if of == id => {
+                    return Ok(appended.map_or(Came::Time, Came::Reply));
+                }
+                Came::Reply(reply) => appended = Some(reply),
+                Came::Time => {
+                    let max = duration::told(GO_ON_MAX);
+                    bail!("virtual time didn't go on within {max}: a guest computes for so long")
+                }
+            }
+        }
+    }
+
+    /// The same within so much real time.
+    async fn came_and_was_told(&mut self, left: Duration) -> anyhow::Result<Came> {
+        let came = self.came(left).await?;
         if let Came::Reply(Reply::Appended { .. }) = came {
             self.catch_up()?;
         }
         Ok(came)
     }
 
-    async fn came(&mut self, until: Monotonic) -> anyhow::Result<Came> {
-        let left = until.since(self.clock.now());
+    async fn came(&mut self, left: Duration) -> anyhow::Result<Came> {
         let reply = async {
             match &mut self.worker {
                 Some(worker) => worker.reply().await,
@@ -342,7 +465,12 @@ impl<'a> Director<'a> {
             biased;
             interrupted = self.interrupts.next() => Err(interrupted.into()),
             reply = reply => match reply? {
-                Some(reply) => Ok(Came::Reply(reply)),
+                Some(Said { elapsed_ms, reply }) => {
+                    if let (Some(clock), Some(elapsed_ms)) = (&self.virtual_clock, elapsed_ms) {
+                        clock.set_ms(elapsed_ms);
+                    }
+                    Ok(Came::Reply(reply))
+                }
                 None => Err(self.end_of_worker().await),
             },
             () = pause(left) => Ok(Came::Time),
@@ -384,16 +512,34 @@ impl<'a> Director<'a> {
         }
         self.catch_up()
     }
+}
 
-    fn addressed_params(&self, params: &Object) -> anyhow::Result<Object> {
-        let params = params.clone().into_iter();
-        params.map(|(key, value)| Ok((key, addressed_value(value, &self.servers)?))).collect()
+/// How long the director still waits for a worker that may have got stuck, in real time.
+struct Patience {
+    clock: SystemClock,
+    until: Monotonic,
+}
+
+impl Patience {
+    fn of(max: Duration) -> Self {
+        let clock = SystemClock::new();
+        let until = clock.now().after(max);
+        Self { clock, until }
     }
+
+    fn left(&self) -> Duration {
+        self.until.since(self.clock.now())
+    }
+}
+
+async fn running(server: &Server) -> anyhow::Result<Running> {
+    let running = Running::start(server).await;
+    running.with_context(|| format!("can't start server `{}`", server.name))
 }
 
 struct Wanted<'a> {
     name: &'a str,
-    labels: &'a std::collections::BTreeMap<String, String>,
+    labels: &'a BTreeMap<String, String>,
     bound: Bound,
 }
 
@@ -407,7 +553,7 @@ async fn started(start: &Start, interrupts: &mut Interrupts) -> anyhow::Result<(
     let mut worker = Worker::start(start).await?;
     let begun = async {
         loop {
-            match worker.reply().await? {
+            match worker.reply().await?.map(|said| said.reply) {
                 Some(Reply::Ready { metrics, recovered }) => {
                     return Ok(Ready { metrics, recovered });
                 }
@@ -449,33 +595,4 @@ async fn whole(journal: &Path) -> anyhow::Result<Whole> {
     journal.close().await;
     let torn = recovered.iter().map(|torn| format!("position {}: {}", torn.position, torn.what));
     Ok(Whole { next: Position(last?.0.saturating_add(1)), torn: torn.collect() })
-}
-
-fn addressed(specs: &[SpecFile], servers: &[Running]) -> anyhow::Result<Vec<SpecFile>> {
-    let addressed = |spec: &SpecFile| {
-        let path: PathBuf = spec.path.clone();
-        Ok(SpecFile { path, source: addressed_text(&spec.source, servers)? })
-    };
-    specs.iter().map(addressed).collect()
-}
-
-fn addressed_value(value: Value, servers: &[Running]) -> anyhow::Result<Value> {
-    Ok(match value {
-        Value::String(text) => Value::String(addressed_text(&text, servers)?),
-        Value::Array(items) => {
-            let items = items.into_iter().map(|item| addressed_value(item, servers));
-            Value::Array(items.collect::<anyhow::Result<_>>()?)
-        }
-        Value::Object(fields) => {
-            let fields =
-                fields.into_iter().map(|(key, field)| Ok((key, addressed_value(field, servers)?)));
-            Value::Object(fields.collect::<anyhow::Result<_>>()?)
-        }
-        other => other,
-    })
-}
-
-fn addressed_text(text: &str, servers: &[Running]) -> anyhow::Result<String> {
-    let url = |name: &str| servers.iter().find(|server| server.name == name).map(Running::url);
-    with_servers(text, url).map_err(|name| anyhow!("there is no server `{name}`"))
 }

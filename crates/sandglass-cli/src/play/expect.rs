@@ -37,9 +37,14 @@ pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Look,
         Expectation::Record { fields, entity } => {
             (story.any(|record| is_record(record, fields, entity.as_ref()))?, entity.as_ref())
         }
+        Expectation::NoRecord { fields, entity } => {
+            let is_there = story.any(|record| is_record(record, fields, entity.as_ref()))?;
+            let found = if is_there { "there is one" } else { "there is none" };
+            return Ok(Look { holds: !is_there, found: found.to_owned() });
+        }
         Expectation::Replay { divergences } => return replay(*divergences, story),
         // Asked of the worker, not of the journal.
-        Expectation::Metric { .. } => (false, None),
+        Expectation::Metric { .. } | Expectation::Session { .. } => (false, None),
     };
     let found = about.map_or_else(|| recorded(story), |entity| found(entity, story));
     Ok(Look { holds, found })
@@ -90,7 +95,8 @@ fn is_record(record: &Record, fields: &Object, entity: Option<&EntityRef>) -> bo
     }
 }
 
-fn holds_fields(all: &Object, some: &Object) -> bool {
+/// Whether `some` is in `all`.
+pub(super) fn holds_fields(all: &Object, some: &Object) -> bool {
     some.iter().all(|(key, value)| all.get(key).is_some_and(|found| part(found, value)))
 }
 
@@ -120,6 +126,11 @@ impl fmt::Display for Expectation {
                 let of = entity.as_ref().map_or(String::new(), |entity| format!(" of {entity}"));
                 format!("there is a record{of}{}", with(fields))
             }
+            Self::NoRecord { fields, entity } => {
+                let of = entity.as_ref().map_or(String::new(), |entity| format!(" of {entity}"));
+                format!("there is no record{of}{}", with(fields))
+            }
+            Self::Session { fields, entity } => format!("{entity} is a session{}", with(fields)),
             Self::Metric { name, labels, bound } => {
                 let labels: Vec<String> =
                     labels.iter().map(|(key, value)| format!("{key}={value:?}")).collect();

@@ -11,6 +11,7 @@
 //!
 //! What the director knows of entities it reads from the journal alone.
 
+mod address;
 mod director;
 mod expect;
 mod metric;
@@ -19,6 +20,7 @@ mod protocol;
 mod server;
 mod story;
 mod timeline;
+mod virtual_clock;
 mod wait;
 pub(crate) mod worker;
 

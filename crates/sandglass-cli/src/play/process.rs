@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::protocol::{Ask, Reply, Request, Start};
+use super::protocol::{Ask, Request, Said, Start};
 use super::wait::pause;
 
 /// The hidden subcommand that a worker is started with.
@@ -64,7 +64,7 @@ impl Worker {
 
     /// The next reply; none where the worker has ended. Nothing is lost where the
     /// future is dropped.
-    pub(super) async fn reply(&mut self) -> anyhow::Result<Option<Reply>> {
+    pub(super) async fn reply(&mut self) -> anyhow::Result<Option<Said>> {
         let line = self.replies.next_line().await.context("can't read from the runtime")?;
         let Some(line) = line else { return Ok(None) };
         let reply = serde_json::from_str(&line);

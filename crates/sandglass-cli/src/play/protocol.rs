@@ -1,13 +1,14 @@
 //! What director and worker say to each other: one JSON object a line.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use sandglass_model::{EntityRef, Object, Position};
+use sandglass_model::{EntityRef, Object, Position, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::scenario::{Module, SpecFile};
+use crate::scenario::{Module, Server, SpecFile};
 
 /// The first line that a worker reads: all that it needs to start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +18,19 @@ pub(crate) struct Start {
     pub(crate) specs: Vec<SpecFile>,
     pub(crate) modules: Vec<Module>,
     pub(crate) metrics: Option<SocketAddr>,
+    /// Where time is virtual; it is real else.
+    pub(crate) virtual_time: Option<VirtualTime>,
+}
+
+/// Where virtual time stands as a worker starts, and who answers requests in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct VirtualTime {
+    /// Since the scenario began, in milliseconds.
+    pub(crate) elapsed_ms: u64,
+    /// The moment that it stands for.
+    pub(crate) wall: WallTime,
+    /// The scenario's servers, each at its port.
+    pub(crate) servers: BTreeMap<u16, Server>,
 }
 
 /// What the director asks for, and the number that the answer carries.
@@ -31,6 +45,7 @@ pub(crate) struct Request {
 pub(crate) enum Ask {
     Create {
         entity: EntityRef,
+        limits: Object,
     },
     /// Creates the entity first, where it is absent.
     Send {
@@ -44,14 +59,42 @@ pub(crate) enum Ask {
         from: Option<EntityRef>,
         payload: Value,
     },
+    /// Of a session its run, of another entity its handlers.
     Cancel {
         entity: EntityRef,
+        by: String,
         reason: String,
+    },
+    Resume {
+        entity: EntityRef,
+        by: String,
+        limits: Object,
+    },
+    /// How a session stands, as JSON.
+    Session {
+        entity: EntityRef,
+    },
+    /// Whether the journal takes anything.
+    Journal {
+        works: bool,
+    },
+    /// Lets virtual time go on until something is appended or so much of it has passed since
+    /// the scenario began.
+    GoOn {
+        until_ms: u64,
     },
     /// All metrics as text.
     Metrics,
     /// An orderly end. Answered when the journal is closed.
     Stop,
+}
+
+/// A line of a worker's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Said {
+    /// Virtual time since the scenario began, in milliseconds; none where time is real.
+    pub(crate) elapsed_ms: Option<u64>,
+    pub(crate) reply: Reply,
 }
 
 /// What a worker says.

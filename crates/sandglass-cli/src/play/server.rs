@@ -31,7 +31,6 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// A server that runs. Dropped, it ends with all its connections.
 #[derive(Debug)]
 pub(super) struct Running {
-    pub(super) name: String,
     address: SocketAddr,
     accepting: JoinHandle<()>,
 }
@@ -41,7 +40,7 @@ impl Running {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(accept(listener, Arc::new(server.clone())));
-        Ok(Self { name: server.name.clone(), address, accepting })
+        Ok(Self { address, accepting })
     }
 
     pub(super) fn url(&self) -> String {

@@ -1,17 +1,18 @@
-//! Waiting in real time, for a scenario's clock.
+//! Waiting, by the runtime's time: it is real, but in the worker of a scenario whose time is
+//! virtual.
 
 use std::time::Duration;
 
 use tokio::time::{Interval, MissedTickBehavior};
 
-/// Waits in real time.
+/// Waits.
 pub(crate) async fn pause(time: Duration) {
-    #[expect(clippy::disallowed_methods, reason = "people and scenarios wait in real time")]
+    #[expect(clippy::disallowed_methods, reason = "people and scenarios wait")]
     let wait = tokio::time::sleep(time);
     wait.await;
 }
 
-/// Ticks in real time, the first time at once; a tick that is late puts off the next.
+/// Ticks, the first time at once; a tick that is late puts off the next.
 pub(crate) fn every(time: Duration) -> Interval {
     #[expect(clippy::disallowed_methods, reason = "upkeep of what is in real memory")]
     let mut ticks = tokio::time::interval(time);

@@ -1,5 +1,6 @@
 //! The steps that expect something.
 
+use sandglass_liveness::session::Status;
 use sandglass_model::Object;
 use sandglass_model::id::NAME_MAX_BYTES;
 use sandglass_source::{Diagnostics, Table, did_you_mean, shortened};
@@ -8,17 +9,27 @@ use sandglass_telemetry::table::{Definition, Kind, TABLE};
 
 use super::{Act, Bound, Expectation, WITHIN_DEFAULT, value};
 
+/// How a session can stand, for the same.
+const STATUSES: [&str; 7] = ["QUEUED", "RUNNING", "SILENT", "STUCK", "STOPPING", "BLOCKED", "DONE"];
+
 /// The types of records, for a hint where one is misspelled.
-const RECORD_TYPES: [&str; 9] = [
+const RECORD_TYPES: [&str; 16] = [
     "spec_registered",
     "created",
     "transition",
+    "spec_changed",
     "dispatched",
     "ended",
     "state_idle",
     "scheduled",
     "schedule_due",
     "signal",
+    "run.started",
+    "limit.breached",
+    "limit.cleared",
+    "run.stopping",
+    "run.stopped",
+    "session.resumed",
 ];
 
 pub(super) fn read(kind: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Act> {
@@ -45,8 +56,20 @@ pub(super) fn read(kind: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>)
         "expect_record" => {
             let entity = value::entity(table, "entity", out);
             let fields = table.object(kind, out);
-            known_type(&fields, table, out);
+            known_type(&fields, kind, table, out);
             Expectation::Record { fields, entity }
+        }
+        "expect_no_record" => {
+            let entity = value::entity(table, "entity", out);
+            let fields = table.object(kind, out);
+            known_type(&fields, kind, table, out);
+            Expectation::NoRecord { fields, entity }
+        }
+        "expect_session" => {
+            let entity = entity(out);
+            let fields = table.object(kind, out);
+            known_status(&fields, table, out);
+            Expectation::Session { fields, entity: entity? }
         }
         "expect_metric" => {
             let labels = value::text_table(table, "labels", out);
@@ -60,15 +83,20 @@ pub(super) fn read(kind: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>)
     Some(Act::Expect { expectation, within })
 }
 
-fn known_type(fields: &Object, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+fn known_status(fields: &Object, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+    let Some(status) = fields.get("status") else { return };
+    if serde_json::from_value::<Status>(status.clone()).is_err() {
+        let message = format!("no session has the status {status}");
+        let help = did_you_mean(status.as_str().unwrap_or(""), STATUSES);
+        out.error_with_help(&table.span_of("expect_session"), message, help);
+    }
+}
+
+fn known_type(fields: &Object, kind: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
     let named = fields.get("type").and_then(serde_json::Value::as_str);
     if let Some(name) = named.filter(|name| !RECORD_TYPES.contains(name)) {
         let message = format!("no record is of type `{name}`");
-        out.error_with_help(
-            &table.span_of("expect_record"),
-            message,
-            did_you_mean(name, RECORD_TYPES),
-        );
+        out.error_with_help(&table.span_of(kind), message, did_you_mean(name, RECORD_TYPES));
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     let mut out = Diagnostics::new(&source);
     let written = section::read(&source, &beside, &mut out);
     let mut findings: Vec<Finding> = Finding::all_of(path, &source, out.finish()).collect();
-    let Written { title, specs, mut modules, servers, steps } = written;
+    let Written { title, time, specs, mut modules, servers, steps } = written;
     let folder = if beside == Path::new("") { Path::new(".") } else { &beside };
     let manifests = gathered(Manifests::find(folder), &mut findings)?.unwrap_or_default();
     let found_manifests = findings.is_empty();
@@ -84,7 +84,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     }
     let title = title.unwrap_or_else(|| super::shown(path));
     let path = path.to_owned();
-    Ok(Ok(Scenario { path, title, specs: files, modules, servers, steps }))
+    Ok(Ok(Scenario { path, title, time, specs: files, modules, servers, steps }))
 }
 
 /// What was read of manifests; none where they are wrong, which is a finding.

@@ -32,10 +32,21 @@ pub(crate) const WITHIN_DEFAULT: Duration = Duration::from_secs(5);
 pub(crate) struct Scenario {
     pub(crate) path: PathBuf,
     pub(crate) title: String,
+    pub(crate) time: Time,
     pub(crate) specs: Vec<SpecFile>,
     pub(crate) modules: Vec<Module>,
     pub(crate) servers: Vec<Server>,
     pub(crate) steps: Vec<Step>,
+}
+
+/// Whose time a scenario is played in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// Everybody's.
+    #[default]
+    Real,
+    /// One that jumps to where something happens, whenever nothing runs.
+    Virtual,
 }
 
 /// A spec file; `${server.NAME}` stands in it for the address of a server.
@@ -62,7 +73,7 @@ pub(crate) struct Module {
 }
 
 /// A local HTTP server for guests to call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Server {
     pub(crate) name: String,
     /// How long it takes to answer; none is for ever.
@@ -82,10 +93,12 @@ pub(crate) struct Step {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Act {
     Send { action: String, entity: EntityRef, params: Object, expect_refused: Option<String> },
-    Create { entity: EntityRef },
+    Create { entity: EntityRef, limits: Object },
     Wait { time: Duration },
     Signal { name: String, entity: EntityRef, from: Option<EntityRef>, payload: Value },
-    Cancel { entity: EntityRef, reason: String },
+    Cancel { entity: EntityRef, by: String, reason: String, expect_refused: Option<String> },
+    Resume { entity: EntityRef, by: String, limits: Object, expect_refused: Option<String> },
+    Journal { works: bool },
     Restart { how: Restart, down_for: Duration },
     Expect { expectation: Expectation, within: Duration },
 }
@@ -106,6 +119,8 @@ pub(crate) enum Expectation {
     Transition { action: String, entity: EntityRef, params: Object },
     Record { fields: Object, entity: Option<EntityRef> },
     NoTransition { action: String, entity: EntityRef },
+    NoRecord { fields: Object, entity: Option<EntityRef> },
+    Session { fields: Object, entity: EntityRef },
     Metric { name: String, labels: BTreeMap<String, String>, bound: Bound },
     Replay { divergences: u64 },
 }

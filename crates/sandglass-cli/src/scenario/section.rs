@@ -7,7 +7,7 @@ use std::time::Duration;
 use sandglass_host::Destination;
 use sandglass_source::{Diagnostics, Document, Table};
 
-use super::{Module, SOURCE_MAX_BYTES, Server, Step, step, value};
+use super::{Module, SOURCE_MAX_BYTES, Server, Step, Time, step, value};
 
 /// Most steps of a scenario: people follow its timeline.
 const STEPS_MAX: usize = 1_000;
@@ -18,6 +18,7 @@ const SERVERS_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) title: Option<String>,
+    pub(super) time: Time,
     pub(super) specs: Option<Vec<String>>,
     pub(super) modules: Vec<Module>,
     pub(super) servers: Vec<Server>,
@@ -30,7 +31,7 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Diagnostics<'_>) -> Wr
         return Written::default();
     };
     let top = document.table("the scenario");
-    top.only(&["name", "specs", "module", "server", "step"], out);
+    top.only(&["name", "time", "specs", "module", "server", "step"], out);
     let server_tables = top.tables("server", numbered("server"), out);
     let servers: Vec<Server> =
         server_tables.iter().filter_map(|table| server(table, out)).collect();
@@ -51,12 +52,26 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Diagnostics<'_>) -> Wr
     let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     Written {
         title: value::text(&top, "name", out),
+        time: time(&top, out),
         specs: top
             .has("specs")
             .then(|| top.texts("specs", out).iter().map(ToString::to_string).collect()),
         modules: module_tables.iter().filter_map(|table| module(table, beside, out)).collect(),
         steps: steps.iter().filter_map(|table| step::read(table, &known, out)).collect(),
         servers,
+    }
+}
+
+fn time(top: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Time {
+    match value::text(top, "time", out).as_deref() {
+        None | Some("real") => Time::Real,
+        Some("virtual") => Time::Virtual,
+        Some(other) => {
+            let message = format!("`{other}` is no time");
+            let help = "write \"real\", or \"virtual\", which passes only while nothing runs";
+            out.error_with_help(&top.span_of("time"), message, help);
+            Time::Real
+        }
     }
 }
 

@@ -3,23 +3,29 @@
 
 use std::time::Duration;
 
+use sandglass_liveness::session::LimitSettings;
+use sandglass_model::Object;
 use sandglass_source::{Diagnostics, Table, did_you_mean, json};
 use serde_json::Value;
 
 use super::{Act, Restart, Step, expectation, value, with_servers};
 
 /// What a step may do, and the keys that go with it.
-const KINDS: [(&str, &[&str]); 12] = [
+const KINDS: [(&str, &[&str]); 16] = [
     ("send", &["entity", "params", "expect_refused"]),
-    ("create", &[]),
+    ("create", &["limits"]),
     ("wait", &[]),
     ("signal", &["entity", "from", "payload"]),
-    ("cancel", &["reason"]),
+    ("cancel", &["by", "reason", "expect_refused"]),
+    ("resume", &["by", "limits", "expect_refused"]),
     ("restart", &["down_for"]),
+    ("journal", &[]),
     ("expect_state", &["entity", "within"]),
     ("expect_transition", &["entity", "within", "params"]),
     ("expect_record", &["entity", "within"]),
     ("expect_no_transition", &["entity"]),
+    ("expect_no_record", &["entity"]),
+    ("expect_session", &["entity", "within"]),
     ("expect_metric", &["labels", "at_least", "equals", "within"]),
     ("expect_replay", &[]),
 ];
@@ -84,7 +90,9 @@ fn act(
                 expect_refused: value::text(table, "expect_refused", out),
             }
         }
-        "create" => Act::Create { entity: value::entity(table, "create", out)? },
+        "create" => {
+            Act::Create { entity: value::entity(table, "create", out)?, limits: limits(table, out) }
+        }
         "wait" => Act::Wait { time: value::duration(table, "wait", out)? },
         "signal" => {
             let entity = value::required_entity(table, "entity", out);
@@ -100,14 +108,50 @@ fn act(
         }
         "cancel" => Act::Cancel {
             entity: value::entity(table, "cancel", out)?,
+            by: by(table, out),
             reason: value::text(table, "reason", out).unwrap_or_default(),
+            expect_refused: value::text(table, "expect_refused", out),
         },
+        "resume" => Act::Resume {
+            entity: value::entity(table, "resume", out)?,
+            by: by(table, out),
+            limits: limits(table, out),
+            expect_refused: value::text(table, "expect_refused", out),
+        },
+        "journal" => Act::Journal { works: journal(table, out)? },
         "restart" => Act::Restart {
             how: restart(table, out)?,
             down_for: value::duration(table, "down_for", out).unwrap_or(Duration::ZERO),
         },
         _ => expectation::read(kind, table, out)?,
     })
+}
+
+/// Who asks, where the scenario says it.
+fn by(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> String {
+    value::text(table, "by", out).unwrap_or_else(|| "scenario".to_owned())
+}
+
+/// Limits of a run, as a request says them.
+fn limits(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Object {
+    let limits = table.object("limits", out);
+    if let Err(bad) = LimitSettings::of_request(&limits) {
+        out.error(&table.span_of("limits"), bad.to_string());
+    }
+    limits
+}
+
+fn journal(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<bool> {
+    match value::text(table, "journal", out)?.as_str() {
+        "works" => Some(true),
+        "fails" => Some(false),
+        other => {
+            let message = format!("a journal can't be made `{other}`");
+            let help = "write \"fails\" (as a full disk does) or \"works\"";
+            out.error_with_help(&table.span_of("journal"), message, help);
+            None
+        }
+    }
 }
 
 fn restart(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Restart> {

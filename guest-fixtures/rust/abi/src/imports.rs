@@ -10,6 +10,7 @@ unsafe extern "C" {
     fn host_set_result(result: *const u8, result_len: usize);
     fn host_last_error(out: *mut u8, out_len: usize) -> i32;
     fn host_emit_progress(json: *const u8, json_len: usize) -> i32;
+    fn host_set_status(text: *const u8, text_len: usize) -> i32;
     fn host_get_secret(key: *const u8, key_len: usize, out: *mut u8, out_len: usize) -> i32;
     fn host_get_time_millis() -> i64;
     fn host_http_call(
@@ -47,6 +48,10 @@ pub(crate) fn last_error(out: &mut [u8]) -> i32 {
 
 pub(crate) fn emit_progress(json: &str) -> i32 {
     unsafe { host_emit_progress(json.as_ptr(), json.len()) }
+}
+
+pub(crate) fn set_status(text: &str) -> i32 {
+    unsafe { host_set_status(text.as_ptr(), text.len()) }
 }
 
 pub(crate) fn secret(key: &str, out: &mut [u8]) -> i32 {

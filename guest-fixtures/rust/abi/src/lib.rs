@@ -67,6 +67,14 @@ pub fn progress(progress: &Value) -> Result<(), Reason> {
     length(imports::emit_progress(&progress.to_string())).map(drop)
 }
 
+/// Tells people in a line what the handler is about.
+///
+/// # Errors
+/// The host refuses it.
+pub fn status(text: &str) -> Result<(), Reason> {
+    length(imports::set_status(text)).map(drop)
+}
+
 /// A secret of the integration.
 ///
 /// # Errors

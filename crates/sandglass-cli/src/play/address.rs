@@ -1,0 +1,56 @@
+//! The addresses of a scenario's servers, and where it names them.
+
+use std::collections::BTreeMap;
+
+use anyhow::anyhow;
+use sandglass_model::Object;
+use serde_json::Value;
+
+use crate::scenario::{SpecFile, with_servers};
+
+/// The addresses of servers, by their names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Addresses(BTreeMap<String, String>);
+
+impl FromIterator<(String, String)> for Addresses {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(addresses: I) -> Self {
+        Self(addresses.into_iter().collect())
+    }
+}
+
+impl Addresses {
+    /// The specs with addresses in place of names.
+    pub(super) fn of_specs(&self, specs: &[SpecFile]) -> anyhow::Result<Vec<SpecFile>> {
+        let addressed = |spec: &SpecFile| {
+            Ok(SpecFile { path: spec.path.clone(), source: self.of_text(&spec.source)? })
+        };
+        specs.iter().map(addressed).collect()
+    }
+
+    /// The same for parameters.
+    pub(super) fn of_params(&self, params: &Object) -> anyhow::Result<Object> {
+        let params = params.clone().into_iter();
+        params.map(|(key, value)| Ok((key, self.of_value(value)?))).collect()
+    }
+
+    fn of_value(&self, value: Value) -> anyhow::Result<Value> {
+        Ok(match value {
+            Value::String(text) => Value::String(self.of_text(&text)?),
+            Value::Array(items) => {
+                let items = items.into_iter().map(|item| self.of_value(item));
+                Value::Array(items.collect::<anyhow::Result<_>>()?)
+            }
+            Value::Object(fields) => {
+                let fields =
+                    fields.into_iter().map(|(key, field)| Ok((key, self.of_value(field)?)));
+                Value::Object(fields.collect::<anyhow::Result<_>>()?)
+            }
+            other => other,
+        })
+    }
+
+    fn of_text(&self, text: &str) -> anyhow::Result<String> {
+        let address = |name: &str| self.0.get(name).cloned();
+        with_servers(text, address).map_err(|name| anyhow!("there is no server `{name}`"))
+    }
+}

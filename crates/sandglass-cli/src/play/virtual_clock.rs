@@ -1,0 +1,45 @@
+//! Virtual time as the director sees it: it stands where the worker said that it does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use sandglass_model::{Clock, Monotonic, WallTime};
+
+/// A clock that is set.
+#[derive(Debug)]
+pub(super) struct VirtualClock {
+    start: WallTime,
+    elapsed_ms: AtomicU64,
+}
+
+impl VirtualClock {
+    /// A clock that reads `start`.
+    pub(super) const fn starting_at(start: WallTime) -> Self {
+        Self { start, elapsed_ms: AtomicU64::new(0) }
+    }
+
+    /// Milliseconds since its start.
+    pub(super) fn elapsed_ms(&self) -> u64 {
+        self.elapsed_ms.load(Ordering::Relaxed)
+    }
+
+    /// Sets it to so many milliseconds after its start; it never goes back.
+    pub(super) fn set_ms(&self, elapsed_ms: u64) {
+        self.elapsed_ms.fetch_max(elapsed_ms, Ordering::Relaxed);
+    }
+
+    /// How many milliseconds after its start `at` is.
+    pub(super) const fn ms_until(at: Monotonic) -> u64 {
+        at.as_nanos().div_ceil(1_000_000)
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Monotonic {
+        Monotonic::from_nanos(0).after(Duration::from_millis(self.elapsed_ms()))
+    }
+
+    fn wall(&self) -> WallTime {
+        self.start.after(Duration::from_millis(self.elapsed_ms()))
+    }
+}

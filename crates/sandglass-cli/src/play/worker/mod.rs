@@ -1,0 +1,345 @@
+//! The worker: the runtime and the host of one scenario, in a process of their own
+//! that does what it is told on standard input. It ends when that closes.
+
+mod journal;
+mod servers;
+mod standing;
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use sandglass_host::manifest::Found;
+use sandglass_host::{Host, Manifest, Settings};
+use sandglass_journal::{Journal, Opened, SqliteJournal};
+use sandglass_liveness::Spec;
+use sandglass_liveness::session::LimitSettings;
+use sandglass_model::{Clock, Monotonic, Object, Position, StopCause, SystemClock};
+use sandglass_runtime::{
+    ActorError, Birth, HostHandlers, Module as Guest, Runtime, SessionResume, SessionStop, Signal,
+    SimClock,
+};
+use sandglass_source::Finding;
+use sandglass_telemetry::otlp::{self, Otlp, Stopped};
+use sandglass_telemetry::prometheus::{Exporter, Serving};
+use sandglass_telemetry::{Prefix, Telemetry};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::watch;
+
+use super::protocol::{Ask, Reply, Request, Said, Start, VirtualTime};
+use super::wait::{every, pause};
+use crate::exit::Exit;
+use crate::scenario::Module;
+use crate::terminal::unless_nobody_reads;
+use crate::threads;
+use sandglass_host::file;
+
+use journal::{Noticing, Works};
+use servers::Servers;
+use standing::{Standing, Waited};
+
+/// How long an orderly stop waits for handlers to end: a handler is told, and a
+/// host call is dropped at once.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long the last spans may take to be exported.
+const EXPORT_MAX: Duration = Duration::from_secs(2);
+/// How often observations of metrics are taken in while nobody scrapes them.
+const UPKEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs a worker until it is told to stop, or until its standard input closes.
+pub(crate) fn execute() -> anyhow::Result<Exit> {
+    let mut line = String::new();
+    if std::io::stdin().lock().read_line(&mut line)? == 0 {
+        return Ok(Exit::Ok);
+    }
+    let start: Start = serde_json::from_str(&line).context("can't read what to start with")?;
+    let threads = match start.virtual_time {
+        Some(_) => {
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
+        }
+        None => threads::start(None)?,
+    };
+    let done = threads.block_on(serve(start));
+    // Reading standard input can't be cut short; nothing else is left to wait for.
+    threads.shutdown_background();
+    done.map(|()| Exit::Ok)
+}
+
+async fn serve(start: Start) -> anyhow::Result<()> {
+    let mut requests = BufReader::new(tokio::io::stdin()).lines();
+    let time = Time::starting_at(start.virtual_time.as_ref());
+    let standing = time.stand();
+    let worker = match Worker::start(start, time.clone()).await {
+        Ok(worker) => worker,
+        Err(error) => return time.say(Reply::Failed { why: format!("{error:#}") }),
+    };
+    let stop = worker.obey(&mut requests, standing).await?;
+    worker.stop().await;
+    stop.map_or(Ok(()), |id| time.say(Reply::Done { id, text: None }))
+}
+
+/// The time that a worker lives in.
+#[derive(Clone)]
+struct Time {
+    clock: Arc<dyn Clock>,
+    /// Where it is virtual: when it began, and what had elapsed by then.
+    virtual_from: Option<(Monotonic, u64)>,
+}
+
+impl Time {
+    fn starting_at(virtual_time: Option<&VirtualTime>) -> Self {
+        let clock: Arc<dyn Clock> = match virtual_time {
+            Some(time) => Arc::new(SimClock::starting_at(time.wall)),
+            None => Arc::new(SystemClock::new()),
+        };
+        let virtual_from = virtual_time.map(|time| (clock.now(), time.elapsed_ms));
+        Self { clock, virtual_from }
+    }
+
+    /// Has it stand, where it is virtual.
+    fn stand(&self) -> Option<Standing> {
+        self.virtual_from.map(|_| Standing::begin())
+    }
+
+    fn elapsed_ms(&self) -> Option<u64> {
+        let (began, before_ms) = self.virtual_from?;
+        let elapsed = self.clock.now().since(began).as_millis();
+        Some(before_ms.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX)))
+    }
+
+    /// Waits until so much of it has elapsed; not at all where it is real.
+    async fn reach(&self, until_ms: u64) {
+        let left_ms = self.elapsed_ms().map_or(0, |elapsed| until_ms.saturating_sub(elapsed));
+        pause(Duration::from_millis(left_ms)).await;
+    }
+
+    fn say(&self, reply: Reply) -> anyhow::Result<()> {
+        say(&Said { elapsed_ms: self.elapsed_ms(), reply })
+    }
+}
+
+/// A director that has gone away hears nothing; standard input has closed with it,
+/// which ends the worker orderly.
+fn say(said: &Said) -> anyhow::Result<()> {
+    let mut line = serde_json::to_vec(said)?;
+    line.push(b'\n');
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(&line).and_then(|()| stdout.flush());
+    Ok(unless_nobody_reads(written)?)
+}
+
+struct Worker {
+    time: Time,
+    runtime: Runtime,
+    host: Host,
+    exporter: Exporter,
+    serving: Option<Serving>,
+    otlp: Option<Otlp>,
+    appended: watch::Receiver<Position>,
+    journal_works: Works,
+}
+
+impl Worker {
+    async fn start(start: Start, time: Time) -> anyhow::Result<Self> {
+        let exporter = Exporter::new(Prefix::default());
+        let metrics = exporter.metrics();
+        let otlp = otlp::from_env(&metrics)?;
+        let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
+        let telemetry = Telemetry { metrics, tracer };
+        let serving = match start.metrics {
+            Some(address) => {
+                let serving = exporter.serve(address).await;
+                Some(serving.with_context(|| format!("can't serve metrics at {address}"))?)
+            }
+            None => None,
+        };
+        let clock = Arc::clone(&time.clock);
+        let guests = start.modules.iter().map(guest).collect::<anyhow::Result<Vec<_>>>()?;
+        let host = Host::builder().settings(settings(&guests)).telemetry(telemetry.clone());
+        let host = match start.virtual_time {
+            Some(VirtualTime { servers, .. }) => {
+                host.simulated_clock(Arc::clone(&clock)).http_client(Arc::new(Servers(servers)))
+            }
+            None => host.clock(Arc::clone(&clock)),
+        };
+        let host = host.build().context("can't start the host")?;
+        let modules =
+            guests.into_iter().map(|(name, manifest, bytes)| (name, Guest::new(bytes, manifest)));
+        let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules);
+        handlers.compile().await;
+        let opened = tokio::task::spawn_blocking(move || {
+            SqliteJournal::open(&start.journal, sandglass_journal::Settings::default())
+        });
+        let Opened { journal, recovered } = opened.await??;
+        let journal: Box<dyn Journal> = match time.virtual_from {
+            Some(_) => Box::new(Waited(journal)),
+            None => Box::new(journal),
+        };
+        let (noticed, appended) = watch::channel(Position(0));
+        let journal_works = Works::default();
+        let journal = Noticing { journal, noticed, works: journal_works.clone() };
+        let runtime = Runtime::builder(Arc::new(journal))
+            .clock(clock)
+            .handlers(Arc::new(handlers))
+            .telemetry(telemetry)
+            .specs(specs(&start.specs)?)
+            .build()
+            .await?;
+        let recovered =
+            recovered.iter().map(|torn| format!("position {}: {}", torn.position, torn.what));
+        let metrics = serving.as_ref().map(Serving::local_addr);
+        time.say(Reply::Ready { metrics, recovered: recovered.collect() })?;
+        Ok(Self { time, runtime, host, exporter, serving, otlp, appended, journal_works })
+    }
+
+    /// Does what it is told. Answers the number of the request to stop, where there
+    /// was one. Virtual time goes on only while a request is answered.
+    async fn obey(
+        &self,
+        requests: &mut Lines<BufReader<Stdin>>,
+        mut standing: Option<Standing>,
+    ) -> anyhow::Result<Option<u64>> {
+        let mut appended = self.appended.clone();
+        // One for all rounds: a request a second must not put it off for ever.
+        let mut upkeep = every(UPKEEP_EVERY);
+        loop {
+            tokio::select! {
+                line = requests.next_line() => {
+                    let Some(line) = line? else { return Ok(None) };
+                    let Request { id, ask } = serde_json::from_str(&line)?;
+                    drop(standing.take());
+                    let done = match ask {
+                        Ask::Stop => return Ok(Some(id)),
+                        Ask::GoOn { until_ms } => {
+                            tokio::select! {
+                                biased;
+                                Ok(()) = appended.changed() => self.say_appended(&mut appended)?,
+                                () = self.time.reach(until_ms) => {}
+                            }
+                            Ok(None)
+                        }
+                        ask => self.answer(ask).await,
+                    };
+                    standing = self.time.stand();
+                    self.time.say(match done {
+                        Ok(text) => Reply::Done { id, text },
+                        Err(why) => Reply::Refused { id, why },
+                    })?;
+                }
+                Ok(()) = appended.changed() => self.say_appended(&mut appended)?,
+                _ = upkeep.tick() => self.exporter.upkeep(),
+            }
+        }
+    }
+
+    fn say_appended(&self, appended: &mut watch::Receiver<Position>) -> anyhow::Result<()> {
+        let last = *appended.borrow_and_update();
+        self.time.say(Reply::Appended { last })
+    }
+
+    async fn answer(&self, ask: Ask) -> Result<Option<String>, String> {
+        let runtime = &self.runtime;
+        let done = match ask {
+            Ask::Create { entity, limits } => {
+                let limits = limits_of(&limits)?;
+                runtime.create_as(entity, Birth { tenant: None, limits }).await.map(|_| None)
+            }
+            Ask::Send { entity, action, params } => {
+                let sent = async {
+                    if let Err(ActorError::UnknownEntity(_)) = runtime.entity(&entity).await {
+                        runtime.create(entity.clone()).await?;
+                    }
+                    runtime.send(&entity, &action, params).await
+                };
+                sent.await.map(|_| None)
+            }
+            Ask::Signal { entity, name, from, payload } => {
+                runtime.signal(&entity, Signal { name, from, payload }).await.map(|()| None)
+            }
+            Ask::Cancel { entity, by, reason } => match runtime.session_status(&entity).await {
+                Ok(None) => runtime.cancel(&entity, None, &reason).map(|_| None),
+                Ok(Some(_)) => {
+                    let cause = StopCause::Operator { by, reason };
+                    let stop = SessionStop { run_seq: None, cause };
+                    runtime.stop_session(&entity, stop).await.map(|_| None)
+                }
+                Err(error) => Err(error),
+            },
+            Ask::Resume { entity, by, limits } => {
+                let limits = limits_of(&limits)?;
+                let resume =
+                    SessionResume { by, reason: String::new(), expected_run: None, limits };
+                runtime.resume_session(&entity, resume).await.map(|_| None)
+            }
+            Ask::Session { entity } => match runtime.session_status(&entity).await {
+                Ok(Some(view)) => {
+                    return serde_json::to_string(&view).map(Some).map_err(|why| why.to_string());
+                }
+                Ok(None) => return Err(format!("{entity} is no session: nothing limits it")),
+                Err(error) => Err(error),
+            },
+            Ask::Journal { works } => {
+                self.journal_works.set(works);
+                Ok(None)
+            }
+            Ask::Metrics => Ok(Some(self.exporter.render())),
+            // Obeyed before it comes here.
+            Ask::Stop | Ask::GoOn { .. } => Ok(None),
+        };
+        done.map_err(|error| error.to_string())
+    }
+
+    async fn stop(self) {
+        self.runtime.shutdown(GRACE).await;
+        self.host.shutdown().await;
+        if let Some(serving) = self.serving {
+            serving.shutdown().await;
+        }
+        if let Some(otlp) = self.otlp {
+            let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
+            if let Ok(Stopped { lost, error: Some(error), .. }) = exported {
+                tracing::warn!(%error, lost, "the last spans are lost");
+            }
+        }
+    }
+}
+
+fn limits_of(said: &Object) -> Result<LimitSettings, String> {
+    LimitSettings::of_request(said).map_err(|bad| bad.to_string())
+}
+
+fn specs(files: &[crate::scenario::SpecFile]) -> anyhow::Result<Vec<Spec>> {
+    let parsed = files.iter().map(|file| {
+        // The director has told what is wrong with it, if anything.
+        let spec = Spec::parse(&file.source).spec;
+        spec.ok_or_else(|| anyhow!("spec `{}` can't be used", file.path.display()))
+    });
+    parsed.collect()
+}
+
+/// The host's usual bounds, and room for the module that is granted the most memory.
+fn settings(modules: &[(String, Manifest, Vec<u8>)]) -> Settings {
+    let defaults = Settings::default();
+    let granted = modules.iter().map(|(_, manifest, _)| manifest.granted_limits().memory_bytes);
+    let max_memory_bytes = granted.fold(defaults.max_memory_bytes, u64::max);
+    Settings { max_memory_bytes, ..defaults }
+}
+
+/// A module's name, its grants and its bytes.
+pub(crate) fn guest(module: &Module) -> anyhow::Result<(String, Manifest, Vec<u8>)> {
+    let wrong = |finding: &Finding| anyhow!("module `{}`: {}", module.name, finding.diagnostic);
+    let (manifest, bytes) = if module.is_manifest {
+        let found = Found::read(&module.path)?;
+        let manifest = module.manifest(&found);
+        let manifest =
+            manifest.map_err(|wrongs| wrongs.first().map_or_else(|| anyhow!(""), wrong))?;
+        (manifest, found.module().map_err(|finding| wrong(&finding))?)
+    } else {
+        let manifest =
+            module.bare_manifest().map_err(|why| anyhow!("module `{}`: {why}", module.name))?;
+        let bytes = file::read(&module.path, manifest.module_max_bytes());
+        (manifest, bytes.with_context(|| format!("module `{}`", module.name))?)
+    };
+    Ok((module.name.clone(), manifest, bytes))
+}

@@ -1,0 +1,53 @@
+//! The servers of a scenario in virtual time: no sockets, and the same answers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sandglass_host::{Answer, Destinations, HttpClient, HttpError, Limits, Request, Response};
+
+use crate::play::wait::pause;
+use crate::scenario::Server;
+
+/// Answers requests as the scenario's servers do, each at its port on this machine.
+#[derive(Debug)]
+pub(super) struct Servers(pub(super) BTreeMap<u16, Server>);
+
+impl HttpClient for Servers {
+    fn send<'a>(
+        &'a self,
+        request: Request,
+        destinations: &'a Destinations,
+        limits: Limits,
+        _: &'a str,
+    ) -> Answer<'a, Result<Response, HttpError>> {
+        Box::pin(async move {
+            destinations.allow(&request)?;
+            let Some(server) = self.at(request.url()) else {
+                let why = "nobody listens there: in virtual time there are only the scenario's \
+                           servers";
+                return Err(HttpError::Transport(why.to_owned()));
+            };
+            match server.respond_after.filter(|time| *time <= limits.timeout) {
+                Some(Duration::ZERO) => {}
+                Some(time) => pause(time).await,
+                None => {
+                    pause(limits.timeout).await;
+                    return Err(HttpError::TimedOut(limits.timeout));
+                }
+            }
+            if server.body.len() as u64 > limits.response_bytes {
+                return Err(HttpError::TooLarge(limits.response_bytes));
+            }
+            let body = server.body.clone().into_bytes();
+            Ok(Response { status: server.status, body, ..Response::default() })
+        })
+    }
+}
+
+impl Servers {
+    fn at(&self, url: &str) -> Option<&Server> {
+        let rest = url.strip_prefix("http://127.0.0.1:")?;
+        let port = rest.split(['/', '?', '#']).next()?;
+        self.0.get(&port.parse().ok()?)
+    }
+}
