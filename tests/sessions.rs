@@ -2,6 +2,7 @@
 
 mod binary;
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -21,9 +22,14 @@ struct Daemon {
 impl Daemon {
     fn with(limits: &str, configuration: &str) -> Self {
         let folder = Folder::new();
-        folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));
         let guest = std::fs::read(fixture("wat/sleeps_until_the_end_of_time.wat"));
         folder.write("waits.wat", guest.expect("it is there"));
+        Self::of(folder, limits, configuration)
+    }
+
+    /// The same with whatever the folder has for a handler.
+    fn of(folder: Folder, limits: &str, configuration: &str) -> Self {
+        folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));
         folder.write("daemon.toml", configuration);
         let mut running = Self::run(&folder);
         let address = running.address();
@@ -226,4 +232,52 @@ fn settings_that_make_no_sense_are_refused_with_their_key() {
         let said = sandglass(&[&"up", &"--specs", &specs, &"--config", &path]).exits(2);
         said.says(expected);
     }
+}
+
+#[test]
+fn calls_that_take_too_long_are_one_record_however_many_they_are() {
+    // It takes connections and never answers, and the guest ignores that.
+    let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = server.local_addr().expect("it listens").to_string();
+    let guest = std::fs::read_to_string(fixture("wat/ignores_errors_and_calls_on.wat"));
+    let (url, text) = (format!("http://{address}/"), guest.expect("it is there"));
+    let text = text.replace("http://nowhere.invalid/", &url);
+    let folder = Folder::new();
+    folder.write("calls.wat", text.replace("i32.const 23", &format!("i32.const {}", url.len())));
+    let manifest = format!(
+        "name = \"waits\"\nmodule = \"calls.wat\"\nabi = \"core\"\n[grants]\nhosts = [\"{address}\"]\n"
+    );
+    folder.write("integration.toml", manifest);
+    let limits = format!("{LIMITS}\n[limits.host_call]\nhost_http_call = \"1ms\"\n");
+    let daemon = Daemon::of(folder, &limits, "");
+    daemon.waiting("a", "");
+    until(|| {
+        let (_, metrics) = answer_of(&daemon.address, "GET /metrics", "", b"");
+        let counted = "temper_host_call_timeouts_total{function=\"host_http_call\"} ";
+        let many = metrics.lines().find_map(|line| line.strip_prefix(counted)?.parse().ok());
+        many.is_some_and(|many: u64| many > 2)
+    });
+    daemon.post("/v1/sessions/Waiter/a/cancel", "", 202);
+    daemon.until("a", "DONE");
+    let journal = daemon.journal();
+    let told = sandglass(&[&"log", &journal, &"--json"]).exits(0).json_lines();
+    let breaches: Vec<_> = told
+        .iter()
+        .map(|record| &record["event"])
+        .filter(|event| event["limit"] == "host_call_timeout")
+        .collect();
+    let [breach] = breaches.as_slice() else { panic!("one record, not {breaches:?}") };
+    assert_eq!((&breach["scope"], &breach["threshold"]), (&"host_call".into(), &1.into()));
+    assert_eq!(breach["in_flight"]["host_call"], "host_http_call");
+    assert!(breach["times"].as_u64() > Some(2), "{breach}");
+    let said = sandglass(&[&"log", &journal]).exits(0);
+    said.says("host_call_timeout of 1 ms breached").says("times more");
+    sandglass(&[&"log", &journal, &"--as", &"audit"])
+        .exits(0)
+        .says("\"host_call\":\"host_http_call\"");
+    sandglass(&[&"scan", &journal]).exits(0).says("host calls that timed out");
+    sandglass(&[&"why", &journal])
+        .exits(0)
+        .says("host_call_timeout of 1ms breached by host_http_call");
+    sandglass(&[&"replay", &journal]).exits(0);
 }

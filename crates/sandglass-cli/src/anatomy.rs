@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 
 use sandglass_model::{
-    Call, CallOutcome, Frame, FunctionCalls, HostCalls, OutgoingRequest, RequestOutcome, Story,
-    TimeSplit,
+    Call, CallOutcome, Frame, FunctionCalls, HostCalls, OutgoingRequest, Overrun, RequestOutcome,
+    Story, TimeSplit,
 };
 use sandglass_source::printable;
 
-use crate::duration::measured_micros;
+use crate::duration::{exact_millis, measured_micros};
 
 /// Frames that the text shows: where a run died is in the first few, or, where a library's
 /// panic stands before it, a dozen further on.
@@ -63,6 +63,18 @@ pub(crate) fn sums(calls: &HostCalls) -> Vec<String> {
         format!("{} x{}, {took}{unfinished}", printable(&calls.name), calls.count)
     };
     calls.by_function.iter().map(line).collect()
+}
+
+/// The limits inside of a run that were breached, a line each.
+pub(crate) fn overruns(overruns: &[Overrun]) -> Vec<String> {
+    let line = |overrun: &Overrun| {
+        let Overrun { limit, host_call, threshold_ms, observed_ms, times, .. } = overrun;
+        let (allowed, took) = (exact_millis(*threshold_ms), exact_millis(*observed_ms));
+        let by = host_call.as_ref().map(|call| format!(" by {}", printable(call)));
+        let times = if *times > 1 { format!(", {times} times") } else { String::new() };
+        format!("{limit} of {allowed} breached{}: {took}{times}", by.unwrap_or_default())
+    };
+    overruns.iter().map(line).collect()
 }
 
 /// The host calls one by one, in columns.

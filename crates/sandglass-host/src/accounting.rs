@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{
-    Call, CallOutcome, CallPlace, EndPoint, FunctionCalls, HostCalls, Monotonic, STORY_CALLS_MAX,
+    Call, CallOutcome, CallPlace, EndPoint, FunctionCalls, HostCalls, Limit, Monotonic, Overrun,
+    STORY_CALLS_MAX,
 };
 
-use sandglass_model::report::micros;
+use sandglass_model::report::{OVERRUNS_MAX, micros};
 
 use crate::functions::{FunctionId, Functions};
 
@@ -77,6 +78,16 @@ struct Stats {
     count: u64,
     total: Duration,
     in_flight: bool,
+    timed_out: Option<TimedOut>,
+}
+
+/// Calls that were ended by their own time limit: the first of them, and how many.
+#[derive(Clone, Copy, Debug)]
+struct TimedOut {
+    since: Monotonic,
+    limit: Duration,
+    took: Duration,
+    times: u64,
 }
 
 impl Accounting {
@@ -113,6 +124,40 @@ impl Accounting {
     ) -> Option<(&CallName, Duration)> {
         let (took, place) = self.end(now, outcome)?;
         Some((&self.by_function[place].0, took))
+    }
+
+    /// The call that has just ended was ended by its own `limit`.
+    #[cold]
+    pub(crate) fn timed_out(&mut self, limit: Duration) {
+        let Some(ended) = self.ended.get(self.last_ended()).copied() else { return };
+        let Ended { place, since, took, .. } = ended;
+        let first = TimedOut { since, limit, took, times: 0 };
+        let known = self.by_function[place].1.timed_out.get_or_insert(first);
+        known.times = known.times.saturating_add(1);
+    }
+
+    /// Where the call is kept that has ended last.
+    fn last_ended(&self) -> usize {
+        if self.count <= STORY_CALLS_MAX as u64 {
+            self.ended.len().saturating_sub(1)
+        } else {
+            FIRST + ring(self.count - 1)
+        }
+    }
+
+    /// What of a run that began at `start` was ended by time limits of its calls: the first
+    /// functions, at most [`OVERRUNS_MAX`].
+    pub(crate) fn overruns(&self, functions: &Functions, start: Monotonic) -> Vec<Overrun> {
+        let timed_out = self.by_function.iter().filter_map(|(name, stats)| {
+            let TimedOut { since, limit, took, times } = stats.timed_out?;
+            Some(Overrun {
+                host_call: Some(name.told(functions)),
+                started_us: micros(since.since(start)),
+                times,
+                ..Overrun::once(Limit::HostCallTimeout, limit, took)
+            })
+        });
+        timed_out.take(OVERRUNS_MAX).collect()
     }
 
     /// Ends the call that is under way because its run ended inside it; answers
@@ -258,6 +303,29 @@ mod tests {
             assert_eq!(told, expected, "of {count}");
             assert_eq!(told.len() as u64 + omitted, count);
         }
+    }
+
+    #[test]
+    fn calls_that_time_out_are_told_by_the_first_and_counted() {
+        let mut functions = Functions::default();
+        let slow = functions.add("env", "slow", Class::Async);
+        let fast = functions.add("env", "fast", Class::Instant);
+        let mut accounting = Accounting::default();
+        let limit = Duration::from_millis(5);
+        for call in 0..1_000_u64 {
+            let at = |millis: u64| Monotonic::from_nanos((call * 20 + millis) * 1_000_000);
+            accounting.enter(slow, at(1));
+            // By the counter it may seem to have taken just what it may.
+            accounting.leave(at(6), CallOutcome::TimedOut);
+            accounting.timed_out(limit);
+            accounting.enter(fast, at(7));
+            accounting.leave(at(8), CallOutcome::Ok);
+        }
+        let overruns = accounting.overruns(&functions, Monotonic::default());
+        let [overrun] = overruns.as_slice() else { panic!("{overruns:?}") };
+        let Overrun { limit, host_call, started_us, threshold_ms, observed_ms, times } = overrun;
+        assert_eq!((*limit, host_call.as_deref()), (Limit::HostCallTimeout, Some("slow")));
+        assert_eq!((*started_us, *threshold_ms, *observed_ms, *times), (1_000, 5, 6, 1_000));
     }
 
     #[test]

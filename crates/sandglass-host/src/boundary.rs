@@ -206,8 +206,9 @@ pub(crate) fn leave<R: Passed, E: CallError>(
             CallName::Function(function) => store.functions.took(*function, &store.metrics, took),
             CallName::Subject(name) => store.metrics.host_call(name, took),
         }
-        if let Some(CallEnded::TimedOut(_)) = ended {
+        if let Some(CallEnded::TimedOut(limit)) = ended {
             store.metrics.host_call_timed_out(call.text(&store.functions));
+            store.accounting.timed_out(limit);
         }
     }
     if store.tape.player().is_some() {

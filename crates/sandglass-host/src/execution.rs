@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use sandglass_model::report::micros;
 use sandglass_model::{
-    Cause, DeadlineReport, DispatchId, HandlerDeadlineExceeded, HostCalls, Monotonic, Outcome,
-    RejectionKind, RunReport, Story, TimeSplit, TraceContext, WallTime,
+    Cause, DeadlineReport, DispatchId, HandlerDeadlineExceeded, HostCalls, Limit, Monotonic,
+    Outcome, Overrun, RejectionKind, RunReport, Story, TimeSplit, TraceContext, WallTime,
 };
 use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusal};
@@ -131,8 +131,7 @@ impl Execution {
     async fn wait_for(&self, turn: Turn) -> Result<(), NeverBegan> {
         let race = boundary::Race::new(&self.dispatch.run, &self.shared.clock);
         let now = self.shared.clock.now();
-        let patience =
-            self.dispatch.schedule_to_start.unwrap_or_else(|| self.dispatch.deadline.budget());
+        let patience = self.patience();
         // Nor does anybody wait past the deadline of whoever asked.
         let parent_has = self.dispatch.deadline.parent_has_left(now);
         let expired = self.dispatch.deadline.of_parent(self.queued_at);
@@ -178,10 +177,35 @@ impl Execution {
             }
             (_, cause) => (cancelled(run, cause, None), cause),
         };
+        let overruns = match (why, cause) {
+            (NeverBegan::OutOfPatience, Cause::NotStarted) => {
+                vec![self.started_too_late(waited)]
+            }
+            _ => Vec::new(),
+        };
         let deadline = self.dispatch.deadline.start(self.shared.clock.now());
         let time_split_us = TimeSplit { queue: micros(waited), ..self.split() };
         let wall_us = time_split_us.total();
-        RunReport { outcome, cause, time_split_us, wall_us, ..self.report(None, deadline) }
+        RunReport {
+            outcome,
+            cause,
+            overruns,
+            time_split_us,
+            wall_us,
+            ..self.report(None, deadline)
+        }
+    }
+
+    /// That it had to start within less than it has `waited`; compiling it counts, too.
+    fn started_too_late(&self, waited: Duration) -> Overrun {
+        let compile = self.dispatch.compile;
+        let allowed = self.patience().saturating_add(compile);
+        Overrun::once(Limit::ScheduleToStartTimeout, allowed, waited.saturating_add(compile))
+    }
+
+    /// How long it may wait for its place.
+    fn patience(&self) -> Duration {
+        self.dispatch.schedule_to_start.unwrap_or_else(|| self.dispatch.deadline.budget())
     }
 
     /// The report of a run whose asker's deadline came while it waited for its place. It died
@@ -243,6 +267,7 @@ impl Execution {
             metrics.host_call(&name, data.accounting.cut(off_cpu));
         }
         let host_calls = data.accounting.report(&data.functions);
+        let overruns = data.accounting.overruns(&data.functions, deadline.start);
         let story = data.story(deadline.start, off_cpu);
         let split = self.time_split(data, &deadline, &moments, off_cpu);
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
@@ -263,6 +288,7 @@ impl Execution {
             ended_at,
             backtrace: backtrace.unwrap_or_default(),
             host_calls,
+            overruns,
             story,
             time_split_us: TimeSplit { queue: micros(queue), teardown: micros(teardown), ..split },
             wall_us: self.wall_us(ended),
@@ -492,6 +518,7 @@ impl Execution {
             ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
+            overruns: Vec::new(),
             story: Story::default(),
             time_split_us: TimeSplit::default(),
             wall_us: 0,

@@ -152,6 +152,7 @@ pub fn ended(dispatch: DispatchId, attempt: u32) -> Event {
         dying_span: None,
         ended_at: None,
         host_calls: HostCalls::default(),
+        overruns: Vec::new(),
         time_split_us: TimeSplit::default(),
         account: None,
         recording: None,

@@ -2,6 +2,7 @@
 //! records, a silence detector's warnings. Each is made from the same journal, and holds
 //! nothing that isn't there.
 
+use sandglass_model::signature::TIMED_OUT;
 use sandglass_model::{
     DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome, Record, Repeated,
     RunStopped, StopCause, WallTime,
@@ -75,12 +76,14 @@ pub struct Aggregate {
     pub id: EntityRef,
 }
 
-/// What an audit says: of a handler that failed, or of a session that was stopped.
+/// What an audit says: of a handler that failed, of its calls, or of a session that was stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Audited {
     /// A handler failed.
     Tool(AuditedTool),
+    /// Calls of a handler took longer than they may.
+    Call(AuditedCall),
     /// A session was stopped.
     Session(AuditedSession),
 }
@@ -102,6 +105,31 @@ pub struct AuditedTool {
     pub message: String,
     /// How long it ran, in milliseconds.
     pub elapsed_ms: u64,
+}
+
+/// Host calls of a handler that were ended by their own time limit; the handler went on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditedCall {
+    /// When that was recorded: with the end of the handler.
+    pub at: String,
+    /// The session.
+    pub session_id: EntityRef,
+    /// Which run of it.
+    pub run_seq: u32,
+    /// The integration.
+    pub tool: String,
+    /// The host function.
+    pub host_call: String,
+    /// `timeout`, by the type of the limit and never by a text.
+    pub error_type: &'static str,
+    /// When the first of them began.
+    pub started_at: String,
+    /// What each may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// How long the first took, in milliseconds.
+    pub elapsed_ms: u64,
+    /// How many there were.
+    pub times: u64,
 }
 
 /// A session that was stopped.
@@ -196,6 +224,7 @@ impl Projection {
                 silent(entity, breach).map(Box::new).map(Projected::Silence)
             }
             (Shape::Audit, Event::Ended(ended)) => tool(entity, ended, at),
+            (Shape::Audit, Event::LimitBreached(breach)) => call(breach),
             (Shape::Audit, Event::RunStopped(stopped)) => Some(stop(entity, stopped, at)),
             _ => None,
         }
@@ -251,14 +280,33 @@ fn tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<Projected> {
         Outcome::TimedOut(_) => timeout_text(elapsed_ms),
         _ => message,
     };
+    // One that wasn't started in time is told by that limit, not as what the host said of it.
+    let late = ended.overruns.iter().find(|one| one.limit == Limit::ScheduleToStartTimeout);
+    let error_type = late.map_or_else(|| error_type_of(&error), |late| late.limit.as_str());
     Some(Projected::Audit(Box::new(Audited::Tool(AuditedTool {
         at: at.to_string(),
         session_id: entity.entity.clone(),
         dispatch: ended.dispatch,
         tool: run.dispatched.integration.clone(),
-        error_type: error_type_of(&error).to_owned(),
+        error_type: error_type.to_owned(),
         message,
         elapsed_ms,
+    }))))
+}
+
+fn call(breach: &LimitBreached) -> Option<Projected> {
+    let doing = breach.in_flight.as_ref().filter(|_| breach.limit == Limit::HostCallTimeout)?;
+    Some(Projected::Audit(Box::new(Audited::Call(AuditedCall {
+        at: breach.at.to_string(),
+        session_id: breach.session.clone(),
+        run_seq: breach.run_seq,
+        tool: doing.handler.clone(),
+        host_call: doing.host_call.clone().unwrap_or_default(),
+        error_type: error_type_of(TIMED_OUT),
+        started_at: doing.since.to_string(),
+        timeout_ms: breach.threshold,
+        elapsed_ms: breach.observed,
+        times: breach.times,
     }))))
 }
 

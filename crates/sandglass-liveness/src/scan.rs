@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, EntityRef, Event, Outcome, Record, Repeated,
+    Decision, DispatchId, Dispatched, EntityRef, Event, Limit, Outcome, Record, Repeated,
 };
 use serde::Serialize;
 
@@ -22,6 +22,8 @@ pub struct Scan {
 struct Found {
     timeouts: u64,
     timeouts_ms: u64,
+    call_timeouts: u64,
+    late_starts: u64,
     failures: Failures,
 }
 
@@ -34,6 +36,10 @@ pub struct Scanned {
     pub timeouts: u64,
     /// What they took until then, in milliseconds.
     pub timeouts_ms: u64,
+    /// Host calls of it that were ended by their own time limit, whatever became of the handler.
+    pub call_timeouts: u64,
+    /// Handlers of it that were not started in time.
+    pub late_starts: u64,
     /// Failures that came more than once, those that came most often first.
     pub repeats: Vec<Repeated>,
     /// What all of it took together, in milliseconds: timeouts, and failures of other kinds
@@ -53,6 +59,15 @@ impl Scan {
             Event::Ended(ended) => {
                 let key = (entity.clone(), ended.dispatch);
                 let Some(dispatched) = self.in_flight.remove(&key) else { return };
+                for overrun in &ended.overruns {
+                    let found = self.found.entry(entity.clone()).or_default();
+                    let counted = match overrun.limit {
+                        Limit::HostCallTimeout => &mut found.call_timeouts,
+                        Limit::ScheduleToStartTimeout => &mut found.late_starts,
+                        _ => continue,
+                    };
+                    *counted = counted.saturating_add(overrun.times);
+                }
                 if matches!(ended.outcome, Outcome::Completed(_))
                     || ended.decision == Decision::Rerun
                 {
@@ -80,12 +95,15 @@ impl Scan {
             let others = repeats.iter().filter(|known| !known.signature.is_timeout());
             let cost_ms =
                 others.map(|known| known.cost_ms).fold(found.timeouts_ms, u64::saturating_add);
-            let Found { timeouts, timeouts_ms, .. } = found;
-            Scanned { session, timeouts, timeouts_ms, repeats, cost_ms }
+            let Found { timeouts, timeouts_ms, call_timeouts, late_starts, .. } = found;
+            Scanned { session, timeouts, timeouts_ms, call_timeouts, late_starts, repeats, cost_ms }
         };
         let all = self.found.into_iter().map(scanned);
-        let mut all: Vec<Scanned> =
-            all.filter(|one| one.timeouts > 0 || !one.repeats.is_empty()).collect();
+        let is_worth_it = |one: &Scanned| {
+            let timeouts = [one.timeouts, one.call_timeouts, one.late_starts];
+            timeouts.iter().any(|many| *many > 0) || !one.repeats.is_empty()
+        };
+        let mut all: Vec<Scanned> = all.filter(is_worth_it).collect();
         // Stable, so that of two that cost the same the names decide.
         all.sort_by_key(|one| std::cmp::Reverse(one.cost_ms));
         all

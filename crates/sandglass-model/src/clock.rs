@@ -74,6 +74,13 @@ impl WallTime {
         let millis = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(millis))
     }
+
+    /// The moment `ago` earlier, saturating.
+    #[must_use]
+    pub fn before(self, ago: Duration) -> Self {
+        let millis = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(millis))
+    }
 }
 
 /// RFC 3339 with milliseconds, in UTC.

@@ -37,7 +37,7 @@ pub use record::{
 };
 pub use report::{
     Account, Allocation, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls,
-    Recorded, Recording, RunReport, TelemetryDropped, TimeSplit, WholeRecording,
+    Overrun, Recorded, Recording, RunReport, TelemetryDropped, TimeSplit, WholeRecording,
 };
 pub use session::{
     Action, Directive, Doing, LastSignal, Limit, LimitBreached, Meter, Recovery, Repeated,

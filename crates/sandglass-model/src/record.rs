@@ -11,7 +11,9 @@ use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 use crate::outcome::{DeadlineOwner, Outcome};
-use crate::report::{Account, DeadlineReport, EndPoint, Frame, HostCalls, Recorded, TimeSplit};
+use crate::report::{
+    Account, DeadlineReport, EndPoint, Frame, HostCalls, Overrun, Recorded, TimeSplit,
+};
 use crate::session::{Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
 use crate::trace::TraceContext;
 
@@ -300,6 +302,9 @@ pub struct Ended {
     /// The host calls that it made.
     #[serde(default)]
     pub host_calls: HostCalls,
+    /// The limits inside of it that were breached, other than its deadline.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overruns: Vec<Overrun>,
     /// Where the time went.
     #[serde(default)]
     pub time_split_us: TimeSplit,

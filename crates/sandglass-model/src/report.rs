@@ -14,8 +14,13 @@ use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::{DispatchId, ModuleHash};
 use crate::outcome::{DeadlineOwner, Outcome, OutcomeKind};
+use crate::session::Limit;
 use crate::story::{Call, OutgoingRequest, Story};
 use crate::trace::TraceContext;
+
+/// Most overruns that a run tells: as many host functions as breach their limits in any run
+/// that is worth a look. Sums of all functions are in [`HostCalls`].
+pub const OVERRUNS_MAX: usize = 16;
 
 /// One frame of a guest's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +154,47 @@ impl fmt::Display for EndPoint {
         };
         write!(f, "{place} host call {}", self.call)
     }
+}
+
+/// That a limit inside of a run was breached, other than its deadline, which its outcome tells:
+/// by calls of one host function, or by the wait for its start. The first breach is told as it
+/// was, and the others are counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overrun {
+    /// Which limit.
+    pub limit: Limit,
+    /// The host function, as the guest imports it, or what its calls turned out to be about;
+    /// none where it is no call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_call: Option<Cow<'static, str>>,
+    /// From the begin of the budget until it began, in microseconds; zero where it began
+    /// before that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub started_us: u64,
+    /// What is allowed, in milliseconds.
+    pub threshold_ms: u64,
+    /// What was measured, in milliseconds, rounded up: always above `threshold_ms`.
+    pub observed_ms: u64,
+    /// How often it was breached so, from 1.
+    pub times: u64,
+}
+
+impl Overrun {
+    /// That `limit` allows `allowed`, and `measured` is more: once, by no call.
+    #[must_use]
+    pub fn once(limit: Limit, allowed: Duration, measured: Duration) -> Self {
+        let threshold_ms = u64::try_from(allowed.as_millis()).unwrap_or(u64::MAX - 1);
+        let observed = measured.as_nanos().div_ceil(1_000_000);
+        let observed_ms = u64::try_from(observed).unwrap_or(u64::MAX);
+        // Clocks differ by what they are read apart; that it is more is known.
+        let observed_ms = observed_ms.max(threshold_ms.saturating_add(1));
+        Self { limit, host_call: None, started_us: 0, threshold_ms, observed_ms, times: 1 }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What was kept of a run for its replay.
@@ -337,7 +383,9 @@ pub struct RunReport {
     pub backtrace: Vec<Frame>,
     /// The host calls that it made.
     pub host_calls: HostCalls,
-    /// The same one by one, and its requests.
+    /// The limits inside of it that were breached: at most [`OVERRUNS_MAX`].
+    pub overruns: Vec<Overrun>,
+    /// Its host calls one by one, and its requests.
     pub story: Story,
     /// Where the time went.
     pub time_split_us: TimeSplit,
@@ -391,6 +439,7 @@ struct ReportView<'a> {
     dying_span: Option<&'a str>,
     backtrace: &'a [Frame],
     host_calls: &'a HostCalls,
+    overruns: &'a [Overrun],
     #[serde(flatten)]
     story: StoryView<'a>,
     time_split_us: TimeSplit,
@@ -425,6 +474,7 @@ impl Serialize for RunReport {
             dying_span: self.dying_span.as_deref(),
             backtrace: &self.backtrace,
             host_calls: &self.host_calls,
+            overruns: &self.overruns,
             story: StoryView::of(&self.story),
             time_split_us: self.time_split_us,
             wall_us: self.wall_us,

@@ -250,6 +250,19 @@ pub struct LimitBreached {
     pub in_flight: Option<Doing>,
     /// What follows.
     pub action: Action,
+    /// How often that came to be in one run of a handler, where it was more than once: the
+    /// rest is of the first time.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub times: u64,
+}
+
+const fn once() -> u64 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_once(times: &u64) -> bool {
+    *times == 1
 }
 
 /// What stopped a run: the first that was named.

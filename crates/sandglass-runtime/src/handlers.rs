@@ -187,6 +187,7 @@ pub(crate) fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause
         ended_at: None,
         backtrace: Vec::new(),
         host_calls: HostCalls::default(),
+        overruns: Vec::new(),
         story: sandglass_model::Story::default(),
         time_split_us: TimeSplit::default(),
         wall_us: 0,

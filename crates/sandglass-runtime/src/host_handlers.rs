@@ -24,7 +24,7 @@ use crate::handlers::{HandlerRun, Handlers, Reserved, RunFuture, lost, stopped};
 use crate::timer;
 use adaptor::{Clocks, HostAsks, SignalAdaptor};
 use modules::{Loadable, Modules};
-use never_ran::{expired, never_ran, refused, rejected, too_late};
+use never_ran::{expired, never_ran, refused, rejected, started_too_late, too_late};
 
 /// Runs handlers in a [`Host`]. Modules are compiled when they are first asked
 /// for, once, and away from the threads of the runtime. Cheap to clone.
@@ -131,7 +131,11 @@ impl Handlers for HostHandlers {
                 biased;
                 request = run.stop.wait() => Err(stopped(request)),
                 loaded = modules.load(&host, &run, version) => loaded.map_err(rejected),
-                () = timer::until(&*clock, too_late_at) => Err(too_late(&run)),
+                () = timer::until(&*clock, too_late_at) => {
+                    let waited = clock.now().since(began);
+                    let report = never_ran(&host, &run, too_late(&run), waited);
+                    return RunReport { overruns: vec![started_too_late(&run, waited)], ..report };
+                }
                 () = timer::until(&*clock, parent) => return expired(&host, &run, began, clock.now()),
             };
             let compile = clock.now().since(began);

@@ -24,7 +24,8 @@ use crate::terminal::{Output, Tone, note};
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
-    /// Print one JSON object a line: `{session, timeouts, timeouts_ms, repeats, cost_ms}`
+    /// Print one JSON object a line: `{session, timeouts, timeouts_ms, call_timeouts,
+    /// late_starts, repeats, cost_ms}`
     #[arg(long)]
     json: bool,
 }
@@ -51,14 +52,25 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 }
 
 fn print(scanned: &Scanned, output: &mut Output) -> anyhow::Result<()> {
-    let Scanned { session, timeouts, timeouts_ms, repeats, cost_ms } = scanned;
+    let Scanned { session, timeouts, timeouts_ms, call_timeouts, late_starts, repeats, cost_ms } =
+        scanned;
     let name = session.to_string();
     let name = output.paint(Tone::Strong, &printable(&name)).into_owned();
     let timeouts = match timeouts {
         1 => format!("1 timeout ({})", told_millis(*timeouts_ms)),
         many => format!("{many} timeouts ({})", told_millis(*timeouts_ms)),
     };
-    output.line(format_args!("{name}  cost {}, {timeouts}", told_millis(*cost_ms)))?;
+    let calls = match call_timeouts {
+        0 => String::new(),
+        1 => ", 1 host call that timed out".to_owned(),
+        many => format!(", {many} host calls that timed out"),
+    };
+    let late = match late_starts {
+        0 => String::new(),
+        1 => ", 1 handler that started too late".to_owned(),
+        many => format!(", {many} handlers that started too late"),
+    };
+    output.line(format_args!("{name}  cost {}, {timeouts}{calls}{late}", told_millis(*cost_ms)))?;
     for repeat in repeats {
         let signature = repeat.signature.to_string();
         output.line(format_args!(

@@ -364,6 +364,7 @@ fn run(ending: &Ending) -> Vec<(&'static str, String)> {
         }
         None => details.extend(anatomy::named("calls", anatomy::sums(&ended.host_calls))),
     }
+    details.extend(anatomy::named("limits", anatomy::overruns(&ended.overruns)));
     details.extend(anatomy::named("at", anatomy::frames(ended.frames())));
     if matches!(ended.outcome, Outcome::TimedOut(_)) {
         let after = measured_micros(ended.deadline.overrun_us);

@@ -26,15 +26,20 @@ pub(super) fn told(event: &Event) -> (String, String, Tone) {
                 Some(call) => format!(", {} in {call}", doing.handler),
                 None => format!(", {} in flight", doing.handler),
             });
+            let more = breach.times.saturating_sub(1);
+            let more = if more > 0 { format!(", and {more} times more") } else { String::new() };
             let detail = format!(
-                "{} of {} breached: {}{}",
+                "{} of {} breached: {}{}{more}",
                 breach.limit,
                 amount(breach.threshold),
                 amount(breach.observed),
                 doing.unwrap_or_default()
             );
             let tone = match breach.limit {
-                Limit::InactivityWarn | Limit::RepeatThreshold => Tone::Doubtful,
+                // None of them ends the run of a handler.
+                Limit::InactivityWarn | Limit::RepeatThreshold | Limit::HostCallTimeout => {
+                    Tone::Doubtful
+                }
                 _ => Tone::Bad,
             };
             ("limit".into(), detail, tone)

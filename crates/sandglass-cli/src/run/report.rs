@@ -125,6 +125,7 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
     }
     details.extend(anatomy::named("at", anatomy::frames(&report.backtrace)));
     details.extend(anatomy::named("host calls", anatomy::sums(&report.host_calls)));
+    details.extend(anatomy::named("limits", anatomy::overruns(&report.overruns)));
     details.extend(anatomy::named("requests", anatomy::requests(&report.story)));
     details.push(("time", anatomy::time(&report.time_split_us)));
     if report.started_at.is_some() {

@@ -9,7 +9,7 @@ use sandglass_host::{
     RunReport, Settings,
 };
 use sandglass_model::RequestOutcome::{Answered, GivenUp, Refused, Unfinished};
-use sandglass_model::{CallOutcome, GuestLimits, RequestOutcome};
+use sandglass_model::{CallOutcome, GuestLimits, Limit, RequestOutcome};
 use serde_json::Value;
 
 use crate::server::{Script, Server};
@@ -150,6 +150,10 @@ async fn a_call_that_takes_too_long_ends_alone_and_the_guest_goes_on() {
     assert_eq!(call.outcome, CallOutcome::TimedOut, "{report:?}");
     let [request] = report.story.requests.as_slice() else { panic!("{report:?}") };
     assert_eq!(request.outcome, GivenUp, "nobody knows whether it landed");
+    let [overrun] = report.overruns.as_slice() else { panic!("{report:?}") };
+    assert_eq!(overrun.host_call.as_deref(), Some("host_http_call"));
+    assert_eq!((overrun.limit, overrun.threshold_ms), (Limit::HostCallTimeout, 100));
+    assert!(overrun.observed_ms > 100 && overrun.times == 1, "{overrun:?}");
 }
 
 #[tokio::test]

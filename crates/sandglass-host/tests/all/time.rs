@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Integration, Manifest, Settings};
-use sandglass_model::{Cause, RunReport};
+use sandglass_model::{Cause, Limit, RunReport};
 
 const SPINS: &str = r#"(module (memory (export "memory") 1)
     (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
@@ -87,8 +87,12 @@ async fn the_parts_of_a_run_that_never_began_or_was_compiled_for_add_up_too() {
         stop.stop(Cause::Cancel, "");
         refused
     });
-    for report in [held, refused] {
+    for (report, is_late) in [(held, false), (refused, true)] {
         let report = report.expect("a report");
+        let late: Vec<_> =
+            report.overruns.iter().map(|one| (one.limit, one.threshold_ms)).collect();
+        let expected = is_late.then_some((Limit::ScheduleToStartTimeout, 21));
+        assert_eq!(late, Vec::from_iter(expected), "what it was compiled in counts, too");
         assert_eq!(report.time_split_us.compile, 1234);
         assert!(report.wall_us > 20_000, "{report:?}");
         adds_up(&report);

@@ -201,6 +201,7 @@ pub(super) fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> E
         dying_span: end.dying_span.clone(),
         ended_at: end.ended_at,
         host_calls: end.host_calls.clone(),
+        overruns: end.overruns.clone(),
         time_split_us: end.time_split_us,
         account: end.account.clone(),
         recording: end.recording.clone(),

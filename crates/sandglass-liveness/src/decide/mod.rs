@@ -12,7 +12,7 @@ mod take;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
     Account, AskUntil, Asked, Cause, DeadlineReport, DispatchId, Doing, EndPoint, Ended, EntityRef,
-    Event, HostCalls, Incarnation, Limit, Object, Outcome, Recorded, Recording, RunLimits,
+    Event, HostCalls, Incarnation, Limit, Object, Outcome, Overrun, Recorded, Recording, RunLimits,
     RunReport, StopCause, TimeSplit, TraceContext, TransitionCause, WallTime,
 };
 use serde_json::Value;
@@ -147,6 +147,8 @@ pub struct HandlerEnd {
     pub ended_at: Option<EndPoint>,
     /// The host calls that it made.
     pub host_calls: HostCalls,
+    /// The limits inside of it that were breached, other than its deadline.
+    pub overruns: Vec<Overrun>,
     /// Where the time went.
     pub time_split_us: TimeSplit,
     /// What it did, where that is to be kept.
@@ -172,6 +174,7 @@ impl HandlerEnd {
             dying_span: report.dying_span.clone(),
             ended_at: report.ended_at,
             host_calls: report.host_calls.clone(),
+            overruns: report.overruns.clone(),
             time_split_us: report.time_split_us,
             account: None,
             recording: report.recording.as_ref().map(Recording::recorded),
@@ -197,6 +200,7 @@ impl HandlerEnd {
             dying_span: None,
             ended_at: None,
             host_calls: HostCalls::default(),
+            overruns: Vec::new(),
             time_split_us: TimeSplit::default(),
             account: None,
             recording: None,
@@ -217,6 +221,7 @@ impl HandlerEnd {
             dying_span: ended.dying_span.clone(),
             ended_at: ended.ended_at,
             host_calls: ended.host_calls.clone(),
+            overruns: ended.overruns.clone(),
             time_split_us: ended.time_split_us,
             account: ended.account.clone(),
             recording: ended.recording.clone(),

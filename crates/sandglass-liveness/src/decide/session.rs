@@ -1,11 +1,15 @@
 //! What sessions decide: that a run starts, stops or goes on, and what follows for it from
 //! everything else that its entity decides.
 
+use std::time::Duration;
+
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
+use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::session::STOP_REASON_MAX_BYTES;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Decision, Directive, Dispatched, Doing, Ended, Event, Limit,
-    LimitBreached, Outcome, RunLimits, RunStopped, RunStopping, Signature, StopCause, WallTime,
+    LimitBreached, Outcome, Overrun, RunLimits, RunStopped, RunStopping, Signature, StopCause,
+    WallTime,
 };
 
 use super::{HandlerEnd, Input, Refusal};
@@ -199,8 +203,8 @@ pub(super) fn limit_due(
     let cause = StopCause::Limit { limit };
     let stopping = (!matches!(limit, Limit::InactivityWarn | Limit::AbortTimeout))
         .then(|| stopping(spec, session, cause));
-    let breach = Breach { limit, threshold, observed: observed_ms, doing: doing.cloned() };
-    Ok(std::iter::once(breach.of(entity, session, now)).chain(stopping).collect())
+    let breach = Breach { doing: doing.cloned(), ..Breach::of(limit, threshold, observed_ms) };
+    Ok(std::iter::once(breach.recorded(entity, session, now)).chain(stopping).collect())
 }
 
 /// What is measured of a breach.
@@ -209,11 +213,17 @@ struct Breach {
     threshold: u64,
     observed: u64,
     doing: Option<Doing>,
+    times: u64,
 }
 
 impl Breach {
-    fn of(self, entity: &Entity, session: &Session, at: WallTime) -> Event {
-        let Self { limit, threshold, observed, doing } = self;
+    const fn of(limit: Limit, threshold: u64, observed: u64) -> Self {
+        Self { limit, threshold, observed, doing: None, times: 1 }
+    }
+
+    /// The record of it.
+    fn recorded(self, entity: &Entity, session: &Session, at: WallTime) -> Event {
+        let Self { limit, threshold, observed, doing, times } = self;
         Event::LimitBreached(Box::new(LimitBreached {
             session: entity.entity.clone(),
             run_seq: session.run_seq,
@@ -226,6 +236,7 @@ impl Breach {
             last_signal: session.last_signal.clone(),
             in_flight: doing,
             action: limit.action(),
+            times,
         }))
     }
 }
@@ -264,7 +275,7 @@ impl Supervision<'_> {
             self.hold_to_bounds(dispatched);
         }
         let cleared = self.cleared_by(&event);
-        let timed_out = self.breach_of_end(&event);
+        let breaches = self.breaches_of_end(&event);
         let failed_by = self.failed_by(&event);
         let dispatched = match &event {
             Event::Dispatched(dispatched) => Some(dispatched.dispatch),
@@ -272,7 +283,7 @@ impl Supervision<'_> {
         };
         self.push(event);
         self.decided.extend(cleared);
-        timed_out.into_iter().for_each(|breach| self.breach(breach));
+        breaches.into_iter().for_each(|breach| self.breach(breach));
         if let Some(signature) = failed_by {
             self.note_repeat(&signature);
         }
@@ -292,7 +303,7 @@ impl Supervision<'_> {
 
     fn breach(&mut self, breach: Breach) {
         if let Some(session) = self.after.session() {
-            let event = breach.of(&self.after, session, self.now);
+            let event = breach.recorded(&self.after, session, self.now);
             self.push(event);
         }
     }
@@ -318,7 +329,7 @@ impl Supervision<'_> {
         });
         let Some((limit, threshold, observed)) = over else { return };
         let stopping = stopping(self.spec, session, StopCause::Limit { limit });
-        self.breach(Breach { limit, threshold, observed, doing: None });
+        self.breach(Breach::of(limit, threshold, observed));
         self.push(stopping);
     }
 
@@ -347,23 +358,28 @@ impl Supervision<'_> {
         })
     }
 
-    /// The breach that a handler's end is.
-    fn breach_of_end(&mut self, event: &Event) -> Option<Breach> {
-        let Event::Ended(ended) = event else { return None };
-        let Ended { outcome, started_at, dispatch, .. } = &**ended;
-        self.has_trapped |= matches!(outcome, Outcome::Trapped(_));
-        let Outcome::TimedOut(exceeded) = outcome else { return None };
-        let doing = self.after.run(*dispatch).map(|run| Doing {
-            handler: run.dispatched.integration.clone(),
-            host_call: Some(exceeded.dying_span.clone()),
-            since: started_at.unwrap_or(self.now),
-        });
-        Some(Breach {
-            limit: Limit::Deadline,
-            threshold: exceeded.budget_ms,
-            observed: exceeded.elapsed_ms,
-            doing,
-        })
+    /// The limits of a handler that were breached, where `event` is its end: inside of its run,
+    /// and by the run itself.
+    fn breaches_of_end(&mut self, event: &Event) -> Vec<Breach> {
+        let Event::Ended(ended) = event else { return Vec::new() };
+        self.has_trapped |= matches!(ended.outcome, Outcome::Trapped(_));
+        let Some(run) = self.after.run(ended.dispatch) else { return Vec::new() };
+        let handler = &run.dispatched.integration;
+        // As many as are taken of a report; a record that tells of more is none of ours.
+        let inside = ended.overruns.iter().take(OVERRUNS_MAX);
+        let inside = inside.map(|overrun| breach_inside(handler, ended, overrun, self.now));
+        let by_itself = match &ended.outcome {
+            Outcome::TimedOut(exceeded) => Some(Breach {
+                doing: Some(Doing {
+                    handler: handler.clone(),
+                    host_call: Some(exceeded.dying_span.clone()),
+                    since: ended.started_at.unwrap_or(self.now),
+                }),
+                ..Breach::of(Limit::Deadline, exceeded.budget_ms, exceeded.elapsed_ms)
+            }),
+            _ => None,
+        };
+        inside.chain(by_itself).collect()
     }
 
     /// What a handler failed by, where `event` is its end and that was a failure.
@@ -382,7 +398,7 @@ impl Supervision<'_> {
         if observed >= threshold {
             // As with every limit, what it allows is less than what breaches it.
             let threshold = threshold.saturating_sub(1);
-            self.breach(Breach { limit: Limit::RepeatThreshold, threshold, observed, doing: None });
+            self.breach(Breach::of(Limit::RepeatThreshold, threshold, observed));
         }
     }
 
@@ -421,6 +437,22 @@ impl Supervision<'_> {
             let events = again(&self.after, session, session.limits, None, String::new());
             events.into_iter().for_each(|event| self.take(event));
         }
+    }
+}
+
+/// A breach inside of the run of `handler` that `ended` is the end of, recorded at `now`.
+fn breach_inside(handler: &str, ended: &Ended, overrun: &Overrun, now: WallTime) -> Breach {
+    let Overrun { limit, host_call, started_us, threshold_ms, observed_ms, times } = overrun;
+    let since = match ended.started_at {
+        Some(started) => started.after(Duration::from_micros(*started_us)),
+        // It never started, and has waited until now.
+        None => now.before(Duration::from_millis(*observed_ms)),
+    };
+    let host_call = host_call.as_ref().map(ToString::to_string);
+    Breach {
+        doing: Some(Doing { handler: handler.to_owned(), host_call, since }),
+        times: *times,
+        ..Breach::of(*limit, *threshold_ms, *observed_ms)
     }
 }
 

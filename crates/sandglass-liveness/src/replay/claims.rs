@@ -2,9 +2,10 @@
 //! and which one asked. A decision takes these claims as told, so deciding again
 //! can't find a false one.
 
+use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
     Asked, Cause, DeadlineOwner, DeadlineReport, Dispatched, Ended, EntityRef,
-    HandlerDeadlineExceeded, Outcome, TraceContext,
+    HandlerDeadlineExceeded, Outcome, Overrun, TraceContext,
 };
 
 use crate::entity::Entity;
@@ -28,6 +29,7 @@ pub(super) fn false_end(
     found.of_deadline(dispatched, ended);
     found.of_asker(dispatched, ended);
     found.of_end_point(ended);
+    found.of_overruns(ended);
     if let Outcome::TimedOut(exceeded) = &ended.outcome {
         found.of_timeout(entity, dispatched, ended, exceeded);
     }
@@ -128,6 +130,22 @@ impl Found {
         if ended.dying_span.is_none() {
             let expected = "nothing, because nothing was running".to_owned();
             self.push("ended_at of an end", at.to_string(), expected);
+        }
+    }
+
+    /// What breached a limit was above it, at least once, and there aren't more than are told.
+    fn of_overruns(&mut self, ended: &Ended) {
+        for overrun in &ended.overruns {
+            let Overrun { limit, threshold_ms, observed_ms, times, .. } = overrun;
+            if observed_ms <= threshold_ms || *times == 0 {
+                let recorded = format!("{limit}: {observed_ms} ms, {times} times");
+                let expected = format!("more than {threshold_ms} ms, at least once");
+                self.push("overruns of an end", recorded, expected);
+            }
+        }
+        if ended.overruns.len() > OVERRUNS_MAX {
+            let expected = format!("at most {OVERRUNS_MAX}");
+            self.push("overruns of an end", ended.overruns.len().to_string(), expected);
         }
     }
 

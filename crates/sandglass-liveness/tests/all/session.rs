@@ -278,6 +278,7 @@ pub(crate) fn end_within(
         dying_span,
         ended_at: None,
         host_calls: HostCalls::default(),
+        overruns: Vec::new(),
         time_split_us: TimeSplit::default(),
         account: None,
         recording: None,

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use sandglass_liveness::projection::{Projection, Shape};
+use sandglass_liveness::scan::Scan;
 use sandglass_liveness::session::{Elapsed, LimitSettings, Status, evaluate, status};
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Spec};
+use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Event, Limit, Object,
-    Outcome, RunLimits, StopCause, WallTime,
+    Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Event, Limit, LimitBreached,
+    Object, Outcome, Overrun, Position, Record, Rejection, RejectionKind, RunLimits, Scope,
+    StopCause, WallTime,
 };
 use serde_json::json;
 
@@ -492,4 +496,165 @@ fn limits_that_can_not_nest_are_refused_with_both_values() {
         let parsed = Spec::parse(&spec(fits));
         assert!(parsed.spec.is_some(), "{fits}: {:#?}", parsed.diagnostics);
     }
+}
+
+/// That calls of `function` breached their limit of 30 s so often, first 5 s after the begin.
+fn calls_timed_out(function: &'static str, times: u64) -> Overrun {
+    Overrun {
+        host_call: Some(function.into()),
+        started_us: 5_000_000,
+        times,
+        ..Overrun::once(
+            Limit::HostCallTimeout,
+            Duration::from_secs(30),
+            Duration::from_millis(30_001),
+        )
+    }
+}
+
+/// A session whose handler has ended, with these limits inside of its run breached; and the
+/// records of that.
+fn ended_with(overruns: Vec<Overrun>, outcome: Outcome) -> (Life, Vec<Event>) {
+    let mut life = started("inactivity_warn = 0");
+    life.start();
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let before = life.log.len();
+    life.now += 70_000;
+    let mut end = end_of_run(&run, outcome);
+    end.overruns = overruns;
+    end.started_at =
+        (end.cause != Cause::NotStarted).then_some(WallTime::from_millis(life.now - 65_000));
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    let events = life.log[before..].iter().map(|record| record.event.clone()).collect();
+    (life, events)
+}
+
+fn breaches_in(events: &[Event]) -> Vec<&LimitBreached> {
+    let mut found = Vec::new();
+    for event in events {
+        if let Event::LimitBreached(breach) = event {
+            found.push(&**breach);
+        }
+    }
+    found
+}
+
+#[test]
+fn host_calls_that_took_too_long_are_recorded_with_the_end_of_their_handler() {
+    let overruns = vec![calls_timed_out("host_http_call", 1_000), calls_timed_out("host_ask", 1)];
+    let (life, events) = ended_with(overruns, completed(Some("Finish")));
+    let kinds: Vec<&str> = events.iter().map(Event::kind).collect();
+    let expected = ["ended", "limit.breached", "limit.breached", "transition", "run.stopped"];
+    assert_eq!(kinds, expected);
+    let breaches = breaches_in(&events);
+    let breach = breaches[0];
+    assert_eq!((breach.limit, breach.scope), (Limit::HostCallTimeout, Scope::HostCall));
+    assert_eq!((breach.threshold, breach.observed, breach.times), (30_000, 30_001, 1_000));
+    let doing = breach.in_flight.as_ref().expect("a call");
+    assert_eq!(
+        (&*doing.handler, doing.host_call.as_deref()),
+        ("run_tools", Some("host_http_call"))
+    );
+    assert_eq!(doing.since, WallTime::from_millis(life.now - 60_000));
+    assert_eq!(breaches[1].times, 1);
+    assert!(!life.entity().session().expect("a session").is_silent());
+    replays(&life);
+}
+
+#[test]
+fn a_flood_of_breaches_is_cut_to_as_many_as_a_report_has() {
+    let overruns = (0..100).map(|_| calls_timed_out("host_http_call", 2)).collect();
+    let (_, events) = ended_with(overruns, completed(Some("Finish")));
+    assert_eq!(breaches_in(&events).len(), OVERRUNS_MAX);
+}
+
+#[test]
+fn a_handler_that_could_not_start_in_time_is_recorded_as_such() {
+    let late = Overrun::once(
+        Limit::ScheduleToStartTimeout,
+        Duration::from_secs(60),
+        Duration::from_millis(60_050),
+    );
+    let message = "handler could not start within 60050 ms".to_owned();
+    let rejection = Rejection { kind: RejectionKind::HostUnavailable, message };
+    let (life, events) = ended_with(vec![late], Outcome::Rejected(rejection));
+    let breaches = breaches_in(&events);
+    let [breach] = breaches.as_slice() else { panic!("{breaches:?}") };
+    assert_eq!((breach.limit, breach.scope), (Limit::ScheduleToStartTimeout, Scope::Handler));
+    assert_eq!((breach.threshold, breach.observed), (60_000, 60_050));
+    let doing = breach.in_flight.as_ref().expect("a handler");
+    assert_eq!(
+        (doing.host_call.as_deref(), doing.since),
+        (None, WallTime::from_millis(life.now - 60_050))
+    );
+    replays(&life);
+}
+
+#[test]
+fn journals_from_before_breaches_of_handlers_were_recorded_replay_as_they_are() {
+    let overruns = vec![calls_timed_out("host_http_call", 3)];
+    let (life, _) = ended_with(overruns, completed(Some("Finish")));
+    // An earlier version knew nothing of them, so its records of ends have no such key.
+    let earlier: Vec<Record> = life
+        .log
+        .iter()
+        .filter(|record| !matches!(record.event, Event::LimitBreached(_)))
+        .cloned()
+        .zip(1..)
+        .map(|(mut record, position)| {
+            record.position = Position(position);
+            let mut text = serde_json::to_value(&record).expect("plain data");
+            if let Some(event) = text["event"].as_object_mut() {
+                event.remove("overruns");
+            }
+            serde_json::from_value(text).expect("a record")
+        })
+        .collect();
+    assert_eq!(earlier.len() + 1, life.log.len());
+    let divergences = |records: &[Record]| {
+        let mut replay = Replay::new();
+        records.iter().for_each(|record| replay.feed(record));
+        replay.finish().divergence_count
+    };
+    assert_eq!(divergences(&earlier), 0);
+    // With it, the breach has to be there.
+    let mut forged = earlier;
+    for record in &mut forged {
+        if let Event::Ended(ended) = &mut record.event {
+            ended.overruns = vec![calls_timed_out("host_http_call", 3)];
+        }
+    }
+    assert!(divergences(&forged) > 0);
+}
+
+#[test]
+fn an_entity_without_limits_records_no_breach_of_its_calls() {
+    let mut life = Life::of(SESSION);
+    life.start();
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let mut end = end_of_run(&run, completed(Some("Finish")));
+    end.overruns = vec![calls_timed_out("host_http_call", 3)];
+    let before = life.log.len();
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    assert_eq!(life.kinds(before), ["ended", "transition"]);
+}
+
+#[test]
+fn an_audit_and_a_scan_tell_of_calls_that_took_too_long() {
+    let overruns = vec![calls_timed_out("host_http_call", 3)];
+    let (life, _) = ended_with(overruns, completed(Some("Finish")));
+    let mut audit = Projection::new(Shape::Audit);
+    let mut scan = Scan::default();
+    let mut told = Vec::new();
+    for record in &life.log {
+        told.extend(audit.feed(record).expect("it fits"));
+        scan.feed(record);
+    }
+    let told = serde_json::to_value(&told[0]).expect("plain data");
+    assert_eq!(
+        (&told["error_type"], &told["host_call"], &told["tool"], &told["times"]),
+        (&json!("timeout"), &json!("host_http_call"), &json!("run_tools"), &json!(3))
+    );
+    let scanned = scan.finish();
+    assert_eq!((scanned[0].timeouts, scanned[0].call_timeouts), (0, 3));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandglass_liveness::decide::{directive, told};
 use sandglass_liveness::session::{self, Due};
 use sandglass_liveness::{Input, Resume};
-use sandglass_model::{Cause, Doing, Limit, Monotonic, StopCause, WallTime};
+use sandglass_model::{Cause, Doing, Limit, Monotonic, StopCause};
 
 use super::committing::Committed;
 use super::{Actor, Standing};
@@ -177,7 +177,7 @@ impl Actor {
         let known = caught(|| handlers.doing(dispatched.dispatch)).flatten();
         let now = self.shared.clock.wall();
         let (host_call, since) = match known {
-            Some((place, ago)) => (Some(place), before(now, ago)),
+            Some((place, ago)) => (Some(place), now.before(ago)),
             None => {
                 let session = self.entity.session()?;
                 (None, session.active_since())
@@ -185,10 +185,4 @@ impl Actor {
         };
         Some(Doing { handler: dispatched.integration.clone(), host_call, since })
     }
-}
-
-/// The moment `ago` before `now`.
-fn before(now: WallTime, ago: Duration) -> WallTime {
-    let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
-    WallTime::from_millis(now.as_millis().saturating_sub(ago))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use sandglass_host::{Error, Host};
 use sandglass_model::report::micros;
 use sandglass_model::{
-    Cause, DeadlineOwner, DeadlineReport, HandlerDeadlineExceeded, Monotonic, Outcome, Rejection,
-    RejectionKind, RunReport, TimeSplit,
+    Cause, DeadlineOwner, DeadlineReport, HandlerDeadlineExceeded, Limit, Monotonic, Outcome,
+    Overrun, Rejection, RejectionKind, RunReport, TimeSplit,
 };
 use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics};
 
@@ -32,6 +32,11 @@ pub(super) fn too_late(run: &HandlerRun) -> NeverRan {
             run.schedule_to_start.as_millis()
         ),
     })
+}
+
+/// That `run` had to start within less than it has `waited` for its module.
+pub(super) fn started_too_late(run: &HandlerRun, waited: Duration) -> Overrun {
+    Overrun::once(Limit::ScheduleToStartTimeout, run.schedule_to_start, waited)
 }
 
 /// What becomes of a run that the host didn't start; none where it did.

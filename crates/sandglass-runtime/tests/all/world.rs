@@ -257,6 +257,7 @@ impl Script {
             ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
+            overruns: Vec::new(),
             story: sandglass_model::Story::default(),
             time_split_us: TimeSplit::default(),
             wall_us: 0,
