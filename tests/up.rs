@@ -322,6 +322,41 @@ fn a_reload_takes_all_or_nothing_and_says_why() {
     }
 }
 
+#[test]
+fn a_reload_changes_what_sessions_may_have_from_their_next_run_on() {
+    let watchdog = |seconds: u32| {
+        format!("[runtime_controls.goals.Lamp]\nsession_wall_clock_seconds = {seconds}\n")
+    };
+    let folder = lamp();
+    let config = folder.write("sandglass.toml", watchdog(3_600));
+    let up = Up::start(&folder, &[&"--config", &config]);
+    // In parts of ten minutes, rounded up: far more than any machine takes for it.
+    let most = |id: &str| {
+        let (_, view) = up.ask(&format!("GET /v1/sessions/Lamp/{id}"));
+        view["budget_left_ms"].as_u64().expect("a limit").div_ceil(600_000)
+    };
+    let born = |id: &str| {
+        assert_eq!(up.ask(&format!("POST /v1/entities/Lamp/{id}")).0, 201);
+        most(id)
+    };
+    assert_eq!(born("a"), 6);
+    folder.write("sandglass.toml", watchdog(7_200));
+    up.running.signal("HUP");
+    up.until_said("\nreloaded");
+    assert_eq!((born("b"), most("a")), (12, 6), "the next run, and no other");
+    for (wrong, said) in [
+        ("[limits.of.Lamp]\nrun_timout = \"1h\"\n", "did you mean `run_timeout`?"),
+        ("[runtime_controls]\nsession_wall_clock_seconds = -1\n", "sandglass.toml:2:30"),
+        ("[sdk_timeouts]\nkill_threshold_seconds = 1.5\n", "sandglass.toml:2:26"),
+    ] {
+        folder.write("sandglass.toml", wrong);
+        up.running.signal("HUP");
+        up.until_said(said);
+        up.until_said("nothing was reloaded");
+    }
+    assert_eq!(born("c"), 12, "the old ones stay");
+}
+
 /// A module that takes a while to compile.
 fn large_module() -> String {
     let steps =

@@ -25,7 +25,7 @@ pub enum Permission {
     Read,
     /// Create entities and have them take actions.
     Act,
-    /// Cancel and retry dispatches.
+    /// Cancel and retry dispatches, and cancel and resume sessions.
     Operate,
     /// Put new versions of modules.
     Deploy,
@@ -132,7 +132,10 @@ impl Principal {
             return Ok(());
         }
         let (owner, what) = (&self.owner, permission.as_str());
-        Err(Error::new(Code::Forbidden, format!("the key of `{owner}` may not `{what}`")))
+        Err(Error::new(
+            Code::Forbidden,
+            format!("the key of `{owner}` may not `{what}`; that takes a key whose `may` lists it"),
+        ))
     }
 
     /// What concerns every tenant is for those who may see all of them.

@@ -153,6 +153,7 @@ impl From<ActorError> for Error {
             ActorError::JournalUnavailable { .. } => Code::JournalUnavailable,
             ActorError::Journal(error) => refused_by_journal(error),
             ActorError::Fenced { .. } | ActorError::NoRandomness => Code::Unavailable,
+            ActorError::NotAnOperator { .. } => Code::Forbidden,
             ActorError::Closed => Code::ShuttingDown,
             // Whoever waits for handlers is told their outcomes, not this.
             ActorError::HandlerDeadlineExceeded(_) => Code::Internal,

@@ -1,6 +1,7 @@
-//! Takes new specs, modules and keys while everything runs: all of them, or none.
+//! Takes new specs, modules, keys and ceilings while everything runs: all of them, or none.
 
 use sandglass_liveness::Spec;
+use sandglass_liveness::session::Ceilings;
 use sandglass_model::Rejection;
 
 use crate::access::Keys;
@@ -23,8 +24,9 @@ pub enum ReloadError {
 }
 
 impl Daemon {
-    /// Takes these specs, modules and keys, or none of them. Entities that live stay on
-    /// their spec until they next rest; handlers in flight finish on their modules.
+    /// Takes these specs, modules, keys and ceilings, or none of them. Entities that live stay
+    /// on their spec until they next rest; handlers in flight finish on their modules, and
+    /// runs of sessions on the limits that they were started with.
     ///
     /// # Errors
     /// Something of it can't be used; nothing has changed.
@@ -33,6 +35,7 @@ impl Daemon {
         specs: Vec<Spec>,
         declared: Vec<Declared>,
         keys: Keys,
+        ceilings: Ceilings,
     ) -> Result<(), ReloadError> {
         let refused = |(name, rejection)| ReloadError::Module { name, rejection };
         let prepared = self.modules().prepare(self.handlers(), declared).await.map_err(refused)?;
@@ -41,6 +44,7 @@ impl Daemon {
         prepared.add_new(self.handlers()).await.map_err(refused)?;
         self.runtime().reload(specs).await?;
         prepared.take(self.handlers()).await.map_err(refused)?;
+        self.runtime().set_ceilings(ceilings);
         self.set_keys(keys);
         Ok(())
     }

@@ -230,6 +230,7 @@ pub(crate) fn to_asker(error: ActorError) -> AskError {
         ActorError::EntityExists(_)
         | ActorError::Conflict { .. }
         | ActorError::HandlerDeadlineExceeded(_)
+        | ActorError::NotAnOperator { .. }
         | ActorError::UnknownDispatch { .. } => AskError::Refused(text),
         ActorError::Fenced { .. }
         | ActorError::MailboxFull(_)

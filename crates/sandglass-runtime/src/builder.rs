@@ -1,10 +1,10 @@
 //! Builds a runtime: reads its journal entity by entity, ends what was in flight when the
 //! last one ended, and arms the timers, before it takes anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
 use sandglass_journal::{self as journal, Journal, PAGE_MAX_ENTRIES, Place};
@@ -55,6 +55,7 @@ pub struct Builder {
     rest: Rest,
     accounts: Accounts,
     ceilings: Ceilings,
+    operators: Option<BTreeSet<String>>,
 }
 
 /// Why a runtime can't start.
@@ -96,6 +97,7 @@ impl Builder {
             rest: Rest { linger: LINGER, awake_max: AWAKE_MAX },
             accounts: Accounts::default(),
             ceilings: Ceilings::default(),
+            operators: None,
         }
     }
 
@@ -159,7 +161,16 @@ impl Builder {
         self
     }
 
+    /// Lets sessions be stopped and resumed by these operators alone, as those who ask are
+    /// named: by anybody, unless given. Limits, parents and shutdowns stop them in any case.
+    #[must_use]
+    pub fn operators(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let operators = Some(names.into_iter().map(Into::into).collect());
+        Self { operators, ..self }
+    }
+
     /// Allows runs of sessions no more than this: as much as specs say, unless given.
+    /// [`Runtime::set_ceilings`] changes it.
     #[must_use]
     pub fn ceilings(self, ceilings: Ceilings) -> Self {
         Self { ceilings, ..self }
@@ -196,7 +207,8 @@ impl Builder {
             specs: watch::Sender::new(Arc::new(specs)),
             table: Table::new(self.rest),
             accounts: self.accounts,
-            ceilings: self.ceilings,
+            present_ceilings: RwLock::new(Arc::new(self.ceilings)),
+            operators: self.operators,
             shutdown_grace_ms: AtomicU64::new(0),
             waking: Arc::new(Semaphore::new(WAKING_MAX)),
         });

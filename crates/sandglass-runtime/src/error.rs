@@ -74,6 +74,12 @@ pub enum ActorError {
         /// The dispatch.
         dispatch: DispatchId,
     },
+    /// Whoever asks may not stop and resume sessions.
+    #[error("{by:?} may not stop or resume sessions; an operator may, as the runtime was told")]
+    NotAnOperator {
+        /// Who asks, as they are named.
+        by: String,
+    },
     /// The operating system gives no randomness.
     #[error("the operating system gives no randomness")]
     NoRandomness,
@@ -113,6 +119,7 @@ impl ActorError {
             | Self::Fenced { .. }
             | Self::Journal(_)
             | Self::UnknownDispatch { .. }
+            | Self::NotAnOperator { .. }
             | Self::Closed => ErrorClass::Permanent,
         }
     }

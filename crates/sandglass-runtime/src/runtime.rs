@@ -74,7 +74,7 @@ impl Runtime {
         let incarnation =
             Incarnation::drawn(&*self.0.shared.entropy).map_err(|_| ActorError::NoRandomness)?;
         let birth = Input::Create { incarnation, tenant };
-        let ceilings = &self.0.shared.ceilings;
+        let ceilings = self.0.shared.ceilings();
         let limits = ceilings.makes_sessions(&spec).then(|| ceilings.effective(&spec, &limits));
         let (handle, seat) = seat(View::New, self.0.closing.subscribe());
         let view = handle.watch();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_liveness::decide::told;
-use sandglass_liveness::session::StatusView;
-use sandglass_model::EntityRef;
+use sandglass_liveness::session::{Ceilings, StatusView};
+use sandglass_model::{EntityRef, StopCause};
 
 use crate::actor::{Handle, Message};
 use crate::error::ActorError;
@@ -19,17 +19,28 @@ use crate::timer;
 const RECORD_FIRST: Duration = Duration::from_secs(1);
 
 impl Runtime {
+    /// Allows runs of sessions no more than this from now on. A run that goes on keeps the
+    /// limits that it was started with; entities that this makes sessions start their first run
+    /// when they next have something to do.
+    pub fn set_ceilings(&self, ceilings: Ceilings) {
+        self.0.shared.set_ceilings(ceilings);
+    }
+
     /// Stops the run of a session: what is queued never starts, and what runs is ended, also
     /// in the middle of a host call. The first cause holds.
     ///
     /// # Errors
-    /// It isn't stopped: there is no such session, its run isn't the one that was expected,
+    /// It isn't stopped: an operator asks who isn't one
+    /// ([`Builder::operators`](crate::Builder::operators)), there is no such session, its run isn't the one that was expected,
     /// or it has stopped already or is about to.
     pub async fn stop_session(
         &self,
         entity: &EntityRef,
         stop: SessionStop,
     ) -> Result<SessionStopped, ActorError> {
+        if let StopCause::Operator { by, .. } = &stop.cause {
+            self.allows(by)?;
+        }
         let (cause, reason) = told(&stop.cause);
         let has_grace = stop.cause.has_grace();
         let answer = self.ask(entity, |reply| Message::Stop { stop, reply });
@@ -50,15 +61,26 @@ impl Runtime {
     /// the handlers dispatched anew that the stop has cut.
     ///
     /// # Errors
-    /// It doesn't go on: there is no such session, it has a run, it is over, or its last run
+    /// It doesn't go on: whoever asks is no operator, there is no such session, it has a run, it is over, or its last run
     /// isn't the one that was expected.
     pub async fn resume_session(
         &self,
         entity: &EntityRef,
         resume: SessionResume,
     ) -> Result<Accepted, ActorError> {
+        self.allows(&resume.by)?;
         let resume = Box::new(resume);
         self.ask(entity, |reply| Message::Resume { resume, reply }).await
+    }
+
+    /// Whether `by` may stop and resume sessions.
+    fn allows(&self, by: &str) -> Result<(), ActorError> {
+        match &self.0.shared.operators {
+            Some(operators) if !operators.contains(by) => {
+                Err(ActorError::NotAnOperator { by: by.to_owned() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// How the sessions behind `after` stand that are awake and that `is_wanted` wants, in the

@@ -1,7 +1,8 @@
 //! What all entities of a runtime share, and how each of them appends and is published.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use sandglass_journal::{self as journal, Batch, Journal};
@@ -37,7 +38,10 @@ pub(crate) struct Shared {
     pub(crate) specs: watch::Sender<Arc<Specs>>,
     pub(crate) table: Table,
     pub(crate) accounts: Accounts,
-    pub(crate) ceilings: Ceilings,
+    /// Read through [`Shared::ceilings`].
+    pub(crate) present_ceilings: RwLock<Arc<Ceilings>>,
+    /// Who may stop and resume sessions; none where everybody may who asks by this library.
+    pub(crate) operators: Option<BTreeSet<String>>,
     /// How long a shutdown waits for handlers, in milliseconds, once there is one.
     pub(crate) shutdown_grace_ms: AtomicU64,
     /// Room for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
@@ -45,6 +49,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The most that a run of a session may have which starts now.
+    pub(crate) fn ceilings(&self) -> Arc<Ceilings> {
+        Arc::clone(&self.present_ceilings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same from now on.
+    pub(crate) fn set_ceilings(&self, ceilings: Ceilings) {
+        // One assignment, so nothing that panics leaves half of it.
+        *self.present_ceilings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ceilings);
+    }
+
     /// Appends, measures, and remembers whether appends work.
     pub(crate) async fn append(&self, batch: Batch) -> Result<Position, journal::Error> {
         let begun = self.clock.now();

@@ -192,7 +192,7 @@ async fn reload(daemon: Daemon, running: Config, arguments: Arguments) {
         config::require_same(&running, &new)?;
         let Served { specs, modules, warnings } = folder::read(&arguments.specs, &new.secrets)?;
         warnings.iter().for_each(|warning| tell(warning));
-        daemon.reload(specs, modules, new.keys).await?;
+        daemon.reload(specs, modules, new.keys, new.ceilings).await?;
         anyhow::Ok(())
     };
     match reloaded.await {

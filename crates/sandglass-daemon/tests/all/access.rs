@@ -58,6 +58,44 @@ fn a_key_does_what_it_may_and_no_more() {
 }
 
 #[test]
+fn sessions_are_stopped_and_resumed_by_keys_that_may_operate_alone() {
+    let actor = "a-key-that-acts-and-reads";
+    let may = [Permission::Read, Permission::Act, Permission::Deploy];
+    let keys = [
+        Key::new("ann", ANN).expect("a key"),
+        Key::new("carl", actor).expect("a key").may(may),
+        Key::new("eve", EVE).expect("a key").tenant("acme"),
+    ];
+    let world = World::of(Make { keys: keys.into_iter().collect(), ..Make::default() });
+    world.with(actor, "POST", "/v1/entities/Bounded/1").is(201);
+    let before = world.with(actor, "GET", "/v1/entities/Bounded/1/history").is(200).json();
+    for what in ["cancel", "resume"] {
+        let target = format!("/v1/sessions/Bounded/1/{what}");
+        let refused = world.with(actor, "POST", &target).refuses(403, "forbidden");
+        let message = refused["message"].as_str().expect("a text");
+        assert!(message.starts_with("the key of `carl` may not `operate`"), "{message}");
+        // Who may, but not there, learns no more than that nothing is there.
+        world.with(EVE, "POST", &target).refuses(404, "unknown_entity");
+    }
+    let after = world.with(actor, "GET", "/v1/entities/Bounded/1/history").is(200).json();
+    assert_eq!(before, after, "nothing was recorded");
+    assert_eq!(world.with(actor, "GET", "/v1/sessions/Bounded/1").is(200).json()["run_seq"], 1);
+
+    let bearer = format!("Bearer {ANN}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let target = "/v1/sessions/Bounded/1/cancel";
+    // No name in the request counts.
+    let named = br#"{"reason": "enough", "by": "carl"}"#;
+    world.ask("POST", target, &headers, named).refuses(400, "bad_body");
+    world.ask("POST", target, &headers, br#"{"reason": "enough"}"#).is(202);
+    let history = world.with(ANN, "GET", "/v1/entities/Bounded/1/history").is(200).json();
+    let stopping = history["entries"].as_array().expect("a page").iter();
+    let mut stopping = stopping.filter(|record| record["event"]["type"] == "run.stopping");
+    let cause = &stopping.next().expect("it was stopped")["event"]["cause"];
+    assert_eq!((&cause["by"], &cause["reason"]), (&"ann".into(), &"enough".into()));
+}
+
+#[test]
 fn a_key_that_may_not_read_is_told_no_outcomes() {
     let text = "a-key-that-may-only-act";
     let key = Key::new("actor", text).expect("a key").may([Permission::Act]);

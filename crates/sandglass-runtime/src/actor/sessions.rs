@@ -29,13 +29,14 @@ impl Actor {
     /// host allows, has changed.
     pub(super) async fn begin_session(&mut self) {
         let is_to_be = self.entity.session().is_none()
-            && self.shared.ceilings.makes_sessions(&self.spec)
+            && self.shared.ceilings().makes_sessions(&self.spec)
             && self.can_rest()
             && !self.has_ended();
         if !is_to_be {
             return;
         }
-        let limits = self.shared.ceilings.effective(&self.spec, &session::LimitSettings::default());
+        let limits =
+            self.shared.ceilings().effective(&self.spec, &session::LimitSettings::default());
         if let Err(error) = self.tell(&Input::Start { limits }).await {
             let entity = &self.entity.entity;
             tracing::warn!(%entity, %error, "the begin of its session isn't recorded");
@@ -44,7 +45,7 @@ impl Actor {
 
     pub(super) async fn resume(&mut self, resume: SessionResume) -> Result<Committed, ActorError> {
         let SessionResume { by, reason, expected_run, limits } = resume;
-        let limits = self.shared.ceilings.effective(&self.spec, &limits);
+        let limits = self.shared.ceilings().effective(&self.spec, &limits);
         self.tell(&Input::Resume(Box::new(Resume { by, reason, expected_run, limits }))).await
     }
 

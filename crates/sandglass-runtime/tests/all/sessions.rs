@@ -1,14 +1,19 @@
 //! Sessions in virtual time: their limits are kept, whatever their handlers and disks do.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sandglass_liveness::session::{LimitSettings, Status, status as session_status};
+use sandglass_journal::{Journal as _, MemoryJournal};
+use sandglass_liveness::session::{
+    Ceilings, LimitSettings, Setting, Status, status as session_status,
+};
 use sandglass_liveness::{Fold, Replay, Spec};
 use sandglass_model::{
-    Clock, Decision, Directive, Event, Limit, LimitBreached, Record, RunStopped, StopCause,
+    Clock, Decision, Directive, Event, Limit, LimitBreached, Position, Record, RunStopped,
+    StopCause,
 };
-use sandglass_runtime::{ActorError, SessionResume, SessionStop};
+use sandglass_runtime::{ActorError, Runtime, SessionResume, SessionStop};
 
 use crate::world::{Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, soon};
 
@@ -335,4 +340,57 @@ async fn an_entity_without_limits_is_no_session() {
     let refused = world.runtime.stop_session(&one(), operator()).await.expect_err("none");
     assert!(matches!(refused, ActorError::Refused { .. }), "{refused}");
     assert!(refused.to_string().contains("it is no session"), "{refused}");
+}
+
+#[tokio::test]
+async fn only_operators_stop_and_resume_sessions_where_they_are_named() {
+    let spec = Spec::parse(&format!("{SESSION}\n[limits]\n")).spec.expect("sound");
+    let journal = Arc::new(MemoryJournal::new());
+    let builder = Runtime::builder(Arc::clone(&journal) as _).operators(["ann"]).specs([spec]);
+    let runtime = builder.build().await.expect("an empty journal");
+    runtime.create(one()).await.expect("a new session");
+    let last = async || {
+        let page = journal.read(Position(1), 100).await.expect("it is in memory");
+        page.entries.len()
+    };
+    let before = last().await;
+    let mallory = ActorError::NotAnOperator { by: "mallory".to_owned() };
+    let by = |by: &str| StopCause::Operator { by: by.to_owned(), reason: String::new() };
+    let stop =
+        async |cause| runtime.stop_session(&one(), SessionStop { run_seq: None, cause }).await;
+    assert_eq!(stop(by("mallory")).await, Err(mallory.clone()));
+    assert_eq!(last().await, before, "nothing has changed");
+    // Other causes have no name.
+    stop(StopCause::Shutdown).await.expect("it runs");
+    let resume_by = |by: &str| SessionResume { by: by.to_owned(), ..resume() };
+    let refused = runtime.resume_session(&one(), resume_by("mallory")).await;
+    assert_eq!(refused, Err(mallory));
+    runtime.resume_session(&one(), resume_by("ann")).await.expect("she is one");
+    stop(by("ann")).await.expect("it runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ceilings_that_change_hold_for_the_runs_that_start_from_then_on() {
+    let of_all = |seconds: u64| {
+        let mut settings = LimitSettings::default();
+        settings.set(Limit::RunTimeout, Setting::At(seconds * 1_000));
+        Ceilings { of_all: Some(settings), ..Ceilings::default() }
+    };
+    let budget = async |world: &World| {
+        let status = world.runtime.session_status(&one()).await.expect("it lives");
+        status.and_then(|status| status.budget_left_ms)
+    };
+    let world = world("run_timeout = \"1000s\"", &[]).await;
+    world.runtime.set_ceilings(of_all(100));
+    assert_eq!(budget(&world).await, Some(1_000_000), "it keeps what it was started with");
+    pass_ms(1_000_003).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    world.runtime.resume_session(&one(), resume()).await.expect("blocked");
+    assert_eq!(budget(&world).await, Some(100_000));
+    pass_ms(100_003).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    world.runtime.set_ceilings(Ceilings::default());
+    world.runtime.resume_session(&one(), resume()).await.expect("blocked");
+    assert_eq!(budget(&world).await, Some(1_000_000));
+    world.replays().await;
 }
