@@ -319,7 +319,7 @@ fn stop(entity: &Entity, stopped: &RunStopped, at: WallTime) -> Projected {
     };
     let (by, reason) = match &stopped.cause {
         StopCause::Operator { by, reason } => (Some(by.clone()), Some(reason.clone())),
-        StopCause::Parent { reason } => (None, Some(reason.clone())),
+        StopCause::Parent { reason, .. } => (None, Some(reason.clone())),
         _ => (None, None),
     };
     Projected::Audit(Box::new(Audited::Session(AuditedSession {

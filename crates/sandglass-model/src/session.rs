@@ -284,6 +284,9 @@ pub enum StopCause {
     },
     /// Whoever it works for stopped.
     Parent {
+        /// Who that is, where it is an entity.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<EntityRef>,
         /// Why; may be empty.
         #[serde(default)]
         reason: String,

@@ -11,13 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use sandglass_host::{Answer, Answered, Ask, AskError, Asks};
-use sandglass_liveness::{Refusal, Waits};
-use sandglass_model::{AskUntil, Asked, Dispatched, EntityRef, Monotonic, Object, TraceContext};
+use sandglass_liveness::{Entity, Refusal, Waits};
+use sandglass_model::{
+    AskUntil, Asked, DispatchId, Dispatched, EntityRef, Monotonic, Object, TraceContext,
+};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use crate::actor::{Handle, Message};
 use crate::error::ActorError;
+use crate::handlers::Stop;
 use crate::reading::seen;
 use crate::shared::Shared;
 use crate::watch;
@@ -32,6 +35,8 @@ pub struct Asking {
     /// What the handler is known by; its asks differ in what is left of its time.
     asked: Asked,
     trace: TraceContext,
+    /// By which the handler is stopped.
+    stop: Stop,
 }
 
 /// An ask, as the asked entity finds it in its mailbox.
@@ -65,17 +70,39 @@ impl Lent {
 /// That an asker waits for an entity to settle, as the handlers see it that run on its
 /// behalf.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting(watch::Receiver<bool>);
+pub(crate) struct Waiting {
+    is_answered: watch::Receiver<bool>,
+    by: EntityRef,
+    dispatch: DispatchId,
+    /// By which the asker is stopped.
+    stop: Stop,
+}
+
+/// That the session is over whose handler had asked.
+#[derive(Clone, Debug)]
+pub(crate) struct ParentOver {
+    pub(crate) parent: EntityRef,
+    /// The handler of it that asked.
+    pub(crate) asker: DispatchId,
+    /// Why it is over.
+    pub(crate) why: Arc<str>,
+}
 
 impl Waiting {
     /// Whether it waits still.
     pub(crate) fn goes_on(&self) -> bool {
-        !*self.0.borrow() && self.0.has_changed().is_ok()
+        !*self.is_answered.borrow() && self.is_answered.has_changed().is_ok()
+    }
+
+    /// That the asker's session was stopped for good, where it was.
+    pub(crate) fn parent_over(&self) -> Option<ParentOver> {
+        let why = self.stop.over()?;
+        Some(ParentOver { parent: self.by.clone(), asker: self.dispatch, why })
     }
 
     /// Waits until the asker has gone without its answer; for ever where it has got it.
     pub(crate) async fn abandoned(mut self) {
-        if self.0.wait_for(|is_answered| *is_answered).await.is_ok() {
+        if self.is_answered.wait_for(|is_answered| *is_answered).await.is_ok() {
             std::future::pending().await
         }
     }
@@ -84,10 +111,11 @@ impl Waiting {
 impl Asking {
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        by: &EntityRef,
-        tenant: &str,
+        entity: &Entity,
         dispatched: &Dispatched,
+        stop: Stop,
     ) -> Self {
+        let by = &entity.entity;
         let asked = Asked {
             by: by.clone(),
             dispatch: dispatched.dispatch,
@@ -97,7 +125,8 @@ impl Asking {
             depth: dispatched.depth.saturating_add(1),
         };
         let shared = Arc::downgrade(shared);
-        Self { shared, by: by.clone(), tenant: tenant.into(), asked, trace: dispatched.trace }
+        let (tenant, trace) = (entity.tenant.as_str().into(), dispatched.trace);
+        Self { shared, by: by.clone(), tenant, asked, trace, stop }
     }
 
     async fn carry(self, ask: Ask) -> Result<Answered, AskError> {
@@ -108,7 +137,12 @@ impl Asking {
             AskUntil::Transition => None,
         };
         let (answered, waiting) = watch::channel(false);
-        let waiting = (until == AskUntil::Settled).then_some(Waiting(waiting));
+        let waiting = (until == AskUntil::Settled).then(|| Waiting {
+            is_answered: waiting,
+            by: self.by.clone(),
+            dispatch: self.asked.dispatch,
+            stop: self.stop.clone(),
+        });
         let (reply, answer) = oneshot::channel();
         let heard = Box::new(Heard {
             action,
@@ -253,16 +287,22 @@ mod tests {
         }
     }
 
+    fn waiting_for(is_answered: watch::Receiver<bool>) -> Waiting {
+        let by = "Session/parent".parse().expect("a name");
+        let dispatch = "b7fe14e2fde4b443f0a8e0b918aafe8d".parse().expect("an id");
+        Waiting { is_answered, by, dispatch, stop: Stop::default() }
+    }
+
     #[tokio::test]
     async fn only_an_asker_that_goes_without_its_answer_abandons() {
         let (answered, waiting) = watch::channel(false);
-        let waiting = Waiting(waiting);
+        let waiting = waiting_for(waiting);
         assert!(waiting.goes_on());
         drop(answered);
         assert!(!waiting.goes_on());
         waiting.abandoned().await;
         let (answered, waiting) = watch::channel(false);
-        let waiting = Waiting(waiting);
+        let waiting = waiting_for(waiting);
         answered.send_replace(true);
         drop(answered);
         assert!(!waiting.goes_on());

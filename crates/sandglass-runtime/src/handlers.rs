@@ -222,6 +222,8 @@ struct Asked {
     is_asked: bool,
     asking: Vec<Box<dyn FnOnce() + Send>>,
     request: Option<StopRequest>,
+    /// Why the session is over that the run belongs to, where it is by a stop.
+    over: Option<Arc<str>>,
     callbacks: Vec<Box<dyn FnOnce(StopRequest) + Send>>,
 }
 
@@ -277,6 +279,17 @@ impl Stop {
         } else {
             asked.asking.push(Box::new(callback));
         }
+    }
+
+    /// Notes that the session is over that the run belongs to, and why: what it has asked
+    /// others for is to know that. The first holds.
+    pub(crate) fn session_is_over(&self, why: &Arc<str>) {
+        self.lock().over.get_or_insert_with(|| Arc::clone(why));
+    }
+
+    /// Why the session is over that the run belongs to, where that was noted.
+    pub(crate) fn over(&self) -> Option<Arc<str>> {
+        self.lock().over.clone()
     }
 
     /// The request, if there was one.

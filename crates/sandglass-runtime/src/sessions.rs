@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_liveness::decide::told;
+use sandglass_liveness::decide::{directive, told};
 use sandglass_liveness::session::{Ceilings, StatusView};
 use sandglass_model::{EntityRef, StopCause};
 
@@ -42,7 +42,8 @@ impl Runtime {
             self.allows(by)?;
         }
         let (cause, reason) = told(&stop.cause);
-        let has_grace = stop.cause.has_grace();
+        let (has_grace, code) = (stop.cause.has_grace(), stop.cause.code());
+        let is_final = !directive(&stop.cause, 0).goes_on();
         let answer = self.ask(entity, |reply| Message::Stop { stop, reply });
         let clock = Arc::clone(&self.0.shared.clock);
         let late = clock.now().after(RECORD_FIRST);
@@ -53,6 +54,9 @@ impl Runtime {
             () = timer::until(&*clock, late), if !has_grace => {}
         }
         let stops = self.0.reach(entity, |handle| handle.stops.clone())?;
+        if is_final {
+            stops.session_is_over(&format!("{entity} was stopped ({code})"));
+        }
         stops.request(None, cause, &reason);
         answer.await
     }

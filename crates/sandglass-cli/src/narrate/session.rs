@@ -97,6 +97,7 @@ fn who(cause: &StopCause) -> String {
     match cause {
         StopCause::Operator { by, reason } if reason.is_empty() => format!(" by {by}"),
         StopCause::Operator { by, reason } => format!(" by {by}: {reason}"),
+        StopCause::Parent { reason, .. } if !reason.is_empty() => format!(": {reason}"),
         _ => String::new(),
     }
 }

@@ -82,7 +82,7 @@ pub fn told(cause: &StopCause) -> (Cause, String) {
         }
         StopCause::Operator { by, reason } => (Cause::Cancel, format!("by {by}: {reason}")),
         StopCause::Shutdown => (Cause::Shutdown, String::new()),
-        StopCause::Parent { reason } => (Cause::RunStopped, reason.clone()),
+        StopCause::Parent { reason, .. } => (Cause::RunStopped, reason.clone()),
         StopCause::Limit { .. } | StopCause::Trap | StopCause::Completion => {
             (Cause::RunStopped, cause.code().to_owned())
         }

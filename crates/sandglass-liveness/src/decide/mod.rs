@@ -25,7 +25,7 @@ pub use commands::{Command, commands, told};
 pub use going_over::go_over;
 pub use refusal::Refusal;
 pub use retry::Retry;
-pub use session::{Resume, directive};
+pub use session::{Resume, directive, works_only_for};
 use take::Taking;
 
 /// Most handlers of one entity that are queued or in flight: an entity is one

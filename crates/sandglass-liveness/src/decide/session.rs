@@ -7,9 +7,9 @@ use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::session::STOP_REASON_MAX_BYTES;
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Decision, Directive, Dispatched, Doing, Ended, Event, Limit,
-    LimitBreached, Outcome, Overrun, RunLimits, RunStopped, RunStopping, Signature, StopCause,
-    WallTime,
+    Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Dispatched, Doing, Ended,
+    Event, Limit, LimitBreached, Outcome, Overrun, RunLimits, RunStopped, RunStopping, Signature,
+    StopCause, WallTime,
 };
 
 use super::{HandlerEnd, Input, Refusal};
@@ -149,6 +149,9 @@ pub(super) fn stop(
         check_name("name of who stops it", by, NAME_MAX_BYTES).map_err(Refusal::BadPrincipal)?;
         reason_fits(reason)?;
     }
+    if let StopCause::Parent { reason, .. } = cause {
+        reason_fits(reason)?;
+    }
     expected(session, run_seq)?;
     running(session)?;
     Ok(vec![stopping(spec, session, cause.clone())])
@@ -184,6 +187,17 @@ pub const fn directive(cause: &StopCause, retries_left: u64) -> Directive {
         | StopCause::Trap
         | StopCause::Completion => Directive::Cancel,
     }
+}
+
+/// Whether the run of `entity` works for the handler `asker` alone, so that it ends with the
+/// session of that: its author has said that such sessions do, and all that it has in
+/// flight was asked for by that handler, or follows from that.
+#[must_use]
+pub fn works_only_for(spec: &Spec, entity: &Entity, asker: DispatchId) -> bool {
+    let stops_with_it = spec.limits.as_ref().is_some_and(|limits| limits.stop_with_parent);
+    stops_with_it
+        && entity.session().is_some_and(Session::is_running)
+        && entity.in_flight().iter().all(|run| run.dispatched.asker == Some(asker))
 }
 
 /// A limit of time is breached.

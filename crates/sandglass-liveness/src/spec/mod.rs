@@ -70,6 +70,9 @@ pub struct Limits {
     pub material: Vec<String>,
     /// The signals that are made by machines at intervals, and so are no sign of anything.
     pub synthetic: Vec<String>,
+    /// Whether a run that works for a handler of another session alone stops for good when
+    /// that session does.
+    pub stop_with_parent: bool,
     /// How often a run that a limit stopped is followed by another one by itself, for each
     /// session.
     pub retries: BTreeMap<Limit, u64>,

@@ -2,31 +2,54 @@
 
 use sandglass_host::{Answered, AskError};
 use sandglass_liveness::{Input, Retry};
-use sandglass_model::{Asked, TraceContext};
+use sandglass_model::{Asked, DispatchId, TraceContext};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use tokio::sync::oneshot;
 
 use super::Actor;
 use super::committing::Committed;
-use crate::asking::{Heard, remaining_ms, to_asker};
+use crate::asking::{Heard, ParentOver, remaining_ms, to_asker};
 use crate::error::ActorError;
 use crate::request::{Accepted, Request, SessionResume, SessionStop, SessionStopped, Signal};
 
 /// What an entity is asked.
 pub(crate) enum Message {
-    Act { request: Request, reply: oneshot::Sender<Result<Accepted, ActorError>> },
-    Ask { heard: Box<Heard>, reply: oneshot::Sender<Result<Answered, AskError>> },
-    Retry { retry: Box<Retry>, reply: oneshot::Sender<Result<Accepted, ActorError>> },
-    Signal { signal: Signal, reply: oneshot::Sender<Result<(), ActorError>> },
-    Stop { stop: SessionStop, reply: oneshot::Sender<Result<SessionStopped, ActorError>> },
-    Resume { resume: Box<SessionResume>, reply: oneshot::Sender<Result<Accepted, ActorError>> },
+    Act {
+        request: Request,
+        reply: oneshot::Sender<Result<Accepted, ActorError>>,
+    },
+    Ask {
+        heard: Box<Heard>,
+        reply: oneshot::Sender<Result<Answered, AskError>>,
+    },
+    Retry {
+        retry: Box<Retry>,
+        reply: oneshot::Sender<Result<Accepted, ActorError>>,
+    },
+    Signal {
+        signal: Signal,
+        reply: oneshot::Sender<Result<(), ActorError>>,
+    },
+    Stop {
+        stop: SessionStop,
+        reply: oneshot::Sender<Result<SessionStopped, ActorError>>,
+    },
+    /// The session is over that asked for the handler of `dispatch`, and waited for it.
+    ParentOver {
+        dispatch: DispatchId,
+        parent: ParentOver,
+    },
+    Resume {
+        resume: Box<SessionResume>,
+        reply: oneshot::Sender<Result<Accepted, ActorError>>,
+    },
 }
 
 impl Actor {
     pub(super) async fn answer(&mut self, message: Message) {
         // What is to end does so whether that can be recorded or not.
-        let is_stop = matches!(message, Message::Stop { .. });
+        let is_stop = matches!(message, Message::Stop { .. } | Message::ParentOver { .. });
         if let (Err(error), false) = (self.ready_to_write().await, is_stop) {
             if !matches!(message, Message::Signal { .. }) {
                 self.count_refused(&error);
@@ -57,6 +80,7 @@ impl Actor {
                 let committed = self.resume(*resume).await;
                 let _ = reply.send(self.accepted(committed));
             }
+            Message::ParentOver { dispatch, parent } => self.parent_is_over(dispatch, parent).await,
             Message::Stop { stop, reply } => {
                 let answer = self.stop_run(stop.run_seq, stop.cause).await;
                 let _ = reply.send(answer);
@@ -159,5 +183,7 @@ pub(super) fn refuse(message: Message, error: ActorError) {
         Message::Stop { reply, .. } => {
             let _ = reply.send(Err(error));
         }
+        // Nobody waits for an answer, and who goes ends its handlers.
+        Message::ParentOver { .. } => {}
     }
 }

@@ -112,6 +112,15 @@ impl Actor {
         self.recording.succeeded();
         let before = std::mem::replace(&mut self.entity, after);
         self.show();
+        let stop = events.iter().find_map(|event| match event {
+            RecordedEvent::RunStopping(stopping) if !stopping.directive.goes_on() => {
+                Some(&stopping.cause)
+            }
+            _ => None,
+        });
+        if let Some(cause) = stop {
+            self.runs.session_is_over(&self.over(cause));
+        }
         let commands = commands(Some(&before), &self.entity, &events);
         let dispatches = dispatched(&events).collect();
         let mut parent = None;

@@ -2,21 +2,22 @@
 //! that stops it. Dropping this drops their futures.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use sandglass_liveness::decide::IN_FLIGHT_MAX;
 use sandglass_liveness::spec::Integration;
 use sandglass_liveness::{Entity, Spec};
 use sandglass_model::{
-    Busy, Cause, Clock, DeadlineOwner, DispatchId, Dispatched, Outcome, Rejection, RejectionKind,
-    RunReport, TraceContext,
+    Busy, Cause, DeadlineOwner, DispatchId, Dispatched, EntityRef, Outcome, Rejection,
+    RejectionKind, RunReport, TraceContext,
 };
 use sandglass_telemetry::metrics::DispatchEnded;
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
-use crate::asking::{Asking, Lent};
+use super::Message;
+use crate::asking::{Asking, Lent, Waiting};
 use crate::caught::{Caught, caught};
 use crate::handlers::{
     HandlerRun, HandlerSignal, HostCallLimits, Reserved, Signals, Stop, lost, stopped, unreported,
@@ -43,6 +44,12 @@ impl Stops {
         };
         chosen.iter().for_each(|stop| stop.request(cause, reason));
         chosen.len()
+    }
+
+    /// Notes that the session of the handlers is over, and why.
+    pub(crate) fn session_is_over(&self, why: &str) {
+        let why: Arc<str> = why.into();
+        self.lock().values().for_each(|stop| stop.session_is_over(&why));
     }
 
     /// Asks the handler of `dispatch`, or all of them, to end by itself while there is time.
@@ -128,17 +135,21 @@ impl Runs {
             recovery: entity.session().and_then(|session| session.recovery.clone()),
             budget: Duration::from_millis(own_ms),
             not_after: lent.not_after,
-            asks: Asking::new(shared, &entity.entity, &entity.tenant, &dispatched),
+            asks: Asking::new(shared, entity, &dispatched, stop.clone()),
             parent,
             stop: stop.clone(),
             signals: Signals::new(dispatched.dispatch, self.teller.clone()),
             dispatched: dispatched.clone(),
         };
-        let (handlers, clock) = (Arc::clone(&shared.handlers), Arc::clone(&shared.clock));
-        let of = dispatched.clone();
+        let handlers = Arc::clone(&shared.handlers);
+        let (of, shared) = (dispatched.clone(), Arc::clone(shared));
+        let entity = entity.entity.clone();
         self.spawn(of, async move {
             let report = match caught(|| handlers.start(run)) {
-                Some(running) => unless_abandoned(Caught(running), lent, &*clock, &stop).await,
+                Some(running) => {
+                    let on_behalf = OnBehalf { shared: &shared, entity: &entity, stop: &stop };
+                    on_behalf.unless_abandoned(Caught(running), lent, dispatched.dispatch).await
+                }
                 None => None,
             };
             let mut report = report.unwrap_or_else(|| panicked(&dispatched));
@@ -227,6 +238,12 @@ impl Runs {
         self.stops.request(Some(dispatch), cause, reason);
     }
 
+    /// Notes that the session is over, and why: what its handlers have asked others for is to
+    /// know that before they end.
+    pub(super) fn session_is_over(&self, why: &str) {
+        self.stops.session_is_over(why);
+    }
+
     pub(super) fn ask(&self, dispatch: Option<DispatchId>) {
         self.stops.ask(dispatch);
     }
@@ -267,24 +284,46 @@ impl Ends<'_> {
 
 type Running = dyn Future<Output = RunReport> + Send;
 
-/// What comes of `run`, which is asked to end when its asker goes without an answer.
-/// At the asker's own deadline the handler's has come, too, and is what ends it.
-async fn unless_abandoned(
-    mut run: Caught<Running>,
-    lent: Lent,
-    clock: &dyn Clock,
-    stop: &Stop,
-) -> Option<RunReport> {
-    let Lent { not_after, waiting: Some(asker) } = lent else { return run.await };
-    tokio::select! {
-        biased;
-        report = &mut run => return report,
-        () = asker.abandoned() => {}
+/// A run that somebody may wait for.
+struct OnBehalf<'a> {
+    shared: &'a Arc<Shared>,
+    entity: &'a EntityRef,
+    stop: &'a Stop,
+}
+
+impl OnBehalf<'_> {
+    /// What comes of `run`, which is asked to end when its asker goes without an answer.
+    /// At the asker's own deadline the handler's has come, too, and is what ends it.
+    async fn unless_abandoned(
+        &self,
+        mut run: Caught<Running>,
+        lent: Lent,
+        dispatch: DispatchId,
+    ) -> Option<RunReport> {
+        let Lent { not_after, waiting: Some(asker) } = lent else { return run.await };
+        tokio::select! {
+            biased;
+            report = &mut run => return report,
+            () = asker.clone().abandoned() => {}
+        }
+        let has_time = not_after.is_none_or(|at| self.shared.clock.now() < at);
+        if has_time && !self.tells_of_parent(&asker, dispatch) {
+            self.stop.request(Cause::CallerGone, "");
+        }
+        run.await
     }
-    if not_after.is_none_or(|at| clock.now() < at) {
-        stop.request(Cause::CallerGone, "");
+
+    /// Where the session of the asker is over, tells the entity so, which knows whether it
+    /// works for that alone; answers whether it will do something about the run.
+    fn tells_of_parent(&self, asker: &Waiting, dispatch: DispatchId) -> bool {
+        let Some(parent) = asker.parent_over() else { return false };
+        let runtime = self.shared.runtime.borrow().as_ref().and_then(Weak::upgrade);
+        let message = Message::ParentOver { dispatch, parent };
+        let told = runtime.map(|inner| {
+            inner.reach(self.entity, |handle| handle.mailbox.try_send(message).is_ok())
+        });
+        matches!(told, Some(Ok(true)))
     }
-    run.await
 }
 
 /// What is left to say of a run whose host panicked.

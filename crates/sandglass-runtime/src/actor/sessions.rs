@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use sandglass_liveness::decide::{directive, told};
+use sandglass_liveness::decide::{directive, told, works_only_for};
 use sandglass_liveness::session::{self, Due};
 use sandglass_liveness::{Input, Resume};
-use sandglass_model::{Cause, Doing, Limit, Monotonic, StopCause};
+use sandglass_model::{Cause, DispatchId, Doing, Limit, Monotonic, StopCause};
 
 use super::committing::Committed;
 use super::{Actor, Standing};
+use crate::asking::ParentOver;
 use crate::caught::caught;
 use crate::error::ActorError;
 use crate::request::{SessionResume, SessionStopped};
@@ -63,6 +64,31 @@ impl Actor {
         Ok(SessionStopped { run_seq, directive, is_recorded: recorded })
     }
 
+    /// The session is over that asked for the handler of `dispatch`. Where its own run works for
+    /// that alone, it is stopped; otherwise that handler is, for which nobody waits any more.
+    pub(super) async fn parent_is_over(&mut self, dispatch: DispatchId, over: ParentOver) {
+        let ParentOver { parent, asker, why } = over;
+        let is_parent = |cause: &StopCause| matches!(cause, StopCause::Parent { .. });
+        let standing = self.entity.session().map(|session| &session.standing);
+        if let Some(session::Standing::Stopping { stopping, .. }) = standing
+            && is_parent(&stopping.cause)
+        {
+            return;
+        }
+        if works_only_for(&self.spec, &self.entity, asker) {
+            let cause = StopCause::Parent { parent: Some(parent), reason: why.to_string() };
+            if self.stop_run(None, cause).await.is_ok() {
+                return;
+            }
+        }
+        self.runs.stop(dispatch, Cause::CallerGone, "");
+    }
+
+    /// What is told to whom its handlers have asked, where `cause` stops it for good.
+    pub(super) fn over(&self, cause: &StopCause) -> String {
+        format!("{} was stopped ({})", self.entity.entity, cause.code())
+    }
+
     /// Stops the run of its session because the host shuts down; answers whether that is so,
     /// and its handlers have the time to end by themselves that they are given.
     pub(super) async fn stopped_for_shutdown(&mut self) -> bool {
@@ -93,6 +119,10 @@ impl Actor {
         let grace = if cause.has_grace() { session.limits.abort_timeout_ms } else { 0 };
         let kill_at = self.shared.clock.now().after(Duration::from_millis(grace));
         self.unrecorded = Some(Unrecorded { input, cause: told(cause), kill_at });
+        // Of a limit nobody knows before its record whether the session goes on.
+        if cause.limit().is_none() && !directive(cause, 0).goes_on() {
+            self.runs.session_is_over(&self.over(cause));
+        }
         self.runs.ask(None);
         self.kill_unrecorded();
         Ok(false)

@@ -10,12 +10,14 @@ use sandglass_liveness::session::{
 };
 use sandglass_liveness::{Fold, Replay, Spec};
 use sandglass_model::{
-    Clock, Decision, Directive, Event, Limit, LimitBreached, Position, Record, RunStopped,
-    StopCause,
+    AskUntil, Clock, Decision, Directive, EntityRef, Event, Limit, LimitBreached, Position, Record,
+    RunStopped, RunStopping, StopCause,
 };
 use sandglass_runtime::{ActorError, Runtime, SessionResume, SessionStop};
 
-use crate::world::{Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, soon};
+use crate::world::{
+    AGAIN, Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, soon, two,
+};
 
 async fn world(limits: &str, acts: &[Act]) -> World {
     World::with(&format!("{SESSION}\n[limits]\n{limits}\n"), acts).await
@@ -392,5 +394,131 @@ async fn ceilings_that_change_hold_for_the_runs_that_start_from_then_on() {
     world.runtime.set_ceilings(Ceilings::default());
     world.runtime.resume_session(&one(), resume()).await.expect("blocked");
     assert_eq!(budget(&world).await, Some(1_000_000));
+    world.replays().await;
+}
+
+/// Why the run of `entity` was to stop, if it was.
+async fn stopping(world: &World, entity: &EntityRef) -> Option<RunStopping> {
+    let records = world.records().await.into_iter();
+    let mut stops = records.filter_map(|record| match record.event {
+        Event::RunStopping(stopping) if record.entity.as_ref() == Some(entity) => Some(*stopping),
+        _ => None,
+    });
+    let first = stops.next();
+    assert!(stops.next().is_none(), "one stop for each run");
+    first
+}
+
+/// A session whose handler waits for what it has asked another one for, with these limits.
+async fn parent_and_child(limits: &str, of_child: Act) -> World {
+    let ask = Act::Ask(two(), "ProcessToolCalls", AskUntil::Settled, Box::new(Act::Hang));
+    let world = world(limits, &[ask, of_child]).await;
+    world.runtime.create(two()).await.expect("a new session");
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(5).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 2);
+    world
+}
+
+const WITH_PARENT: &str = "stop_with_parent = true\nabort_timeout = \"3s\"";
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_works_for_another_alone_stops_with_it() {
+    let world = parent_and_child(WITH_PARENT, Act::Hang).await;
+    let begun = world.clock.now();
+    world.runtime.stop_session(&one(), operator()).await.expect("it runs");
+    settle().await;
+    let asked = world.script.started.lock().expect("no panic")[1].stop.is_asked();
+    assert!(asked, "it has its grace");
+    let stopping = stopping(&world, &two()).await.expect("it is stopped");
+    let reason = "Session/one was stopped (operator_cancelled)".to_owned();
+    assert_eq!(stopping.cause, StopCause::Parent { parent: Some(one()), reason });
+    assert_eq!((&*stopping.stop_reason_code, stopping.grace_ms), ("parent_stopped", 3_000));
+    pass_ms(3_002).await;
+    assert!(world.clock.now().since(begun) < Duration::from_secs(4));
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
+    let child = world.runtime.session_status(&two()).await.expect("it lives").expect("one");
+    assert_eq!((child.status, child.directive), (Status::Done, Some(Directive::Cancel)));
+    assert_eq!(child.state, "Stopped", "as its author declared");
+    let world = world.restart_after(1).await;
+    assert_eq!(counts(&world.script)["started"], 2, "nothing runs again");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_author_says_nothing_of_parents_outlives_them() {
+    let world = parent_and_child("", Act::Hang).await;
+    world.runtime.stop_session(&one(), operator()).await.expect("it runs");
+    settle().await;
+    assert_eq!(world.runtime.entity(&two()).await.expect("it lives").state, "Stopped");
+    assert_eq!(stopping(&world, &two()).await, None, "its handler ended, by nobody's stop");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_works_for_others_too_outlives_its_parent() {
+    // Its handler goes on for somebody else when the state is left.
+    let source =
+        SESSION.replace("name = \"run_tools\"", "name = \"run_tools\"\nkeep_on_exit = true");
+    let source = format!("{source}{AGAIN}\n[limits]\n{WITH_PARENT}\n");
+    let ask = Act::Ask(two(), "ProcessToolCalls", AskUntil::Settled, Box::new(Act::Hang));
+    let world = World::with(&source, &[ask, Act::Hang, Act::Hang]).await;
+    world.runtime.create(two()).await.expect("a new session");
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1).await;
+    world.runtime.send(&two(), "Again", Default::default()).await.expect("taken");
+    pass(1).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 3);
+    world.runtime.stop_session(&one(), operator()).await.expect("it runs");
+    settle().await;
+    assert_eq!(stopping(&world, &two()).await, None);
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 1, "what nobody else waits for");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parent_that_goes_on_later_leaves_its_child_alive() {
+    let limits = format!("{WITH_PARENT}\nrun_timeout = \"1000s\"");
+    let world = parent_and_child(&limits, Act::Hang).await;
+    world
+        .runtime
+        .stop_session(&two(), SessionStop { run_seq: Some(2), cause: StopCause::Trap })
+        .await
+        .expect_err("another run");
+    let shutdown = SessionStop { run_seq: None, cause: StopCause::Shutdown };
+    world.runtime.stop_session(&one(), shutdown).await.expect("it runs");
+    pass(4).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    assert_eq!(stopping(&world, &two()).await, None, "its parent can be resumed, and needs it");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_embedder_stops_what_works_for_something_of_its_own() {
+    let world = world("abort_timeout = \"2s\"", &[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1).await;
+    let reason = "the workflow is gone".to_owned();
+    let cause = StopCause::Parent { parent: None, reason };
+    let stopped = world.runtime.stop_session(&one(), SessionStop { run_seq: None, cause }).await;
+    assert_eq!(stopped.expect("it runs").directive, Directive::Cancel);
+    assert_eq!(status(&world).await, Status::Stopping, "it has its grace");
+    pass_ms(2_002).await;
+    assert_eq!(status(&world).await, Status::Done);
+    assert_eq!(stops(&world).await[0].stop_reason_code, "parent_stopped");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_fails_keeps_no_child_alive() {
+    let world = parent_and_child(WITH_PARENT, Act::Hang).await;
+    world.journal.set_failing(Some("disk full".to_owned()));
+    world.runtime.stop_session(&one(), operator()).await.expect("it runs");
+    pass(4).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
+    world.journal.set_failing(None);
+    pass(10).await;
+    let stopping = stopping(&world, &two()).await.expect("it was stopped");
+    assert_eq!(stopping.stop_reason_code, "parent_stopped");
     world.replays().await;
 }
