@@ -5,9 +5,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, Uri, header};
+use sandglass_telemetry::metrics::CancelOf;
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 
+use crate::Daemon;
 use crate::error::{Code, Error};
 
 /// Shortest key, in bytes: what can't be guessed over a network in any time.
@@ -136,6 +138,12 @@ impl Principal {
             Code::Forbidden,
             format!("the key of `{owner}` may not `{what}`; that takes a key whose `may` lists it"),
         ))
+    }
+
+    /// Whether it may cancel that; where it may not, that is counted.
+    pub(crate) fn require_to_cancel(&self, of: CancelOf, daemon: &Daemon) -> Result<(), Error> {
+        let metrics = &daemon.handlers().host().telemetry().metrics;
+        self.require(Permission::Operate).inspect_err(|_| metrics.cancel_refused(of))
     }
 
     /// What concerns every tenant is for those who may see all of them.

@@ -49,6 +49,18 @@ pub enum Action {
     Stop,
 }
 
+impl Action {
+    /// As it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Record => "record",
+            Self::Suspend => "suspend",
+            Self::Stop => "stop",
+        }
+    }
+}
+
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $scope:ident, $meter:ident;)+) => {
         /// A limit, of whatever scope. The names are those of spec files, settings, requests

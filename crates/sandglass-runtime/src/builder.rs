@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, broadcast, oneshot};
 use tokio::task::JoinSet;
 
 use crate::accounts::Accounts;
-use crate::actor::{Actor, Restored, Timers, View, seat};
+use crate::actor::{Actor, Restored, Timers, View, counted_asleep, seat};
 use crate::asking::Circles;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
@@ -192,7 +192,7 @@ impl Builder {
         let metrics = &self.telemetry.metrics;
         // It was read, and is taken to work until an append of it fails.
         metrics.journal_health(Health::Healthy);
-        specs::expect(metrics, &specs);
+        specs::expect(metrics, &specs, &self.ceilings);
         let (events, _) = broadcast::channel(SUBSCRIPTION_MAX);
         let shared = Arc::new(Shared {
             clock: self.clock,
@@ -326,7 +326,9 @@ impl Recovery<'_> {
             let mut timers = Timers::default();
             timers.follow(&entity, &spec, &*shared.clock);
             let spec = Some(spec).filter(|spec| !entity.has_ended(spec));
-            shared.table.lock().lay(&name, Sleep::new(spec, last, timers));
+            let counted = counted_asleep(&shared.telemetry.metrics, &entity);
+            let sleep = Sleep::new(spec, last, timers).counted(counted);
+            shared.table.lock().lay(&name, sleep);
             return Ok(());
         }
         let recovered = start(self.runtime, &name, Restored { spec, entity, last, due });

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_journal::{self as journal, Batch, Expected};
+use sandglass_liveness::decide::directive;
+use sandglass_liveness::session::{Ceilings, LimitSettings};
 use sandglass_liveness::{Entity, Spec};
-use sandglass_model::{Event, Position, Sequence, SpecDigest};
+use sandglass_model::{Event, Limit, Position, RunLimits, Sequence, SpecDigest, StopCause};
 use sandglass_telemetry::Metrics;
-use sandglass_telemetry::metrics::ExpectedEvents;
+use sandglass_telemetry::metrics::{ExpectedEvents, ExpectedOfSessions, ResumedBy};
 
 use crate::error::ActorError;
 use crate::shared::{Shared, recorded};
@@ -100,7 +102,7 @@ pub(crate) async fn register(shared: &Shared, specs: &[Arc<Spec>]) -> Result<(),
 }
 
 /// Has what can happen to the entities of `specs` counted from zero.
-pub(crate) fn expect(metrics: &Metrics, specs: &Specs) {
+pub(crate) fn expect(metrics: &Metrics, specs: &Specs, ceilings: &Ceilings) {
     for (entity_type, spec) in &specs.types {
         let actions = || spec.actions.values();
         let dispatching = actions().filter(|action| !action.dispatches.is_empty());
@@ -111,8 +113,61 @@ pub(crate) fn expect(metrics: &Metrics, specs: &Specs) {
             actions: actions().map(|action| &*action.name).collect(),
             timed_states: spec.timeouts.keys().map(String::as_str).collect(),
             without_budget: without_budget.map(|integration| &*integration.name).collect(),
+            sessions: ceilings.makes_sessions(spec).then(|| of_sessions(spec, ceilings)),
         });
     }
+}
+
+/// What can happen to sessions that obey `spec`, where nobody asks for other limits.
+fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedOfSessions {
+    let holding = ceilings.effective(spec, &LimitSettings::default());
+    let limits: Vec<Limit> =
+        Limit::ALL.into_iter().filter(|limit| is_on(*limit, &holding)).collect();
+    let retries = spec.limits.as_ref().map(|limits| &limits.retries);
+    let retried = |limit: Limit| retries.is_some_and(|retries| retries.contains_key(&limit));
+    let stopping = limits.iter().filter(|limit| stops_runs(**limit));
+    let by_limits = stopping.flat_map(|limit| {
+        let cause = StopCause::Limit { limit: *limit };
+        let becomes = [0, u64::from(retried(*limit))].map(|left| directive(&cause, left));
+        becomes.map(|becomes| (cause.code(), Some(becomes)))
+    });
+    let operator = StopCause::Operator { by: String::new(), reason: String::new() };
+    let others = [operator, StopCause::Shutdown];
+    let others = others.map(|cause| (cause.code(), Some(directive(&cause, 0))));
+    let by_itself = [StopCause::Trap, StopCause::Completion].map(|cause| (cause.code(), None));
+    let is_retried = limits.iter().any(|limit| retried(*limit));
+    ExpectedOfSessions {
+        stops: by_limits.chain(others).chain(by_itself).collect(),
+        resumes: [ResumedBy::Request]
+            .into_iter()
+            .chain(is_retried.then_some(ResumedBy::Retry))
+            .collect(),
+        limits,
+    }
+}
+
+/// Whether a breach of `limit` is something that is recorded of a run that these hold.
+const fn is_on(limit: Limit, limits: &RunLimits) -> bool {
+    match limit {
+        Limit::HostCallTimeout | Limit::ScheduleToStartTimeout => false,
+        Limit::Deadline | Limit::AbortTimeout => true,
+        Limit::InactivityWarn => limits.inactivity_warn_ms.is_some(),
+        Limit::InactivityTimeout => limits.inactivity_timeout_ms.is_some(),
+        Limit::ProgressTimeout => limits.progress_timeout_ms.is_some(),
+        Limit::RunTimeout => limits.run_timeout_ms.is_some(),
+        Limit::ExecutionTimeout => limits.execution_timeout_ms.is_some(),
+        Limit::MaxLoopIterations => limits.max_loop_iterations.is_some(),
+        Limit::MaxHandlerRuns => limits.max_handler_runs.is_some(),
+        Limit::RepeatThreshold => limits.repeat_threshold.is_some(),
+    }
+}
+
+/// Whether a breach of `limit` stops a run.
+const fn stops_runs(limit: Limit) -> bool {
+    !matches!(
+        limit,
+        Limit::InactivityWarn | Limit::Deadline | Limit::AbortTimeout | Limit::RepeatThreshold
+    )
 }
 
 /// One spec of each type.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use sandglass_liveness::Spec;
 use sandglass_model::{EntityRef, Monotonic, Position, SpecDigest};
+use sandglass_telemetry::metrics::Held;
 use tokio::sync::Notify;
 
 use crate::actor::{Handle, Timers};
@@ -64,6 +65,9 @@ pub(crate) struct Sleep {
     /// The version of its spec that it was last found not to fit, which has been said.
     /// Boxed, since there are many that sleep and few of these.
     pub(crate) held_back_from: Option<Box<SpecDigest>>,
+    /// That it is counted, where it is a session that waits to be resumed. Boxed for the same
+    /// reason.
+    _counted: Option<Box<Held>>,
     /// When it is to be woken.
     alarm: Monotonic,
     /// How often it could not be read, one time after the other.
@@ -83,7 +87,13 @@ impl Sleep {
     /// Until one of `timers` rings, or somebody asks.
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
         let alarm = timers.next();
-        Self { spec, last: Some(last), timers, held_back_from: None, alarm, unread: 0 }
+        let (held_back_from, _counted) = Default::default();
+        Self { spec, last: Some(last), timers, held_back_from, _counted, alarm, unread: 0 }
+    }
+
+    /// The same, and it is counted.
+    pub(crate) fn counted(self, counted: Option<Box<Held>>) -> Self {
+        Self { _counted: counted, ..self }
     }
 
     /// The same, and it has been said that it doesn't fit that version.
@@ -95,8 +105,8 @@ impl Sleep {
     /// the journal alone. It is woken after a while, if nobody asks before.
     pub(crate) fn of_lost(now: Monotonic) -> Self {
         let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
-        let (spec, last, held_back_from) = Default::default();
-        Self { spec, last, timers, held_back_from, alarm, unread: 0 }
+        let (spec, last, held_back_from, _counted) = Default::default();
+        Self { spec, last, timers, held_back_from, _counted, alarm, unread: 0 }
     }
 
     /// The same after `entity` could not be read at `now`: where a timer of its rings or is to

@@ -9,6 +9,7 @@ mod family;
 mod guest;
 mod level;
 mod room;
+mod sessions;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use sandglass_model::OutcomeKind;
 
 use crate::table::{Families, Prefix};
 pub use dispatches::{DispatchEnded, DispatchMetrics, HostCallMetrics};
-pub use expected::ExpectedEvents;
+pub use expected::{ExpectedEvents, ExpectedOfSessions};
 pub(crate) use family::{Counters, Gauges, Histograms, IdleGauges, Source};
 pub use family::{LABEL_VALUE_MAX_BYTES, LABEL_VALUES_MAX, OVERFLOW, SERIES_MAX};
 use guest::GuestMetrics;
@@ -29,6 +30,7 @@ pub use guest::{GuestKind, GuestMetric};
 use level::Levels;
 pub use level::{Held, Holding, Level};
 pub use room::SCRAPE_MAX_BYTES;
+pub use sessions::{CancelOf, ResumedBy};
 
 /// Takes what is measured, and reports it. Cheap to clone; the default reports
 /// nowhere.

@@ -315,6 +315,25 @@ metrics! {
         "entities_loaded"
         "Entities that are held in memory";
 
+    Counters limit_breaches(entity_type, limit, breach_action) Count
+        "session_limit_breaches_total"
+        "Limits of sessions that were breached, by limit and by what the breach does: record, suspend or stop";
+    Counters run_stops(entity_type, code, directive) Count
+        "session_run_stops_total"
+        "Runs of sessions that have stopped, by why and by what becomes of the session: none where it came to an end by itself";
+    Counters resumes(entity_type, by) Count
+        "session_resumes_total"
+        "Sessions that went on in another run, by what resumed them: request, or retry where their spec lets them by themselves";
+    Histograms stopping(entity_type) Seconds
+        "session_stopping_seconds" in CALL
+        "From when a run was told to stop until nothing of it was in flight";
+    Gauges sessions(status, code) Count
+        "sessions"
+        "Sessions by status: running, silent and stopping of those that are awake; blocked of all, by why";
+    Counters cancels_refused(of) Count
+        "cancels_refused_total"
+        "Cancels of sessions or dispatches that were refused because the key may not operate";
+
     Counters folded() Count
         "metric_observations_folded_total"
         "Observations that went under the label value other, because there was no room for their own";

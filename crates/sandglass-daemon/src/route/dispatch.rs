@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use sandglass_liveness::why::Explanation;
 use sandglass_model::DispatchId;
+use sandglass_telemetry::metrics::CancelOf;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -151,7 +152,7 @@ pub(crate) async fn cancel(
     Dispatch(dispatch): Dispatch,
     Body(cancel): Body<Cancel>,
 ) -> Result<(StatusCode, Json<CancelledView>), Error> {
-    principal.require(Permission::Operate)?;
+    principal.require_to_cancel(CancelOf::Dispatch, &daemon)?;
     let reason = reason(&principal, &cancel.reason)?;
     let (entity, _) = lookup::owner(&daemon, &principal, dispatch).await?;
     if daemon.runtime().cancel(&entity, Some(dispatch), &reason)? == 0 {

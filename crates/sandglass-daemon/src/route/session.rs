@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use sandglass_liveness::session::LimitSettings;
 use sandglass_model::{EntityRef, Object, StopCause};
 use sandglass_runtime::{SessionResume, SessionStop};
+use sandglass_telemetry::metrics::CancelOf;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -135,7 +136,7 @@ pub(crate) async fn cancel(
     Entity(entity): Entity,
     Body(cancel): Body<Cancel>,
 ) -> Result<(StatusCode, Json<StoppedView>), Error> {
-    principal.require(Permission::Operate)?;
+    principal.require_to_cancel(CancelOf::Session, &daemon)?;
     let Cancel { run_seq, reason } = cancel;
     short(&reason)?;
     lookup::entity(&daemon, &principal, &entity).await?;

@@ -96,6 +96,27 @@ fn sessions_are_stopped_and_resumed_by_keys_that_may_operate_alone() {
 }
 
 #[test]
+fn cancels_that_a_key_may_not_make_are_counted() {
+    let world = keyed();
+    let counted = |of: &str| {
+        let text =
+            String::from_utf8(world.with(ANN, "GET", "/metrics").is(200).body).expect("text");
+        let series = format!("temper_cancels_refused_total{{of=\"{of}\"}} ");
+        let found = text.lines().find_map(|line| line.strip_prefix(&series).map(str::to_owned));
+        found.unwrap_or_else(|| panic!("no {series} in {text}"))
+    };
+    let dispatch = format!("/v1/dispatches/{}/cancel", "0".repeat(32));
+    let session = "/v1/sessions/Bounded/1/cancel";
+    world.with(ANN, "POST", session).refuses(404, "unknown_entity");
+    world.with(BOB, "POST", "/v1/sessions/Bounded/1/resume").refuses(403, "forbidden");
+    assert_eq!((counted("session"), counted("dispatch")), ("0".to_owned(), "0".to_owned()));
+    world.with(BOB, "POST", session).refuses(403, "forbidden");
+    world.with(BOB, "POST", session).refuses(403, "forbidden");
+    world.with(BOB, "POST", &dispatch).refuses(403, "forbidden");
+    assert_eq!((counted("session"), counted("dispatch")), ("2".to_owned(), "1".to_owned()));
+}
+
+#[test]
 fn a_key_that_may_not_read_is_told_no_outcomes() {
     let text = "a-key-that-may-only-act";
     let key = Key::new("actor", text).expect("a key").may([Permission::Act]);

@@ -111,6 +111,7 @@ impl Actor {
         self.snapshot = due;
         self.recording.succeeded();
         let before = std::mem::replace(&mut self.entity, after);
+        self.count_status();
         self.show();
         let stop = events.iter().find_map(|event| match event {
             RecordedEvent::RunStopping(stopping) if !stopping.directive.goes_on() => {
@@ -126,6 +127,7 @@ impl Actor {
         let mut parent = None;
         for ((sequence, event), place) in sequences.into_iter().zip(events).zip(first.0..) {
             parent = self.told_others(&before, sequence, &event).or(parent);
+            self.count_session(&before, &event, at);
             let entity = Some(before.entity.clone());
             self.shared.publish(recorded(Position(place), at, entity, sequence, event));
         }

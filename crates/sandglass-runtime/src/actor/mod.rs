@@ -2,6 +2,7 @@
 
 mod answering;
 mod committing;
+mod measuring;
 mod recording;
 mod rooms;
 mod runs;
@@ -27,6 +28,7 @@ use crate::table::Sleep;
 use crate::timer;
 use crate::watch;
 pub(crate) use answering::Message;
+pub(crate) use measuring::counted_asleep;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
 use seat::Shown;
@@ -84,6 +86,7 @@ pub(crate) struct Actor {
     recording: recording::Recording,
     /// A stop of its run that the journal hasn't taken.
     unrecorded: Option<sessions::Unrecorded>,
+    measured: measuring::Measured,
     standing: Standing,
     is_closing: bool,
     _counted: Held,
@@ -92,11 +95,12 @@ pub(crate) struct Actor {
 impl Actor {
     pub(crate) fn new(shared: Arc<Shared>, restored: Restored, seat: Seat) -> Self {
         let Restored { spec, entity, last, due } = restored;
-        let actor = Self {
+        let mut actor = Self {
             runs: Runs::new(seat.stops),
             timers: Timers::default(),
             recording: recording::Recording::default(),
             unrecorded: None,
+            measured: measuring::Measured::default(),
             standing: Standing::Owner,
             is_closing: false,
             busy_at: shared.clock.now(),
@@ -113,6 +117,7 @@ impl Actor {
             last,
             snapshot: due,
         };
+        actor.count_status();
         actor.show();
         actor
     }
@@ -240,7 +245,10 @@ impl Actor {
     fn fell_asleep(&mut self) -> bool {
         let timers = std::mem::take(&mut self.timers);
         let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
+        let counted = counted_asleep(&self.shared.telemetry.metrics, &self.entity);
         let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
+        let sleep = sleep.counted(counted);
+        self.measured = measuring::Measured::default();
         let is_asked = || {
             let outdated = self.specs.has_changed().unwrap_or(false);
             !self.mailbox.is_empty() || self.shown.is_watched() || outdated
@@ -250,6 +258,7 @@ impl Actor {
             Ok(()) => true,
             Err(timers) => {
                 self.timers = timers;
+                self.count_status();
                 false
             }
         }

@@ -123,6 +123,7 @@ impl Actor {
         if cause.limit().is_none() && !directive(cause, 0).goes_on() {
             self.runs.session_is_over(&self.over(cause));
         }
+        self.note_told_to_stop();
         self.runs.ask(None);
         self.kill_unrecorded();
         Ok(false)

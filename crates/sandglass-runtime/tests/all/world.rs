@@ -397,7 +397,12 @@ impl World {
     }
 
     /// Drops the runtime in mid-run, lets `seconds` pass, and starts another one.
-    pub(crate) async fn restart_after(mut self, seconds: u64) -> Self {
+    pub(crate) async fn restart_after(self, seconds: u64) -> Self {
+        self.restart_reporting(seconds, Telemetry::disabled()).await
+    }
+
+    /// The same, with what it reports afterwards.
+    pub(crate) async fn restart_reporting(mut self, seconds: u64, telemetry: Telemetry) -> Self {
         let last = self.journal.last().await;
         // In its place for a moment: a runtime of nothing.
         let nothing = Runtime::builder(Arc::new(MemoryJournal::new())).build().await;
@@ -406,7 +411,7 @@ impl World {
         assert_eq!(self.script.running.load(Ordering::SeqCst), 0, "its handlers are dropped");
         assert_eq!(self.journal.last().await, last, "a dropped runtime writes no more");
         let (source, journal, script) = (&self.source, &self.journal, &self.script);
-        let runtime = build(source, journal, script, self.clock, Telemetry::disabled()).await;
+        let runtime = build(source, journal, script, self.clock, telemetry).await;
         self.runtime = runtime;
         self
     }

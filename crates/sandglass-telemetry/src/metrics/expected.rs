@@ -1,8 +1,9 @@
 //! Counters that are exported at zero before their first event: one that first appears at 1
 //! hides that event from `increase()`.
 
-use sandglass_model::OutcomeKind;
+use sandglass_model::{Directive, Limit, OutcomeKind};
 
+use super::sessions::{CancelOf, ResumedBy, directive};
 use super::{Metrics, Refusal, SpansDropped};
 
 /// Every outcome that a dispatch can have.
@@ -33,6 +34,19 @@ pub struct ExpectedEvents<'a> {
     pub timed_states: Vec<&'a str>,
     /// Its integrations that declare no budget.
     pub without_budget: Vec<&'a str>,
+    /// What can happen to them as sessions, where they are some.
+    pub sessions: Option<ExpectedOfSessions>,
+}
+
+/// What can happen to the sessions of one type, as far as that is known beforehand.
+#[derive(Clone, Debug, Default)]
+pub struct ExpectedOfSessions {
+    /// The limits that hold them.
+    pub limits: Vec<Limit>,
+    /// Why their runs can stop, as codes, and what becomes of them then.
+    pub stops: Vec<(&'static str, Option<Directive>)>,
+    /// What can resume them.
+    pub resumes: Vec<ResumedBy>,
 }
 
 impl Metrics {
@@ -44,6 +58,9 @@ impl Metrics {
             }
             for reason in SpansDropped::ALL {
                 families.spans_dropped.expect([reason.as_str()]);
+            }
+            for of in CancelOf::ALL {
+                families.cancels_refused.expect([of.as_str()]);
             }
         }
     }
@@ -65,8 +82,14 @@ impl Metrics {
     /// long as they leave half of a scrape to what does happen. The rarest come first.
     pub fn expect(&self, expected: &ExpectedEvents<'_>) {
         let Some(families) = self.families() else { return };
-        let ExpectedEvents { entity_type, dispatching, actions, timed_states, without_budget } =
-            expected;
+        let ExpectedEvents {
+            entity_type,
+            dispatching,
+            actions,
+            timed_states,
+            without_budget,
+            sessions,
+        } = expected;
         for integration in without_budget {
             families.default_budgets.expect_in_half([integration]);
         }
@@ -74,6 +97,9 @@ impl Metrics {
             families.state_timeouts.expect_in_half([entity_type, state]);
         }
         families.signals_dropped.expect_in_half([entity_type]);
+        if let Some(sessions) = sessions {
+            self.expect_of_sessions(entity_type, sessions);
+        }
         for action in dispatching {
             for dying_span in EVERYWHERE {
                 families.deadline_exceeded.expect_in_half([entity_type, action, dying_span]);
@@ -86,6 +112,21 @@ impl Metrics {
         }
         for action in actions {
             families.transitions.expect_in_half([entity_type, action]);
+        }
+    }
+
+    fn expect_of_sessions(&self, entity_type: &str, expected: &ExpectedOfSessions) {
+        let Some(families) = self.families() else { return };
+        let ExpectedOfSessions { limits, stops, resumes } = expected;
+        for limit in limits {
+            let does = limit.action().as_str();
+            families.limit_breaches.expect_in_half([entity_type, limit.as_str(), does]);
+        }
+        for (code, becomes) in stops {
+            families.run_stops.expect_in_half([entity_type, code, directive(*becomes)]);
+        }
+        for by in resumes {
+            families.resumes.expect_in_half([entity_type, by.as_str()]);
         }
     }
 }

@@ -4,8 +4,11 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::family::KeptGauge;
-use super::{Gauges, Inner, Metrics};
+use sandglass_model::{Limit, StopCause};
+
+use super::family::{KeptGauge, OVERFLOW};
+use super::sessions::NONE;
+use super::{Inner, Metrics};
 use crate::table::Families;
 
 /// Something of which there are more and fewer.
@@ -25,10 +28,24 @@ pub enum Level {
     LingeringCalls,
     /// Entities in memory.
     Entities,
+    /// Sessions that are awake and whose run goes on, without those that are silent.
+    SessionsRunning,
+    /// Sessions whose silence was warned of, and goes on.
+    SessionsSilent,
+    /// Sessions whose run is to stop, and waits for what is in flight.
+    SessionsStopping,
+    /// Sessions that wait to be resumed, awake or asleep, because a run took too long.
+    BlockedByWatchdog,
+    /// The same, because they made no progress.
+    BlockedWithoutProgress,
+    /// The same, because their host was shut down.
+    BlockedByShutdown,
+    /// The same, for another reason.
+    BlockedOtherwise,
 }
 
 impl Level {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Queued,
         Self::Asking,
         Self::InFlight,
@@ -36,17 +53,33 @@ impl Level {
         Self::LiveStores,
         Self::LingeringCalls,
         Self::Entities,
+        Self::SessionsRunning,
+        Self::SessionsSilent,
+        Self::SessionsStopping,
+        Self::BlockedByWatchdog,
+        Self::BlockedWithoutProgress,
+        Self::BlockedByShutdown,
+        Self::BlockedOtherwise,
     ];
 
-    const fn gauge(self, families: &Families) -> &Gauges<0> {
+    fn gauge(self, families: &Families) -> KeptGauge {
+        let sessions = |status, code| families.sessions.handle([status, code]);
+        let blocked = |code| sessions("blocked", code);
         match self {
-            Self::Queued => &families.queued,
-            Self::Asking => &families.asking,
-            Self::InFlight => &families.in_flight,
-            Self::LiveDispatches => &families.live_dispatches,
-            Self::LiveStores => &families.live_stores,
-            Self::LingeringCalls => &families.lingering_calls,
-            Self::Entities => &families.entities,
+            Self::Queued => families.queued.handle([]),
+            Self::Asking => families.asking.handle([]),
+            Self::InFlight => families.in_flight.handle([]),
+            Self::LiveDispatches => families.live_dispatches.handle([]),
+            Self::LiveStores => families.live_stores.handle([]),
+            Self::LingeringCalls => families.lingering_calls.handle([]),
+            Self::Entities => families.entities.handle([]),
+            Self::SessionsRunning => sessions("running", NONE),
+            Self::SessionsSilent => sessions("silent", NONE),
+            Self::SessionsStopping => sessions("stopping", NONE),
+            Self::BlockedByWatchdog => blocked(Limit::RunTimeout.stop_reason_code()),
+            Self::BlockedWithoutProgress => blocked(Limit::ProgressTimeout.stop_reason_code()),
+            Self::BlockedByShutdown => blocked(StopCause::Shutdown.code()),
+            Self::BlockedOtherwise => blocked(OVERFLOW),
         }
     }
 }
@@ -63,7 +96,7 @@ struct Count {
 impl Levels {
     pub(super) fn new(families: &Families) -> Self {
         Self(Level::ALL.map(|level| {
-            let count = Count { gauge: level.gauge(families).handle([]), held: Mutex::default() };
+            let count = Count { gauge: level.gauge(families), held: Mutex::default() };
             // Exported from the start.
             count.gauge.set(0.0);
             count

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sandglass_model::OutcomeKind;
+use sandglass_model::{Action, Directive, Limit, OutcomeKind};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{
-    CompiledCode, DispatchEnded, Health, Level, Refusal, SpansDropped, Told,
+    CancelOf, CompiledCode, DispatchEnded, Health, Level, Refusal, ResumedBy, SpansDropped, Told,
 };
 
 /// Reports every event once, with different values where values can differ.
@@ -18,6 +18,13 @@ pub(crate) fn all_happen(metrics: &Metrics) {
         Level::LiveStores,
         Level::LingeringCalls,
         Level::Entities,
+        Level::SessionsRunning,
+        Level::SessionsSilent,
+        Level::SessionsStopping,
+        Level::BlockedByWatchdog,
+        Level::BlockedWithoutProgress,
+        Level::BlockedByShutdown,
+        Level::BlockedOtherwise,
     ] {
         drop(metrics.hold(level));
     }
@@ -57,4 +64,10 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.transition("Session", "Ask");
     metrics.state_timeout("Session", "Executing");
     metrics.signal_dropped("Session");
+    metrics.limit_breached("Session", Limit::RunTimeout, Action::Suspend);
+    metrics.run_stopped("Session", "watchdog_wall_clock_exceeded", Some(Directive::Wait));
+    metrics.run_stopped("Session", "completed", None);
+    metrics.run_stopped_within("Session", Duration::from_millis(250));
+    metrics.session_resumed("Session", ResumedBy::Request);
+    metrics.cancel_refused(CancelOf::Session);
 }

@@ -55,6 +55,14 @@ fn figures_come_out_in_the_unit_of_the_metric() {
         "temper_wasm_epoch_ticker_healthy 1",
         "temper_journal_available 0",
         "temper_handlers_in_flight 0",
+        r#"temper_session_limit_breaches_total{entity_type="Session",limit="run_timeout",breach_action="suspend"} 1"#,
+        r#"temper_session_run_stops_total{entity_type="Session",code="watchdog_wall_clock_exceeded",directive="wait"} 1"#,
+        r#"temper_session_run_stops_total{entity_type="Session",code="completed",directive="none"} 1"#,
+        r#"temper_session_stopping_seconds_sum{entity_type="Session"} 0.25"#,
+        r#"temper_session_resumes_total{entity_type="Session",by="request"} 1"#,
+        r#"temper_sessions{status="blocked",code="no_progress"} 0"#,
+        r#"temper_cancels_refused_total{of="session"} 1"#,
+        r#"temper_cancels_refused_total{of="dispatch"} 0"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }

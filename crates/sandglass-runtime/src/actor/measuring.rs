@@ -1,0 +1,100 @@
+//! What is measured of an entity as a session: how many there are in each status, and each of
+//! its records once, when it is durable.
+
+use sandglass_liveness::{Entity, session};
+use sandglass_model::{Event, Limit, Monotonic, StopCause, WallTime};
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::{Held, Level, ResumedBy};
+
+use super::Actor;
+
+/// What an entity's task keeps for what is measured of its session.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    /// That it is counted among those in its status.
+    counted: Option<(Level, Held)>,
+    /// When its run was told to stop, where that was in this life.
+    told_to_stop: Option<Monotonic>,
+}
+
+/// Among which sessions `entity` is counted; none where it is no session, or is over.
+fn level(entity: &Entity) -> Option<Level> {
+    let session = entity.session()?;
+    match &session.standing {
+        session::Standing::Running if session.is_silent() => Some(Level::SessionsSilent),
+        session::Standing::Running => Some(Level::SessionsRunning),
+        session::Standing::Stopping { .. } => Some(Level::SessionsStopping),
+        session::Standing::Stopped(_) if session.is_over() => None,
+        session::Standing::Stopped(stopped) => Some(blocked_by(&stopped.cause)),
+    }
+}
+
+const fn blocked_by(cause: &StopCause) -> Level {
+    match cause {
+        StopCause::Limit { limit: Limit::RunTimeout } => Level::BlockedByWatchdog,
+        StopCause::Limit { limit: Limit::ProgressTimeout } => Level::BlockedWithoutProgress,
+        StopCause::Shutdown => Level::BlockedByShutdown,
+        StopCause::Limit { .. }
+        | StopCause::Operator { .. }
+        | StopCause::Parent { .. }
+        | StopCause::Trap
+        | StopCause::Completion => Level::BlockedOtherwise,
+    }
+}
+
+/// That `entity` is counted while it sleeps, where it waits to be resumed. Boxed, since there
+/// are many that sleep and few of these.
+pub(crate) fn counted_asleep(metrics: &Metrics, entity: &Entity) -> Option<Box<Held>> {
+    let session = entity.session()?;
+    let session::Standing::Stopped(stopped) = &session.standing else { return None };
+    (!session.is_over()).then(|| Box::new(metrics.hold(blocked_by(&stopped.cause))))
+}
+
+impl Actor {
+    /// Counts it among the sessions in the status that it has now.
+    pub(super) fn count_status(&mut self) {
+        let counted = self.measured.counted.as_ref().map(|(level, _)| *level);
+        let level = level(&self.entity);
+        if counted != level {
+            let metrics = &self.shared.telemetry.metrics;
+            self.measured.counted = level.map(|level| (level, metrics.hold(level)));
+        }
+    }
+
+    /// The run is told to stop, whether that can be recorded or not.
+    pub(super) fn note_told_to_stop(&mut self) {
+        let now = self.shared.clock.now();
+        self.measured.told_to_stop.get_or_insert(now);
+    }
+
+    /// Counts a record of its session, which is durable; it was as `before`.
+    pub(super) fn count_session(&mut self, before: &Entity, event: &Event, at: WallTime) {
+        let metrics = &self.shared.telemetry.metrics;
+        let entity_type = before.entity.entity_type();
+        match event {
+            Event::LimitBreached(breach) => {
+                metrics.limit_breached(entity_type, breach.limit, breach.action);
+            }
+            Event::RunStarted { .. } => self.measured.told_to_stop = None,
+            Event::RunStopping(_) => self.note_told_to_stop(),
+            Event::RunStopped(stopped) => {
+                metrics.run_stopped(entity_type, &stopped.stop_reason_code, stopped.directive);
+                let told = self.measured.told_to_stop.take();
+                let told = told.map(|told| self.shared.clock.now().since(told));
+                // Of one that was told before its host ended, the records know when.
+                let known = told.or_else(|| match &before.session()?.standing {
+                    session::Standing::Stopping { since, .. } => Some(at.since(*since)),
+                    _ => None,
+                });
+                if let Some(time) = known {
+                    metrics.run_stopped_within(entity_type, time);
+                }
+            }
+            Event::SessionResumed { by, .. } => {
+                let by = if by.is_some() { ResumedBy::Request } else { ResumedBy::Retry };
+                metrics.session_resumed(entity_type, by);
+            }
+            _ => {}
+        }
+    }
+}
