@@ -48,16 +48,19 @@ impl Up {
 
     /// Has an entity's handler wait, whatever its name is, percent-encoded.
     fn wait(&self, id: &str) {
-        for target in [format!("Waiter/{id}"), format!("Waiter/{id}/actions/Wait")] {
-            let mut stream = TcpStream::connect(self.address()).expect("it listens");
-            let head = format!(
-                "POST /v1/entities/{target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
-            );
-            stream.write_all(head.as_bytes()).expect("it listens");
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).expect("an answer");
-            assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
-        }
+        self.post(&format!("Waiter/{id}"));
+        self.post(&format!("Waiter/{id}/actions/Wait"));
+    }
+
+    fn post(&self, target: &str) {
+        let mut stream = TcpStream::connect(self.address()).expect("it listens");
+        let head = format!(
+            "POST /v1/entities/{target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("it listens");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
     }
 
     fn ends(self) {
@@ -84,6 +87,77 @@ fn where_there_is_no_terminal_one_moment_is_printed() {
     let [scene] = &json[..] else { panic!("{json:?}") };
     assert_eq!(scene["handlers"][0]["doing"], POLL);
     assert_eq!(scene["in_flight"], 1);
+    up.ends();
+}
+
+/// A session that is soon silent, and one that takes longer than it may.
+const AGENTS: [(&str, &str); 2] = [
+    (
+        "agent.ioa.toml",
+        r#"
+[automaton]
+name = "Agent"
+states = ["Idle", "Working", "Done"]
+initial = "Idle"
+terminal = ["Done"]
+allow_indefinite_states = ["Idle", "Working"]
+[limits]
+inactivity_warn = "100ms"
+[[action]]
+name = "Watch"
+from = ["Idle"]
+to = "Working"
+effect = ["trigger watch"]
+[[action]]
+name = "Finish"
+from = ["Working"]
+to = "Done"
+[[integration]]
+name = "watch"
+trigger = "watch"
+module = "waits"
+deadline = "1h"
+on_success = "Finish"
+on_failure = "Finish"
+on_timeout = "Finish"
+"#,
+    ),
+    (
+        "brief.ioa.toml",
+        r#"
+[automaton]
+name = "Brief"
+states = ["Idle", "Done"]
+initial = "Idle"
+terminal = ["Done"]
+allow_indefinite_states = ["Idle"]
+[limits]
+run_timeout = "50ms"
+[[action]]
+name = "Finish"
+from = ["Idle"]
+to = "Done"
+"#,
+    ),
+];
+
+#[test]
+fn sessions_are_shown_with_how_they_stand_and_those_that_are_blocked() {
+    let folder = Folder::new();
+    for (name, spec) in AGENTS {
+        folder.write(name, spec);
+    }
+    let up = Up::start(&folder, &[], &[]);
+    let shown = || sandglass(&[&"top", &up.url, &"--once"]).exits(0).out;
+    assert!(!shown().contains("blocked"), "none is");
+    up.post("Agent/1");
+    up.post("Agent/1/actions/Watch");
+    up.post("Brief/1");
+    binary::until(|| shown().contains("run 1  SILENT STUCK  3h 59m"));
+    binary::until(|| shown().contains("1 blocked, to be resumed"));
+    let said = shown();
+    let line = said.lines().find(|line| line.starts_with("Brief/1")).expect("it is blocked");
+    assert!(line.contains("run 1  watchdog_wall_clock_exceeded  for "), "{line}");
     up.ends();
 }
 

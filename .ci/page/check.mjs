@@ -27,8 +27,8 @@ const post = async (path, body) => {
 };
 
 /** Starts a handler of a new entity; answers its dispatch. */
-async function start(id, action) {
-  const at = `/v1/entities/Job/${encodeURIComponent(id)}`;
+async function start(id, action, type = "Job") {
+  const at = `/v1/entities/${type}/${encodeURIComponent(id)}`;
   await post(at);
   return (await post(`${at}/actions/${action}`)).dispatches[0];
 }
@@ -125,6 +125,23 @@ async function isMarkedStuck(page) {
   await row(page, "Job/order-1044").getByText("STUCK").waitFor();
   await shoot(page, "stuck");
   assert.equal(await row(page, "Job/order-1042").getByText("STUCK").isVisible(), false);
+}
+
+async function showsSessions(page) {
+  await start("watcher", "Watch", "Agent");
+  const watcher = row(page, "Agent/watcher");
+  await watcher.getByText(/^run 1, SILENT, 3 h 59 m left of it$/).waitFor();
+  await watcher.locator("td").first().getByText("STUCK").waitFor();
+  assert.equal(await row(page, "Job/order-1042").getByText("run 1").count(), 0, "it is no session");
+  await post(`/v1/entities/Agent/${encodeURIComponent(ATTACK)}`, { limits: { run_timeout: "100ms" } });
+  const blocked = page.locator("#blocked-rows tr", { hasText: "onerror" });
+  await blocked.getByText("watchdog_wall_clock_exceeded").waitFor();
+  assert.equal(await page.locator("main img").count(), 0, "a name became markup");
+  await shoot(page, "sessions");
+  await isReadable(page, "sessions");
+  const resume = { limits: { run_timeout: "1h" } };
+  await post(`/v1/sessions/Agent/${encodeURIComponent(ATTACK)}/resume`, resume);
+  await page.locator("#blocked").waitFor({ state: "hidden" });
 }
 
 async function readsAndCancelsByKeyboard() {
@@ -235,6 +252,7 @@ const page = await tab(open);
 await rowsComeAndGo(page);
 await isInert(page);
 await isMarkedStuck(page);
+await showsSessions(page);
 await readsAndCancelsByKeyboard();
 await looksRight();
 await takesAKey();

@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, broadcast, oneshot};
 use tokio::task::JoinSet;
 
 use crate::accounts::Accounts;
-use crate::actor::{Actor, Restored, Timers, View, counted_asleep, seat};
+use crate::actor::{Actor, Counted, Restored, Timers, View, seat};
 use crate::asking::Circles;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
@@ -206,6 +206,7 @@ impl Builder {
             runtime: watch::Sender::new(None),
             specs: watch::Sender::new(Arc::new(specs)),
             table: Table::new(self.rest),
+            blocked: Arc::default(),
             accounts: self.accounts,
             present_ceilings: RwLock::new(Arc::new(self.ceilings)),
             operators: self.operators,
@@ -326,7 +327,7 @@ impl Recovery<'_> {
             let mut timers = Timers::default();
             timers.follow(&entity, &spec, &*shared.clock);
             let spec = Some(spec).filter(|spec| !entity.has_ended(spec));
-            let counted = counted_asleep(&shared.telemetry.metrics, &entity);
+            let counted = Counted::asleep(shared, &entity);
             let sleep = Sleep::new(spec, last, timers).counted(counted);
             shared.table.lock().lay(&name, sleep);
             return Ok(());

@@ -16,6 +16,7 @@
 mod accounts;
 mod actor;
 mod asking;
+mod blocked;
 mod builder;
 mod caught;
 mod error;
@@ -41,6 +42,7 @@ mod watch;
 pub use accounts::ACCOUNTS_ONE_IN;
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
 pub use asking::Asking;
+pub use blocked::BlockedSession;
 pub use builder::{AWAKE_MAX, BuildError, Builder, LINGER};
 pub use error::{ActorError, ErrorClass};
 pub use folder::{

@@ -48,6 +48,14 @@ impl Runtime {
             .collect()
     }
 
+    /// The entities with handlers that are queued or in flight.
+    #[must_use]
+    pub fn busy(&self) -> Vec<Arc<Snapshot>> {
+        let entities = self.0.shared.table.lock();
+        let snapshots = entities.all_awake().filter_map(Handle::snapshot);
+        snapshots.filter(|snapshot| !snapshot.in_flight.is_empty()).collect()
+    }
+
     /// Up to `limit` of the entity's records (at most
     /// [`PAGE_MAX_ENTRIES`], and of some [`sandglass_journal::PAGE_MAX_BYTES`] together)
     /// from `from` on, in the order of their positions.

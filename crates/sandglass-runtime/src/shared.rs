@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, broadcast};
 
 use crate::accounts::Accounts;
 use crate::asking::Circles;
+use crate::blocked::Blocked;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
 use crate::publish::Event;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
     pub(crate) specs: watch::Sender<Arc<Specs>>,
     pub(crate) table: Table,
+    pub(crate) blocked: Arc<Blocked>,
     pub(crate) accounts: Accounts,
     /// Read through [`Shared::ceilings`].
     pub(crate) present_ceilings: RwLock<Arc<Ceilings>>,

@@ -13,10 +13,9 @@ use std::time::Duration;
 
 use sandglass_liveness::Spec;
 use sandglass_model::{EntityRef, Monotonic, Position, SpecDigest};
-use sandglass_telemetry::metrics::Held;
 use tokio::sync::Notify;
 
-use crate::actor::{Handle, Timers};
+use crate::actor::{Counted, Handle, Timers};
 use crate::specs::Specs;
 
 /// How entities come to rest.
@@ -65,9 +64,9 @@ pub(crate) struct Sleep {
     /// The version of its spec that it was last found not to fit, which has been said.
     /// Boxed, since there are many that sleep and few of these.
     pub(crate) held_back_from: Option<Box<SpecDigest>>,
-    /// That it is counted, where it is a session that waits to be resumed. Boxed for the same
+    /// That it is counted and listed, where it is a session that waits to be resumed. Boxed for the same
     /// reason.
-    _counted: Option<Box<Held>>,
+    _counted: Option<Box<Counted>>,
     /// When it is to be woken.
     alarm: Monotonic,
     /// How often it could not be read, one time after the other.
@@ -91,8 +90,8 @@ impl Sleep {
         Self { spec, last: Some(last), timers, held_back_from, _counted, alarm, unread: 0 }
     }
 
-    /// The same, and it is counted.
-    pub(crate) fn counted(self, counted: Option<Box<Held>>) -> Self {
+    /// The same, and it is counted and listed meanwhile.
+    pub(crate) fn counted(self, counted: Option<Box<Counted>>) -> Self {
         Self { _counted: counted, ..self }
     }
 

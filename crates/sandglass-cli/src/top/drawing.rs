@@ -7,7 +7,7 @@ use sandglass_model::WallTime;
 use sandglass_source::printable;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use super::scene::{Handler, Kill, Scene};
+use super::scene::{Handler, Kill, Scene, Session};
 use crate::duration::{measured_micros, told, told_millis};
 use crate::terminal::Tone;
 
@@ -22,6 +22,9 @@ const BAR: usize = 10;
 const FIXED: usize = 3 + BAR + 9 + 9 + 5 + 7;
 /// Most kills that are listed, and the share of the rows that is kept for them.
 const KILLS_SHOWN: usize = 10;
+
+/// Most sessions that wait to be resumed that are listed.
+const BLOCKED_SHOWN: usize = 5;
 
 /// What is drawn.
 pub(super) struct View<'v> {
@@ -60,10 +63,11 @@ impl View<'_> {
         for reason in &self.scene.health.reasons {
             lines.push(paint(Tone::Bad, &printable(&reason.message)));
         }
-        let kills = self.kills(&widths, paint);
-        let room = rows.saturating_sub(lines.len() + kills.len() + 2);
+        let (blocked, kills) = (self.blocked(&widths, paint), self.kills(&widths, paint));
+        let room = rows.saturating_sub(lines.len() + blocked.len() + kills.len() + 2);
         lines.extend(self.handlers(&widths, room, paint));
         lines.push(String::new());
+        lines.extend(blocked);
         lines.extend(kills);
         lines.truncate(rows);
         lines
@@ -98,9 +102,21 @@ impl View<'_> {
             width = BAR + 10,
         );
         let mut lines = vec![paint(Tone::Quiet, heading.trim_end())];
-        let shown = handlers.iter().take(room.saturating_sub(1));
-        lines.extend(shown.map(|handler| self.handler(handler, widths, paint)));
-        let more = in_flight.saturating_sub(lines.len() - 1);
+        let mut shown: usize = 0;
+        for handler in handlers {
+            let session = handler.session.as_ref();
+            let own = [
+                Some(self.handler(handler, widths, paint)),
+                session.map(|session| self.session(session, widths, paint)),
+            ];
+            let own: Vec<String> = own.into_iter().flatten().collect();
+            if lines.len() + own.len() > room {
+                break;
+            }
+            lines.extend(own);
+            shown += 1;
+        }
+        let more = in_flight.saturating_sub(shown);
         if more > 0 {
             lines.push(paint(Tone::Quiet, &format!("and {more} more")));
         }
@@ -130,6 +146,55 @@ impl View<'_> {
             since.unwrap_or_default(),
         );
         line.trim_end().to_owned()
+    }
+
+    /// The line of a session, below that of its handler.
+    fn session(&self, session: &Session, widths: &Widths, paint: &Paint<'_>) -> String {
+        let Session { run_seq, status, stuck, stop_reason_code, status_text, .. } = session;
+        let is_well = matches!(status.as_str(), "RUNNING" | "QUEUED") && !stuck;
+        let mut told = vec![format!("run {run_seq}")];
+        // One that is told to be STUCK has the mark in its status.
+        let mark = if *stuck && status != "STUCK" { " STUCK" } else { "" };
+        let status = format!("{}{mark}", printable(status));
+        told.push(paint(if is_well { Tone::Quiet } else { Tone::Bad }, &status));
+        told.extend(stop_reason_code.as_deref().map(|code| printable(code).into_owned()));
+        told.extend(session.budget_left_ms.map(|left| {
+            let left = Duration::from_millis(left).saturating_sub(self.passed);
+            format!("{} left", self::told(left))
+        }));
+        told.extend(
+            status_text
+                .as_deref()
+                .map(|text| fit(text, widths.action + widths.doing).trim_end().to_owned()),
+        );
+        format!("  {}", told.join("  "))
+    }
+
+    /// The sessions that wait to be resumed.
+    fn blocked(&self, widths: &Widths, paint: &Paint<'_>) -> Vec<String> {
+        let Scene { blocked, blocked_sessions, at, .. } = self.scene;
+        if *blocked == 0 {
+            return Vec::new();
+        }
+        let mut lines = vec![paint(Tone::Strong, &format!("{blocked} blocked, to be resumed"))];
+        let shown = blocked_sessions.iter().take(BLOCKED_SHOWN);
+        lines.extend(shown.map(|session| {
+            let waits = u64::try_from(at.saturating_sub(session.at)).unwrap_or(0);
+            let waits = Duration::from_millis(waits).saturating_add(self.passed);
+            format!(
+                "{} run {}  {}  for {}",
+                fit(&session.session, widths.entity),
+                session.run_seq,
+                printable(&session.stop_reason_code),
+                told(waits),
+            )
+        }));
+        let more = blocked.saturating_sub(lines.len() - 1);
+        if more > 0 {
+            lines.push(paint(Tone::Quiet, &format!("and {more} more")));
+        }
+        lines.push(String::new());
+        lines
     }
 
     fn kills(&self, widths: &Widths, paint: &Paint<'_>) -> Vec<String> {
@@ -240,6 +305,49 @@ mod tests {
         assert_eq!(lines[7], "killed lately: 1 in guest, 1 in host_http_call");
         assert!(lines[8].contains("after 30.0 s of 30.0 s, 310 us late  20:19:59"), "{lines:?}");
         assert!(lines[9].contains("operator") && !lines[9].contains("late"), "{lines:?}");
+    }
+
+    const SESSIONS: &str = r#"{
+        "at": 1763756400000, "health": {"healthy": true, "reasons": []},
+        "in_flight": 2, "kills": [], "blocked": 7,
+        "handlers": [
+            {"entity": "Session/a", "action": "Wait", "attempt": 1, "has_ms": 10000, "left_ms": 1000,
+             "doing": "guest", "for_ms": 9000, "stuck": false,
+             "session": {"run_seq": 2, "status": "SILENT", "stuck": true, "budget_left_ms": 60500,
+                         "status_text": "indexing \u001b[31m\u202e files"}},
+            {"entity": "Session/b", "action": "Wait", "attempt": 1, "has_ms": 10000, "left_ms": 1000,
+             "doing": "guest", "for_ms": 9000, "stuck": false,
+             "session": {"run_seq": 1, "status": "STOPPING", "stuck": false,
+                         "stop_reason_code": "no_progress"}}],
+        "blocked_sessions": [
+            {"session": "Session/c\u202e", "run_seq": 3, "stop_reason_code": "host_shutdown",
+             "directive": "wait", "at": 1763756340000}]
+    }"#;
+
+    #[test]
+    fn a_session_has_a_line_below_its_handler_and_those_that_wait_are_listed() {
+        let scene = Scene::read(SESSIONS).expect("a scene");
+        let passed = Duration::from_millis(500);
+        let view = View { name: "http://here", scene: &scene, passed, away: None };
+        let lines = view.lines((100, 40), &|_, text| text.to_owned());
+        let shown = |line: &str| lines.iter().position(|found| found.starts_with(line));
+        let first = shown("Session/a").expect("it is in flight");
+        assert!(
+            lines[first + 1].starts_with("  run 2  SILENT STUCK  1m left  indexing "),
+            "{lines:?}"
+        );
+        assert_eq!(lines[first + 3], "  run 1  STOPPING  no_progress");
+        let blocked = shown("7 blocked, to be resumed").expect("they are told");
+        assert!(lines[blocked + 1].contains("run 3  host_shutdown  for 1m"), "{lines:?}");
+        assert_eq!(lines[blocked + 2], "and 6 more");
+        for (columns, rows) in [(200, 50), (100, 8), (60, 5), (10, 1), (0, 0)] {
+            let lines = view.lines((columns, rows), &|_, text| text.to_owned());
+            assert!(lines.len() <= usize::from(rows), "{lines:?}");
+            let foreign = |line: &String| line.contains(['\u{1b}', '\u{202e}']);
+            assert!(!lines.iter().any(foreign), "{lines:?}");
+        }
+        let narrow = view.lines((100, 9), &|_, text| text.to_owned());
+        assert!(narrow.contains(&"and 2 more".to_owned()), "no half of a handler: {narrow:?}");
     }
 
     #[test]

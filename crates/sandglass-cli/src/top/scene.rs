@@ -11,6 +11,11 @@ pub(super) struct Scene {
     pub(super) in_flight: usize,
     pub(super) handlers: Vec<Handler>,
     pub(super) kills: Vec<Kill>,
+    /// How many sessions wait to be resumed; a daemon before there were any doesn't say it.
+    #[serde(default)]
+    pub(super) blocked: usize,
+    #[serde(default)]
+    pub(super) blocked_sessions: Vec<Blocked>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -33,6 +38,31 @@ pub(super) struct Handler {
     pub(super) doing: String,
     pub(super) for_ms: Option<u64>,
     pub(super) stuck: bool,
+    #[serde(default)]
+    pub(super) session: Option<Session>,
+}
+
+/// How a handler's session stands.
+#[derive(Debug, Deserialize)]
+pub(super) struct Session {
+    pub(super) run_seq: u32,
+    pub(super) status: String,
+    pub(super) stuck: bool,
+    #[serde(default)]
+    pub(super) stop_reason_code: Option<String>,
+    #[serde(default)]
+    pub(super) status_text: Option<String>,
+    #[serde(default)]
+    pub(super) budget_left_ms: Option<u64>,
+}
+
+/// A session that waits to be resumed.
+#[derive(Debug, Deserialize)]
+pub(super) struct Blocked {
+    pub(super) session: String,
+    pub(super) run_seq: u32,
+    pub(super) stop_reason_code: String,
+    pub(super) at: i64,
 }
 
 #[derive(Debug, Deserialize)]

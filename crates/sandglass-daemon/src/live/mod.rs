@@ -3,6 +3,7 @@
 
 mod kills;
 mod scene;
+mod sessions;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

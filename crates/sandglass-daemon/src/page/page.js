@@ -102,16 +102,27 @@ function showKills(kills) {
   if (held) byId("kills").querySelector(`[data-dispatch="${CSS.escape(held)}"]`)?.focus();
 }
 
+/** The sessions that wait to be resumed. */
+function showBlocked(sessions, count) {
+  byId("blocked").hidden = count === 0;
+  setText(byId("blocked-count"), count ? String(count) : "");
+  byId("blocked-more").hidden = sessions.length >= count;
+  setText(byId("blocked-more"), `and ${count - sessions.length} more`);
+  const isSame = scene !== null && JSON.stringify(scene.blocked_sessions) === JSON.stringify(sessions);
+  if (!isSame) byId("blocked-rows").replaceChildren(...sessions.map(blockedRow));
+}
+
 /** Says what somebody who doesn't see the page must hear: kills and marks, now and then. */
 function announce(before, now) {
   if (before === null || performance.now() - saidAt < SAY_EVERY_MS) return;
   const known = new Set(before.kills.map(keyOf));
   const killed = now.kills.filter((kill) => !known.has(keyOf(kill)));
-  const stuckBefore = new Set(before.handlers.filter((one) => one.stuck).map(keyOf));
-  const stuck = now.handlers.filter((one) => one.stuck && !stuckBefore.has(keyOf(one)));
+  const stuckBefore = new Set(before.handlers.filter(isStuck).map(keyOf));
+  const stuck = now.handlers.filter((one) => isStuck(one) && !stuckBefore.has(keyOf(one)));
   const parts = [];
   if (killed.length) parts.push(`${killed.length} killed, the last in ${killed[0].dying_span}`);
   if (stuck.length) parts.push(`${stuck.length} stuck, one in ${stuck[0].doing}`);
+  if (now.blocked > before.blocked) parts.push(`${now.blocked} sessions are blocked`);
   if (parts.length === 0) return;
   saidAt = performance.now();
   setText(byId("said"), parts.join("; "));
@@ -124,6 +135,7 @@ function show(now) {
   byId("key-form").hidden = true;
   showDaemon(health);
   showKills(kills);
+  showBlocked(now.blocked_sessions, now.blocked);
   showRows(handlers);
   announce(scene, now);
   if (opened && !handlers.some((one) => one.dispatch === opened)) refreshEnded(opened);
@@ -220,7 +232,10 @@ document.addEventListener("click", (event) => {
   if (button) openStory(button.dataset.dispatch);
 });
 byId("story-close").addEventListener("click", () => byId("story").close());
-byId("story").addEventListener("close", () => { opened = null; });
+byId("story").addEventListener("close", () => {
+  // Somebody may have opened another one before this was told.
+  if (!byId("story").open) opened = null;
+});
 byId("cancel-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const id = opened;

@@ -63,12 +63,26 @@ function handlerRow(handler) {
   const name = opener(handler.dispatch, handler.entity);
   const what = `${handler.action} by ${handler.integration}`;
   const again = handler.attempt > 1 ? `, attempt ${handler.attempt}` : "";
+  const session = made("span", "under");
+  const silent = made("strong", "stuck");
+  const about = made("span", "under");
   const row = made("tr", "",
-    made("td", "", name, made("span", "under", what + again)),
+    made("td", "", name, silent, made("span", "under", what + again), session, about),
     made("td", "", doing, stuck, since),
     made("td", "", left, leftBar));
-  return { row, doing, stuck, since, left, leftBar, handler };
+  return { row, session, silent, about, doing, stuck, since, left, leftBar, handler };
 }
+
+/** How a session stands, in a line. */
+function toldSession(session, passed) {
+  if (!session) return "";
+  const left = session.budget_left_ms === undefined
+    ? "" : `${told(session.budget_left_ms - passed)} left of it`;
+  const parts = [`run ${session.run_seq}`, session.status, session.stop_reason_code, left];
+  return parts.filter(Boolean).join(", ");
+}
+
+const isStuck = (handler) => handler.stuck || Boolean(handler.session?.stuck);
 
 /** Shows a handler as it is `passed` milliseconds after it was looked at. */
 function showHandler(shown, passed) {
@@ -78,6 +92,11 @@ function showHandler(shown, passed) {
   const share = handler.has_ms > 0 ? leftMs / handler.has_ms : 0;
   setText(shown.doing, handler.doing);
   shown.stuck.hidden = !handler.stuck;
+  setText(shown.session, toldSession(handler.session, passed));
+  // The status may be another one, that says more.
+  shown.silent.hidden = !handler.session?.stuck;
+  setText(shown.silent, handler.session?.stuck ? "STUCK" : "");
+  setText(shown.about, handler.session?.status_text ?? "");
   const since = handler.for_ms === null ? "" : `for ${told(handler.for_ms + passed)}`;
   setText(shown.since, since);
   setText(shown.left, leftMs < 0
@@ -89,9 +108,10 @@ function showHandler(shown, passed) {
 
 /** What a handler is in, and what it has left, in a line. */
 function present(shown) {
-  const stuck = shown.handler.stuck ? ", STUCK" : "";
+  const stuck = isStuck(shown.handler) ? ", STUCK" : "";
   const since = shown.since.textContent && ` ${shown.since.textContent}`;
-  return `In ${shown.handler.doing}${since}${stuck}; ${shown.left.textContent} left`;
+  const session = shown.session.textContent && `; ${shown.session.textContent}`;
+  return `In ${shown.handler.doing}${since}${stuck}; ${shown.left.textContent} left${session}`;
 }
 
 /** What kills died in, by how many. */
@@ -105,7 +125,7 @@ function spansOf(kills) {
 
 const KILLED_BY = {
   deadline: "at its deadline", operator: "cancelled", caller: "nobody waited",
-  state_left: "its state was left", shutdown: "shut down",
+  state_left: "its state was left", shutdown: "shut down", run_stopped: "its run was stopped",
 };
 
 function killRow(kill) {
@@ -117,6 +137,15 @@ function killRow(kill) {
     made("td", "", made("span", "name", kill.dying_span)),
     made("td", "", told(kill.elapsed_ms), made("span", "under", `of ${told(kill.budget_ms)}${late}`)),
     made("td", "", toldTime(kill.at)));
+}
+
+/** A row of a session that waits to be resumed. */
+function blockedRow(blocked) {
+  return made("tr", "",
+    made("td", "", made("span", "name", blocked.session), made("span", "under", `run ${blocked.run_seq}`)),
+    made("td", "", made("span", "name", blocked.stop_reason_code),
+      blocked.directive === "unstuck" ? made("span", "under", "somebody has to look after it") : null),
+    made("td", "", toldTime(blocked.at)));
 }
 
 /** Terms and what holds of them, without those of which nothing is known. */

@@ -30,8 +30,8 @@ pub(crate) struct HowOften {
 ///
 /// Server-sent events of the type `live`, each a whole scene as its `data`: one at once, and
 /// one whenever something is different, four a second at most. What merely passes with time
-/// makes none: whoever shows `left_ms` and `for_ms` goes on counting. With `once`, one scene
-/// as JSON. The stream ends when the daemon does, or when the key is taken away.
+/// makes none: whoever shows `left_ms`, `for_ms` and `budget_left_ms` goes on counting. With
+/// `once`, one scene as JSON. The stream ends when the daemon does, or when the key is taken away.
 #[utoipa::path(get, path = "/v1/live", tag = "dispatches", params(HowOften),
     responses(
         (status = 200, description = "The stream, or one scene",

@@ -83,6 +83,45 @@ fn a_handler_is_seen_from_its_start_to_its_kill_with_what_it_is_in() {
 }
 
 #[test]
+fn sessions_are_seen_with_how_they_stand_and_those_that_wait_to_be_resumed() {
+    let world = World::new();
+    let mut watcher = Watcher::of(&world, &[]);
+    let first = watcher.scene().expect("one at once");
+    assert_eq!((&first["blocked"], &first["blocked_sessions"]), (&json!(0), &json!([])));
+
+    waiting(&world, "1");
+    let seen = watcher.until(|scene| scene["in_flight"] == 1);
+    assert!(seen["handlers"][0]["session"].is_null(), "nothing limits it: {seen}");
+
+    let hour = r#"{"limits": {"run_timeout": "2h", "inactivity_warn": "100ms"}}"#;
+    world.post("/v1/entities/Bounded/silent", hour).is(201);
+    world.post("/v1/entities/Bounded/silent/actions/Work", "").is(200);
+    let session = |scene: &Value| {
+        let handlers = scene["handlers"].as_array().expect("a list").iter();
+        let mut found = handlers.filter(|handler| handler["entity"] == "Bounded/silent");
+        found.next().map_or(Value::Null, |handler| handler["session"].clone())
+    };
+    let silent = session(&watcher.until(|scene| session(scene)["status"] == "SILENT"));
+    assert_eq!((&silent["run_seq"], &silent["stuck"]), (&json!(1), &json!(true)));
+    let left = silent["budget_left_ms"].as_u64().expect("a number");
+    assert!((7_080_000..7_200_000).contains(&left), "{left}");
+
+    let short = r#"{"limits": {"run_timeout": "50ms"}}"#;
+    world.post("/v1/entities/Bounded/2", short).is(201);
+    let blocked = watcher.until(|scene| scene["blocked"] == 1);
+    let blocked = &blocked["blocked_sessions"][0];
+    let named = (&blocked["session"], &blocked["run_seq"], &blocked["directive"]);
+    assert_eq!(named, (&json!("Bounded/2"), &json!(1), &json!("wait")));
+    assert_eq!(blocked["stop_reason_code"], "watchdog_wall_clock_exceeded");
+    assert!(blocked["at"].as_i64().is_some_and(|at| at > 0), "{blocked}");
+    // The document describes what is in it.
+    world.get("/v1/live?once").is(200);
+    let resume = r#"{"limits": {"run_timeout": "1h"}}"#;
+    world.post("/v1/sessions/Bounded/2/resume", resume).is(200);
+    watcher.until(|scene| scene["blocked"] == 0 && scene["blocked_sessions"] == json!([]));
+}
+
+#[test]
 fn where_nothing_happens_nothing_is_sent_and_the_end_ends_it() {
     let settings = Settings { keep_alive: Duration::from_millis(300), ..Settings::default() };
     let mut world = World::of(Make { settings, ..Make::default() });

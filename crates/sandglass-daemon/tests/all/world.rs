@@ -88,22 +88,38 @@ on_failure = "Fail"
 on_timeout = "Fail"
 "#;
 
-/// A session that has limits, and that nothing is asked of but its end.
+/// A session that has limits: its end is asked of it, or that it waits for a tool that never
+/// answers.
 const BOUNDED: &str = r#"
 [automaton]
 name = "Bounded"
-states = ["Open", "Closed"]
+states = ["Open", "Working", "Closed"]
 initial = "Open"
 terminal = ["Closed"]
-allow_indefinite_states = ["Open"]
+allow_indefinite_states = ["Open", "Working"]
 
 [limits]
 max_handler_runs = 10
 
 [[action]]
 name = "Close"
-from = ["Open"]
+from = ["Open", "Working"]
 to = "Closed"
+
+[[action]]
+name = "Work"
+from = ["Open"]
+to = "Working"
+effect = ["trigger slow"]
+
+[[integration]]
+name = "slow"
+trigger = "slow"
+module = "waits"
+deadline = "3600s"
+on_success = "Close"
+on_failure = "Close"
+on_timeout = "Close"
 "#;
 
 pub(crate) struct World {

@@ -1,20 +1,45 @@
-//! What is measured of an entity as a session: how many there are in each status, and each of
-//! its records once, when it is durable.
+//! What is measured of an entity as a session: that it is counted in its status, and each of its
+//! records once, when it is durable.
 
 use sandglass_liveness::{Entity, session};
 use sandglass_model::{Event, Limit, Monotonic, StopCause, WallTime};
-use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{Held, Level, ResumedBy};
 
 use super::Actor;
+use crate::blocked::Entry;
+use crate::shared::Shared;
 
 /// What an entity's task keeps for what is measured of its session.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// That it is counted among those in its status.
-    counted: Option<(Level, Held)>,
+    counted: Option<Counted>,
     /// When its run was told to stop, where that was in this life.
     told_to_stop: Option<Monotonic>,
+}
+
+/// That a session is counted among those in its status, and listed where it waits to be resumed.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    level: Level,
+    _held: Held,
+    _listed: Option<Entry>,
+}
+
+impl Counted {
+    /// None where `entity` is no session, or is over.
+    fn of(shared: &Shared, entity: &Entity) -> Option<Self> {
+        let level = level(entity)?;
+        let held = shared.telemetry.metrics.hold(level);
+        Some(Self { level, _held: held, _listed: shared.blocked.enter(entity) })
+    }
+
+    /// The same of one that sleeps: only those that wait to be resumed are counted then. Boxed,
+    /// since there are many that sleep and few of these.
+    pub(crate) fn asleep(shared: &Shared, entity: &Entity) -> Option<Box<Self>> {
+        let standing = entity.session().map(|session| &session.standing);
+        let is_stopped = matches!(standing, Some(session::Standing::Stopped(_)));
+        is_stopped.then(|| Self::of(shared, entity)).flatten().map(Box::new)
+    }
 }
 
 /// Among which sessions `entity` is counted; none where it is no session, or is over.
@@ -42,22 +67,12 @@ const fn blocked_by(cause: &StopCause) -> Level {
     }
 }
 
-/// That `entity` is counted while it sleeps, where it waits to be resumed. Boxed, since there
-/// are many that sleep and few of these.
-pub(crate) fn counted_asleep(metrics: &Metrics, entity: &Entity) -> Option<Box<Held>> {
-    let session = entity.session()?;
-    let session::Standing::Stopped(stopped) = &session.standing else { return None };
-    (!session.is_over()).then(|| Box::new(metrics.hold(blocked_by(&stopped.cause))))
-}
-
 impl Actor {
     /// Counts it among the sessions in the status that it has now.
     pub(super) fn count_status(&mut self) {
-        let counted = self.measured.counted.as_ref().map(|(level, _)| *level);
-        let level = level(&self.entity);
-        if counted != level {
-            let metrics = &self.shared.telemetry.metrics;
-            self.measured.counted = level.map(|level| (level, metrics.hold(level)));
+        let counted = self.measured.counted.as_ref().map(|counted| counted.level);
+        if counted != level(&self.entity) {
+            self.measured.counted = Counted::of(&self.shared, &self.entity);
         }
     }
 

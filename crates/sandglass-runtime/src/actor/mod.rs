@@ -28,7 +28,7 @@ use crate::table::Sleep;
 use crate::timer;
 use crate::watch;
 pub(crate) use answering::Message;
-pub(crate) use measuring::counted_asleep;
+pub(crate) use measuring::Counted;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
 use seat::Shown;
@@ -245,7 +245,7 @@ impl Actor {
     fn fell_asleep(&mut self) -> bool {
         let timers = std::mem::take(&mut self.timers);
         let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
-        let counted = counted_asleep(&self.shared.telemetry.metrics, &self.entity);
+        let counted = Counted::asleep(&self.shared, &self.entity);
         let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
         let sleep = sleep.counted(counted);
         self.measured = measuring::Measured::default();

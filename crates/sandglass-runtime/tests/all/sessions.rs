@@ -124,6 +124,30 @@ async fn a_session_that_sleeps_is_stopped_on_time_and_woken_for_that() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn those_that_wait_to_be_resumed_are_listed_asleep_too_and_after_a_restart() {
+    let world = world("run_timeout = \"1h\"", &[]).await;
+    let listed = |world: &World| world.runtime.blocked_sessions(10);
+    assert_eq!(listed(&world), (Vec::new(), 0));
+    pass_ms(3_600_002).await;
+    let (blocked, all) = listed(&world);
+    assert_eq!((blocked.len(), all), (1, 1));
+    assert_eq!((&blocked[0].entity, blocked[0].run_seq), (&one(), 1));
+    assert_eq!(blocked[0].stop_reason_code, "watchdog_wall_clock_exceeded");
+    assert_eq!(blocked[0].directive, Some(Directive::Wait));
+    assert_eq!(world.runtime.blocked_sessions(0), (Vec::new(), 1));
+    pass(86_400).await;
+    assert_eq!(status(&world).await, Status::Blocked, "somebody wakes it");
+    assert_eq!(listed(&world), (blocked.clone(), 1));
+    pass(86_400).await;
+    let world = world.restart_after(10).await;
+    assert_eq!(listed(&world), (blocked, 1));
+    world.runtime.resume_session(&one(), resume()).await.expect("blocked");
+    assert_eq!(listed(&world), (Vec::new(), 0));
+    pass_ms(3_600_002).await;
+    assert_eq!(listed(&world).0[0].run_seq, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_crash_is_no_resume_so_the_run_keeps_its_start() {
     let limits = "run_timeout = \"1000s\"\ninactivity_warn = 0";
     let world = world(limits, &[Act::Hang]).await;
