@@ -7,7 +7,7 @@ mod claims;
 use std::collections::VecDeque;
 
 use sandglass_model::{
-    Decision, EntityRef, Event, Outcome, Position, Record, Sequence, TransitionCause,
+    Decision, EntityRef, Event, Outcome, Position, Record, RunLimits, Sequence, TransitionCause,
 };
 use serde_json::Value;
 
@@ -29,6 +29,8 @@ pub struct Replay {
     /// What the decision under way still has to record.
     pending: VecDeque<Event>,
     pending_of: Option<EntityRef>,
+    /// The resume that is being decided, until the record that says what is to hold its run.
+    resuming: Option<Box<Resume>>,
     last: Position,
     /// Whether entities are missing on purpose.
     is_pruned: bool,
@@ -208,6 +210,8 @@ impl Replay {
         }
         if self.pending.is_empty() {
             self.start_decision(record);
+        } else if let Event::RunStarted { limits, .. } = &record.event {
+            self.resumed_with(record, *limits);
         }
         if let Some(expected) = self.pending.pop_front() {
             self.compare(record, expected);
@@ -234,7 +238,25 @@ impl Replay {
             return;
         };
         let decided = decide(&spec, entity, &input, record.at);
+        self.resuming = match input {
+            Input::Resume(resume) => Some(resume),
+            _ => None,
+        };
         self.decided(record, decided);
+    }
+
+    /// Decides the resume that is under way again, now that the limits of its run are known: what
+    /// follows from it in the same decision depends on them.
+    fn resumed_with(&mut self, record: &Record, limits: RunLimits) {
+        let Some(resume) = self.resuming.take() else { return };
+        let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
+        let spec = entity.and_then(|entity| self.fold.spec(entity.spec));
+        let input = Input::Resume(Box::new(Resume { limits, ..*resume }));
+        let decided = spec.map(|spec| decide(spec, entity, &input, record.at));
+        if let Some(Ok(events)) = decided {
+            // The first of them was compared, and changes nothing of the entity.
+            self.pending = events.into_iter().skip(1).collect();
+        }
     }
 
     fn decided(&mut self, record: &Record, decided: Result<Vec<Event>, Refusal>) {

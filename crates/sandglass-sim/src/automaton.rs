@@ -46,6 +46,8 @@ pub(crate) struct Automaton {
     /// Plain actions: from where to where.
     goes: Vec<(Vec<usize>, usize)>,
     later: (String, Durations),
+    /// What its spec says in `[limits]`, where its entities are sessions.
+    limits: Option<String>,
 }
 
 /// In seconds, by version.
@@ -110,7 +112,17 @@ impl Automaton {
         let goes: Vec<_> = goes.collect();
         let scheduled = ["Touch", "Beat", "Go0", "Start0"];
         let later = ((*dice.pick(&scheduled)).to_owned(), durations(dice));
-        Self { name, states, handlers, goes, later }
+        Self { name, states, handlers, goes, later, limits: None }
+    }
+
+    /// The same; most have limits, which `dice` says.
+    pub(crate) fn limited(self, lives: Lives, dice: &Dice) -> Self {
+        Self { limits: dice.per_mille(600).then(|| limits(lives, dice)), ..self }
+    }
+
+    /// Whether its entities are sessions.
+    pub(crate) const fn is_session(&self) -> bool {
+        self.limits.is_some()
     }
 
     /// All actions that anybody may send, with some that can't succeed.
@@ -164,7 +176,7 @@ impl Automaton {
         for (index, state) in self.states.iter().enumerate() {
             state.write(out, index, open, version, reset_on)?;
         }
-        Ok(())
+        out.write_str(self.limits.as_deref().unwrap_or_default())
     }
 
     fn write_handler(&self, out: &mut String, index: usize, version: usize) -> std::fmt::Result {
@@ -262,6 +274,49 @@ impl Handler {
             then: None,
         }
     }
+}
+
+/// Limits that nest whatever handlers have: each is longer than all that it may hold.
+fn limits(lives: Lives, dice: &Dice) -> String {
+    // What stops sessions for good would end a life that is to last.
+    let stopping: &[(&str, &[&str])] = &[
+        ("inactivity_timeout", &["61s", "90s"]),
+        ("progress_timeout", &["5s", "70s"]),
+        ("run_timeout", &["100s", "200s", "600s"]),
+        ("execution_timeout", &["700s", "3600s"]),
+        ("max_loop_iterations", &["1", "2", "5"]),
+        ("max_handler_runs", &["3", "10"]),
+    ];
+    let stopping = if lives == Lives::End { stopping } else { &[] };
+    let recording: &[(&str, &[&str])] = &[
+        ("inactivity_warn", &["0", "1s", "5s", "30s"]),
+        ("abort_timeout", &["0", "1s", "5s"]),
+        ("repeat_threshold", &["0", "1", "3"]),
+        ("stuck_after", &["2s"]),
+        ("synthetic", &["[\"status\"]"]),
+        ("material", &["[\"progress\", \"action\"]"]),
+        ("stop_with_parent", &["true"]),
+    ];
+    let mut out = "[limits]\n".to_owned();
+    let mut retry = String::new();
+    for (key, values) in stopping.iter().chain(recording) {
+        if !dice.per_mille(300) {
+            continue;
+        }
+        let value = dice.pick(values);
+        // The numbers are no texts.
+        let is_plain = value.parse::<u64>().is_ok() || value.starts_with('[') || *value == "true";
+        let value = if is_plain { (*value).to_owned() } else { format!("\"{value}\"") };
+        let _ = writeln!(out, "{key} = {value}");
+        if stopping.iter().any(|(stops, _)| stops == key) && dice.per_mille(300) {
+            let _ = writeln!(retry, "{key} = {}", dice.within(1..=2));
+        }
+    }
+    if !retry.is_empty() {
+        out.push_str("[limits.retry]\n");
+        out.push_str(&retry);
+    }
+    out
 }
 
 fn durations(dice: &Dice) -> Durations {

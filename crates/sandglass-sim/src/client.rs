@@ -4,14 +4,20 @@
 use std::time::Duration;
 
 use sandglass_liveness::Entity;
-use sandglass_model::{DispatchId, EntityRef, Object, Sequence};
-use sandglass_runtime::{Accepted, ActorError, Request, Retry, Runtime, Signal};
+use sandglass_liveness::session::{LimitSettings, Setting, Standing};
+use sandglass_model::{DispatchId, EntityRef, Limit, Object, Sequence, StopCause};
+use sandglass_runtime::{
+    Accepted, ActorError, Request, Retry, Runtime, SessionResume, SessionStop, Signal,
+};
 use serde_json::json;
 
 use crate::automaton::{OWN, PARTNER};
 use crate::invariant::Invariant;
 use crate::ledger::{Answer, short};
 use crate::scene::{Process, START};
+
+/// Runs of a session after which a story that is over leaves it alone.
+const RUNS_MAX: u32 = 12;
 
 /// The clients.
 #[derive(Clone, Debug)]
@@ -42,6 +48,10 @@ impl Clients {
             self.create();
             return Next::Step;
         };
+        if self.process.scene.automaton(&name).is_session() && dice.per_mille(150) {
+            self.stop_or_resume(name);
+            return Next::Step;
+        }
         match dice.below(100) {
             0..=49 => self.act(name),
             50..=59 => self.act_twice(name),
@@ -81,7 +91,11 @@ impl Clients {
             let idle = idle.map(|timer| timer.since.after(Duration::from_millis(timer.after_ms)));
             let scheduled = entity.schedules().next().map(|schedule| schedule.due);
             let deadline = ledger.runs.due(name?);
-            let at = idle.into_iter().chain(scheduled).chain(deadline).min()?;
+            let run_over = entity.session().and_then(|session| {
+                let most = session.limits.run_timeout_ms.filter(|_| session.is_running())?;
+                Some(session.run_started.after(Duration::from_millis(most)))
+            });
+            let at = idle.into_iter().chain(scheduled).chain(deadline).chain(run_over).min()?;
             u64::try_from(at.as_millis() - START.as_millis() - self.process.now_ms()).ok()
         };
         let wait_ms = match dice.below(10) {
@@ -206,6 +220,81 @@ impl Clients {
         let answer = self.runtime.cancel(name, dispatch, "a client is tired of it");
         let which = dispatch.map_or_else(|| "all".to_owned(), short);
         self.process.ledger().tell(|| format!("      {name} cancel {which}: {answer:?}"));
+    }
+
+    /// Stops the run of a session, or has it go on: mostly what may succeed.
+    fn stop_or_resume(&self, name: EntityRef) {
+        let dice = &self.process.scene.clients;
+        let session = {
+            let ledger = self.process.scene.ledger();
+            let session = ledger.entity(&name).and_then(Entity::session);
+            session.map(|session| (session.run_seq, session.is_running()))
+        };
+        let run_seq = session.map(|(run_seq, _)| run_seq).filter(|_| dice.per_mille(500));
+        let is_stopped = session.is_some_and(|(_, is_running)| !is_running);
+        let (id, _) = self.request();
+        let this = self.clone();
+        if is_stopped != dice.per_mille(100) {
+            let mut limits = LimitSettings::default();
+            if dice.per_mille(300) {
+                limits.set(Limit::RunTimeout, Setting::At(dice.within(100_000..=200_000)));
+            }
+            let (by, reason) = (format!("request {id}"), String::new());
+            let resume = SessionResume { by, reason, expected_run: run_seq, limits };
+            return self.sometimes_lost(async move {
+                let answer = this.runtime.resume_session(&name, resume).await;
+                this.heard(id, answer);
+            });
+        }
+        let reason = String::new();
+        let cause = match dice.below(10) {
+            0..=2 => StopCause::Operator { by: format!("request {id}"), reason },
+            3 => StopCause::Parent { parent: None, reason },
+            // Not for good, so that there is something to resume.
+            _ => StopCause::Shutdown,
+        };
+        let is_named = matches!(cause, StopCause::Operator { .. });
+        let stop = SessionStop { run_seq, cause };
+        self.sometimes_lost(async move {
+            match this.runtime.stop_session(&name, stop).await {
+                _ if this.process.has_crashed() => {}
+                Ok(stopped) if stopped.is_recorded && is_named => {
+                    this.process.ledger().answered(id, Answer::Accepted(None));
+                }
+                Ok(_) => {}
+                Err(error) => this.refused(Some(id), &error),
+            }
+        });
+    }
+
+    /// Has all sessions go on that are blocked, once each for what they hold by now; answers how
+    /// many there were. Those that were resumed often enough stay as they are.
+    pub(crate) async fn resume_all(&self) -> usize {
+        let blocked: Vec<EntityRef> = {
+            let ledger = self.process.scene.ledger();
+            let is_blocked = |entity: &Entity| {
+                let session = entity.session();
+                session.is_some_and(|session| {
+                    let is_stopped = matches!(session.standing, Standing::Stopped(_));
+                    is_stopped && !session.is_over() && session.run_seq < RUNS_MAX
+                })
+            };
+            let blocked = ledger.entities().filter(|(entity, _)| is_blocked(entity));
+            blocked.map(|(entity, _)| entity.entity.clone()).collect()
+        };
+        for name in &blocked {
+            let (id, _) = self.request();
+            let (by, reason) = (format!("request {id}"), String::new());
+            // What it owes is not to be hidden by a stop.
+            let mut limits = LimitSettings::default();
+            for limit in [Limit::RunTimeout, Limit::ExecutionTimeout] {
+                limits.set(limit, Setting::Off);
+            }
+            let resume = SessionResume { by, reason, expected_run: None, limits };
+            let answer = self.runtime.resume_session(name, resume).await;
+            self.heard(id, answer);
+        }
+        blocked.len()
     }
 
     fn look(&self, name: EntityRef) {

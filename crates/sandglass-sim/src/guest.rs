@@ -16,6 +16,10 @@ pub(crate) struct Guest {
     pub(crate) queued_ms: u64,
     pub(crate) moves: Vec<Move>,
     pub(crate) ending: Ending,
+    /// Whether it returns as soon as it is asked to end by itself.
+    pub(crate) heeds: bool,
+    /// How many of its host calls are ended by their own time limit.
+    pub(crate) slow_calls: u64,
 }
 
 /// One thing that it does.
@@ -73,7 +77,9 @@ impl Guest {
                 Ending::Answer(outcome)
             }
         };
-        Self { queued_ms, moves, ending }
+        let heeds = dice.per_mille(500);
+        let slow_calls = if dice.per_mille(100) { dice.within(1..=1_000) } else { 0 };
+        Self { queued_ms, moves, ending, heeds, slow_calls }
     }
 
     pub(crate) const fn can_be_killed(&self) -> bool {

@@ -31,6 +31,12 @@ pub enum Invariant {
     DurableFirst,
     /// What the one process appends always fits what is there.
     AppendsFit,
+    /// A run of a session has one stop at most, by the first cause, and one end, once nothing
+    /// of it is in flight; the next one is numbered after it.
+    OneStop,
+    /// While the run of a session is to stop or has stopped, nothing is taken and nothing is
+    /// dispatched but to end at once.
+    NothingWhileStopped,
     /// The same seed ends at the same clock, next random number and log.
     Reproducible,
     /// No state's timer fires that the old rule, with handlers that re-armed it, would not
@@ -54,6 +60,8 @@ impl Invariant {
             Self::AtMostOnce => "at-most-once",
             Self::DurableFirst => "durable-first",
             Self::AppendsFit => "appends-fit",
+            Self::OneStop => "one-stop",
+            Self::NothingWhileStopped => "nothing-while-stopped",
             Self::Reproducible => "reproducible",
             Self::OldRuleFires => "old-rule-fires",
         }

@@ -18,6 +18,8 @@ use crate::world::World;
 /// How long a story may take to come to rest, in milliseconds: far longer than all timers,
 /// budgets and schedules behind one another.
 const REST_MAX_MS: i64 = 7 * 24 * 3_600_000;
+/// Longer than anything is scheduled ahead, in milliseconds.
+const DUE_MS: u64 = 120_000;
 /// Entities that are looked at after a start.
 const LOOKED_AT: usize = 20;
 /// How long an orderly end may take.
@@ -134,6 +136,13 @@ async fn story(process: &Process, runtime: &Runtime) -> End {
     }
     process.calm();
     rest(process).await;
+    // Whatever was stopped and may go on does so, once all that it had scheduled has come due,
+    // and comes to rest again.
+    process.pause_ms(DUE_MS).await;
+    while clients.resume_all().await > 0 && !scene.ledger().is_violated() {
+        rest(process).await;
+        process.pause_ms(DUE_MS).await;
+    }
     look_at_all(process, runtime, usize::MAX).await;
     End::Rested
 }

@@ -108,7 +108,10 @@ impl Plan {
         };
         let lives = if kind == Kind::Long { Lives::Last } else { Lives::End };
         let types = 1 + dice.below(3);
-        let automata = (0..types).map(|at| Automaton::made_up(format!("Kind{at}"), lives, &dice));
+        let limits = Dice::new(seed, "limits");
+        let automata = (0..types).map(|at| {
+            Automaton::made_up(format!("Kind{at}"), lives, &dice).limited(lives, &limits)
+        });
         (plan, automata.collect())
     }
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use sandglass_host::{Ask, Asks as _};
 use sandglass_model::{
-    Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock as _, DeadlineOwner, DeadlineReport,
-    Dispatched, FirstCause, HandlerDeadlineExceeded, HostCalls, Monotonic, Object, Outcome,
-    Rejection, RejectionKind, RunReport, TimeSplit,
+    Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock as _, Completion, DeadlineOwner,
+    DeadlineReport, Dispatched, FirstCause, HandlerDeadlineExceeded, HostCalls, Limit, Monotonic,
+    Object, Outcome, Overrun, Rejection, RejectionKind, RunReport, TimeSplit,
 };
 use sandglass_runtime::{HandlerRun, Handlers, Reserved, RunFuture, not_run};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use crate::fault::Fault;
 use crate::guest::{Ending, Guest, Move};
@@ -107,7 +108,14 @@ impl World {
             }
             () = self.0.pause_ms(guest.queued_ms.min(may_ms)) => {
                 let is_late = guest.queued_ms > may_ms || guest.ending == Ending::NotRun;
-                is_late.then(|| not_run(&run.dispatched, rejection("no place in time")))
+                let waited = Duration::from_millis(guest.queued_ms);
+                let late = (guest.queued_ms > may_ms).then(|| {
+                    Overrun::once(Limit::ScheduleToStartTimeout, run.schedule_to_start, waited)
+                });
+                is_late.then(|| RunReport {
+                    overruns: late.into_iter().collect(),
+                    ..not_run(&run.dispatched, rejection("no place in time"))
+                })
             }
         }
     }
@@ -119,6 +127,7 @@ impl World {
         let (ends_at, owner) = deadline(run, begun);
         let key = (run.dispatched.dispatch, run.dispatched.attempt);
         self.0.ledger().runs.begun(key, started_at.after(ends_at.since(begun)));
+        let overruns = slow_calls(guest.slow_calls);
         let (cause, returned) = self.raced(run, guest, (ends_at, at_deadline(owner))).await;
         let truth = Truth { cause, returned_at: returned.as_ref().map(|(at, _)| *at), ends_at };
         let deadline = DeadlineReport {
@@ -131,6 +140,7 @@ impl World {
             started_at: Some(started_at),
             deadline,
             cause,
+            overruns,
             ..not_run(&run.dispatched, rejection("unknown"))
         };
         let answer = returned.map(|(_, outcome)| outcome);
@@ -151,6 +161,10 @@ impl World {
             naming.name(request.cause);
         });
         let can_be_killed = guest.can_be_killed();
+        let heeds = guest.heeds && can_be_killed;
+        let asked = Arc::new(Notify::new());
+        let asking = Arc::clone(&asked);
+        run.stop.on_ask(move || asking.notify_one());
         let mut returned = None;
         tokio::select! {
             // At the deadline's very instant the guest has returned in time.
@@ -161,6 +175,11 @@ impl World {
                 returned = Some((at, outcome));
             }
             _ = run.stop.wait(), if can_be_killed => {}
+            () = asked.notified(), if heeds => {
+                let at = self.0.clock.now();
+                first.name(if at > ends_at { at_deadline } else { Cause::Returned });
+                returned = Some((at, heeded()));
+            }
             // A kill takes effect only when the deadline has passed.
             () = self.0.until(ends_at.after(Duration::from_millis(1))), if can_be_killed => {
                 first.name(at_deadline);
@@ -237,6 +256,26 @@ impl World {
         // Whether the entity has kept up is its own affair.
         let _ = run.signals.tell(what, json!({ "done": 1 }));
     }
+}
+
+/// What a guest answers that has been asked to end.
+fn heeded() -> Outcome {
+    Outcome::Completed(Completion {
+        action: Some("Done0".to_owned()),
+        params: Object::new(),
+        result: json!({ "success": true }),
+    })
+}
+
+/// That so many host calls were ended by their own time limit.
+fn slow_calls(times: u64) -> Vec<Overrun> {
+    let (allowed, took) = (Duration::from_millis(100), Duration::from_millis(101));
+    let overrun = Overrun {
+        host_call: Some("host_http_call".into()),
+        times,
+        ..Overrun::once(Limit::HostCallTimeout, allowed, took)
+    };
+    if times > 0 { vec![overrun] } else { Vec::new() }
 }
 
 /// When a run that begins now has to end, and by whose deadline: where both fall together,

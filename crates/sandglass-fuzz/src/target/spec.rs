@@ -1,7 +1,8 @@
 //! Spec files, and the guards in them.
 
+use sandglass_liveness::session::{LimitSettings, Setting};
 use sandglass_liveness::{Severity, Spec};
-use sandglass_model::Object;
+use sandglass_model::{Limit, Object, RunLimits};
 use serde_json::Value;
 
 use crate::promise;
@@ -52,6 +53,28 @@ pub(crate) fn read(input: &[u8]) {
     let again = recorded.spec.expect("what is accepted is accepted from a journal");
     assert_eq!(format!("{again:?}"), format!("{spec:?}"));
     evaluate(&spec);
+    limit(&spec);
+}
+
+/// What a spec says of limits holds a run, however little its host allows: what stops is inside
+/// what holds it, and what isn't allowed isn't had.
+fn limit(spec: &Spec) {
+    let Some(limits) = &spec.limits else { return };
+    let unsaid = LimitSettings::default();
+    let mut ceiling = LimitSettings::default();
+    ceiling.set(Limit::RunTimeout, Setting::At(1_000));
+    for ceiling in [unsaid, ceiling] {
+        let held = limits.settings.effective(&unsaid, &ceiling);
+        let most = held.run_timeout_ms.unwrap_or(u64::MAX);
+        for inner in [held.inactivity_timeout_ms, held.progress_timeout_ms] {
+            assert!(inner.is_none_or(|inner| inner <= most), "{held:?}");
+        }
+        if let Some(Setting::At(allowed)) = ceiling.of(Limit::RunTimeout) {
+            assert!(most <= allowed, "{held:?}");
+        }
+        let text = serde_json::to_string(&held).expect("plain data");
+        assert_eq!(serde_json::from_str::<RunLimits>(&text).ok(), Some(held));
+    }
 }
 
 /// A guard is read, and says yes or no of any variables.

@@ -1,10 +1,15 @@
 //! Random lives: whatever is told in whatever order, the promises hold.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use proptest::prelude::*;
-use sandglass_liveness::{Entity, Fold, Input, Replay, Retry};
+use sandglass_liveness::session::{Due, Elapsed, LimitSettings, Session, evaluate};
+use sandglass_liveness::{Entity, Fold, Input, Replay, Resume, Retry};
 use sandglass_model::{
     AskUntil, Asked, Cancellation, CancelledBy, DeadlineOwner, DispatchId, Dispatched, EntityRef,
-    Event, Failure, FailureKind, Object, Outcome, Record, Retried, TransitionCause,
+    Event, Failure, FailureKind, Limit, Object, Outcome, Overrun, Record, Retried, RunLimits,
+    StopCause, TransitionCause, WallTime,
 };
 use serde_json::json;
 
@@ -37,6 +42,14 @@ pub(crate) enum Step {
         settled: bool,
         left_ms: u64,
     },
+    /// Its run is stopped by one of the causes.
+    Stop(usize),
+    /// It is resumed with these limits.
+    Resume(usize),
+    /// The next limit that is measured comes due, or is told too early.
+    Limit {
+        early: bool,
+    },
     /// Somebody wants a handler to be run again.
     Retry {
         nth: usize,
@@ -58,6 +71,9 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(nth, action, settled, left_ms)| Step::Ask { nth, action, settled, left_ms }),
         2 => (0usize..6, proptest::option::of(0u64..9_000))
             .prop_map(|(nth, budget_ms)| Step::Retry { nth, budget_ms }),
+        1 => (0usize..3).prop_map(Step::Stop),
+        2 => (0usize..3).prop_map(Step::Resume),
+        2 => any::<bool>().prop_map(|early| Step::Limit { early }),
     ];
     proptest::collection::vec(step, 0..40)
 }
@@ -90,6 +106,65 @@ keep_on_exit = true
 on_crash = "rerun"
 "#;
     format!("{SESSION}{extra}")
+}
+
+/// The same as a session.
+fn limited() -> String {
+    let limits = r#"
+[limits]
+inactivity_warn = "20s"
+inactivity_timeout = "1000s"
+progress_timeout = "600s"
+run_timeout = "2000s"
+max_loop_iterations = 3
+max_handler_runs = 8
+repeat_threshold = 2
+[limits.retry]
+progress_timeout = 1
+"#;
+    format!("{}{limits}", busy())
+}
+
+/// What a run is held by: as the spec says, by fewer repeats, and by nothing.
+fn run_limits(which: usize, life: &Life) -> RunLimits {
+    let none = LimitSettings::default();
+    let declared = life.spec.limits.as_ref().map(|limits| limits.settings).unwrap_or_default();
+    let limits = declared.effective(&none, &none);
+    match which {
+        0 => limits,
+        1 => RunLimits { repeat_threshold: Some(1), max_handler_runs: Some(1), ..limits },
+        _ => RunLimits { repeat_threshold: None, run_timeout_ms: None, ..limits },
+    }
+}
+
+/// How long ago the anchors of a session are, by the wall clock.
+fn elapsed(session: &Session, now: i64) -> Elapsed {
+    let mut elapsed = Elapsed::default();
+    for (anchor, _, at) in session.anchors() {
+        elapsed.set(anchor, WallTime::from_millis(now).since(at));
+    }
+    elapsed
+}
+
+/// Lets time pass until the next limit is due, or just before that; answers what is told then.
+fn limit_due(life: &mut Life, early: bool) -> Option<Input> {
+    let has_work = !life.entity().is_settled();
+    let session = life.entity().session()?;
+    let told = |due: Due| {
+        let Due { limit, observed_ms } = due;
+        Input::LimitDue { limit, observed_ms, doing: None }
+    };
+    let found = evaluate(session, has_work, &elapsed(session, life.now));
+    if let Some(due) = found.due {
+        return Some(told(due));
+    }
+    let next = found.next?;
+    let wait = i64::try_from(next.as_nanos().div_ceil(1_000_000)).expect("soon");
+    let now = life.now + wait - i64::from(early);
+    let found = evaluate(session, has_work, &elapsed(session, now));
+    assert_eq!(found.due.is_none(), early, "nothing is breached by what it allows");
+    life.now = now;
+    found.due.map(told)
 }
 
 const ACTIONS: [&str; 10] = [
@@ -128,6 +203,20 @@ fn outcomes(which: usize, entity: &EntityRef, dispatched: &Dispatched) -> Outcom
 /// Lives through `steps`; what is refused changes nothing.
 pub(crate) fn live(steps: &[Step]) -> Life {
     let mut life = Life::of(&busy());
+    live_on(&mut life, steps);
+    life
+}
+
+/// The same as a session.
+fn live_as_session(steps: &[Step]) -> Life {
+    let mut life = Life::of(&limited());
+    let limits = run_limits(0, &life);
+    life.tell(Input::Start { limits }).expect("a new session");
+    live_on(&mut life, steps);
+    life
+}
+
+fn live_on(life: &mut Life, steps: &[Step]) {
     for step in steps {
         let before = (life.entity().clone(), life.log.len());
         let told = match step {
@@ -146,6 +235,10 @@ pub(crate) fn live(steps: &[Step]) -> Life {
                 let outcome = outcomes(*outcome, &life.entity().entity, &asked);
                 let mut end = end_of_run(&asked, outcome);
                 end.attempt += attempt_off;
+                if *nth == 1 {
+                    let (allowed, took) = (Duration::from_millis(5), Duration::from_millis(6));
+                    end.overruns = vec![Overrun::once(Limit::HostCallTimeout, allowed, took)];
+                }
                 life.tell(Input::HandlerEnded(Box::new(end)))
             }
             Step::Turn => {
@@ -182,6 +275,25 @@ pub(crate) fn live(steps: &[Step]) -> Life {
                 let generation = timer.map_or(0, |timer| timer.generation);
                 life.tell(Input::StateIdle { generation, idle_ms })
             }
+            Step::Stop(which) => {
+                let (by, reason) = ("ann".to_owned(), String::new());
+                let cause = match which {
+                    0 => StopCause::Operator { by, reason },
+                    1 => StopCause::Parent { parent: None, reason },
+                    _ => StopCause::Shutdown,
+                };
+                life.tell(Input::Stop { run_seq: None, cause })
+            }
+            Step::Resume(which) => {
+                let limits = run_limits(*which, life);
+                let (by, reason, expected_run) = ("ann".to_owned(), String::new(), None);
+                let resume = Resume { by, reason, expected_run, limits };
+                life.tell(Input::Resume(Box::new(resume)))
+            }
+            Step::Limit { early } => {
+                let Some(input) = limit_due(life, *early) else { continue };
+                life.tell(input)
+            }
             Step::Due(schedule) => life.tell(Input::ScheduleDue { schedule: *schedule }),
             Step::Signal { name, from } => {
                 let names = ["PartnerReplied", "progress", "Other"];
@@ -198,7 +310,6 @@ pub(crate) fn live(steps: &[Step]) -> Life {
             assert_eq!(before, (life.entity().clone(), life.log.len()), "{step:?}");
         }
     }
-    life
 }
 
 /// Replays a log, and answers how many divergences there are.
@@ -317,6 +428,62 @@ proptest! {
     }
 
     #[test]
+    fn a_generated_session_replays_without_a_divergence(steps in steps()) {
+        let life = live_as_session(&steps);
+        prop_assert_eq!(divergences(&life.log), 0);
+    }
+
+    #[test]
+    fn each_run_of_a_session_has_one_stop_and_one_end_and_the_next_number(steps in steps()) {
+        let life = live_as_session(&steps);
+        let of_it = life.log.iter().filter(|record| record.entity == Some(Life::name()));
+        let (mut run, mut stopping, mut is_over) = (0, None, true);
+        let mut in_flight = BTreeSet::new();
+        for record in of_it {
+            match &record.event {
+                Event::RunStarted { run_seq, .. } => {
+                    prop_assert!(is_over && *run_seq == run + 1, "run {run_seq} behind {run}");
+                    (run, stopping, is_over) = (*run_seq, None, false);
+                }
+                Event::RunStopping(stop) => {
+                    prop_assert!(!is_over && stop.run_seq == run && stopping.is_none());
+                    stopping = Some(stop.cause.clone());
+                }
+                Event::RunStopped(stopped) => {
+                    prop_assert!(!is_over && stopped.run_seq == run && in_flight.is_empty());
+                    prop_assert!(stopping.as_ref().is_none_or(|first| *first == stopped.cause));
+                    is_over = true;
+                }
+                Event::LimitBreached(breach) => prop_assert!(breach.observed > breach.threshold),
+                Event::Dispatched(dispatched) => {
+                    in_flight.insert(dispatched.dispatch);
+                }
+                Event::Ended(ended) => {
+                    in_flight.remove(&ended.dispatch);
+                }
+                Event::StateIdle { .. } | Event::ScheduleDue { .. } => {
+                    prop_assert!(stopping.is_none() && !is_over, "{:?}", record.event);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_is_what_its_records_or_its_snapshot_make_it(steps in steps()) {
+        let life = live_as_session(&steps);
+        let mut fold = Fold::new();
+        life.log.iter().for_each(|record| fold.apply(record).expect("it fits"));
+        for entity in life.entities() {
+            prop_assert_eq!(fold.entity(&entity.entity), Some(entity));
+            if let Some(text) = entity.to_snapshot() {
+                let kept = Entity::of_snapshot(&text).expect("it was written so");
+                prop_assert_eq!(&kept, entity);
+            }
+        }
+    }
+
+    #[test]
     fn no_jumbled_journal_makes_a_replay_panic(
         steps in steps(),
         jumble in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0usize..13), 0..20),
@@ -366,7 +533,7 @@ fn falsify(record: &mut Record, how: usize) -> bool {
         (Event::Dispatched(dispatched), 3) => dispatched.attempt += 1,
         (Event::Dispatched(dispatched), 4) => dispatched.integration = name(),
         (Event::Scheduled { due, .. }, 2) => {
-            *due = due.after(std::time::Duration::from_millis(1));
+            *due = due.after(Duration::from_millis(1));
         }
         (Event::Scheduled { action, .. } | Event::ScheduleDue { action, .. }, 3) => {
             *action = name()

@@ -658,3 +658,24 @@ fn an_audit_and_a_scan_tell_of_calls_that_took_too_long() {
     let scanned = scan.finish();
     assert_eq!((scanned[0].timeouts, scanned[0].call_timeouts), (0, 3));
 }
+
+#[test]
+fn a_run_that_ends_with_its_resume_replays_by_the_limits_that_it_was_given() {
+    let mut life = started("repeat_threshold = 1\nabort_timeout = \"10s\"");
+    life.start();
+    life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
+    // It ends by itself in its grace, so the session is at its end and waits all the same.
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let failed = timed_out_of(&Life::name(), &run);
+    life.tell(Input::HandlerEnded(Box::new(end_of_run(&run, failed)))).expect("in flight");
+    assert_eq!(shown(&life), Status::Blocked);
+    let before = life.log.len();
+    let input = resume(&life, Some(1));
+    life.tell(input).expect("blocked");
+    assert_eq!(life.kinds(before), ["session.resumed", "run.started", "run.stopped"]);
+    let Some(Event::RunStopped(stopped)) = life.log.last().map(|record| &record.event) else {
+        panic!("it is at its end")
+    };
+    assert!(stopped.signature.is_some(), "by the threshold of its limits, not by the default");
+    replays(&life);
+}

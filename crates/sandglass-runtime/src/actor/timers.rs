@@ -74,8 +74,11 @@ impl Timers {
                 Idle { generation: timer.generation, armed_at, already_ms, rings_at }
             });
         }
-        self.schedules.retain(|number, _| entity.schedule(*number).is_some());
-        for schedule in entity.schedules() {
+        // What a session has scheduled waits while its run isn't running, and comes due with the
+        // next one where its time is over by then.
+        let waits = entity.session().is_some_and(|session| !session.is_running());
+        self.schedules.retain(|number, _| !waits && entity.schedule(*number).is_some());
+        for schedule in entity.schedules().filter(|_| !waits) {
             self.schedules.entry(schedule.number).or_insert_with(|| {
                 let left = schedule.due.since(clock.wall());
                 clock.now().after(left.min(Duration::from_millis(MAX_BUDGET_MS)))

@@ -546,3 +546,17 @@ async fn a_disk_that_fails_keeps_no_child_alive() {
     assert_eq!(stopping.stop_reason_code, "parent_stopped");
     world.replays().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_session_has_scheduled_waits_for_its_next_run() {
+    let source = SESSION.replace("delay_seconds = 86400", "delay_seconds = 5000");
+    let limits = "[limits]\nrun_timeout = \"3600s\"\n";
+    let world = World::with(&format!("{source}\n{limits}"), &[Act::Hang]).await;
+    world.send("Later").await.expect("taken");
+    pass(6_000).await;
+    assert_eq!((status(&world).await, &*world.state().await), (Status::Blocked, "Idle"));
+    world.runtime.resume_session(&one(), resume()).await.expect("blocked");
+    pass_ms(1).await;
+    assert_eq!(world.state().await, "Executing", "it came due meanwhile");
+    world.replays().await;
+}

@@ -26,6 +26,12 @@ pub struct Counts {
     pub idle: u64,
     /// Actions that were scheduled and came due.
     pub due: u64,
+    /// Breaches of limits.
+    pub breaches: u64,
+    /// Runs of sessions that were stopped.
+    pub stopped: u64,
+    /// Sessions that went on.
+    pub resumed: u64,
     /// Requests that were acknowledged.
     pub acknowledged: u64,
     /// Appends that failed.
@@ -47,6 +53,9 @@ impl Counts {
             Event::Dispatched(_) => self.dispatches += 1,
             Event::StateIdle { .. } => self.idle += 1,
             Event::ScheduleDue { .. } => self.due += 1,
+            Event::LimitBreached(_) => self.breaches += 1,
+            Event::RunStopping(_) => self.stopped += 1,
+            Event::SessionResumed { .. } => self.resumed += 1,
             Event::Transition { cause: TransitionCause::Asked(_), .. } => self.asked += 1,
             Event::Ended(ended) => match ended.outcome.kind() {
                 OutcomeKind::Completed => self.completed += 1,
@@ -75,6 +84,9 @@ impl std::ops::AddAssign for Counts {
         self.asked += other.asked;
         self.idle += other.idle;
         self.due += other.due;
+        self.breaches += other.breaches;
+        self.stopped += other.stopped;
+        self.resumed += other.resumed;
         self.acknowledged += other.acknowledged;
         self.failed_appends += other.failed_appends;
         self.snapshots += other.snapshots;

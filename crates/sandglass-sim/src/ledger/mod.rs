@@ -4,12 +4,14 @@
 mod counts;
 mod requests;
 mod runs;
+mod sessions;
 
 use std::collections::BTreeMap;
 
+use sandglass_liveness::session::{Session, Standing};
 use sandglass_liveness::{Entity, Fold, Replay, Spec};
 use sandglass_model::{
-    DispatchId, Dispatched, EntityRef, Event, Position, Record, TransitionCause,
+    DispatchId, Dispatched, EntityRef, Event, Position, Record, StopCause, TransitionCause,
 };
 use sandglass_runtime::Snapshot;
 use serde_json::Value;
@@ -22,6 +24,7 @@ pub(crate) use requests::Answer;
 use requests::Requests;
 use runs::Runs;
 pub(crate) use runs::{Key, Truth};
+use sessions::Sessions;
 
 /// The ledger of one seed.
 #[derive(Debug, Default)]
@@ -30,6 +33,7 @@ pub(crate) struct Ledger {
     pub(crate) old_rule: OldRule,
     pub(crate) runs: Runs,
     pub(crate) requests: Requests,
+    sessions: Sessions,
     violation: Option<Violation>,
     step: usize,
     now_ms: i64,
@@ -109,6 +113,10 @@ impl Ledger {
         }
         if let Some(name) = &first.entity {
             self.not_forgotten(name);
+            let found = self.fold.entity(name).and_then(|entity| self.sessions.committed(entity));
+            if let Some((invariant, what)) = found {
+                self.violated(invariant, what);
+            }
         }
     }
 
@@ -163,7 +171,8 @@ impl Ledger {
         let request = request_of(&record.event);
         let doubled = request.and_then(|id| self.requests.found(id, record.position));
         let old = self.old_rule.recorded(record, entity, self.fold.specs());
-        for (invariant, what) in found.into_iter().chain(doubled).chain(old) {
+        let of_session = entity.and_then(|entity| self.sessions.recorded(entity, &record.event));
+        for (invariant, what) in found.into_iter().chain(doubled).chain(old).chain(of_session) {
             self.violated(invariant, what);
         }
     }
@@ -234,7 +243,10 @@ impl Ledger {
     /// An entity that hasn't come to rest.
     pub(crate) fn restless(&self) -> Option<String> {
         let restless = self.entities().find(|(entity, spec)| {
-            let owes = entity.in_flight_count() + entity.schedules().len() > 0;
+            // What a session has scheduled waits for its next run.
+            let is_running = entity.session().is_none_or(Session::is_running);
+            let schedules = if is_running { entity.schedules().len() } else { 0 };
+            let owes = entity.in_flight_count() + schedules > 0;
             owes || !may_last(entity, spec)
         });
         restless.map(|(entity, _)| format!("{} is {}", entity.entity, described(entity)))
@@ -267,7 +279,12 @@ fn may_last(entity: &Entity, spec: &Spec) -> bool {
     let is_used_up = timeout.is_some_and(|timeout| {
         timeout.max_occurrences.is_some_and(|most| entity.occurrences_of(&entity.state) >= most)
     });
-    spec.is_terminal(&entity.state) || spec.indefinite.contains(&entity.state) || is_used_up
+    let is_stopped =
+        entity.session().is_some_and(|session| matches!(session.standing, Standing::Stopped(_)));
+    spec.is_terminal(&entity.state)
+        || spec.indefinite.contains(&entity.state)
+        || is_used_up
+        || is_stopped
 }
 
 fn is_of(snapshot: &Snapshot, entity: &Entity) -> bool {
@@ -303,12 +320,18 @@ fn request_of(event: &Event) -> Option<u64> {
             ..
         } => params.get("request").and_then(Value::as_u64),
         Event::Signal { payload, .. } => payload.get("request").and_then(Value::as_u64),
-        Event::Dispatched(dispatched) => {
-            let retried = dispatched.retried.as_ref()?;
-            retried.by.strip_prefix("request ")?.parse().ok()
-        }
+        Event::Dispatched(dispatched) => by_request(&dispatched.retried.as_ref()?.by),
+        Event::SessionResumed { by, .. } => by_request(by.as_ref()?),
+        Event::RunStopping(stopping) => match &stopping.cause {
+            StopCause::Operator { by, .. } => by_request(by),
+            _ => None,
+        },
         _ => None,
     }
+}
+
+fn by_request(by: &str) -> Option<u64> {
+    by.strip_prefix("request ")?.parse().ok()
 }
 
 fn told(record: &Record) -> String {
@@ -324,6 +347,12 @@ fn told(record: &Record) -> String {
         Event::Created { state, .. } => state.clone(),
         Event::StateIdle { state, action, taken, .. } => format!("{state}: {action}, {taken}"),
         Event::Signal { name, resets_idle, .. } => format!("{name}, {resets_idle}"),
+        Event::RunStarted { run_seq, .. } => format!("{run_seq}"),
+        Event::LimitBreached(breach) => {
+            format!("{}: {} of {}", breach.limit, breach.observed, breach.threshold)
+        }
+        Event::RunStopping(one) => format!("{} {:?}", one.run_seq, one.cause),
+        Event::RunStopped(one) => format!("{} {:?} {:?}", one.run_seq, one.cause, one.directive),
         _ => String::new(),
     };
     format!("{:>5} {name} {} {what}", record.position, record.event.kind())

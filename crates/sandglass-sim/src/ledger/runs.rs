@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use sandglass_liveness::Spec;
 use sandglass_liveness::spec::OnCrash;
 use sandglass_model::{
-    Cause, DispatchId, Dispatched, Ended, EntityRef, Monotonic, OutcomeKind, Position, WallTime,
+    Cause, Decision, DispatchId, Dispatched, Ended, EntityRef, Monotonic, OutcomeKind, Position,
+    WallTime,
 };
 
 use super::short;
@@ -36,6 +37,8 @@ struct Run {
     due: Option<WallTime>,
     truth: Option<Truth>,
     outcome: Option<OutcomeKind>,
+    /// Whether it is to be dispatched anew when its session goes on.
+    is_held: bool,
 }
 
 /// All runs of a seed.
@@ -65,13 +68,16 @@ impl Runs {
             due: None,
             truth: None,
             outcome: None,
+            is_held: false,
         };
         if self.runs.insert(key, run).is_some() {
             return Some((Invariant::AtMostOnce, format!("{} is dispatched twice", shown(key))));
         }
         let integration = spec.and_then(|spec| spec.integrations.get(&dispatched.integration));
         let reruns = integration.is_some_and(|one| one.on_crash == OnCrash::Rerun);
-        let is_wanted = key.1 == 1 || dispatched.retried.is_some() || reruns;
+        let before = self.runs.get(&(key.0, key.1.saturating_sub(1)));
+        let is_held = before.is_some_and(|run| run.is_held);
+        let is_wanted = key.1 == 1 || dispatched.retried.is_some() || reruns || is_held;
         (!is_wanted).then(|| {
             (Invariant::AtMostOnce, format!("{} is an attempt that nobody wants", shown(key)))
         })
@@ -87,6 +93,7 @@ impl Runs {
             let what = format!("{} ended as {before}, and again", shown(key));
             return Some((Invariant::OneDecision, what));
         }
+        run.is_held = ended.decision == Decision::Held;
         let what = run.contradiction(ended)?;
         Some((Invariant::TrueEnding, format!("{} of {entity}: {what}", shown(key))))
     }

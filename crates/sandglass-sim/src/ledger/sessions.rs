@@ -1,0 +1,117 @@
+//! The runs of sessions: each stop against the ones before, and that nothing is done for a run
+//! that is to stop.
+
+use std::collections::BTreeMap;
+
+use sandglass_liveness::Entity;
+use sandglass_model::{
+    Directive, DispatchId, EntityRef, Event, RunStopped, RunStopping, TransitionCause,
+};
+
+use crate::invariant::Invariant;
+
+/// The runs of all sessions, as their records tell: what the fold says of them is not asked,
+/// so that it is checked, too.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(BTreeMap<EntityRef, Run>);
+
+/// The present run of a session, or the last.
+#[derive(Debug, Default)]
+struct Run {
+    run_seq: u32,
+    stopping: Option<RunStopping>,
+    stopped: Option<RunStopped>,
+    /// What was dispatched behind its stop, in the batch that is under way.
+    too_late: Vec<DispatchId>,
+}
+
+type Found = Option<(Invariant, String)>;
+
+impl Sessions {
+    /// One more record about `entity`, which is as it was before.
+    pub(super) fn recorded(&mut self, entity: &Entity, event: &Event) -> Found {
+        let name = &entity.entity;
+        if let (Event::RunStarted { run_seq: 1, .. }, None) = (event, self.0.get(name)) {
+            self.0.insert(name.clone(), Run { run_seq: 1, ..Run::default() });
+            return None;
+        }
+        let run = self.0.get_mut(name)?;
+        let wrong = run.recorded(event, entity.in_flight_count());
+        wrong.map(|(invariant, what)| (invariant, format!("run {} of {name} {what}", run.run_seq)))
+    }
+
+    /// A batch about `entity` is durable, which is as it is now.
+    pub(super) fn committed(&mut self, entity: &Entity) -> Found {
+        let run = self.0.get_mut(&entity.entity)?;
+        let late = std::mem::take(&mut run.too_late);
+        let begun = late.into_iter().find(|dispatch| entity.run(*dispatch).is_some())?;
+        let (run_seq, name) = (run.run_seq, &entity.entity);
+        let what = format!("run {run_seq} of {name} is to stop, and {begun} is dispatched");
+        Some((Invariant::NothingWhileStopped, what))
+    }
+}
+
+impl Run {
+    fn recorded(&mut self, event: &Event, in_flight: usize) -> Found {
+        let one_stop = |what: &str| Some((Invariant::OneStop, what.to_owned()));
+        let is_over = self.stopping.is_some() || self.stopped.is_some();
+        match event {
+            Event::RunStarted { run_seq, .. } => {
+                let goes_on = self.stopped.as_ref().and_then(|stopped| stopped.directive);
+                if *run_seq != self.run_seq + 1 || !goes_on.is_some_and(Directive::goes_on) {
+                    return one_stop(&format!("is followed by run {run_seq}"));
+                }
+                *self = Self { run_seq: *run_seq, ..Self::default() };
+            }
+            Event::SessionResumed { from_run_seq, run_seq, by, .. } => {
+                let directive = self.stopped.as_ref().and_then(|stopped| stopped.directive);
+                let by_itself = directive == Some(Directive::Retry);
+                let fits = (*from_run_seq, *run_seq) == (self.run_seq, self.run_seq + 1);
+                if !fits || by.is_none() != by_itself {
+                    return one_stop(&format!("is resumed after {from_run_seq} by {by:?}"));
+                }
+            }
+            Event::RunStopping(stopping) => {
+                if is_over || stopping.run_seq != self.run_seq {
+                    return one_stop(&format!("is stopped again, as {}", stopping.run_seq));
+                }
+                self.stopping = Some((**stopping).clone());
+            }
+            Event::RunStopped(stopped) => {
+                let first = self.stopping.as_ref();
+                let is_first = first.is_none_or(|first| {
+                    first.cause == stopped.cause && Some(first.directive) == stopped.directive
+                });
+                let fits = self.stopped.is_none() && stopped.run_seq == self.run_seq;
+                if !fits || !is_first || in_flight > 0 {
+                    let (seq, cause) = (stopped.run_seq, &stopped.cause);
+                    let what =
+                        format!("has stopped as {seq} by {cause:?} with {in_flight} in flight");
+                    return one_stop(&what);
+                }
+                self.stopped = Some((**stopped).clone());
+            }
+            Event::LimitBreached(breach)
+                if breach.run_seq != self.run_seq || breach.observed <= breach.threshold =>
+            {
+                return one_stop(&format!("breaches nothing: {breach:?}"));
+            }
+            Event::Dispatched(dispatched) if is_over => self.too_late.push(dispatched.dispatch),
+            Event::StateIdle { .. }
+            | Event::ScheduleDue { .. }
+            | Event::Transition {
+                cause:
+                    TransitionCause::Requested
+                    | TransitionCause::Asked(_)
+                    | TransitionCause::StateIdle
+                    | TransitionCause::Scheduled { .. },
+                ..
+            } if is_over => {
+                let what = format!("is to stop, and takes {}", event.kind());
+                return Some((Invariant::NothingWhileStopped, what));
+            }
+            _ => {}
+        }
+        None
+    }
+}
