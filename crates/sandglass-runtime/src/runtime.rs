@@ -256,7 +256,7 @@ impl Runtime {
         let registered = specs::register(shared, &specs.new_since(&before)).await;
         registered.map_err(|error| ReloadError::NotRecorded(ActorError::journal(error)))?;
         let specs = Arc::new(specs);
-        specs::expect(&shared.telemetry.metrics, &specs, &shared.ceilings);
+        specs::expect(&shared.telemetry.metrics, &specs, &shared.ceilings());
         shared.specs.send_replace(Arc::clone(&specs));
         let _nobody_comes = shared.table.lock();
         if !*inner.closing.borrow() {

@@ -12,7 +12,7 @@ use crate::error::ActorError;
 use crate::publish::Snapshot;
 use crate::request::{Accepted, SessionResume, SessionStop, SessionStopped};
 use crate::runtime::Runtime;
-use crate::timer;
+use crate::{specs, timer};
 
 /// How long a stop waits for its record before what runs is ended without: a disk that hangs
 /// is not to keep a handler alive.
@@ -23,7 +23,10 @@ impl Runtime {
     /// limits that it was started with; entities that this makes sessions start their first run
     /// when they next have something to do.
     pub fn set_ceilings(&self, ceilings: Ceilings) {
-        self.0.shared.set_ceilings(ceilings);
+        let shared = &self.0.shared;
+        // Counters of entities that this makes sessions begin at zero, too.
+        specs::expect(&shared.telemetry.metrics, &shared.specs(), &ceilings);
+        shared.set_ceilings(ceilings);
     }
 
     /// Stops the run of a session: what is queued never starts, and what runs is ended, also
