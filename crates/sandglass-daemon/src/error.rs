@@ -185,6 +185,7 @@ const fn refused(refusal: &Refusal) -> Code {
         Refusal::StillInFlight { .. }
         | Refusal::NotTheLastAttempt { .. }
         | Refusal::NothingToRetry { .. }
+        | Refusal::NoHandlerRunLeft { .. }
         | Refusal::RetryOfSuccess { .. }
         | Refusal::UnknownIntegration { .. }
         | Refusal::EndingsNotTaken { .. } => Code::NotRetried,

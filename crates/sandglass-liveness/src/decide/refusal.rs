@@ -209,6 +209,14 @@ pub enum Refusal {
         /// Whether the session waits to be resumed.
         can_be_resumed: bool,
     },
+    /// The run of the session has started as many handlers as it may.
+    #[error(
+        "the run of the session has started the {max} handlers that it may, and a retry is one more"
+    )]
+    NoHandlerRunLeft {
+        /// How many it may start.
+        max: u64,
+    },
     /// Whoever asks saw another run.
     #[error(
         "the present run of the session is {run_seq}, not {expected}; look how that goes first"

@@ -22,10 +22,18 @@ use crate::spec::Spec;
 pub(super) fn admits(entity: &Entity, input: &Input) -> Result<(), Refusal> {
     let Some(session) = entity.session() else { return Ok(()) };
     match input {
-        Input::Action { .. }
-        | Input::Retry(_)
-        | Input::StateIdle { .. }
-        | Input::ScheduleDue { .. } => running(session),
+        // One more would stop the run, which nobody wants who asks for a retry.
+        Input::Retry(_) => running(session).and_then(|()| has_room(session)),
+        Input::Action { .. } | Input::StateIdle { .. } | Input::ScheduleDue { .. } => {
+            running(session)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn has_room(session: &Session) -> Result<(), Refusal> {
+    match session.limits.max_handler_runs {
+        Some(max) if session.handler_runs >= max => Err(Refusal::NoHandlerRunLeft { max }),
         _ => Ok(()),
     }
 }

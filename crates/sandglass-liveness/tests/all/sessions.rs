@@ -5,12 +5,12 @@ use std::time::Duration;
 use sandglass_liveness::projection::{Projection, Shape};
 use sandglass_liveness::scan::Scan;
 use sandglass_liveness::session::{Elapsed, LimitSettings, Status, evaluate, status};
-use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Spec};
+use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Event, Limit, LimitBreached,
-    Object, Outcome, Overrun, Position, Record, Rejection, RejectionKind, RunLimits, Scope,
-    StopCause, WallTime,
+    Object, Outcome, Overrun, Position, Record, Rejection, RejectionKind, Retried, RunLimits,
+    Scope, StopCause, WallTime,
 };
 use serde_json::json;
 
@@ -678,4 +678,19 @@ fn a_run_that_ends_with_its_resume_replays_by_the_limits_that_it_was_given() {
     };
     assert!(stopped.signature.is_some(), "by the threshold of its limits, not by the default");
     replays(&life);
+}
+
+#[test]
+fn a_retry_that_would_be_one_handler_too_many_is_refused_and_stops_nothing() {
+    let mut life = started("max_handler_runs = 1");
+    life.start();
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let end = end_of_run(&run, completed(Some("Pause")));
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    let retried = Retried { by: "ann".to_owned(), reason: String::new(), budget_ms: None };
+    let dispatched = Box::new((*run).clone());
+    let retry = Retry { dispatched, retried, expected_attempt: None };
+    let refused = life.tell(Input::Retry(Box::new(retry)));
+    assert_eq!(refused, Err(Refusal::NoHandlerRunLeft { max: 1 }));
+    assert_eq!(shown(&life), Status::Running);
 }
