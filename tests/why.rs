@@ -84,7 +84,7 @@ fn a_handler_that_hung_is_told_with_the_request_that_it_waited_for() {
         .says("unfinished")
         .says(&format!("{host}/v1/charge"))
         .says("takes HandlerTimedOut")
-        .says("never (Order.Pay");
+        .says("never (Order slow_http");
 }
 
 #[test]

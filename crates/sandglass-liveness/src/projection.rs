@@ -277,7 +277,7 @@ fn tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<Projected> {
     let (error, message) = ended.outcome.error()?;
     let elapsed_ms = ended.deadline.elapsed_ms;
     let message = match &ended.outcome {
-        Outcome::TimedOut(_) => timeout_text(elapsed_ms),
+        Outcome::TimedOut(exceeded) => timeout_text(exceeded.budget_ms),
         _ => message,
     };
     // One that wasn't started in time is told by that limit, not as what the host said of it.

@@ -43,9 +43,7 @@ pub enum Meter {
 pub enum Action {
     /// It is recorded, and nothing else.
     Record,
-    /// The run is stopped, and the session waits to be resumed.
-    Suspend,
-    /// What the limit holds is stopped.
+    /// What the limit holds is stopped; what becomes of a session then is its directive.
     Stop,
 }
 
@@ -55,7 +53,6 @@ impl Action {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Record => "record",
-            Self::Suspend => "suspend",
             Self::Stop => "stop",
         }
     }
@@ -137,10 +134,11 @@ impl Limit {
     pub const fn action(self) -> Action {
         match self {
             Self::InactivityWarn | Self::RepeatThreshold => Action::Record,
-            Self::RunTimeout | Self::ProgressTimeout => Action::Suspend,
             Self::HostCallTimeout
             | Self::ScheduleToStartTimeout
             | Self::Deadline
+            | Self::RunTimeout
+            | Self::ProgressTimeout
             | Self::InactivityTimeout
             | Self::ExecutionTimeout
             | Self::AbortTimeout

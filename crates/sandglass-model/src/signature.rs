@@ -16,13 +16,12 @@ pub const SHAPE_PARAM: &str = "shape_key";
 pub const TIMED_OUT: &str = "handler_deadline_exceeded";
 
 /// What a handler failed by: the handler, what was running, the kind of the error, and the
-/// shape that whoever asked gave it.
+/// shape that whoever asked gave it. The action that triggered it is no part of it: a retry by
+/// another action meets the same failure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Signature {
     /// The type of the entity.
     pub entity_type: String,
-    /// The action that triggered the handler.
-    pub action: String,
     /// The integration.
     pub integration: String,
     /// What was running when it ended: a host function, the guest's own code, its
@@ -44,7 +43,6 @@ impl Signature {
         let shape = shape.filter(|shape| check_name("shape", shape, NAME_MAX_BYTES).is_ok());
         Some(Self {
             entity_type: entity.entity_type().to_owned(),
-            action: dispatched.action.clone(),
             integration: dispatched.integration.clone(),
             dying_span: ended.dying_span.clone(),
             error,
@@ -63,8 +61,8 @@ impl Signature {
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { entity_type, action, integration, dying_span, error, shape } = self;
-        write!(f, "{entity_type}.{action} {integration} {error}")?;
+        let Self { entity_type, integration, dying_span, error, shape } = self;
+        write!(f, "{entity_type} {integration} {error}")?;
         if let Some(span) = dying_span {
             write!(f, " in {span}")?;
         }

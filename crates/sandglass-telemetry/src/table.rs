@@ -317,7 +317,7 @@ metrics! {
 
     Counters limit_breaches(entity_type, limit, breach_action) Count
         "session_limit_breaches_total"
-        "Limits of sessions that were breached, by limit and by what the breach does: record, suspend or stop";
+        "Limits of sessions that were breached, by limit and by what the breach does: record or stop";
     Counters run_stops(entity_type, code, directive) Count
         "session_run_stops_total"
         "Runs of sessions that have stopped, by why and by what becomes of the session: none where it came to an end by itself";

@@ -70,6 +70,23 @@ pub struct Limits {
     pub response_bytes: u64,
 }
 
+impl Limits {
+    /// What `call` answers, or that it took longer than it may. A call that may take as long
+    /// as its run is ended with that.
+    ///
+    /// # Errors
+    /// Those of `call`, and [`HttpError::TimedOut`].
+    pub async fn bound<T>(
+        &self,
+        call: impl Future<Output = Result<T, HttpError>>,
+    ) -> Result<T, HttpError> {
+        if self.timeout >= self.remaining {
+            return call.await;
+        }
+        within(self.timeout, call).await
+    }
+}
+
 /// Why a call failed. The guest reads it and goes on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {

@@ -478,11 +478,13 @@ fn breach_inside(handler: &str, ended: &Ended, overrun: &Overrun, now: WallTime)
     }
 }
 
-/// What becomes of a handler that its run's stop has killed: none where that is what its own
-/// ending says.
+/// What becomes of a handler that its run's stop has ended: none where that is what its own
+/// ending says. Where the session is to go on, one that fails once it was asked to end has
+/// met nothing but that: its host calls end with an error then.
 pub(super) fn decision_of_stopped(entity: &Entity, outcome: &Outcome) -> Option<Decision> {
     let session = entity.session().filter(|session| !session.is_running())?;
-    let is_killed = matches!(outcome, Outcome::Cancelled(_));
+    let is_stopped =
+        matches!(outcome, Outcome::Cancelled(_) | Outcome::Failed(_) | Outcome::Trapped(_));
     let goes_on = session.directive().is_some_and(Directive::goes_on);
-    (is_killed && goes_on).then_some(Decision::Held)
+    (is_stopped && goes_on).then_some(Decision::Held)
 }

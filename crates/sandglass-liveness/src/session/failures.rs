@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_model::{Dispatched, Ended, EntityRef, OutcomeKind, Repeated, Signature};
+use sandglass_model::{Decision, Dispatched, Ended, EntityRef, OutcomeKind, Repeated, Signature};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -37,11 +37,12 @@ const SCHEMES: [&str; 2] = ["bearer", "basic"];
 pub(crate) struct Failures(Arc<Vec<Repeated>>);
 
 impl Failures {
-    /// Counts how a handler ended, where that was a failure of its own: nobody stopped it,
-    /// and its host was there.
+    /// Counts how a handler ended, where that was a failure of its own: nobody stopped it or
+    /// its run, and its host was there.
     pub(crate) fn count(&mut self, entity: &EntityRef, dispatched: &Dispatched, ended: &Ended) {
         let kind = ended.outcome.kind();
-        if matches!(kind, OutcomeKind::Cancelled | OutcomeKind::Interrupted) {
+        let was_stopped = matches!(ended.decision, Decision::Held | Decision::Dropped);
+        if was_stopped || matches!(kind, OutcomeKind::Cancelled | OutcomeKind::Interrupted) {
             return;
         }
         let Some(signature) = Signature::of(entity, dispatched, ended) else { return };

@@ -41,14 +41,15 @@ pub fn error_type_of(error: &str) -> &str {
     if error == TIMED_OUT { TIMEOUT } else { error }
 }
 
-/// What is said of a handler that was killed at its deadline after so long.
+/// What is said of a handler that was killed at its deadline, or of a call that was cut at its
+/// limit, where it had so long.
 #[must_use]
-pub fn timeout_text(elapsed_ms: u64) -> String {
+pub fn timeout_text(budget_ms: u64) -> String {
     format!(
         "TIMEOUT after {}s (wall-clock kill, process killed)\nLook for what hangs in its environment \
          (a lock, a prompt, a network that doesn't answer) before it is tried again; the same again \
          takes as long again.",
-        elapsed_ms.div_ceil(1000)
+        budget_ms.div_ceil(1000)
     )
 }
 
@@ -62,7 +63,6 @@ mod tests {
     fn a_repeated_timeout_is_told_by_what_it_has_in_common() {
         let signature = Signature {
             entity_type: "Session".to_owned(),
-            action: "RunTool".to_owned(),
             integration: "run_tools".to_owned(),
             dying_span: Some("host_http_call".to_owned()),
             error: "handler_deadline_exceeded".to_owned(),

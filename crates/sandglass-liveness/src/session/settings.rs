@@ -120,6 +120,15 @@ impl LimitSettings {
         true
     }
 
+    /// What is asked for of a run that goes on from one that `last` held: where nothing is said
+    /// of what all runs of the session may take together, as much as before.
+    #[must_use]
+    pub fn going_on_from(self, last: &RunLimits) -> Self {
+        let execution_timeout =
+            self.execution_timeout.or(last.execution_timeout_ms.map(Setting::At));
+        Self { execution_timeout, ..self }
+    }
+
     /// What holds where `self` is what the spec says, `asked` what whoever starts the run
     /// asks for, and `ceiling` the most that the host allows: what is asked for comes before
     /// the spec, and of that and the ceiling the smaller holds. Where neither says anything

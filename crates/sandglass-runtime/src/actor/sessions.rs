@@ -46,6 +46,10 @@ impl Actor {
 
     pub(super) async fn resume(&mut self, resume: SessionResume) -> Result<Committed, ActorError> {
         let SessionResume { by, reason, expected_run, limits } = resume;
+        let limits = match self.entity.session() {
+            Some(session) => limits.going_on_from(&session.limits),
+            None => limits,
+        };
         let limits = self.shared.ceilings().effective(&self.spec, &limits);
         self.tell(&Input::Resume(Box::new(Resume { by, reason, expected_run, limits }))).await
     }

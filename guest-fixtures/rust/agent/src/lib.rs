@@ -16,12 +16,14 @@ fn agent(context: &Value) -> Answer {
     let Some(steps) = steps else {
         return Answer::Failure("params or configuration must have `steps`, a list".into());
     };
+    // What a model would find at the head of its prompt.
+    let preamble = &context["entity_state"]["recovery"]["preamble"];
+    let heeds = steps.iter().any(|step| step["heed_preamble"] == true);
+    if heeds && preamble.is_string() {
+        return Answer::Success(json!({ "preamble": preamble }));
+    }
     match all(steps) {
-        Ok(()) => {
-            // What a model would find at the head of its prompt.
-            let recovery = &context["entity_state"]["recovery"];
-            Answer::Success(json!({ "preamble": recovery["preamble"] }))
-        }
+        Ok(()) => Answer::Success(json!({ "preamble": preamble })),
         Err(reason) => Answer::Failure(reason),
     }
 }
@@ -44,6 +46,8 @@ fn one(step: &Value) -> Result<(), String> {
     }
     match step.get("progress") {
         Some(progress) => abi::progress(progress),
+        // Heeded before the first step.
+        None if step["heed_preamble"] == true => Ok(()),
         None => Err(format!("no step: {step}")),
     }
 }

@@ -1,7 +1,6 @@
 //! The servers of a scenario in virtual time: no sockets, and the same answers.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use sandglass_host::{Answer, Destinations, HttpClient, HttpError, Limits, Request, Response};
 
@@ -27,14 +26,14 @@ impl HttpClient for Servers {
                            servers";
                 return Err(HttpError::Transport(why.to_owned()));
             };
-            match server.respond_after.filter(|time| *time <= limits.timeout) {
-                Some(Duration::ZERO) => {}
-                Some(time) => pause(time).await,
-                None => {
-                    pause(limits.timeout).await;
-                    return Err(HttpError::TimedOut(limits.timeout));
+            let answered = async {
+                match server.respond_after {
+                    Some(time) => pause(time).await,
+                    None => std::future::pending().await,
                 }
-            }
+                Ok(())
+            };
+            limits.bound(answered).await?;
             if server.body.len() as u64 > limits.response_bytes {
                 return Err(HttpError::TooLarge(limits.response_bytes));
             }

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use super::request::Body;
 use super::{
     DEADLINE_HEADER, Destinations, HttpClient, HttpError, Limits, MAX_REDIRECTS, Opened, Request,
-    Response, within,
+    Response,
 };
 use crate::secret::Answer;
 
@@ -119,10 +119,13 @@ impl HttpClient for NetworkClient {
         limits: Limits,
         traceparent: &'a str,
     ) -> Answer<'a, Result<Response, HttpError>> {
-        Box::pin(within(limits.timeout, async move {
-            let response = self.follow(request, destinations, limits, traceparent).await?;
-            read(response, limits).await
-        }))
+        Box::pin(async move {
+            let call = async {
+                let response = self.follow(request, destinations, limits, traceparent).await?;
+                read(response, limits).await
+            };
+            limits.bound(call).await
+        })
     }
 
     fn open<'a>(
@@ -132,15 +135,18 @@ impl HttpClient for NetworkClient {
         limits: Limits,
         traceparent: &'a str,
     ) -> Answer<'a, Result<Opened, HttpError>> {
-        Box::pin(within(limits.timeout, async move {
-            let response = self.follow(request, destinations, limits, traceparent).await?;
-            let status = response.status().as_u16();
-            let headers = headers(&response);
-            let body = response
-                .bytes_stream()
-                .map(|piece| piece.map_err(|error| transport(&error.without_url())));
-            Ok(Opened { status, headers, body: Box::pin(body) })
-        }))
+        Box::pin(async move {
+            let call = async {
+                let response = self.follow(request, destinations, limits, traceparent).await?;
+                let status = response.status().as_u16();
+                let headers = headers(&response);
+                let body = response
+                    .bytes_stream()
+                    .map(|piece| piece.map_err(|error| transport(&error.without_url())));
+                Ok(Opened { status, headers, body: Box::pin(body) })
+            };
+            limits.bound(call).await
+        })
     }
 }
 

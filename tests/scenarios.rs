@@ -1,0 +1,171 @@
+//! The scenarios of sessions, each played and then asked about as an operator would.
+
+mod binary;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use binary::{Folder, fixture, sandglass};
+use serde_json::Value;
+
+/// What a scenario left.
+struct Played {
+    _folder: Folder,
+    journal: PathBuf,
+}
+
+impl Played {
+    /// Plays `guest-fixtures/sessions/scenario-NAME.toml`, all of whose expectations hold.
+    fn of(name: &str) -> Self {
+        let folder = Folder::new();
+        let journal = folder.path("journal.db");
+        let scenario = fixture(&format!("sessions/scenario-{name}.toml"));
+        sandglass(&[&"play", &scenario, &"--journal", &journal]).exits(0).says("all held");
+        Self { _folder: folder, journal }
+    }
+
+    fn lines(&self, arguments: &[&str]) -> Vec<Value> {
+        let mut all: Vec<&dyn AsRef<OsStr>> = vec![&self.journal];
+        all.splice(0..0, arguments[..1].iter().map(|argument| argument as &dyn AsRef<OsStr>));
+        all.extend(arguments[1..].iter().map(|argument| argument as &dyn AsRef<OsStr>));
+        sandglass(&all).exits(0).json_lines()
+    }
+
+    fn log_as(&self, shape: &str) -> Vec<Value> {
+        self.lines(&["log", "--as", shape])
+    }
+}
+
+#[test]
+fn a_subprocess_that_hangs_for_forty_minutes_is_told_as_silence_and_killed_where_opted_in() {
+    let played = Played::of("silence");
+    let silence = played.log_as("silence");
+    let of = |session: &str| -> Vec<&Value> {
+        silence.iter().filter(|record| record["session_id"] == session).collect()
+    };
+    let (patient, strict) = (of("Agent/patient"), of("Agent/strict"));
+    assert_eq!(patient.len(), 1, "{silence:?}");
+    assert_eq!(patient[0]["failure_type"], "sdk_silence");
+    assert!(patient[0]["elapsed_silent_seconds"].as_f64().is_some_and(|s| s >= 600.0));
+    assert_eq!(strict.len(), 2, "{silence:?}");
+    assert_eq!(strict[1]["killed"], true, "{silence:?}");
+}
+
+#[test]
+fn five_timeouts_of_one_shape_are_one_failure_that_the_next_run_is_told_of() {
+    let played = Played::of("retry-loop");
+    let scan = &played.lines(&["scan", "--json"])[0];
+    let shown = scan.to_string();
+    assert!(shown.contains("\"count\":5") && shown.contains("host_http_call"), "{shown}");
+    assert!(!shown.contains("sk-live"), "{shown}");
+    let finished = played.lines(&["log", "--json"]);
+    let is_finish = |record: &&Value| record["event"]["action"] == "Finish";
+    let finished = finished.iter().rfind(is_finish).expect("it finished");
+    let preamble = finished["event"]["params"]["preamble"].as_str().expect("it was told");
+    let begin = "Prior failure mode: do NOT retry this shape: tool=work error_type=timeout \
+                 repeated=5x, command=";
+    assert!(preamble.starts_with(begin), "{preamble}");
+    let audit = played.log_as("audit");
+    let timeouts = audit.iter().filter(|record| record["error_type"] == "timeout");
+    assert_eq!(timeouts.count(), 5, "{audit:?}");
+    let stop = audit.iter().find(|record| !record["last_failure_signature"].is_null());
+    assert!(stop.is_some(), "{audit:?}");
+}
+
+#[test]
+fn a_session_of_hours_is_blocked_resumed_twice_and_ended_by_what_all_runs_may_take() {
+    let played = Played::of("four-hours");
+    let watchdog = played.log_as("watchdog");
+    let fired: Vec<&Value> =
+        watchdog.iter().filter(|record| record["reason"] == "wall_clock_exceeded").collect();
+    assert_eq!(fired.len(), 2, "{watchdog:?}");
+    for record in fired {
+        assert_eq!(record["event_kind"], "runtime.watchdog.cancel");
+        assert_eq!(record["aggregate"]["type"], "runtime_control");
+        assert_eq!(record["configured_budget_seconds"], 14_400);
+        assert_eq!(record["elapsed_seconds"], 14_401, "rounded up");
+    }
+}
+
+#[test]
+fn a_cancel_inside_a_call_of_five_minutes_stops_it_at_once() {
+    let audit = Played::of("cancel-in-call").log_as("audit");
+    let cancelled: Vec<&Value> =
+        audit.iter().filter(|record| record["status"] == "cancelled").collect();
+    assert!(!cancelled.is_empty(), "{audit:?}");
+    assert!(audit.iter().all(|record| record["status"] != "success"), "{audit:?}");
+}
+
+#[test]
+fn what_is_cancelled_in_the_queue_never_starts_also_after_a_restart() {
+    Played::of("cancel-queued");
+}
+
+#[test]
+fn what_is_done_is_never_silent() {
+    assert!(Played::of("done").log_as("silence").is_empty());
+}
+
+#[test]
+fn a_person_who_takes_an_hour_is_not_silent() {
+    assert!(Played::of("person").log_as("silence").is_empty());
+}
+
+#[test]
+fn who_is_busy_without_progress_is_unstuck() {
+    Played::of("busy");
+}
+
+#[test]
+fn a_synthetic_keep_alive_hides_no_wedged_tool() {
+    let silence = Played::of("keep-alive").log_as("silence");
+    assert!(silence.iter().any(|record| record["killed"] == true), "{silence:?}");
+}
+
+#[test]
+fn a_journal_that_fails_while_a_limit_fires_prevents_no_kill_and_has_its_record_later() {
+    let silence = Played::of("journal-fails").log_as("silence");
+    assert!(silence.iter().any(|record| record["killed"] == true), "{silence:?}");
+}
+
+/// So that none is left out here.
+#[test]
+fn every_scenario_of_sessions_has_its_test() {
+    let folder = std::fs::read_dir(fixture("sessions")).expect("it is there");
+    let names = folder.map(|entry| entry.expect("an entry").file_name().into_string());
+    let mut names: Vec<String> = names.map(|name| name.expect("a name")).collect();
+    names.retain(|name| name.starts_with("scenario") && name.ends_with(".toml"));
+    let source = include_str!("scenarios.rs");
+    for name in &names {
+        let short = name.trim_start_matches("scenario-").trim_end_matches(".toml");
+        assert!(source.contains(&format!("Played::of(\"{short}\")")), "{name} has no test");
+    }
+    assert_eq!(names.len(), 10);
+}
+
+#[test]
+fn a_step_of_a_session_that_can_not_be_meant_is_refused_at_its_line() {
+    let folder = Folder::new();
+    std::fs::copy(fixture("sessions/agent.ioa.toml"), folder.path("agent.ioa.toml"))
+        .expect("copied");
+    std::fs::copy(fixture("sessions/agent.wasm"), folder.path("agent.wasm")).expect("copied");
+    for (wrong, what) in [
+        ("time = \"fast\"\n[[step]]\nwait = \"1s\"", "`fast` is no time"),
+        ("[[step]]\njournal = \"burns\"", "a journal can't be made `burns`"),
+        (
+            "[[step]]\ncreate = \"Agent/a\"\nlimits = { run_timeout = \"-1s\" }",
+            "`run_timeout` can't be",
+        ),
+        ("[[step]]\nresume = \"Agent/a\"\nlimits = { patience = \"1s\" }", "`patience` can't be"),
+        (
+            "[[step]]\nexpect_session = { status = \"SLEEPING\" }\nentity = \"Agent/a\"",
+            "no session has the status \"SLEEPING\"",
+        ),
+        ("[[step]]\nexpect_no_record = { type = \"limit\" }", "no record is of type `limit`"),
+    ] {
+        folder.write("scenario.toml", wrong);
+        let said = sandglass(&[&"play", &folder.path("scenario.toml")]).exits(2);
+        let all = format!("{}{}", said.out, said.err);
+        assert!(all.contains(what) && all.contains("scenario.toml:"), "{wrong}:\n{all}");
+    }
+}
