@@ -40,8 +40,9 @@ const STATUS: &str = "status";
 pub struct Session {
     /// Its present run, or the last one.
     pub run_seq: u32,
-    /// What holds that run.
-    pub limits: RunLimits,
+    /// What holds that run; shared, because sessions are copied with each decision and each
+    /// look.
+    pub limits: Arc<RunLimits>,
     /// When its first run started.
     pub first_started: WallTime,
     /// When the present run started.
@@ -131,7 +132,7 @@ impl Session {
         let Event::RunStarted { run_seq, limits } = event else { return None };
         Some(Self {
             run_seq: *run_seq,
-            limits: *limits,
+            limits: Arc::new(*limits),
             first_started: at,
             run_started: at,
             standing: Standing::Running,
@@ -210,7 +211,7 @@ impl Session {
                 failure: self.top_failure(1),
             }));
         }
-        (self.run_seq, self.limits, self.run_started) = (run_seq, limits, at);
+        (self.run_seq, self.limits, self.run_started) = (run_seq, Arc::new(limits), at);
         (self.handler_runs, self.loop_iterations, self.follows_a_handler) = (0, 0, false);
         self.standing = Standing::Running;
         self.active_since.set(at);

@@ -456,7 +456,7 @@ impl Supervision<'_> {
         if directive == Some(Directive::Retry)
             && let Some(session) = self.after.session()
         {
-            let events = again(&self.after, session, session.limits, None, String::new());
+            let events = again(&self.after, session, *session.limits, None, String::new());
             events.into_iter().for_each(|event| self.take(event));
         }
     }

@@ -32,7 +32,7 @@ fn started(limits: &str) -> Life {
 }
 
 fn limits(life: &Life) -> RunLimits {
-    life.entity().session().expect("a session").limits
+    *life.entity().session().expect("a session").limits
 }
 
 /// How long ago its anchors are, by the wall clock.

@@ -132,7 +132,7 @@ async fn sessions_are_counted_by_status_and_each_record_of_theirs_once() {
     let world = World::reporting(&spec, &acts, telemetry).await;
     let breaches = [
         format!("{BREACHES},limit=\"inactivity_warn\",breach_action=\"record\"}}"),
-        format!("{BREACHES},limit=\"run_timeout\",breach_action=\"suspend\"}}"),
+        format!("{BREACHES},limit=\"run_timeout\",breach_action=\"stop\"}}"),
         format!("{BREACHES},limit=\"abort_timeout\",breach_action=\"stop\"}}"),
     ];
     let (watchdog, completed) = (
