@@ -6,6 +6,8 @@ use sandglass_model::{Decision, Dispatched, Ended, EntityRef, OutcomeKind, Repea
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::spec::refusable::{are_of_ending, is_of_ending};
+
 /// Shapes that a session remembers: a loop fails by few. Beyond it the rarest is forgotten.
 pub const SHAPES_MAX: usize = 16;
 /// Longest sample of what a handler was given, in characters: people recognise it by that.
@@ -53,7 +55,9 @@ impl Failures {
             Some(known) => {
                 known.count = known.count.saturating_add(1);
                 known.cost_ms = known.cost_ms.saturating_add(cost_ms);
-                known.sample = sample;
+                if !sample.is_empty() {
+                    known.sample = sample;
+                }
             }
             None => {
                 if all.len() >= SHAPES_MAX {
@@ -76,10 +80,14 @@ impl Failures {
 }
 
 /// What a handler was given, as it may be shown: secrets that are known by their names or
-/// their looks are taken out, and it is cut.
+/// their looks are taken out, and it is cut. What a handler before it ended with says nothing
+/// of what this one was asked for.
 fn sample(dispatched: &Dispatched) -> String {
     let mut text = String::new();
-    for (name, value) in &dispatched.params {
+    let follows_a_failure = are_of_ending(&dispatched.params);
+    let own =
+        dispatched.params.iter().filter(|(name, _)| !(follows_a_failure && is_of_ending(name)));
+    for (name, value) in own {
         if text.len() > SAMPLE_MAX_CHARS * 4 {
             break;
         }

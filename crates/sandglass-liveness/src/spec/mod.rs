@@ -7,7 +7,7 @@ pub mod guard;
 mod integration;
 mod limits;
 mod lint;
-mod refusable;
+pub(crate) mod refusable;
 mod section;
 mod variable;
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use sandglass_model::Object;
 use sandglass_source::Diagnostics;
 use serde_json::Value;
 
@@ -26,6 +27,17 @@ const TIMEOUT_PARAMS: [&str; 8] = [
 /// Those of its fields that a counter can hold.
 const TIMEOUT_NUMBERS: [&str; 5] =
     ["attempt", "budget_ms", "elapsed_ms", "host_calls", "overrun_us"];
+
+/// Whether `params` are those of a handler's ending that isn't a success.
+pub(crate) fn are_of_ending(params: &Object) -> bool {
+    ENDING_PARAMS.iter().all(|name| params.contains_key(*name))
+}
+
+/// Whether an ending brings a parameter of this name.
+pub(crate) fn is_of_ending(name: &str) -> bool {
+    let all = [&ENDING_PARAMS[..], &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS];
+    all.iter().any(|names| names.contains(&name))
+}
 
 /// Why an ending may be refused by a state that is declared to take it.
 pub(super) enum Why<'s> {
