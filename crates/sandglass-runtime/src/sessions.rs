@@ -6,6 +6,7 @@ use std::time::Duration;
 use sandglass_liveness::decide::{directive, told};
 use sandglass_liveness::session::{Ceilings, StatusView};
 use sandglass_model::{EntityRef, StopCause};
+use sandglass_telemetry::metrics::CancelOf;
 
 use crate::actor::{Handle, Message};
 use crate::error::ActorError;
@@ -42,7 +43,8 @@ impl Runtime {
         stop: SessionStop,
     ) -> Result<SessionStopped, ActorError> {
         if let StopCause::Operator { by, .. } = &stop.cause {
-            self.allows(by)?;
+            let metrics = &self.0.shared.telemetry.metrics;
+            self.allows(by).inspect_err(|_| metrics.cancel_refused(CancelOf::Session))?;
         }
         let (cause, reason) = told(&stop.cause);
         let (has_grace, code) = (stop.cause.has_grace(), stop.cause.code());

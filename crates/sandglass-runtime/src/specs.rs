@@ -132,7 +132,8 @@ fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedOfSessions {
         becomes.map(|becomes| (cause.code(), Some(becomes)))
     });
     let operator = StopCause::Operator { by: String::new(), reason: String::new() };
-    let others = [operator, StopCause::Shutdown];
+    let parent = StopCause::Parent { parent: None, reason: String::new() };
+    let others = [operator, parent, StopCause::Shutdown];
     let others = others.map(|cause| (cause.code(), Some(directive(&cause, 0))));
     let by_itself = [StopCause::Trap, StopCause::Completion].map(|cause| (cause.code(), None));
     let is_retried = limits.iter().any(|limit| retried(*limit));
@@ -146,11 +147,14 @@ fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedOfSessions {
     }
 }
 
-/// Whether a breach of `limit` is something that is recorded of a run that these hold.
+/// Whether `limit` holds a run that these hold, or what runs in it.
 const fn is_on(limit: Limit, limits: &RunLimits) -> bool {
     match limit {
-        Limit::HostCallTimeout | Limit::ScheduleToStartTimeout => false,
-        Limit::Deadline | Limit::AbortTimeout => true,
+        // Every handler has these, and every run the last one.
+        Limit::HostCallTimeout
+        | Limit::ScheduleToStartTimeout
+        | Limit::Deadline
+        | Limit::AbortTimeout => true,
         Limit::InactivityWarn => limits.inactivity_warn_ms.is_some(),
         Limit::InactivityTimeout => limits.inactivity_timeout_ms.is_some(),
         Limit::ProgressTimeout => limits.progress_timeout_ms.is_some(),
@@ -166,7 +170,12 @@ const fn is_on(limit: Limit, limits: &RunLimits) -> bool {
 const fn stops_runs(limit: Limit) -> bool {
     !matches!(
         limit,
-        Limit::InactivityWarn | Limit::Deadline | Limit::AbortTimeout | Limit::RepeatThreshold
+        Limit::HostCallTimeout
+            | Limit::ScheduleToStartTimeout
+            | Limit::Deadline
+            | Limit::InactivityWarn
+            | Limit::AbortTimeout
+            | Limit::RepeatThreshold
     )
 }
 

@@ -332,7 +332,7 @@ metrics! {
         "Sessions by status: running, silent and stopping of those that are awake; blocked of all, by why";
     Counters cancels_refused(of) Count
         "cancels_refused_total"
-        "Cancels of sessions or dispatches that were refused because the key may not operate";
+        "Cancels of sessions or dispatches that were refused because who asked for them may not";
 
     Counters folded() Count
         "metric_observations_folded_total"

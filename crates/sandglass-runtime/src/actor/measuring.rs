@@ -2,7 +2,7 @@
 //! records once, when it is durable.
 
 use sandglass_liveness::{Entity, session};
-use sandglass_model::{Event, Limit, Monotonic, StopCause, WallTime};
+use sandglass_model::{Event, Limit, LimitBreached, Monotonic, StopCause, WallTime};
 use sandglass_telemetry::metrics::{Held, Level, ResumedBy};
 
 use super::Actor;
@@ -88,7 +88,9 @@ impl Actor {
         let entity_type = before.entity.entity_type();
         match event {
             Event::LimitBreached(breach) => {
-                metrics.limit_breached(entity_type, breach.limit, breach.action);
+                // One record may be of many.
+                let LimitBreached { limit, action, times, .. } = **breach;
+                metrics.limit_breached(entity_type, limit, action, times);
             }
             Event::RunStarted { .. } => self.measured.told_to_stop = None,
             Event::RunStopping(_) => self.note_told_to_stop(),

@@ -14,6 +14,8 @@ use sandglass_model::{
     RunStopped, RunStopping, StopCause,
 };
 use sandglass_runtime::{ActorError, Runtime, SessionResume, SessionStop};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry};
 
 use crate::world::{
     AGAIN, Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, soon, two,
@@ -372,8 +374,10 @@ async fn an_entity_without_limits_is_no_session() {
 async fn only_operators_stop_and_resume_sessions_where_they_are_named() {
     let spec = Spec::parse(&format!("{SESSION}\n[limits]\n")).spec.expect("sound");
     let journal = Arc::new(MemoryJournal::new());
+    let exporter = Exporter::new(Prefix::default());
+    let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
     let builder = Runtime::builder(Arc::clone(&journal) as _).operators(["ann"]).specs([spec]);
-    let runtime = builder.build().await.expect("an empty journal");
+    let runtime = builder.telemetry(telemetry).build().await.expect("an empty journal");
     runtime.create(one()).await.expect("a new session");
     let last = async || {
         let page = journal.read(Position(1), 100).await.expect("it is in memory");
@@ -393,6 +397,9 @@ async fn only_operators_stop_and_resume_sessions_where_they_are_named() {
     assert_eq!(refused, Err(mallory));
     runtime.resume_session(&one(), resume_by("ann")).await.expect("she is one");
     stop(by("ann")).await.expect("it runs");
+    let counted = "temper_cancels_refused_total{of=\"session\"} 1";
+    let text = exporter.render();
+    assert!(text.lines().any(|line| line == counted), "{counted} in {text}");
 }
 
 #[tokio::test(start_paused = true)]

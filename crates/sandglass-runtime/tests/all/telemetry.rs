@@ -140,7 +140,12 @@ async fn sessions_are_counted_by_status_and_each_record_of_theirs_once() {
         format!("{STOPS},code=\"completed\",directive=\"none\"}}"),
     );
     let resumed = format!("{RESUMES},by=\"request\"}}");
-    for series in breaches.iter().chain([&watchdog, &completed, &resumed]) {
+    let never = [
+        format!("{BREACHES},limit=\"host_call_timeout\",breach_action=\"stop\"}}"),
+        format!("{BREACHES},limit=\"schedule_to_start_timeout\",breach_action=\"stop\"}}"),
+        format!("{STOPS},code=\"parent_stopped\",directive=\"cancel\"}}"),
+    ];
+    for series in breaches.iter().chain(&never).chain([&watchdog, &completed, &resumed]) {
         assert_eq!(value(&exporter, series), 0.0, "{series}");
     }
     assert!(!exporter.render().contains("by=\"retry\""), "its spec lets nothing be retried");
@@ -214,4 +219,15 @@ async fn a_retry_is_counted_and_so_is_a_stop_that_is_recorded_late() {
     assert_eq!(stopped(cancelled, "cancel"), 1.0);
     let took = value(&exporter, took) - before;
     assert!(took >= 60.0, "it was told long before that was recorded: {took}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_many_breaches_counts_as_many() {
+    let (exporter, telemetry) = reported();
+    let spec = format!("{SESSION}\n[limits]\n");
+    let world = World::reporting(&spec, &[Act::SlowCalls(7)], telemetry).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.until("Done").await;
+    let series = format!("{BREACHES},limit=\"host_call_timeout\",breach_action=\"stop\"}}");
+    assert_eq!(value(&exporter, &series), 7.0);
 }

@@ -14,7 +14,8 @@ use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
     AskUntil, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock, Completion, DeadlineOwner,
     DeadlineReport, Dispatched, EntityRef, Event, Failure, FailureKind, HandlerDeadlineExceeded,
-    HostCalls, Monotonic, Object, Outcome, Position, Record, RunReport, TimeSplit, WallTime,
+    HostCalls, Limit, Monotonic, Object, Outcome, Overrun, Position, Record, RunReport, TimeSplit,
+    WallTime,
 };
 use sandglass_runtime::{
     ActorError, HandlerRun, Handlers, Reserved, RunFuture, Runtime, SimClock, Snapshot, StopRequest,
@@ -133,6 +134,8 @@ pub(crate) enum Act {
     HeedWhenAsked,
     /// Tells that it is alive every so many seconds, and never answers.
     TellEvery(u64, &'static str),
+    /// Answers at once, and so many of its host calls took too long.
+    SlowCalls(u64),
 }
 
 /// What each next handler does, and what was seen of them.
@@ -226,6 +229,7 @@ impl Script {
             DeadlineOwner::Parent => Cause::ParentDeadline,
         };
         let budget_ms = u64::try_from(budget.as_millis()).expect("short");
+        let overruns = if let Act::SlowCalls(times) = act { slow_calls(times) } else { Vec::new() };
         let linger = if let Act::Linger(seconds) = act { seconds } else { 0 };
         let (outcome, cause) = tokio::select! {
             biased;
@@ -257,7 +261,7 @@ impl Script {
             ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
-            overruns: Vec::new(),
+            overruns,
             story: sandglass_model::Story::default(),
             time_split_us: TimeSplit::default(),
             wall_us: 0,
@@ -286,6 +290,7 @@ impl Script {
                 self.answers.lock().expect("no panic").push(answer);
                 Box::pin(self.perform(run, not_after, *then)).await
             }
+            Act::SlowCalls(_) => completed(),
             Act::HeedWhenAsked => {
                 let (asked, heard) = tokio::sync::oneshot::channel::<()>();
                 run.stop.on_ask(move || drop(asked));
@@ -315,6 +320,12 @@ impl Script {
             }
         }
     }
+}
+
+fn slow_calls(times: u64) -> Vec<Overrun> {
+    let (allowed, took) = (Duration::from_secs(1), Duration::from_secs(2));
+    let once = Overrun::once(Limit::HostCallTimeout, allowed, took);
+    vec![Overrun { times, host_call: Some("host_http_call".into()), ..once }]
 }
 
 fn cancelled(request: &StopRequest) -> Outcome {

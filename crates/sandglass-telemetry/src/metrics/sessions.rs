@@ -60,10 +60,10 @@ pub(super) const fn directive(directive: Option<Directive>) -> &'static str {
 }
 
 impl Metrics {
-    /// A session of `entity_type` breached a limit, by which `does` happens.
-    pub fn limit_breached(&self, entity_type: &str, limit: Limit, does: Action) {
+    /// A session of `entity_type` breached a limit so many times, by which `does` happens.
+    pub fn limit_breached(&self, entity_type: &str, limit: Limit, does: Action, times: u64) {
         let Some(families) = self.families() else { return };
-        families.limit_breaches.count([entity_type, limit.as_str(), does.as_str()]);
+        families.limit_breaches.add([entity_type, limit.as_str(), does.as_str()], times);
     }
 
     /// The run of a session of `entity_type` has stopped, for the reason that `code` names.

@@ -64,7 +64,8 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.transition("Session", "Ask");
     metrics.state_timeout("Session", "Executing");
     metrics.signal_dropped("Session");
-    metrics.limit_breached("Session", Limit::RunTimeout, Action::Stop);
+    metrics.limit_breached("Session", Limit::RunTimeout, Action::Stop, 1);
+    metrics.limit_breached("Session", Limit::HostCallTimeout, Action::Stop, 3);
     metrics.run_stopped("Session", "watchdog_wall_clock_exceeded", Some(Directive::Wait));
     metrics.run_stopped("Session", "completed", None);
     metrics.run_stopped_within("Session", Duration::from_millis(250));

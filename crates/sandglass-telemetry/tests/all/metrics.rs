@@ -56,6 +56,7 @@ fn figures_come_out_in_the_unit_of_the_metric() {
         "temper_journal_available 0",
         "temper_handlers_in_flight 0",
         r#"temper_session_limit_breaches_total{entity_type="Session",limit="run_timeout",breach_action="stop"} 1"#,
+        r#"temper_session_limit_breaches_total{entity_type="Session",limit="host_call_timeout",breach_action="stop"} 3"#,
         r#"temper_session_run_stops_total{entity_type="Session",code="watchdog_wall_clock_exceeded",directive="wait"} 1"#,
         r#"temper_session_run_stops_total{entity_type="Session",code="completed",directive="none"} 1"#,
         r#"temper_session_stopping_seconds_sum{entity_type="Session"} 0.25"#,
