@@ -192,6 +192,34 @@ fn a_shutdown_leaves_a_record_and_what_it_cut_goes_on_in_the_next_life() {
 }
 
 #[test]
+fn a_shutdown_is_recorded_at_once_also_where_a_kill_comes_before_its_grace_is_over() {
+    let daemon = Daemon::with("\n[limits]\nabort_timeout = \"60s\"\n", "");
+    daemon.waiting("a", "");
+    daemon.running.signal("TERM");
+    // Nobody but the signal ends what it waits in, and it has most of the grace for that.
+    let journal = daemon.journal();
+    let is_recorded = || {
+        let log = sandglass(&[&"log", &journal, &"--json"]).exits(0).json_lines();
+        log.iter().any(|record| {
+            record["event"]["type"] == "run.stopping"
+                && record["event"]["stop_reason_code"] == "host_shutdown"
+        })
+    };
+    until(is_recorded);
+    daemon.running.signal("KILL");
+    let Daemon { folder, running, .. } = daemon;
+    assert_eq!(running.ended().code(), None, "it was killed");
+    let mut running = Daemon::run(&folder);
+    let address = running.address();
+    let daemon = Daemon { folder, running, address };
+    let (url, session) = (daemon.url(), "Waiter/a");
+    daemon.until("a", "BLOCKED");
+    sandglass(&[&"resume", &session, &"--url", &url]).exits(0);
+    daemon.until("a", "RUNNING");
+    sandglass(&[&"replay", &daemon.journal()]).exits(0).says("0 divergences");
+}
+
+#[test]
 fn the_settings_of_a_watchdog_and_a_silence_detector_hold_and_the_smaller_comes_first() {
     let settings = "[runtime_controls]\nsession_wall_clock_seconds = 7200\n\
                     [runtime_controls.goals.Waiter]\nsession_wall_clock_seconds = 3600\n\

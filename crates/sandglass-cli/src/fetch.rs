@@ -129,7 +129,7 @@ impl Refusal {
                 )
             }
             (_, "forbidden") => {
-                anyhow!("{message} (status {status}); name a key that may read by --api-key-env")
+                anyhow!("{message} (status {status}); name a key that may by --api-key-env")
             }
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => anyhow!(
                 "it asks for a key that may read (status {status}); name one by --api-key-env"

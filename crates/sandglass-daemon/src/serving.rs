@@ -85,7 +85,8 @@ impl Serving {
         self.local_addr
     }
 
-    /// Accepts no more, lets handlers end for most of `grace`, asks the rest to, records
+    /// Accepts no more, stops the sessions that have work in flight, which is recorded at once,
+    /// lets handlers end for most of `grace`, asks the rest to, records
     /// how they did, and answers those who wait, at least with `shutting_down`. `tell`
     /// hears how it goes. It takes no longer than `grace`; the journal is closed
     /// afterwards. Answers the handlers whose end could not be recorded by then: the next
@@ -104,6 +105,8 @@ impl Serving {
         tell(Draining::Waiting { in_flight: self.daemon.in_flight().len() });
         let ending = (grace / ENDING_PART).min(ENDING_MAX);
         let settled = async {
+            // Recorded at once: whoever sends a signal may send a harder one soon.
+            runtime.stop_sessions_for_shutdown().await;
             while !self.daemon.in_flight().is_empty() {
                 pause(LOOK_EVERY).await;
             }

@@ -7,6 +7,7 @@ use sandglass_liveness::decide::{directive, told};
 use sandglass_liveness::session::{Ceilings, StatusView};
 use sandglass_model::{EntityRef, StopCause};
 use sandglass_telemetry::metrics::CancelOf;
+use tokio::task::JoinSet;
 
 use crate::actor::{Handle, Message};
 use crate::error::ActorError;
@@ -64,6 +65,32 @@ impl Runtime {
         }
         stops.request(None, cause, &reason);
         answer.await
+    }
+
+    /// Stops the runs of the sessions that have work in flight, since the host is about to shut
+    /// down ([`Runtime::shutdown`]): each is recorded, and its handlers are asked to end. Those
+    /// that can't be recorded now are stopped all the same.
+    pub async fn stop_sessions_for_shutdown(&self) {
+        let busy: Vec<EntityRef> = {
+            let entities = self.0.shared.table.lock();
+            let snapshots = entities.all_awake().filter_map(Handle::snapshot);
+            let is_busy = |snapshot: &Arc<Snapshot>| {
+                let session = snapshot.session.as_ref();
+                session.is_some_and(|session| session.is_running())
+                    && !snapshot.in_flight.is_empty()
+            };
+            snapshots.filter(is_busy).map(|snapshot| snapshot.entity.clone()).collect()
+        };
+        let mut stops = JoinSet::new();
+        for entity in busy {
+            let runtime = self.clone();
+            stops.spawn(async move {
+                let stop = SessionStop { run_seq: None, cause: StopCause::Shutdown };
+                // One that has ended meanwhile needs none.
+                drop(runtime.stop_session(&entity, stop).await);
+            });
+        }
+        while stops.join_next().await.is_some() {}
     }
 
     /// Has a session go on whose run has stopped and that waits for that: in a new run, with

@@ -39,6 +39,8 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 /// How often what tells nobody that it changed is looked at again: a metric, a session's
 /// status.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The same of virtual time, where minutes pass while nothing happens.
+const LOOK_EVERY_VIRTUAL: Duration = Duration::from_secs(1);
 
 /// How many expectations a scenario had, and how many failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -335,6 +337,12 @@ impl<'a> Director<'a> {
 
     /// Waits until it is worth looking again.
     async fn look_again(&mut self, until: Monotonic) -> anyhow::Result<()> {
+        if self.virtual_clock.is_some() {
+            // Nothing of that goes on by itself for long; and what is appended changes it.
+            let soon = self.clock.now().after(LOOK_EVERY_VIRTUAL).min(until);
+            self.next(soon).await?;
+            return Ok(());
+        }
         let soon = self.clock.now().after(LOOK_EVERY).min(until);
         while let Came::Reply(_) = self.next(soon).await? {}
         Ok(())

@@ -50,10 +50,9 @@ pub(super) fn read(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Ceilings 
         if aliases.iter().any(|(key, _)| table.has(key)) {
             seconds(&table, aliases, ceilings.of_all.get_or_insert_default(), out);
         }
-        let base = ceilings.of_all.unwrap_or_default();
         for (name, table) in named(&table, nested, &format!("[{section}.{nested}]"), out) {
             table.only(&known[..aliases.len()], out);
-            let settings = ceilings.of_type.entry(name).or_insert(base);
+            let settings = ceilings.of_type.entry(name).or_default();
             seconds(&table, aliases, settings, out);
         }
     }
@@ -97,7 +96,10 @@ fn seconds(
 ) {
     for (key, limit) in aliases {
         if let Some(seconds) = table.count(key, 0..=SECONDS_MAX, out) {
-            settings.set(*limit, setting(seconds));
+            // Said twice, in our terms and in these, the stricter holds.
+            let said = setting(seconds);
+            let stricter = settings.of(*limit).map_or(said, |before| before.stricter(said));
+            settings.set(*limit, stricter);
         }
     }
 }

@@ -82,6 +82,9 @@ impl Ending<'_> {
     /// The action that an outcome becomes.
     fn action<'b>(&'b self, outcome: &'b Outcome) -> &'b str {
         let of = self.integration;
+        if session::is_cut(self.entity, outcome) {
+            return &of.on_cancelled;
+        }
         match outcome {
             Outcome::Completed(completion) => {
                 self.success_action(completion).unwrap_or(&of.on_failure)

@@ -275,8 +275,14 @@ pub(super) fn supervised(
     if entity.session().is_none() {
         return events;
     }
-    let mut supervision =
-        Supervision { spec, after: entity.clone(), now, has_trapped: false, decided: Vec::new() };
+    let mut supervision = Supervision {
+        spec,
+        after: entity.clone(),
+        now,
+        has_trapped: false,
+        has_completed: false,
+        decided: Vec::new(),
+    };
     events.into_iter().for_each(|event| supervision.take(event));
     supervision.conclude();
     supervision.decided
@@ -288,6 +294,8 @@ struct Supervision<'a> {
     now: WallTime,
     /// Whether a handler trapped by what was decided.
     has_trapped: bool,
+    /// Whether one completed.
+    has_completed: bool,
     decided: Vec<Event>,
 }
 
@@ -385,6 +393,7 @@ impl Supervision<'_> {
     fn breaches_of_end(&mut self, event: &Event) -> Vec<Breach> {
         let Event::Ended(ended) = event else { return Vec::new() };
         self.has_trapped |= matches!(ended.outcome, Outcome::Trapped(_));
+        self.has_completed |= matches!(ended.outcome, Outcome::Completed(_));
         let Some(run) = self.after.run(ended.dispatch) else { return Vec::new() };
         let handler = &run.dispatched.integration;
         // As many as are taken of a report; a record that tells of more is none of ours.
@@ -433,6 +442,14 @@ impl Supervision<'_> {
         }
         let (cause, directive) = match &session.standing {
             Standing::Stopped(_) => return,
+            // What has come to its end by itself, in the time that it was given for that, is no
+            // session to be resumed, and none that was cancelled.
+            Standing::Stopping { stopping, .. }
+                if self.spec.is_terminal(&self.after.state)
+                    && (self.has_completed || stopping.directive.goes_on()) =>
+            {
+                (StopCause::Completion, None)
+            }
             Standing::Stopping { stopping, .. } => {
                 (stopping.cause.clone(), Some(stopping.directive))
             }
@@ -483,8 +500,15 @@ fn breach_inside(handler: &str, ended: &Ended, overrun: &Overrun, now: WallTime)
 /// met nothing but that: its host calls end with an error then.
 pub(super) fn decision_of_stopped(entity: &Entity, outcome: &Outcome) -> Option<Decision> {
     let session = entity.session().filter(|session| !session.is_running())?;
-    let is_stopped =
-        matches!(outcome, Outcome::Cancelled(_) | Outcome::Failed(_) | Outcome::Trapped(_));
     let goes_on = session.directive().is_some_and(Directive::goes_on);
-    (is_stopped && goes_on).then_some(Decision::Held)
+    // One that was lost with its host in the meantime was cut, too.
+    let is_cut = is_cut(entity, outcome) || matches!(outcome, Outcome::Interrupted);
+    (is_cut && goes_on).then_some(Decision::Held)
+}
+
+/// Whether the stop of its run has ended a handler: killed it, or had it fail by ending what it
+/// waited for.
+pub(super) fn is_cut(entity: &Entity, outcome: &Outcome) -> bool {
+    entity.session().is_some_and(|session| !session.is_running())
+        && matches!(outcome, Outcome::Cancelled(_) | Outcome::Failed(_) | Outcome::Trapped(_))
 }

@@ -44,6 +44,14 @@ impl Setting {
     }
 }
 
+impl Setting {
+    /// Which of two allows less.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        smaller(self.allowed(), other.allowed()).map_or(Self::Off, Self::At)
+    }
+}
+
 /// What somebody says of a run's limits: of each nothing, or how much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitSettings {
@@ -120,6 +128,23 @@ impl LimitSettings {
         true
     }
 
+    /// What is said here, and where nothing is, what `other` says.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        Self {
+            inactivity_warn: self.inactivity_warn.or(other.inactivity_warn),
+            inactivity_timeout: self.inactivity_timeout.or(other.inactivity_timeout),
+            progress_timeout: self.progress_timeout.or(other.progress_timeout),
+            run_timeout: self.run_timeout.or(other.run_timeout),
+            execution_timeout: self.execution_timeout.or(other.execution_timeout),
+            abort_timeout: self.abort_timeout.or(other.abort_timeout),
+            max_loop_iterations: self.max_loop_iterations.or(other.max_loop_iterations),
+            max_handler_runs: self.max_handler_runs.or(other.max_handler_runs),
+            repeat_threshold: self.repeat_threshold.or(other.repeat_threshold),
+            stuck_after: self.stuck_after.or(other.stuck_after),
+        }
+    }
+
     /// What is asked for of a run that goes on from one that `last` held: where nothing is said
     /// of what all runs of the session may take together, as much as before.
     #[must_use]
@@ -145,7 +170,16 @@ impl LimitSettings {
         let run_timeout_ms =
             within(of(Limit::RunTimeout, Setting::At(RUN_TIMEOUT_MS)), execution_timeout_ms);
         let inactivity_warn_ms = of(Limit::InactivityWarn, Setting::At(INACTIVITY_WARN_MS));
-        let stuck_after = asked.stuck_after.or(self.stuck_after).and_then(Setting::allowed);
+        let stuck_after = asked.stuck_after.or(self.stuck_after).or(ceiling.stuck_after);
+        let stuck_after = stuck_after.and_then(Setting::allowed);
+        // Nobody may ask for more time to end in than is given without: that would undo the
+        // limit that is breached.
+        let grace_ms = |setting: Setting| setting.allowed().unwrap_or(0);
+        let given = self.abort_timeout.or(ceiling.abort_timeout);
+        let given_ms = given.map_or(ABORT_TIMEOUT_MS, grace_ms);
+        let most_ms = ceiling.abort_timeout.map_or(given_ms, |most| given_ms.min(grace_ms(most)));
+        let abort_timeout_ms =
+            asked.abort_timeout.map_or(most_ms, |asked| grace_ms(asked).min(most_ms));
         let stuck_default = inactivity_warn_ms.map_or(STUCK_AFTER_MS, |ms| ms.min(STUCK_AFTER_MS));
         RunLimits {
             inactivity_warn_ms,
@@ -156,7 +190,7 @@ impl LimitSettings {
             progress_timeout_ms: within(of(Limit::ProgressTimeout, Setting::Off), run_timeout_ms),
             run_timeout_ms,
             execution_timeout_ms,
-            abort_timeout_ms: of(Limit::AbortTimeout, Setting::At(ABORT_TIMEOUT_MS)).unwrap_or(0),
+            abort_timeout_ms,
             max_loop_iterations: of(Limit::MaxLoopIterations, Setting::Off),
             max_handler_runs: of(Limit::MaxHandlerRuns, Setting::Off),
             repeat_threshold: of(Limit::RepeatThreshold, Setting::At(REPEAT_THRESHOLD)),
@@ -171,7 +205,7 @@ pub struct Ceilings {
     /// Of all types. Where it says anything, all entities are sessions, also those whose spec
     /// has no limits.
     pub of_all: Option<LimitSettings>,
-    /// The same of some types, whatever is said of all.
+    /// The same of some types: what is said there comes before what is said of all.
     pub of_type: BTreeMap<String, LimitSettings>,
 }
 
@@ -188,8 +222,9 @@ impl Ceilings {
     #[must_use]
     pub fn effective(&self, spec: &Spec, asked: &LimitSettings) -> RunLimits {
         let said = spec.limits.as_ref().map(|limits| limits.settings).unwrap_or_default();
-        let of_type = self.of_type.get(spec.name.as_str());
-        let ceiling = of_type.or(self.of_all.as_ref()).copied().unwrap_or_default();
+        let of_all = self.of_all.unwrap_or_default();
+        let of_type = self.of_type.get(spec.name.as_str()).copied().unwrap_or_default();
+        let ceiling = of_type.or(&of_all);
         said.effective(asked, &ceiling)
     }
 }
@@ -373,5 +408,44 @@ mod tests {
         assert_eq!(spec.effective(&none, &none).stuck_after_ms, 1_000);
         let off = settings(&[(Limit::InactivityWarn, Setting::Off)]);
         assert_eq!(off.effective(&none, &none).stuck_after_ms, STUCK_AFTER_MS);
+    }
+
+    #[test]
+    fn nobody_asks_for_more_time_to_end_in_than_is_given_without() {
+        let none = LimitSettings::default();
+        let of = |ms| LimitSettings { abort_timeout: Some(Setting::At(ms)), ..none };
+        for (spec, asked, ceiling, found) in [
+            (none, of(366 * 86_400_000), none, ABORT_TIMEOUT_MS),
+            (none, of(50), none, 50),
+            (of(30_000), of(60_000), none, 30_000),
+            (of(30_000), none, of(20_000), 20_000),
+            (none, none, of(20_000), 20_000),
+            (of(30_000), of(25_000), of(20_000), 20_000),
+        ] {
+            let abort_timeout_ms = spec.effective(&asked, &ceiling).abort_timeout_ms;
+            assert_eq!(abort_timeout_ms, found, "{spec:?} {asked:?} {ceiling:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_type_comes_before_what_is_said_of_all_key_by_key() {
+        let none = LimitSettings::default();
+        let all = LimitSettings { run_timeout: Some(Setting::At(50_000)), ..none };
+        let of_type = LimitSettings { max_handler_runs: Some(Setting::At(3)), ..none };
+        let both = of_type.or(&all);
+        assert_eq!(
+            (both.run_timeout, both.max_handler_runs),
+            (all.run_timeout, of_type.max_handler_runs)
+        );
+        let own = LimitSettings { run_timeout: Some(Setting::At(90_000)), ..none };
+        assert_eq!(own.or(&all).run_timeout, own.run_timeout);
+        for limit in LimitSettings::LIMITS {
+            let mut one = none;
+            assert!(one.set(limit, Setting::At(7)));
+            assert_eq!(none.or(&one), one, "{limit}");
+        }
+        assert_eq!(Setting::Off.stricter(Setting::At(3)), Setting::At(3));
+        assert_eq!(Setting::At(5).stricter(Setting::At(3)), Setting::At(3));
+        assert_eq!(Setting::Off.stricter(Setting::Off), Setting::Off);
     }
 }

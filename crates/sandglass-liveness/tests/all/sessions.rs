@@ -8,9 +8,9 @@ use sandglass_liveness::session::{Elapsed, LimitSettings, Status, evaluate, stat
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Event, Limit, LimitBreached,
-    Object, Outcome, Overrun, Position, Record, Rejection, RejectionKind, Retried, RunLimits,
-    Scope, StopCause, WallTime,
+    Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Event, Failure, FailureKind,
+    Limit, LimitBreached, Object, Outcome, Overrun, Position, Record, Rejection, RejectionKind,
+    Retried, RunLimits, Scope, StopCause, WallTime,
 };
 use serde_json::json;
 
@@ -660,23 +660,74 @@ fn an_audit_and_a_scan_tell_of_calls_that_took_too_long() {
 }
 
 #[test]
-fn a_run_that_ends_with_its_resume_replays_by_the_limits_that_it_was_given() {
+fn what_comes_to_its_end_in_its_grace_is_done_and_waits_for_nobody() {
     let mut life = started("repeat_threshold = 1\nabort_timeout = \"10s\"");
     life.start();
     life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
-    // It ends by itself in its grace, so the session is at its end and waits all the same.
     let run = life.entity().in_flight()[0].dispatched.clone();
-    let failed = timed_out_of(&Life::name(), &run);
-    life.tell(Input::HandlerEnded(Box::new(end_of_run(&run, failed)))).expect("in flight");
-    assert_eq!(shown(&life), Status::Blocked);
-    let before = life.log.len();
-    let input = resume(&life, Some(1));
-    life.tell(input).expect("blocked");
-    assert_eq!(life.kinds(before), ["session.resumed", "run.started", "run.stopped"]);
+    let end = end_of_run(&run, completed(Some("Finish")));
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    assert_eq!(shown(&life), Status::Done);
     let Some(Event::RunStopped(stopped)) = life.log.last().map(|record| &record.event) else {
         panic!("it is at its end")
     };
-    assert!(stopped.signature.is_some(), "by the threshold of its limits, not by the default");
+    assert_eq!((&stopped.cause, stopped.directive), (&StopCause::Completion, None));
+    let again = resume(&life, Some(1));
+    life.tell(again).expect_err("it is over");
+    replays(&life);
+    // The same of one that is to be cancelled: it isn't told as such.
+    let mut life = started("inactivity_timeout = \"1000s\"\nabort_timeout = \"10s\"");
+    life.start();
+    let cause = StopCause::Limit { limit: Limit::InactivityTimeout };
+    life.tell(Input::Stop { run_seq: None, cause }).expect("it runs");
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let end = end_of_run(&run, completed(Some("Finish")));
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    let Some(Event::RunStopped(stopped)) = life.log.last().map(|record| &record.event) else {
+        panic!("it is at its end")
+    };
+    assert_eq!((&stopped.cause, stopped.directive), (&StopCause::Completion, None));
+    replays(&life);
+}
+
+#[test]
+fn one_that_fails_because_it_was_asked_to_end_is_cut_and_takes_no_action_of_a_failure() {
+    let failure = || {
+        Outcome::Failed(Failure {
+            kind: FailureKind::GuestFailure,
+            message: "the run is to stop".to_owned(),
+            result: None,
+        })
+    };
+    // It is to go on: it is dispatched anew. So is one that was lost with its host meanwhile.
+    for outcome in [failure(), Outcome::Interrupted] {
+        let mut life = started("abort_timeout = \"10s\"");
+        life.start();
+        life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
+        let run = life.entity().in_flight()[0].dispatched.clone();
+        let end = end_of_run(&run, outcome);
+        life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        assert_eq!(shown(&life), Status::Blocked);
+        let input = resume(&life, Some(1));
+        life.tell(input).expect("blocked");
+        assert_eq!(life.entity().in_flight()[0].dispatched.attempt, 2);
+        replays(&life);
+    }
+    // It is over: it takes what its author declared for that.
+    let mut life = started("inactivity_timeout = \"1000s\"\nabort_timeout = \"10s\"");
+    life.start();
+    let cause = StopCause::Limit { limit: Limit::InactivityTimeout };
+    life.tell(Input::Stop { run_seq: None, cause }).expect("it runs");
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let on_cancelled = life.spec.integrations[&run.integration].on_cancelled.to_string();
+    let before = life.log.len();
+    let end = end_of_run(&run, failure());
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    let taken = life.log[before..].iter().find_map(|record| match &record.event {
+        Event::Transition { action, .. } => Some(action.clone()),
+        _ => None,
+    });
+    assert_eq!(taken, Some(on_cancelled));
     replays(&life);
 }
 

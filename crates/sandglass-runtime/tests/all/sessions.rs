@@ -109,7 +109,8 @@ async fn a_handler_that_heeds_the_question_ends_by_itself() {
     world.send("ProcessToolCalls").await.expect("taken");
     assert_eq!(world.until("Done").await, 400);
     let stopped = stops(&world).await;
-    assert_eq!(stopped[0].directive, Some(Directive::Wait), "what was decided holds");
+    assert_eq!(stopped[0].cause, StopCause::Completion, "it came to its end by itself");
+    assert_eq!(stopped[0].directive, None);
     world.replays().await;
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sandglass_liveness::Entity;
 use sandglass_model::{
-    Directive, DispatchId, EntityRef, Event, RunStopped, RunStopping, TransitionCause,
+    Directive, DispatchId, EntityRef, Event, RunStopped, RunStopping, StopCause, TransitionCause,
 };
 
 use crate::invariant::Invariant;
@@ -79,9 +79,13 @@ impl Run {
             }
             Event::RunStopped(stopped) => {
                 let first = self.stopping.as_ref();
+                // Or it came to its end by itself in the time that it was given for that.
+                let has_completed =
+                    stopped.cause == StopCause::Completion && stopped.directive.is_none();
                 let is_first = first.is_none_or(|first| {
                     first.cause == stopped.cause && Some(first.directive) == stopped.directive
                 });
+                let is_first = is_first || has_completed;
                 let fits = self.stopped.is_none() && stopped.run_seq == self.run_seq;
                 if !fits || !is_first || in_flight > 0 {
                     let (seq, cause) = (stopped.run_seq, &stopped.cause);
