@@ -168,8 +168,8 @@ impl<'t, 's> Table<'t, 's> {
     ) -> Option<T> {
         let value = self.value(key)?;
         let read = match value.get_ref() {
-            DeValue::String(text) => read(text),
-            DeValue::Integer(number) => Err(format!("`{}` has no unit", number.as_str())),
+            DeValue::String(text) => read(text).map_err(|why| format!("`{key}`: {why}")),
+            DeValue::Integer(number) => Err(format!("`{key}`: {}", no_unit(number.as_str()))),
             _ => Err(wrong_type(key, &self.label, "a duration", value)),
         };
         let help = "write a number and a unit, such as \"500ms\", \"900s\" or \"1h30m\"";
@@ -207,7 +207,14 @@ impl<'t, 's> Table<'t, 's> {
                 (least, most) => format!("a whole number from {least} to {most}"),
             };
             let message = match value.get_ref() {
-                DeValue::Integer(_) => format!("`{key}` in {} must be {wanted}", self.label),
+                DeValue::Integer(number) => {
+                    let found = number.as_str();
+                    format!("`{key}` in {} must be {wanted}, and is `{found}`", self.label)
+                }
+                DeValue::Float(number) => {
+                    let found = number.as_str();
+                    format!("`{key}` in {} must be {wanted}, and is `{found}`", self.label)
+                }
                 _ => wrong_type(key, &self.label, &wanted, value),
             };
             out.error(&value.span(), message);
@@ -275,6 +282,16 @@ pub fn valid_name(name: Name, out: &mut Diagnostics<'_>) -> Option<Name> {
             out.error(name.span(), error.to_string());
             None
         }
+    }
+}
+
+/// What is said of a number that stands where a duration should.
+#[must_use]
+pub fn no_unit(number: &str) -> String {
+    if number.starts_with('-') {
+        format!("`{number}` is negative")
+    } else {
+        format!("`{number}` has no unit")
     }
 }
 

@@ -95,7 +95,7 @@ fn every_mistake_is_told_at_its_place_and_all_at_once() {
             "3:7: error: no ABI is called `cores`\n  help: did you mean `core`?",
             "4:1: error: unknown key `limit` in the manifest\n  help: did you mean `limits`?",
             "6:1: error: unknown key `memroy` in [limits]\n  help: did you mean `memory`?",
-            "7:8: error: `fuel` in [limits] must be a whole number from 1 on",
+            "7:8: error: `fuel` in [limits] must be a whole number from 1 on, and is `-1`",
             "9:15: error: `a` stands twice in `hosts`\n  help: remove one of them",
         ]
     );

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use sandglass_model::Limit;
-use sandglass_source::{Diagnostics, Table, did_you_mean, duration, json, wrong_type};
+use sandglass_source::{Diagnostics, Table, did_you_mean, duration, json, no_unit, wrong_type};
 use toml::de::DeValue;
 
 use super::{Limits, Name, Spec};
@@ -121,8 +121,10 @@ fn time_or_off(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> O
     let value = table.value(key)?;
     let read = match value.get_ref() {
         DeValue::Integer(number) if json::integer(number) == Some(0) => return Some(Setting::Off),
-        DeValue::Integer(number) => Err(format!("`{}` has no unit", number.as_str())),
-        DeValue::String(text) => duration::from_text_or_zero(text),
+        DeValue::Integer(number) => Err(format!("`{key}`: {}", no_unit(number.as_str()))),
+        DeValue::String(text) => {
+            duration::from_text_or_zero(text).map_err(|why| format!("`{key}`: {why}"))
+        }
         _ => Err(wrong_type(key, &table.label, "a duration", value)),
     };
     let help = "write a number and a unit, such as \"900s\" or \"4h\", or 0 for none";
@@ -130,7 +132,7 @@ fn time_or_off(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> O
         Ok(0) => Some(Setting::Off),
         Ok(millis) => Some(Setting::At(millis)),
         Err(message) => {
-            out.error_with_help(&value.span(), format!("`{key}`: {message}"), help);
+            out.error_with_help(&value.span(), message, help);
             None
         }
     }
@@ -204,13 +206,30 @@ pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
             at: integration.name.span().clone(),
         })
         .collect();
+    // Where a handler states its deadline, its calls are inside that.
+    let calls: Vec<Stated> = spec
+        .integrations
+        .values()
+        .filter(|integration| integration.budget_defaulted)
+        .flat_map(|integration| {
+            let (of, at) = (&integration.name, integration.name.span());
+            let all = integration.host_call_ms.map(|millis| ("host_call_timeout", millis));
+            let each = integration.host_calls_ms.iter();
+            let each = each.map(|(function, millis)| (function.as_str(), *millis));
+            each.chain(all).map(move |(function, millis)| Stated {
+                what: format!("the time limit `{function}` of integration `{of}`"),
+                millis,
+                at: at.clone(),
+            })
+        })
+        .collect();
     let silence = stated(Limit::InactivityTimeout);
     let run = stated(Limit::RunTimeout);
     let session = stated(Limit::ExecutionTimeout);
     let outer = [&silence, &run, &session];
     for (level, outer) in outer.iter().enumerate() {
         let Some(outer) = outer else { continue };
-        handlers.iter().for_each(|inner| nests(inner, outer, out));
+        handlers.iter().chain(&calls).for_each(|inner| nests(inner, outer, out));
         // A handler that is busy may go on for longer than it may be without progress.
         let progress = (level > 0).then(|| stated(Limit::ProgressTimeout)).flatten();
         let inner = [&silence, &run].into_iter().take(level).flatten();

@@ -475,13 +475,34 @@ fn limits_that_can_not_nest_are_refused_with_both_values() {
         ),
         ("run_timout = \"1h\"", "unknown key `run_timout`"),
         ("run_timeout = 3600", "`3600` has no unit"),
-        ("run_timeout = -1", "`-1` has no unit"),
+        ("run_timeout = -1", "`run_timeout`: `-1` is negative"),
+        ("host_call_timeout = -5", "`host_call_timeout`: `-5` is negative"),
+        (
+            "[limits.host_call]\nhost_http_call = \"soon\"",
+            "`host_http_call`: `soon` is no duration",
+        ),
         ("run_timeout = true", "must be a duration"),
-        ("max_loop_iterations = -1", "must be a whole number from 0"),
-        ("max_loop_iterations = 1.5", "must be a whole number"),
+        ("max_loop_iterations = -1", "must be a whole number from 0 to 4294967295, and is `-1`"),
+        ("max_loop_iterations = 1.5", "must be a whole number from 0 to 4294967295, and is `1.5`"),
         ("[limits.retry]\ndeadline = 1", "is no limit that stops a run"),
     ] {
         let parsed = Spec::parse(&spec(limits));
+        assert!(parsed.spec.is_none(), "{limits}");
+        let told: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
+        assert!(told.iter().any(|one| one.contains(expected)), "{limits}: {told:#?}");
+    }
+    // Where the deadline is the default, calls are held by what holds that.
+    for (limits, expected) in [
+        (
+            "inactivity_timeout = \"30s\"\nhost_call_timeout = \"1m\"",
+            "`host_call_timeout` of integration `run_tools` (60s) must be shorter than `inactivity_timeout` (30s)",
+        ),
+        (
+            "run_timeout = \"30m\"\n[limits.host_call]\nhost_http_call = \"1h\"",
+            "`host_http_call` of integration `run_tools` (3600s) must be shorter than `run_timeout` (1800s)",
+        ),
+    ] {
+        let parsed = Spec::parse(&spec(limits).replace("deadline = \"900s\"\n", ""));
         assert!(parsed.spec.is_none(), "{limits}");
         let told: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
         assert!(told.iter().any(|one| one.contains(expected)), "{limits}: {told:#?}");
