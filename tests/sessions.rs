@@ -106,6 +106,10 @@ fn a_run_over_its_time_is_blocked_resumed_and_told_in_the_shape_of_a_watchdog() 
     sandglass(&resume).exits(1).says("run 2 of the session goes on");
     let view = &sandglass(&[&"status", &url, &session, &"--json"]).exits(0).json_lines()[0];
     assert_eq!((&view["run_seq"], &view["in_flight"]), (&2.into(), &serde_json::json!(["waits"])));
+    until(|| {
+        let said = sandglass(&[&"status", &url, &session, &"--line"]).exits(0);
+        said.out.contains("in waits (wasi_snapshot_preview1.poll_oneoff)")
+    });
 
     let journal = daemon.journal();
     let told = sandglass(&[&"log", &journal, &"--as", &"watchdog"]).exits(0).json_lines();

@@ -136,7 +136,7 @@ impl Runtime {
         wanted.filter_map(|snapshot| snapshot.status(now)).collect()
     }
 
-    /// How a session stands now; none where the entity is no session.
+    /// How a session stands now, and what its first handler in flight is in; none where the entity is no session.
     ///
     /// # Errors
     /// There is no such entity, or the journal can't be read.
@@ -145,6 +145,10 @@ impl Runtime {
         entity: &EntityRef,
     ) -> Result<Option<StatusView>, ActorError> {
         let snapshot = self.entity(entity).await?;
-        Ok(snapshot.status(self.0.shared.clock.wall()))
+        let Some(mut view) = snapshot.status(self.0.shared.clock.wall()) else { return Ok(None) };
+        let first = snapshot.in_flight.first();
+        let doing = first.and_then(|run| self.0.shared.handlers.doing(run.dispatch));
+        view.host_call = doing.map(|(host_call, _)| host_call);
+        Ok(Some(view))
     }
 }

@@ -233,7 +233,11 @@ fn told(view: &StatusView) -> Vec<String> {
         told.push(format!("{} left", told_millis(left)));
     }
     if !view.in_flight.is_empty() {
-        told.push(format!("in {}", view.in_flight.join(", ")));
+        let mut doing = format!("in {}", view.in_flight.join(", "));
+        if let Some(host_call) = &view.host_call {
+            doing.push_str(&format!(" ({host_call})"));
+        }
+        told.push(doing);
     }
     if let (Some(last), Some(silent)) = (&view.last_signal, view.silent_ms) {
         told.push(format!("last {} {} ago", last.kind, told_millis(silent)));

@@ -86,6 +86,10 @@ pub struct StatusView {
     pub last_signal: Option<LastSignal>,
     /// The handlers that are queued or in flight.
     pub in_flight: Vec<String>,
+    /// The host function that the first of them is in, or where else it is: known only to who
+    /// runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_call: Option<String>,
     /// What a handler says that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_text: Option<String>,
@@ -152,6 +156,7 @@ impl Shown<'_> {
             silent_ms: (has_work && session.is_running()).then(|| millis(silent)),
             last_signal: session.last_signal.clone(),
             in_flight: handlers,
+            host_call: None,
             status_text: session.status_text.as_ref().map(|status| status.text.clone()),
         }
     }
