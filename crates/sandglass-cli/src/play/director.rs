@@ -100,8 +100,10 @@ impl<'a> Director<'a> {
                 played.insert(port, server.clone());
                 format!("http://127.0.0.1:{port}")
             } else {
-                servers.push(running(server).await?);
-                servers.last().map_or_else(String::new, Running::url)
+                let running = running(server).await?;
+                let url = running.url();
+                servers.push(running);
+                url
             };
             addresses.push((server.name.clone(), url));
         }
