@@ -2,6 +2,7 @@
 //! thread, and what happens when it is opened.
 
 mod backup;
+mod failing;
 mod fault;
 mod file;
 mod groups;
@@ -37,8 +38,9 @@ use crate::{
     BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, Page, Pending,
     Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
 };
+use failing::{Failing, Failures};
 use log::Unfinished;
-use writer::{Failing, Job, Prune, Request, Writer};
+use writer::{Job, Prune, Request, Writer};
 
 /// Most batches that wait for the writer; who comes after them waits outside.
 /// Several full groups, so that the writer never waits for its callers.
@@ -140,8 +142,8 @@ impl SqliteJournal {
         let groups = Arc::new(groups::Counters::default());
         let writer = Lane::start("sandglass-journal-writer", QUEUE_MAX_BATCHES, {
             let path = path.to_owned();
-            let (failing, groups) = (Arc::clone(&failing), Arc::clone(&groups));
-            move |requests| Writer { connection, path, requests, failing, groups, lock }.run()
+            let (failures, groups) = (Failures::new(failing.clone()), Arc::clone(&groups));
+            move |requests| Writer { connection, path, requests, failures, groups, lock }.run()
         })?;
         let reader = Lane::start("sandglass-journal-reader", QUEUE_MAX_READS, move |requests| {
             serve_reads(reading, requests);
@@ -260,8 +262,7 @@ impl Journal for SqliteJournal {
         if self.is_closed() {
             return Health::Closed;
         }
-        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        failing.clone().map_or(Health::Working, |what| Health::Failing { what })
+        self.failing.why().map_or(Health::Working, |what| Health::Failing { what })
     }
 
     fn close(&self) -> Pending<'_, ()> {

@@ -2,13 +2,14 @@
 //! sync, then all answers. It alone holds the journal's lock.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use sandglass_model::{EntityRef, Position, Sequence};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::failing::Failures;
 use super::file::WriterLock;
 use super::groups::Counters;
 use super::row::{self, Row};
@@ -47,15 +48,12 @@ enum Last {
     Prune(Prune),
 }
 
-/// Why the last append failed, where it did.
-pub(super) type Failing = Arc<Mutex<Option<String>>>;
-
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) path: PathBuf,
     pub(super) requests: mpsc::Receiver<Request>,
-    pub(super) failing: Failing,
+    pub(super) failures: Failures,
     pub(super) groups: Arc<Counters>,
     pub(super) lock: WriterLock,
 }
@@ -111,11 +109,7 @@ impl Writer {
             return;
         }
         let written = self.commit(&group);
-        let failing = written.as_ref().err().map(ToString::to_string);
-        if let Some(what) = &failing {
-            tracing::error!(batches = group.len(), error = %what, "appending to the journal failed");
-        }
-        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = failing;
+        self.failures.note(&written, group.len());
         let answers = match written {
             Ok(answers) => answers,
             Err(error) => vec![Err(error); group.len()],

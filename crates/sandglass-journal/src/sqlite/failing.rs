@@ -1,0 +1,110 @@
+//! Whether the journal takes what it is given, for those who ask, and told in the log: once
+//! when that changes, and now and then while it fails. A full disk refuses hundreds of
+//! batches each second, and a line for each would fill another one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sandglass_model::{Clock, Monotonic, SystemClock};
+
+use crate::Error;
+
+/// Between two lines of the log that say the same.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// Why the last append failed, where it did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failing(Arc<Mutex<Option<String>>>);
+
+impl Failing {
+    pub(super) fn why(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, why: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+}
+
+/// What the writer keeps of it.
+#[derive(Debug)]
+pub(super) struct Failures {
+    shared: Failing,
+    clock: SystemClock,
+    last: Option<Told>,
+}
+
+#[derive(Debug)]
+struct Told {
+    why: String,
+    at: Monotonic,
+    /// Batches that failed since.
+    batches: usize,
+}
+
+impl Failures {
+    pub(super) fn new(shared: Failing) -> Self {
+        Self { shared, clock: SystemClock::new(), last: None }
+    }
+
+    /// What became of a group of batches.
+    pub(super) fn note<T>(&mut self, written: &Result<T, Error>, batches: usize) {
+        match written {
+            Ok(_) => self.works_again(),
+            Err(error) => self.failed(error.to_string(), batches, self.clock.now()),
+        }
+    }
+
+    fn works_again(&mut self) {
+        if self.last.take().is_some() {
+            self.shared.set(None);
+            tracing::info!("the journal takes records again");
+        }
+    }
+
+    fn failed(&mut self, why: String, batches: usize, now: Monotonic) {
+        self.shared.set(Some(why.clone()));
+        let batches = match &mut self.last {
+            Some(told) if told.why == why && now.since(told.at) < TELL_EVERY => {
+                told.batches = told.batches.saturating_add(batches);
+                return;
+            }
+            Some(told) => told.batches.saturating_add(batches),
+            None => batches,
+        };
+        tracing::error!(batches, error = %why, "appending to the journal failed");
+        self.last = Some(Told { why, at: now, batches: 0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeats_are_counted_until_it_is_time_to_tell_again() {
+        let shared = Failing::default();
+        let mut failures = Failures::new(shared.clone());
+        let mut fail = |why: &str, batches, ms: u64| {
+            failures.failed(why.to_owned(), batches, Monotonic::from_nanos(ms * 1_000_000));
+            failures.last.as_ref().map(|told| told.batches)
+        };
+        assert_eq!(fail("the disk is full", 1, 0), Some(0), "the first is told at once");
+        fail("the disk is full", 2, 1);
+        assert_eq!(fail("the disk is full", 3, 9_999), Some(5));
+        assert_eq!(fail("the disk is full", 1, 10_000), Some(0));
+        fail("the disk is full", 1, 10_001);
+        assert_eq!(fail("the disk is gone", 1, 10_002), Some(0), "another reason is told at once");
+        assert_eq!(shared.why().as_deref(), Some("the disk is gone"));
+    }
+
+    #[test]
+    fn what_works_again_fails_no_more() {
+        let shared = Failing::default();
+        let mut failures = Failures::new(shared.clone());
+        failures.note(&Err::<(), _>(Error::Unavailable { what: "the disk is full".to_owned() }), 1);
+        assert_eq!(shared.why().as_deref(), Some("the disk is full"));
+        failures.note(&Ok(()), 1);
+        assert_eq!(shared.why(), None);
+    }
+}
