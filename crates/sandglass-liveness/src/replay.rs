@@ -7,7 +7,8 @@ mod claims;
 use std::collections::VecDeque;
 
 use sandglass_model::{
-    Decision, EntityRef, Event, Outcome, Position, Record, RunLimits, Sequence, TransitionCause,
+    Decision, EntityRef, Event, Outcome, Position, Record, RunLimits, Sequence, StopCause,
+    TransitionCause,
 };
 use serde_json::Value;
 
@@ -407,6 +408,10 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             payload: payload.clone(),
         },
         Event::RunStarted { limits, .. } => Input::Start { limits: *limits },
+        Event::SessionResumed { from_run_seq, by: Some(by), reason, to_cancel: true, .. } => {
+            let cause = StopCause::Operator { by: by.clone(), reason: reason.clone() };
+            Input::Stop { run_seq: Some(*from_run_seq), cause }
+        }
         // What is to hold the next run is told by the record behind this one.
         Event::SessionResumed { from_run_seq, by: Some(by), reason, .. } => {
             Input::Resume(Box::new(Resume {

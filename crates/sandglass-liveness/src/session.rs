@@ -315,6 +315,12 @@ impl Session {
         !stopped.directive.is_some_and(Directive::goes_on)
     }
 
+    /// Whether its run has stopped, and it waits to be resumed.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.standing, Standing::Stopped(_)) && !self.is_over()
+    }
+
     /// What becomes of it, where its run is to stop or has stopped.
     #[must_use]
     pub fn directive(&self) -> Option<Directive> {

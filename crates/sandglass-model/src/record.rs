@@ -195,6 +195,10 @@ pub enum Event {
         /// Why; may be empty.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
+        /// Whether that is for one thing alone: the session is cancelled, and what was held of
+        /// it ends without a start.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        to_cancel: bool,
     },
 }
 

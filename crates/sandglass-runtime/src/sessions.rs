@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sandglass_liveness::Refusal;
 use sandglass_liveness::decide::{directive, told};
-use sandglass_liveness::session::{Ceilings, StatusView};
+use sandglass_liveness::session::{Ceilings, Standing, StatusView};
 use sandglass_model::{EntityRef, StopCause};
 use sandglass_telemetry::metrics::CancelOf;
 use tokio::task::JoinSet;
@@ -34,19 +35,49 @@ impl Runtime {
     /// Stops the run of a session: what is queued never starts, and what runs is ended, also
     /// in the middle of a host call. The first cause holds.
     ///
+    /// An operator's stop is for good, whatever the session waits for. Where its run is stopping
+    /// already, its handlers' grace is over, and where the session is to go on after that, or
+    /// waits to be resumed, it is cancelled then.
+    ///
     /// # Errors
     /// It isn't stopped: an operator asks who isn't one
-    /// ([`Builder::operators`](crate::Builder::operators)), there is no such session, its run isn't the one that was expected,
-    /// or it has stopped already or is about to.
+    /// ([`Builder::operators`](crate::Builder::operators)), there is no such session, its run
+    /// isn't the one that was expected, or it has stopped already, or is about to and no
+    /// operator asks.
     pub async fn stop_session(
         &self,
         entity: &EntityRef,
         stop: SessionStop,
     ) -> Result<SessionStopped, ActorError> {
-        if let StopCause::Operator { by, .. } = &stop.cause {
-            let metrics = &self.0.shared.telemetry.metrics;
-            self.allows(by).inspect_err(|_| metrics.cancel_refused(CancelOf::Session))?;
+        let StopCause::Operator { by, .. } = &stop.cause else {
+            return self.stop_run(entity, stop).await;
+        };
+        let metrics = &self.0.shared.telemetry.metrics;
+        self.allows(by).inspect_err(|_| metrics.cancel_refused(CancelOf::Session))?;
+        let (cause, reason) = told(&stop.cause);
+        loop {
+            let stopped = self.stop_run(entity, stop.clone()).await;
+            let Err(ActorError::Refused { refusal: Refusal::RunStopping { run_seq, .. }, .. }) =
+                stopped
+            else {
+                return stopped;
+            };
+            self.0.reach(entity, |handle| handle.stops.clone())?.request(None, cause, &reason);
+            let has_stopped = |snapshot: &Snapshot| {
+                let session = snapshot.session.as_ref();
+                session.is_none_or(|session| {
+                    session.run_seq != run_seq || matches!(session.standing, Standing::Stopped(_))
+                })
+            };
+            self.wait_until(entity, has_stopped).await?;
         }
+    }
+
+    async fn stop_run(
+        &self,
+        entity: &EntityRef,
+        stop: SessionStop,
+    ) -> Result<SessionStopped, ActorError> {
         let (cause, reason) = told(&stop.cause);
         let (has_grace, code) = (stop.cause.has_grace(), stop.cause.code());
         let is_final = !directive(&stop.cause, 0).goes_on();

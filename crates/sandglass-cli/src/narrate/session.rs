@@ -11,9 +11,13 @@ pub(super) fn told(event: &Event) -> (String, String, Tone) {
         Event::RunStarted { run_seq, limits } => {
             ("run".into(), format!("run {run_seq} starts{}", holds(limits)), Tone::Plain)
         }
-        Event::SessionResumed { from_run_seq, run_seq, by, reason } => {
+        Event::SessionResumed { from_run_seq, run_seq, by, reason, to_cancel } => {
             let by = by.as_ref().map_or("by itself".to_owned(), |by| format!("by {by}"));
             let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            if *to_cancel {
+                let detail = format!("run {run_seq} is there to be cancelled {by}{why}");
+                return ("cancel".into(), detail, Tone::Doubtful);
+            }
             let detail = format!("goes on {by} after run {from_run_seq}, as run {run_seq}{why}");
             ("resumed".into(), detail, Tone::Good)
         }

@@ -117,7 +117,8 @@ pub(crate) struct StoppedView {
 /// Cancels a session
 ///
 /// What is queued of it never starts, and what runs is stopped now, also in the middle of a host
-/// call. The record names the owner of the key and the reason.
+/// call or of the grace that another stop has given it. What waits to be resumed never is. The
+/// record names the owner of the key and the reason.
 #[utoipa::path(post, path = "/v1/sessions/{type}/{id}/cancel", tag = "sessions",
     params(
         ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),

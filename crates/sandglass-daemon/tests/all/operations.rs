@@ -55,9 +55,22 @@ fn stops_and_resumes_sessions(world: &World) {
     assert_eq!((&stopped["status"], &stopped["recorded"]), (&json!("cancelled"), &json!(true)));
     world.post(&format!("{at}/cancel"), "").refuses(409, "already_stopped");
     assert!(stands("DONE"));
+    cancels_what_waits_to_be_resumed(world);
     world.get("/v1/sessions/Session/1").refuses(409, "no_session");
     world.post("/v1/sessions/Session/1/cancel", "").refuses(409, "no_session");
     world.get("/v1/sessions/Bounded/2").refuses(404, "unknown_entity");
+}
+
+fn cancels_what_waits_to_be_resumed(world: &World) {
+    let short = r#"{"limits": {"run_timeout": "50ms"}}"#;
+    world.post("/v1/entities/Bounded/3", short).is(201);
+    let at = "/v1/sessions/Bounded/3";
+    let stands = |status: &str| world.get(at).is(200).json()["status"] == *status;
+    assert!((0..20_000).any(|_| stands("BLOCKED")), "{}", world.get(at).is(200).json());
+    let cancelled = world.post(&format!("{at}/cancel"), "").is(202).json();
+    assert_eq!((&cancelled["run_seq"], &cancelled["recorded"]), (&json!(2), &json!(true)));
+    assert!(stands("DONE"));
+    world.post(&format!("{at}/resume"), "").refuses(409, "already_stopped");
 }
 
 fn creates_and_looks(world: &World) {

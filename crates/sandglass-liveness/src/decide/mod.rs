@@ -11,9 +11,10 @@ mod take;
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
-    Account, AskUntil, Asked, Cause, DeadlineReport, DispatchId, Doing, EndPoint, Ended, EntityRef,
-    Event, HostCalls, Incarnation, Limit, Object, Outcome, Overrun, Recorded, Recording, RunLimits,
-    RunReport, StopCause, TimeSplit, TraceContext, TransitionCause, WallTime,
+    Account, AskUntil, Asked, Cancellation, CancelledBy, Cause, DeadlineReport, DispatchId, Doing,
+    EndPoint, Ended, EntityRef, Event, HostCalls, Incarnation, Limit, Object, Outcome, Overrun,
+    Recorded, Recording, RunLimits, RunReport, StopCause, TimeSplit, TraceContext, TransitionCause,
+    WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -208,6 +209,14 @@ impl HandlerEnd {
         }
     }
 
+    /// What there is to say of a run that never begins, because `cause` has stopped its session.
+    pub(crate) fn cancelled(run: &InFlight, cause: &StopCause) -> Self {
+        let (cause, reason) = told(cause);
+        let by = CancelledBy::of(cause);
+        let outcome = Outcome::Cancelled(Cancellation { by, reason, dying_span: None });
+        Self { outcome, cause, ..Self::interrupted(run) }
+    }
+
     /// What a record says, so that it can be decided again.
     #[must_use]
     pub fn recorded(ended: &Ended) -> Self {
@@ -273,7 +282,7 @@ fn follow(
         Input::Create { .. } => Err(Refusal::EntityExists),
         Input::Start { limits } => session::start(entity, *limits),
         Input::Resume(resume) => session::resume(entity, resume),
-        Input::Stop { run_seq, cause } => session::stop(spec, entity, *run_seq, cause),
+        Input::Stop { run_seq, cause } => session::stop(spec, entity, *run_seq, cause, now),
         Input::LimitDue { limit, observed_ms, doing } => {
             session::limit_due(spec, entity, (*limit, *observed_ms), doing.as_ref(), now)
         }

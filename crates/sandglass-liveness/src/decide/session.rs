@@ -106,7 +106,7 @@ fn again(
     reason: String,
 ) -> Vec<Event> {
     let (from_run_seq, run_seq) = (session.run_seq, session.run_seq.saturating_add(1));
-    let resumed = Event::SessionResumed { from_run_seq, run_seq, by, reason };
+    let resumed = Event::SessionResumed { from_run_seq, run_seq, by, reason, to_cancel: false };
     let started = Event::RunStarted { run_seq, limits };
     let anew = session.held().iter().map(|held| Event::Dispatched(Box::new(anew(entity, held))));
     [resumed, started].into_iter().chain(anew).collect()
@@ -151,6 +151,7 @@ pub(super) fn stop(
     entity: &Entity,
     run_seq: Option<u32>,
     cause: &StopCause,
+    now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let session = session(entity)?;
     if let StopCause::Operator { by, reason } = cause {
@@ -161,8 +162,50 @@ pub(super) fn stop(
         reason_fits(reason)?;
     }
     expected(session, run_seq)?;
+    if let (StopCause::Operator { by, reason }, true) = (cause, session.is_blocked()) {
+        return Ok(cancelled(spec, entity, session, (by, reason), now));
+    }
     running(session)?;
     Ok(vec![stopping(spec, session, cause.clone())])
+}
+
+/// An operator cancels a session whose run has stopped, and that waits to be resumed: its next
+/// run begins with what was held, and is stopped before anything of it starts, so that each
+/// handler has its ending.
+fn cancelled(
+    spec: &Spec,
+    entity: &Entity,
+    session: &Session,
+    (by, reason): (&str, &str),
+    now: WallTime,
+) -> Vec<Event> {
+    let cause = StopCause::Operator { by: by.to_owned(), reason: reason.to_owned() };
+    let (from_run_seq, run_seq) = (session.run_seq, session.run_seq.saturating_add(1));
+    let (by, reason) = (Some(by.to_owned()), reason.to_owned());
+    let mut after = entity.clone();
+    let mut events = Vec::new();
+    let mut push = |after: &mut Entity, event: Event| {
+        after.apply(spec, &event, now);
+        events.push(event);
+    };
+    push(&mut after, Event::SessionResumed { from_run_seq, run_seq, by, reason, to_cancel: true });
+    push(&mut after, Event::RunStarted { run_seq, limits: *session.limits });
+    if let Some(session) = after.session() {
+        let stopping = stopping(spec, session, cause.clone());
+        push(&mut after, stopping);
+    }
+    for held in session.held() {
+        let dispatched = anew(&after, held);
+        let dispatch = dispatched.dispatch;
+        push(&mut after, Event::Dispatched(Box::new(dispatched)));
+        let Some(end) = after.run(dispatch).map(|run| HandlerEnd::cancelled(run, &cause)) else {
+            continue;
+        };
+        // It has just been dispatched, so nothing refuses its end.
+        let ended = super::ending::decide(spec, &after, &end, now).unwrap_or_default();
+        ended.into_iter().for_each(|event| push(&mut after, event));
+    }
+    events
 }
 
 fn stopping(spec: &Spec, session: &Session, cause: StopCause) -> Event {
@@ -275,12 +318,17 @@ pub(super) fn supervised(
     if entity.session().is_none() {
         return events;
     }
+    let ended = events.iter().filter_map(|event| match event {
+        Event::Ended(ended) => Some(ended.dispatch),
+        _ => None,
+    });
     let mut supervision = Supervision {
         spec,
         after: entity.clone(),
         now,
         has_trapped: false,
         has_completed: false,
+        ended: ended.collect(),
         decided: Vec::new(),
     };
     events.into_iter().for_each(|event| supervision.take(event));
@@ -296,6 +344,8 @@ struct Supervision<'a> {
     has_trapped: bool,
     /// Whether one completed.
     has_completed: bool,
+    /// The handlers whose ends are among what was decided.
+    ended: Vec<DispatchId>,
     decided: Vec<Event>,
 }
 
@@ -311,6 +361,7 @@ impl Supervision<'_> {
             Event::Dispatched(dispatched) => Some(dispatched.dispatch),
             _ => None,
         };
+        let dispatched = dispatched.filter(|dispatch| !self.ended.contains(dispatch));
         self.push(event);
         self.decided.extend(cleared);
         breaches.into_iter().for_each(|breach| self.breach(breach));

@@ -139,6 +139,69 @@ fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
     replays(&life);
 }
 
+fn cancel() -> Input {
+    let (by, reason) = ("ann".to_owned(), "enough".to_owned());
+    Input::Stop { run_seq: None, cause: StopCause::Operator { by, reason } }
+}
+
+#[test]
+fn a_session_that_waits_to_be_resumed_is_cancelled_with_what_it_holds() {
+    let mut life = started("run_timeout = \"1h\"\ninactivity_warn = 0");
+    life.now += 3_500_000;
+    let dispatch = life.start();
+    assert_eq!(wait_for_a_limit(&mut life).0, Limit::RunTimeout);
+    assert_eq!(wait_for_a_limit(&mut life).0, Limit::AbortTimeout);
+    end_killed(&mut life, Cause::RunStopped);
+    assert_eq!((life.state(), shown(&life)), ("Executing", Status::Blocked));
+
+    let before = life.log.len();
+    assert_eq!(life.tell(cancel()).expect("it isn't over"), [], "nothing starts");
+    assert_eq!(
+        life.kinds(before),
+        [
+            "session.resumed",
+            "run.started",
+            "run.stopping",
+            "dispatched",
+            "ended",
+            "transition",
+            "run.stopped"
+        ]
+    );
+    let Event::Ended(ended) = &life.log[before + 4].event else { panic!("an end") };
+    assert_eq!((ended.dispatch, ended.attempt, ended.cause), (dispatch, 2, Cause::Cancel));
+    assert_eq!(ended.decision, Decision::Take { action: "Stop".to_owned() });
+    let Some(Event::RunStopped(stopped)) = life.log.last().map(|record| &record.event) else {
+        panic!("it has stopped")
+    };
+    assert_eq!((stopped.run_seq, stopped.directive), (2, Some(Directive::Cancel)));
+    assert_eq!(stopped.stop_reason_code, "operator_cancelled");
+    assert_eq!(shown(&life), Status::Done);
+    let refused = life.tell(cancel()).expect_err("it is over");
+    assert!(matches!(refused, Refusal::RunStopped { can_be_resumed: false, .. }), "{refused}");
+    replays(&life);
+}
+
+#[test]
+fn nobody_but_an_operator_ends_a_session_that_waits_to_be_resumed() {
+    let mut life = started("run_timeout = \"1h\"\ninactivity_warn = 0");
+    assert_eq!(wait_for_a_limit(&mut life).0, Limit::RunTimeout);
+    assert_eq!(shown(&life), Status::Blocked);
+    let before = life.log.len();
+    for cause in [StopCause::Shutdown, StopCause::Parent { parent: None, reason: String::new() }] {
+        let refused = life.tell(Input::Stop { run_seq: None, cause }).expect_err("no run");
+        assert!(matches!(refused, Refusal::RunStopped { can_be_resumed: true, .. }), "{refused}");
+    }
+    assert_eq!(life.log.len(), before);
+    life.tell(cancel()).expect("it isn't over");
+    assert_eq!(
+        life.kinds(before),
+        ["session.resumed", "run.started", "run.stopping", "run.stopped"]
+    );
+    assert_eq!(shown(&life), Status::Done);
+    replays(&life);
+}
+
 /// As [`wait_for_a_limit`], where one may be due already.
 fn wait_for_a_limit_or_later(life: &mut Life) -> (Limit, Vec<Command>) {
     let session = life.entity().session().expect("a session");

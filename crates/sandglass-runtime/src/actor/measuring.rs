@@ -107,7 +107,7 @@ impl Actor {
                     metrics.run_stopped_within(entity_type, time);
                 }
             }
-            Event::SessionResumed { by, .. } => {
+            Event::SessionResumed { by, to_cancel: false, .. } => {
                 let by = if by.is_some() { ResumedBy::Request } else { ResumedBy::Retry };
                 metrics.session_resumed(entity_type, by);
             }

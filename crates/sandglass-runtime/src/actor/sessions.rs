@@ -107,16 +107,22 @@ impl Actor {
     /// Records a stop, and carries it out; where it can't be recorded, carries it out. Answers
     /// whether it was recorded.
     async fn stop_or_kill(&mut self, input: Input, cause: &StopCause) -> Result<bool, ActorError> {
-        let is_obstructed = self.standing == Standing::Owner && self.recording.obstacle().is_some();
-        let answer = if is_obstructed { Err(None) } else { self.tell(&input).await.map_err(Some) };
-        match answer {
+        let obstacle = self.recording.obstacle().filter(|_| self.standing == Standing::Owner);
+        let answer = match obstacle {
+            Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
+            None => self.tell(&input).await,
+        };
+        let failed = match answer {
             Ok(_) => return Ok(true),
-            Err(None | Some(ActorError::JournalUnavailable { .. })) => {}
-            Err(Some(error)) => return Err(error),
-        }
-        let running = self.entity.session().filter(|session| session.is_running());
-        let Some(session) = running.filter(|_| self.unrecorded.is_none()) else {
+            Err(failed @ ActorError::JournalUnavailable { .. }) => failed,
+            Err(error) => return Err(error),
+        };
+        if self.unrecorded.is_some() {
             return Ok(false);
+        }
+        // Where nothing runs there is nothing to be done without a record.
+        let Some(session) = self.entity.session().filter(|session| session.is_running()) else {
+            return Err(failed);
         };
         let entity = &self.entity.entity;
         tracing::error!(%entity, code = cause.code(), "a run is stopped, which can't be recorded yet");

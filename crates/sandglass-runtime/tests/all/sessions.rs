@@ -91,6 +91,37 @@ async fn an_overrun_is_caught_while_it_runs_and_the_session_can_be_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_operator_ends_what_is_stopping_now_and_what_waits_to_be_resumed() {
+    let limits = "run_timeout = \"1000s\"\ninactivity_warn = 0\nabort_timeout = \"60s\"";
+    let world = world(limits, &[Act::Hang]).await;
+    pass(500).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass_ms(500_002).await;
+    assert_eq!(status(&world).await, Status::Stopping);
+    let stopped = world.runtime.stop_session(&one(), operator()).await.expect("it isn't over");
+    assert_eq!((stopped.run_seq, stopped.is_recorded), (2, true));
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "without the rest of its grace");
+    assert_eq!((world.state().await.as_str(), status(&world).await), ("Stopped", Status::Done));
+    let codes: Vec<String> =
+        stops(&world).await.into_iter().map(|stopped| stopped.stop_reason_code).collect();
+    assert_eq!(codes, ["watchdog_wall_clock_exceeded", "operator_cancelled"]);
+    world.runtime.stop_session(&one(), operator()).await.expect_err("it is over");
+    world.replays().await;
+
+    let world = self::world("run_timeout = \"1h\"", &[]).await;
+    pass_ms(3_600_002).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    world.journal.set_failing(Some("the disk is full".to_owned()));
+    let failed = world.runtime.stop_session(&one(), operator()).await.expect_err("no record");
+    assert!(matches!(failed, ActorError::JournalUnavailable { .. }), "{failed}");
+    world.journal.set_failing(None);
+    assert_eq!(status(&world).await, Status::Blocked);
+    world.runtime.stop_session(&one(), operator()).await.expect("it isn't over");
+    assert_eq!(status(&world).await, Status::Done);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handler_that_heeds_the_question_ends_by_itself() {
     let limits = "inactivity_timeout = \"1000s\"";
     let world = world(limits, &[Act::HeedWhenAsked]).await;

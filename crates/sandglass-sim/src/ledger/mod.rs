@@ -321,7 +321,8 @@ fn request_of(event: &Event) -> Option<u64> {
         } => params.get("request").and_then(Value::as_u64),
         Event::Signal { payload, .. } => payload.get("request").and_then(Value::as_u64),
         Event::Dispatched(dispatched) => by_request(&dispatched.retried.as_ref()?.by),
-        Event::SessionResumed { by, .. } => by_request(by.as_ref()?),
+        // One that is there to be cancelled is recorded with the stop that was asked for.
+        Event::SessionResumed { by, to_cancel: false, .. } => by_request(by.as_ref()?),
         Event::RunStopping(stopping) => match &stopping.cause {
             StopCause::Operator { by, .. } => by_request(by),
             _ => None,
