@@ -19,12 +19,17 @@ struct Daemon {
     address: String,
 }
 
+/// A folder with the handler of a [`WAITER`].
+fn with_a_handler_that_waits() -> Folder {
+    let folder = Folder::new();
+    let guest = std::fs::read(fixture("wat/sleeps_until_the_end_of_time.wat"));
+    folder.write("waits.wat", guest.expect("it is there"));
+    folder
+}
+
 impl Daemon {
     fn with(limits: &str, configuration: &str) -> Self {
-        let folder = Folder::new();
-        let guest = std::fs::read(fixture("wat/sleeps_until_the_end_of_time.wat"));
-        folder.write("waits.wat", guest.expect("it is there"));
-        Self::of(folder, limits, configuration)
+        Self::of(with_a_handler_that_waits(), limits, configuration)
     }
 
     /// The same with whatever the folder has for a handler.
@@ -256,14 +261,29 @@ fn settings_that_make_no_sense_are_refused_with_their_key() {
         ("[limits]\nrun_timeout = 3600\n", "`3600` has no unit"),
         ("[limits]\nmaterial = [\"x\"]\n", "unknown key `material`"),
         ("[limits.of.Waiter]\nrun_timout = \"1h\"\n", "did you mean `run_timeout`?"),
+        ("[limits.of.Waitr]\nrun_timeout = \"1h\"\n", "`Waitr`"),
+        ("[sdk_timeouts.campaigns.waiter]\nkill_threshold_seconds = 9\n", "did you mean `Waiter`?"),
     ] {
-        let folder = Folder::new();
+        let folder = with_a_handler_that_waits();
         let path = folder.write("daemon.toml", settings);
         folder.write("waiter.ioa.toml", WAITER);
         let specs = folder.path(".");
         let said = sandglass(&[&"up", &"--specs", &specs, &"--config", &path]).exits(2);
         said.says(expected);
     }
+}
+
+#[test]
+fn a_limit_on_a_function_that_there_is_not_is_refused_where_it_stands() {
+    let folder = with_a_handler_that_waits();
+    let limits = "\n[limits.host_call]\nhost_htp_call = \"1s\"\nhost_http_call = \"1s\"\n";
+    let spec = folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));
+    let line = WAITER.lines().count() + 3;
+    let place = format!("waiter.ioa.toml:{line}:1");
+    let help = "did you mean `host_http_call`?";
+    sandglass(&[&"check", &spec]).exits(1).says(&place).says("`host_htp_call`").says(help);
+    let refused = sandglass(&[&"up", &"--specs", &folder.path(".")]).exits(2);
+    refused.says(&place).says("`host_htp_call`").says(help);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use sandglass_host::manifest::{self, Found, Manifests};
 use sandglass_host::{FixedSecrets, Host, Integration, Manifest, Settings, file};
 use sandglass_liveness::Spec;
@@ -65,6 +65,9 @@ impl Integrations {
             Err(error) => return Err(error.into()),
         };
         let mut findings = folder.warnings;
+        for (path, spec) in &folder.specs {
+            findings.extend(self.check_timed(path, spec)?);
+        }
         for (name, source) in &folder.sources {
             match source {
                 ModuleSource::Manifest(found) => {
@@ -81,6 +84,25 @@ impl Integrations {
             }
         }
         Ok(findings)
+    }
+
+    /// The host functions whose calls `spec`, which stands in the file at `path`, limits, and
+    /// that there aren't.
+    ///
+    /// # Errors
+    /// No host can be started to ask.
+    pub(crate) fn check_timed(&mut self, path: &Path, spec: &Spec) -> anyhow::Result<Vec<Finding>> {
+        if spec.timed_functions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let known = self.host()?.timed_functions().map_err(|why| anyhow!(why.message))?;
+        let mut out = Diagnostics::new(&spec.source);
+        for name in spec.timed_functions.iter().filter(|name| !known.contains(name.as_str())) {
+            let message = format!("there is no host function `{name}` that a guest could wait in");
+            let help = did_you_mean(name, known.iter().copied());
+            out.error_with_help(name.span(), message, help);
+        }
+        Ok(Finding::all_of(path, &spec.source, out.finish()).collect())
     }
 
     /// The integrations of a folder that has no spec.
@@ -118,11 +140,14 @@ impl Integrations {
         bytes: &[u8],
         manifest: Manifest,
     ) -> anyhow::Result<Result<Integration, Rejection>> {
-        let host = match &self.host {
+        Ok(self.host()?.load(bytes, manifest))
+    }
+
+    fn host(&mut self) -> anyhow::Result<&Host> {
+        Ok(match &mut self.host {
             Some(host) => host,
-            None => self.host.insert(host()?),
-        };
-        Ok(host.load(bytes, manifest))
+            none => none.insert(host()?),
+        })
     }
 }
 

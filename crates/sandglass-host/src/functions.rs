@@ -178,6 +178,14 @@ impl Functions {
         self.0.iter().map(|function| function.name)
     }
 
+    /// The names of those whose calls may have a time limit.
+    pub(crate) fn timed(&self) -> impl Iterator<Item = &'static str> {
+        let waits = |function: &&Function| {
+            function.class != Class::Instant && !function.module.starts_with("wasi")
+        };
+        self.0.iter().filter(waits).map(|function| function.name)
+    }
+
     /// The modules or interfaces that the functions are in.
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &str> {
         self.0.chunk_by(|one, next| one.module == next.module).map(|chunk| &*chunk[0].module)

@@ -7,12 +7,13 @@ mod live;
 mod loading;
 mod sandboxes;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sandglass_model::{
-    Busy, Cause, Clock, DispatchId, Monotonic, Outcome, RunReport, TraceContext,
+    Busy, Cause, Clock, DispatchId, Monotonic, Outcome, Rejection, RunReport, TraceContext,
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
@@ -33,6 +34,7 @@ use crate::manifest::{Integration, Manifest};
 use crate::module::{Flights, ModuleCache};
 use crate::recording::Room;
 use crate::run::Run;
+use crate::sandbox::EngineKind;
 use crate::settings::Settings;
 use crate::ticker::{Ticker, TickerHealth};
 
@@ -205,6 +207,17 @@ impl Host {
         self.0.closed.store(true, Ordering::Release);
         self.0.live.stop_all();
         self.0.live.none_left().await;
+    }
+
+    /// The functions that a guest can wait in, so that a call of them may have a time limit of
+    /// its own: by the names that reports carry. (Those of WASI end with the run alone.)
+    ///
+    /// # Errors
+    /// The operating system gives too little to find them out.
+    pub fn timed_functions(&self) -> Result<BTreeSet<&'static str>, Rejection> {
+        let sandbox = self.0.sandboxes.for_module(EngineKind::USUAL)?;
+        let all = [&sandbox.functions, &sandbox.component_functions];
+        Ok(all.into_iter().flat_map(|functions| functions.timed()).collect())
     }
 
     /// The names of the embedder's own functions, as manifests grant them.

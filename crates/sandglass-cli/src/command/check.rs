@@ -91,15 +91,20 @@ fn check(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Fin
     } else if is_module(path) {
         integrations.check_file(path)
     } else {
-        check_spec(path)
+        check_spec(path, integrations)
     }
 }
 
-fn check_spec(path: &Path) -> anyhow::Result<Vec<Finding>> {
+fn check_spec(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Finding>> {
     // One byte more than allowed shows that it is too large for a spec.
     let bytes = file::start(path, SOURCE_MAX_BYTES as u64 + 1)?;
-    let Parsed { diagnostics, .. } = Spec::parse_bytes(&bytes);
-    Ok(Finding::all_of(path, &String::from_utf8_lossy(&bytes), diagnostics).collect())
+    let Parsed { spec, diagnostics } = Spec::parse_bytes(&bytes);
+    let mut findings: Vec<Finding> =
+        Finding::all_of(path, &String::from_utf8_lossy(&bytes), diagnostics).collect();
+    if let Some(spec) = spec {
+        findings.extend(integrations.check_timed(path, &spec)?);
+    }
+    Ok(findings)
 }
 
 fn verdict(path: &Path, errors: usize, warnings: usize, output: &Output) -> String {

@@ -13,6 +13,7 @@ use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use super::section::{self, Written};
 use super::{Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};
+use crate::integrations::Integrations;
 
 /// The scenario files that `path` names: itself, or every `scenario*.toml` in it,
 /// sorted by name without its ending.
@@ -59,11 +60,13 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
         bail!("there is no *.ioa.toml beside `{}`, and it names no `specs`", path.display());
     }
     let (mut files, mut specs) = (Vec::new(), Vec::new());
+    let mut integrations = Integrations::default();
     for path in spec_paths {
         let source = read_text(&path, SOURCE_MAX_BYTES as u64)?;
         let file = SpecFile { path, source };
         let spec = check_spec(&file, &servers, &mut findings);
         if let Some(spec) = spec {
+            findings.extend(integrations.check_timed(&file.path, &spec)?);
             // Where a manifest is wrong, it may be the one that has the module.
             if found_manifests {
                 find_modules(&file, &spec, folder, &manifests, &mut modules, &mut findings);

@@ -1,7 +1,7 @@
 //! What the daemon serves: the specs and modules of a folder, read as `play` reads them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use sandglass_daemon::Declared;
@@ -10,6 +10,7 @@ use sandglass_liveness::Spec;
 use sandglass_runtime::{Folder, FolderError, FolderModule, one_of_each_type};
 
 use super::told;
+use crate::integrations::Integrations;
 use crate::play::guest;
 use crate::scenario::{self, Scenario};
 
@@ -38,6 +39,7 @@ fn of_folder(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<
         other => other.into(),
     };
     let folder = Folder::read(path).map_err(wrong)?;
+    functions_exist(&folder.specs)?;
     let secret = |name: &str| {
         let variable = secrets.get(name).ok_or_else(|| {
             format!("add `{name} = \"VARIABLE\"` to [secrets] of the configuration")
@@ -54,7 +56,7 @@ fn of_folder(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<
     })
 }
 
-fn of_scenarios(paths: &[std::path::PathBuf]) -> anyhow::Result<Served> {
+fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
     let (mut specs, mut modules) = (BTreeMap::new(), BTreeMap::new());
     for path in paths {
         let Scenario { specs: files, modules: declared, .. } =
@@ -91,4 +93,14 @@ fn of_scenarios(paths: &[std::path::PathBuf]) -> anyhow::Result<Served> {
         specs: specs.into_iter().map(|(_, spec)| spec).collect(),
         warnings: Vec::new(),
     })
+}
+
+/// Refuses limits on calls of host functions that there aren't.
+fn functions_exist(specs: &[(PathBuf, Spec)]) -> anyhow::Result<()> {
+    let mut integrations = Integrations::default();
+    let mut wrong = Vec::new();
+    for (path, spec) in specs {
+        wrong.extend(integrations.check_timed(path, spec)?);
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(anyhow!(told(&wrong))) }
 }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use sandglass_liveness::session::{Ceilings, LimitSettings, Setting};
 use sandglass_liveness::spec::run_limits;
 use sandglass_model::Limit;
 use sandglass_model::limit::MAX_BUDGET_MS;
-use sandglass_source::{Diagnostics, Table, printable, shortened};
+use sandglass_source::{Diagnostics, Table, nearest, printable, shortened};
 
 /// The variable that says how long a session may run, in seconds, whatever files say.
 const WALL_CLOCK_VARIABLE: &str = "SANDGLASS_SESSION_WALL_CLOCK_SECONDS";
@@ -57,6 +57,25 @@ pub(super) fn read(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Ceilings 
         }
     }
     ceilings
+}
+
+/// Refuses ceilings of types that none of `types` is: a name that is misspelled would leave its
+/// sessions without one.
+///
+/// # Errors
+/// There is such a ceiling; the nearest type is named.
+pub(super) fn of_known_types<'a>(
+    ceilings: &Ceilings,
+    types: impl Iterator<Item = &'a str> + Clone,
+) -> anyhow::Result<()> {
+    let unknown = ceilings.of_type.keys().find(|name| !types.clone().any(|known| known == *name));
+    let Some(name) = unknown else { return Ok(()) };
+    let nearest = nearest(name, types).map(|near| format!("; did you mean `{near}`?"));
+    bail!(
+        "the configuration limits sessions of the type `{}`, which no spec declares{}",
+        printable(&shortened(name, 60)),
+        nearest.unwrap_or_default()
+    )
 }
 
 /// The environment comes before the file: for sessions of all types.

@@ -106,6 +106,7 @@ struct Up {
 impl Up {
     async fn start(arguments: &Arguments, config: Config) -> anyhow::Result<Self> {
         let Served { specs, modules, warnings } = folder::read(&arguments.specs, &config.secrets)?;
+        limits::of_known_types(&config.ceilings, specs.iter().map(|spec| spec.name.as_str()))?;
         warnings.iter().for_each(|warning| tell(warning));
         // The address before the journal: one that is taken must leave no trace there.
         let listener = TcpListener::bind(config.listen).await;
@@ -191,6 +192,7 @@ async fn reload(daemon: Daemon, running: Config, arguments: Arguments) {
         let new = Config::read(&arguments)?;
         config::require_same(&running, &new)?;
         let Served { specs, modules, warnings } = folder::read(&arguments.specs, &new.secrets)?;
+        limits::of_known_types(&new.ceilings, specs.iter().map(|spec| spec.name.as_str()))?;
         warnings.iter().for_each(|warning| tell(warning));
         daemon.reload(specs, modules, new.keys, new.ceilings).await?;
         anyhow::Ok(())

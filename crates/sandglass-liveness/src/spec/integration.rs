@@ -62,6 +62,7 @@ pub(super) fn read(
     let config = config(table, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
+    spec.timed_functions.extend(own.timed_functions);
     let stated = budget(table, own.deadline.or(all.deadline), out);
     let endings = endings(table, out);
     let (Some(name), Some(module), Some(endings)) = (name, module, endings) else { return };

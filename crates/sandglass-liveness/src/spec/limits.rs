@@ -25,6 +25,8 @@ pub(super) struct HandlerLimits {
     pub(super) schedule_to_start: Option<u64>,
     pub(super) host_call: Option<u64>,
     pub(super) host_calls: BTreeMap<String, u64>,
+    /// The names in it, and where they stand.
+    pub(super) timed_functions: Vec<Name>,
 }
 
 const OF_HANDLERS: [&str; 4] =
@@ -91,12 +93,13 @@ fn settings(
 
 /// Reads what `table` says of handlers: an automaton's `[limits]`, or an integration's.
 pub(super) fn of_handlers(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> HandlerLimits {
-    let mut host_calls = BTreeMap::new();
+    let (mut host_calls, mut timed_functions) = (BTreeMap::new(), Vec::new());
     if let Some(calls) = table.table("host_call", "[limits.host_call]", out) {
         if calls.entries().count() > HOST_CALLS_MAX {
             out.error(&calls.span, format!("there may be {HOST_CALLS_MAX} of them at most"));
         }
-        for (function, _, _) in calls.entries().take(HOST_CALLS_MAX) {
+        for (function, span, _) in calls.entries().take(HOST_CALLS_MAX) {
+            timed_functions.push(Name::new(function, span));
             if let Some(millis) = calls.duration(function, out) {
                 host_calls.insert(function.to_owned(), millis);
             }
@@ -107,6 +110,7 @@ pub(super) fn of_handlers(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> H
         schedule_to_start: table.duration("schedule_to_start_timeout", out),
         host_call: table.duration("host_call_timeout", out),
         host_calls,
+        timed_functions,
     }
 }
 

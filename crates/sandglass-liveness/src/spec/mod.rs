@@ -57,6 +57,9 @@ pub struct Spec {
     pub timeouts: BTreeMap<String, StateTimeout>,
     /// What it says of sessions: its entities are some where it says anything.
     pub limits: Option<Limits>,
+    /// The host functions whose calls it limits, where it names them. Which there are, only a
+    /// host knows.
+    pub timed_functions: Vec<Name>,
 }
 
 /// What a spec says of its entities as sessions.

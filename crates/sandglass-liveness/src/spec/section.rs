@@ -88,6 +88,7 @@ fn automaton(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Spec> {
         integrations: BTreeMap::new(),
         timeouts: BTreeMap::new(),
         limits: None,
+        timed_functions: Vec::new(),
     })
 }
 
@@ -128,6 +129,7 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let (limits, all) = limits.unzip();
     spec.limits = limits;
     let all = all.unwrap_or_default();
+    spec.timed_functions.extend_from_slice(&all.timed_functions);
     for table in root.tables("integration", called("[[integration]]"), out) {
         integration::read(&table, Declared::Alone, &all, spec, out);
     }
