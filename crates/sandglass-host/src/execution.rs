@@ -586,11 +586,12 @@ const YOUNG_SLICES: u64 = 4;
 fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
     boundary::check(store)?;
     store.slices += 1;
-    let is_simulated = store.ticker.as_ref().is_some_and(|ticker| ticker.is_simulated());
+    let simulated = store.ticker.as_ref().and_then(|ticker| ticker.simulated());
     Ok(if store.slices.is_multiple_of(2) {
         UpdateDeadline::Continue(1)
-    } else if is_simulated {
-        UpdateDeadline::YieldCustom(0, Box::pin(ticker::pass()))
+    } else if let Some(simulated) = simulated {
+        let time = simulated.goes_on(store.slices, store.quiet_until);
+        UpdateDeadline::YieldCustom(0, Box::pin(ticker::wait(time)))
     } else if store.slices < YOUNG_SLICES {
         UpdateDeadline::YieldCustom(0, Box::pin(tokio::task::yield_now()))
     } else {

@@ -29,7 +29,7 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::Health;
 use tokio::task::AbortHandle;
 
-pub(crate) use simulated::pass;
+pub(crate) use simulated::{Simulated, wait};
 
 use crate::kernel::KernelFeatures;
 use crate::run::Run;
@@ -77,7 +77,7 @@ pub(crate) struct Ticker {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
     /// The clock of deadlines where that is simulated: timers on it take the place of the
     /// thread, which then only slices the time of guests that compute.
-    simulated: Option<Arc<dyn Clock>>,
+    simulated: Option<Simulated>,
 }
 
 struct Shared {
@@ -167,13 +167,18 @@ impl Ticker {
     /// # Errors
     /// As [`Ticker::start`].
     pub(crate) fn start_simulated(
-        clock: Arc<dyn Clock>,
+        simulated: Simulated,
         metrics: Metrics,
     ) -> std::io::Result<Arc<Self>> {
         let ticker = Self::start(Arc::new(SystemClock::new()), metrics, KernelFeatures::NONE)?;
         let mut ticker = Arc::into_inner(ticker).expect("nobody else has it yet");
-        ticker.simulated = Some(clock);
+        ticker.simulated = Some(simulated);
         Ok(Arc::new(ticker))
+    }
+
+    /// The time that deadlines are in, where it is simulated.
+    pub(crate) const fn simulated(&self) -> Option<&Simulated> {
+        self.simulated.as_ref()
     }
 
     /// Whether deadlines are in simulated time.
@@ -203,7 +208,7 @@ impl Ticker {
     }
 
     fn arm_then(self: &Arc<Self>, run: &Arc<Run>, at: Monotonic, then: Option<Monotonic>) -> Armed {
-        if let Some(clock) = &self.simulated {
+        if let Some(Simulated { clock, .. }) = &self.simulated {
             return Armed(WatchedBy::Timer(simulated::watch(Arc::clone(clock), run, at, then)));
         }
         let mut schedule = self.shared.schedule();

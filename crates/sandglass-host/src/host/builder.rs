@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use sandglass_model::{Clock, SystemClock};
 use sandglass_telemetry::{Telemetry, metrics};
@@ -24,7 +25,7 @@ use crate::recording::Room;
 use crate::run_clock;
 use crate::sandbox::{self, EngineKind};
 use crate::settings::Settings;
-use crate::ticker::Ticker;
+use crate::ticker::{Simulated, Ticker};
 
 /// Makes a [`Host`].
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub struct Builder {
     settings: Settings,
     clock: Arc<dyn Clock>,
     is_simulated: bool,
+    compute_max: Option<Duration>,
     telemetry: Telemetry,
     http: Arc<dyn HttpClient>,
     functions: Vec<HostFunction>,
@@ -43,6 +45,7 @@ impl Builder {
             settings: Settings::default(),
             clock: Arc::new(SystemClock::new()),
             is_simulated: false,
+            compute_max: None,
             telemetry: Telemetry::disabled(),
             http: Arc::new(NetworkClient::default()),
             functions: Vec::new(),
@@ -81,6 +84,14 @@ impl Builder {
         Self { clock, is_simulated: true, ..self }
     }
 
+    /// Takes a guest that has computed for so long, in real time, for one that never ends, where
+    /// the host lives in simulated time ([`Builder::simulated_clock`]): it is killed at its
+    /// deadline as ever, and the time jumps there. Without, it computes until then.
+    #[must_use]
+    pub fn simulated_compute_max(self, compute_max: Duration) -> Self {
+        Self { compute_max: Some(compute_max), ..self }
+    }
+
     /// Sets what sends the guests' HTTP requests.
     #[must_use]
     pub fn http_client(self, http: Arc<dyn HttpClient>) -> Self {
@@ -100,7 +111,7 @@ impl Builder {
     /// The operating system gives too little address space or no threads, or a host
     /// function can't be registered.
     pub fn build(self) -> Result<Host, BuildError> {
-        let Self { settings, clock, is_simulated, telemetry, http, functions } = self;
+        let Self { settings, clock, is_simulated, compute_max, telemetry, http, functions } = self;
         let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
         let registry = Registry::new(functions, blocking)?;
         let compiled_folder = compiled_folder(&settings, &clock, &telemetry.metrics)?;
@@ -108,7 +119,7 @@ impl Builder {
         let wanted = settings.kernel_features;
         let (of, metrics) = (Arc::clone(&clock), telemetry.metrics.clone());
         let ticker = if is_simulated {
-            Ticker::start_simulated(of, metrics)
+            Ticker::start_simulated(Simulated { clock: of, compute_max }, metrics)
         } else {
             Ticker::start(of, metrics, wanted)
         };

@@ -35,10 +35,26 @@ pub(super) fn watch(
     watching.abort_handle()
 }
 
-/// Has the time go on that a guest has computed for since it last gave way: it is looked at
-/// after every other slice.
-pub(crate) async fn pass() {
-    wait(2 * SLICE).await;
+/// The time that a host lives in.
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    pub(crate) clock: Arc<dyn Clock>,
+    /// How long a guest may compute, in real time, before it is taken for one that never ends;
+    /// none where each computes until its deadline.
+    pub(crate) compute_max: Option<Duration>,
+}
+
+impl Simulated {
+    /// How far the time goes on for a guest that has computed for `slices` and gives way: as
+    /// long as it has since it last did, after every other slice; or to its `deadline`, where
+    /// nobody waits for it longer.
+    pub(crate) fn goes_on(&self, slices: u64, deadline: Monotonic) -> Duration {
+        let computed = SLICE.saturating_mul(u32::try_from(slices).unwrap_or(u32::MAX));
+        let hangs = self.compute_max.is_some_and(|most| computed >= most);
+        let left = deadline.since(self.clock.now());
+        // A deadline has passed one nanosecond after it.
+        if hangs { left + Duration::from_nanos(1) } else { 2 * SLICE }
+    }
 }
 
 async fn passed(clock: &dyn Clock, at: Monotonic) {
@@ -50,6 +66,6 @@ async fn passed(clock: &dyn Clock, at: Monotonic) {
 }
 
 #[allow(clippy::disallowed_methods, reason = "this is simulated time")]
-async fn wait(time: Duration) {
+pub(crate) async fn wait(time: Duration) {
     tokio::time::sleep(time).await;
 }

@@ -111,6 +111,15 @@ async fn a_guest_that_computes_takes_time_and_is_killed_in_its_code() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_that_computes_for_too_long_is_killed_as_if_it_had_until_its_deadline() {
+    let host = builder().simulated_compute_max(Duration::from_millis(20)).build().expect("a host");
+    let report = run(&host, SPINS, AN_HOUR).await;
+    let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(exceeded.dying_span, "guest");
+    assert!((3_600_000..3_600_100).contains(&exceeded.elapsed_ms), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_ends_what_waits_and_time_stands() {
     let host = builder().build().expect("a host");
     let integration = load(&host, &sleeps(3_600_000_000_000));

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode, Url};
 
@@ -93,6 +94,38 @@ impl Request {
     #[must_use]
     pub fn url(&self) -> &str {
         self.url.as_str()
+    }
+
+    /// The names and values of the headers that the guest has set, in their order; of a value
+    /// that is no text, nothing.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+    }
+
+    /// The body, whole.
+    ///
+    /// # Errors
+    /// The guest gives it up, or it is larger than `most` bytes.
+    pub async fn into_body(self, most: u64) -> Result<Bytes, HttpError> {
+        let mut pieces = match self.body {
+            Body::Whole(bytes) if bytes.len() as u64 > most => {
+                return Err(HttpError::TooLarge(most));
+            }
+            Body::Whole(bytes) => return Ok(bytes),
+            Body::Pieces(None) => return Ok(Bytes::new()),
+            Body::Pieces(Some(pieces)) => pieces,
+        };
+        let mut whole = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece?;
+            if (whole.len() as u64).saturating_add(piece.len() as u64) > most {
+                return Err(HttpError::TooLarge(most));
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.into())
     }
 
     /// Reads a request as the core ABI gives it: headers are a JSON array of
