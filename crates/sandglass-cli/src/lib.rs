@@ -20,6 +20,7 @@ mod run;
 mod scenario;
 mod secrets;
 mod terminal;
+mod testing;
 mod threads;
 mod top;
 mod up;

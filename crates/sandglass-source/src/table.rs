@@ -1,11 +1,13 @@
 //! Reads values out of one table of a file, and reports every key that is missing,
 //! unknown or of the wrong type.
 
+use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use sandglass_model::Object;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
+use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -265,6 +267,19 @@ impl<'t, 's> Table<'t, 's> {
             }
         }
         tables
+    }
+
+    /// A table of texts; numbers and flags stand for their text.
+    pub fn texts_by_name(&self, key: &str, out: &mut Diagnostics<'_>) -> BTreeMap<String, String> {
+        let mut texts = BTreeMap::new();
+        for (name, value) in self.object(key, out) {
+            match value {
+                Value::String(text) => drop(texts.insert(name, text)),
+                Value::Number(_) | Value::Bool(_) => drop(texts.insert(name, value.to_string())),
+                _ => out.error(&self.span_of(key), format!("`{key}.{name}` must be a string")),
+            }
+        }
+        texts
     }
 
     /// A table of any values, as JSON.

@@ -12,6 +12,7 @@ pub(crate) mod run;
 mod scan;
 mod session;
 mod status;
+pub(crate) mod test;
 mod top;
 pub(crate) mod up;
 mod why;
@@ -24,6 +25,7 @@ use crate::play::{WORKER_COMMAND, worker};
 pub(crate) enum Command {
     Run(Box<run::Arguments>),
     Check(check::Arguments),
+    Test(test::Arguments),
     Log(log::Arguments),
     Why(why::Arguments),
     Budgets(budgets::Arguments),
@@ -52,6 +54,7 @@ impl Command {
         match self {
             Self::Run(arguments) => run::execute(&arguments),
             Self::Check(arguments) => check::execute(&arguments),
+            Self::Test(arguments) => test::execute(&arguments),
             Self::Log(arguments) => log::execute(&arguments),
             Self::Why(arguments) => why::execute(&arguments),
             Self::Budgets(arguments) => budgets::execute(&arguments),
@@ -94,7 +97,8 @@ impl Command {
             // The timeline says what happens.
             Self::Play(_) | Self::PlayWorker => "error,sandglass_telemetry::otlp::settings=warn",
             // Thousands of kills are the point, and a line for each would be measured, too.
-            Self::Bench(_) => "error",
+            // Cases that hang are the point, and what came of each is told.
+            Self::Bench(_) | Self::Test(_) => "error",
             _ => "warn",
         }
     }

@@ -72,7 +72,7 @@ pub(super) fn read(kind: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>)
             Expectation::Session { fields, entity: entity? }
         }
         "expect_metric" => {
-            let labels = value::text_table(table, "labels", out);
+            let labels = table.texts_by_name("labels", out);
             let bound = bound(table, out);
             let name = value::text(table, kind, out)?;
             known_metric(&name, table, out);

@@ -120,7 +120,7 @@ fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Op
         path,
         is_manifest,
         allow_hosts,
-        secrets: value::text_table(table, "secrets", out),
+        secrets: table.texts_by_name("secrets", out),
         memory_bytes: table.size("memory", out),
         fuel: value::count(table, "fuel", out),
         response_bytes: table.size("max_response", out),

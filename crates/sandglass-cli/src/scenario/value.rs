@@ -1,12 +1,10 @@
 //! Values of a scenario file that no other file has: entities, numbers, texts by
 //! name, short waits.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sandglass_model::EntityRef;
 use sandglass_source::{Diagnostics, Table, json, wrong_type};
-use serde_json::Value;
 use toml::de::DeValue;
 
 use super::WAIT_MAX;
@@ -66,21 +64,4 @@ pub(super) fn duration(
     out: &mut Diagnostics<'_>,
 ) -> Option<Duration> {
     table.duration_within(key, Duration::ZERO..=WAIT_MAX, out)
-}
-
-/// A table of texts; numbers and flags stand for their text.
-pub(super) fn text_table(
-    table: &Table<'_, '_>,
-    key: &str,
-    out: &mut Diagnostics<'_>,
-) -> BTreeMap<String, String> {
-    let mut texts = BTreeMap::new();
-    for (name, value) in table.object(key, out) {
-        match value {
-            Value::String(text) => drop(texts.insert(name, text)),
-            Value::Number(_) | Value::Bool(_) => drop(texts.insert(name, value.to_string())),
-            _ => out.error(&table.span_of(key), format!("`{key}.{name}` must be a string")),
-        }
-    }
-    texts
 }

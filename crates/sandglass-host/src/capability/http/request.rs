@@ -99,9 +99,7 @@ impl Request {
     /// The names and values of the headers that the guest has set, in their order; of a value
     /// that is no text, nothing.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers
-            .iter()
-            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        self.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
     }
 
     /// The body, whole.

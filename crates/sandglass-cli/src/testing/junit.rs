@@ -1,0 +1,41 @@
+//! How cases went, in the form of JUnit, which CI systems read.
+
+use std::path::Path;
+
+use anyhow::Context;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::{Tested, shown};
+
+pub(super) fn write(all: &[Tested], path: &Path) -> anyhow::Result<()> {
+    let mut report = Report::new("sandglass test");
+    for tested in all {
+        let mut suite = TestSuite::new(shown(&tested.suite.path));
+        for (case, verdict) in tested.named() {
+            let (status, took) = match &verdict.ran {
+                Ok(ran) if ran.passed() => (TestCaseStatus::success(), Some(ran.took)),
+                Ok(ran) => {
+                    let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                    let told: Vec<String> =
+                        ran.differences.iter().map(ToString::to_string).collect();
+                    status.set_message(ran.differences.first().map_or("", |one| one.what));
+                    status.set_description(told.join("\n"));
+                    (status, Some(ran.took))
+                }
+                Err(why) => {
+                    let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+                    status.set_message(why.as_str());
+                    (status, None)
+                }
+            };
+            let mut test = TestCase::new(case.name.as_str(), status);
+            if let Some(took) = took {
+                test.set_time(took);
+            }
+            suite.add_test_case(test);
+        }
+        report.add_test_suite(suite);
+    }
+    let text = report.to_string().context("the report can't be written as XML")?;
+    std::fs::write(path, text).with_context(|| format!("can't write `{}`", path.display()))
+}

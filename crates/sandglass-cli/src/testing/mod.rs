@@ -1,0 +1,193 @@
+//! Runs the cases of guests, and says how they went.
+
+mod junit;
+mod text;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use sandglass_source::Finding;
+use sandglass_testkit::{Case, Guest, Kit, Ran, Suite, SuiteError, Update};
+use serde_json::json;
+
+use crate::command::test::Arguments;
+use crate::diagnosis::rendered;
+use crate::exit::Exit;
+use crate::terminal::{Output, note};
+
+/// What came of one suite.
+struct Tested {
+    suite: Suite,
+    cases: Vec<Verdict>,
+}
+
+/// What came of one case.
+struct Verdict {
+    /// Its place in the file.
+    place: usize,
+    /// What it came to, or why it could not be run.
+    ran: Result<Ran, String>,
+}
+
+impl Verdict {
+    fn passed(&self) -> bool {
+        self.ran.as_ref().is_ok_and(Ran::passed)
+    }
+}
+
+impl Tested {
+    fn named(&self) -> impl Iterator<Item = (&Case, &Verdict)> {
+        self.cases.iter().map(|verdict| (&self.suite.cases[verdict.place], verdict))
+    }
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    if arguments.watch {
+        return watch::run_again(arguments, || run(arguments).map(drop));
+    }
+    run(arguments)
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let mut output = Output::new();
+    let Some(suites) = suites(&arguments.paths, &mut output)? else { return Ok(Exit::Unusable) };
+    let mut kit = Kit::new().context("can't start a host to test in")?;
+    let mut guests = BTreeMap::new();
+    let mut all = Vec::new();
+    for suite in suites {
+        let tested = match tested(suite, &mut kit, &mut guests, arguments.filter.as_deref()) {
+            Ok(tested) => tested,
+            Err(SuiteError::Wrong(findings)) => {
+                show(&findings, &mut output)?;
+                return Ok(Exit::Unusable);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if !arguments.json && !tested.cases.is_empty() {
+            text::print(&tested, &mut output)?;
+        }
+        if arguments.update {
+            update(&tested, &mut output)?;
+        }
+        all.push(tested);
+    }
+    finish(&all, arguments, &mut output)
+}
+
+fn finish(all: &[Tested], arguments: &Arguments, output: &mut Output) -> anyhow::Result<Exit> {
+    let verdicts = || all.iter().flat_map(|tested| &tested.cases);
+    let passed = verdicts().filter(|verdict| verdict.passed()).count();
+    let failed = verdicts().count() - passed;
+    if let Some(path) = &arguments.junit {
+        junit::write(all, path)?;
+    }
+    if arguments.json {
+        let suites: Vec<_> = all.iter().map(as_json).collect();
+        output.json_pretty(&json!({ "suites": suites, "passed": passed, "failed": failed }))?;
+    } else {
+        text::summary(all, (passed, failed), output)?;
+    }
+    if passed + failed == 0 && arguments.filter.is_some() {
+        note("no case has such a name");
+        return Ok(Exit::Unusable);
+    }
+    Ok(if failed == 0 { Exit::Ok } else { Exit::Failed })
+}
+
+/// All suites of `paths`, each once; none where some are wrong, which is told.
+fn suites(paths: &[PathBuf], output: &mut Output) -> anyhow::Result<Option<Vec<Suite>>> {
+    let (mut suites, mut wrong) = (Vec::<Suite>::new(), Vec::new());
+    for path in paths {
+        match Suite::find(path) {
+            Ok(found) => {
+                for suite in found {
+                    if suites.iter().all(|other| other.path != suite.path) {
+                        suites.push(suite);
+                    }
+                }
+            }
+            Err(SuiteError::Wrong(findings)) => wrong.extend(findings),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    show(&wrong, output)?;
+    Ok(wrong.is_empty().then_some(suites))
+}
+
+fn show(findings: &[Finding], output: &mut Output) -> std::io::Result<()> {
+    for Finding { path, source, diagnostic } in findings {
+        output.line(rendered(path, source, diagnostic, output.color()))?;
+    }
+    Ok(())
+}
+
+fn tested(
+    suite: Suite,
+    kit: &mut Kit,
+    guests: &mut BTreeMap<PathBuf, Result<Guest, String>>,
+    filter: Option<&str>,
+) -> Result<Tested, SuiteError> {
+    let wanted = |case: &Case| filter.is_none_or(|filter| case.name.contains(filter));
+    let places: Vec<usize> =
+        (0..suite.cases.len()).filter(|place| wanted(&suite.cases[*place])).collect();
+    let mut cases = Vec::new();
+    for place in places {
+        if !guests.contains_key(&suite.guest) {
+            let loaded = suite.load(kit)?.map_err(|why| format!("the host rejects it: {why}"));
+            guests.insert(suite.guest.clone(), loaded);
+        }
+        let ran = match &guests[&suite.guest] {
+            Ok(guest) => kit.run(guest, &suite.cases[place]).map_err(|error| error.to_string()),
+            Err(why) => Err(why.clone()),
+        };
+        cases.push(Verdict { place, ran });
+    }
+    Ok(Tested { suite, cases })
+}
+
+/// Shows what would be expected in place of what is, and writes it.
+fn update(tested: &Tested, output: &mut Output) -> anyhow::Result<()> {
+    let suite = &tested.suite;
+    let mut update = Update::of(&suite.path, &suite.source)?;
+    let mut changes = false;
+    for verdict in tested.cases.iter().filter(|verdict| !verdict.passed()) {
+        if let Ok(ran) = &verdict.ran {
+            update.expect(verdict.place, ran)?;
+            changes = true;
+        }
+    }
+    if changes {
+        output.line(update.shown().trim_end())?;
+        update.write()?;
+        output.line(format!("{}: written", shown(&suite.path)))?;
+    }
+    Ok(())
+}
+
+fn as_json(tested: &Tested) -> serde_json::Value {
+    let case = |(case, verdict): (&Case, &Verdict)| match &verdict.ran {
+        Ok(ran) => json!({
+            "name": case.name,
+            "passed": ran.passed(),
+            "took_us": u64::try_from(ran.took.as_micros()).unwrap_or(u64::MAX),
+            "virtual_ms": ran.report.deadline.elapsed_ms,
+            "outcome": ran.found.outcome,
+            "differences": ran.differences.iter().map(|one| json!({
+                "what": one.what, "expected": one.expected, "found": one.found,
+            })).collect::<Vec<_>>(),
+            "report": ran.report,
+        }),
+        Err(why) => json!({ "name": case.name, "passed": false, "error": why }),
+    };
+    json!({
+        "file": tested.suite.path,
+        "guest": tested.suite.guest,
+        "cases": tested.named().map(case).collect::<Vec<_>>(),
+    })
+}
+
+fn shown(path: &Path) -> String {
+    sandglass_source::printable(&path.display().to_string()).into_owned()
+}

@@ -1,0 +1,106 @@
+//! How cases went, in lines for people.
+
+use std::time::Duration;
+
+use sandglass_model::OutcomeKind;
+use sandglass_source::{printable, shortened};
+use sandglass_testkit::Ran;
+
+use super::{Tested, shown};
+use crate::anatomy;
+use crate::duration::{exact_millis, measured_micros};
+use crate::terminal::{Output, Tone, printable_lines};
+
+/// Longest result that is shown of a case that failed, in characters.
+const RESULT_MAX_CHARS: usize = 400;
+
+pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()> {
+    let name = shown(&tested.suite.path);
+    output.line(output.paint(Tone::Strong, &name).into_owned())?;
+    for (case, verdict) in tested.named() {
+        let name = printable(&case.name);
+        match &verdict.ran {
+            Ok(ran) if ran.passed() => {
+                let ok = output.paint(Tone::Good, "ok").into_owned();
+                let times = output.paint(Tone::Quiet, &times(ran)).into_owned();
+                output.line(format!("  {ok}    {name} {times}"))?;
+            }
+            Ok(ran) => {
+                let failed = output.paint(Tone::Bad, "FAIL").into_owned();
+                output.line(format!("  {failed}  {name} {}", times(ran)))?;
+                for difference in &ran.differences {
+                    let lines = difference.to_string();
+                    for line in printable_lines(&lines).lines() {
+                        output.line(format!("        {line}"))?;
+                    }
+                }
+                for line in story(ran) {
+                    output.line(format!("        {}", output.paint(Tone::Quiet, &line)))?;
+                }
+            }
+            Err(why) => {
+                let failed = output.paint(Tone::Bad, "FAIL").into_owned();
+                output.line(format!("  {failed}  {name}"))?;
+                output.line(format!("        {}", printable(why)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn summary(
+    all: &[Tested],
+    (passed, failed): (usize, usize),
+    output: &mut Output,
+) -> std::io::Result<()> {
+    let took: Duration = all
+        .iter()
+        .flat_map(|tested| &tested.cases)
+        .filter_map(|verdict| Some(verdict.ran.as_ref().ok()?.took))
+        .sum();
+    let (tone, text) = match failed {
+        0 => (Tone::Good, format!("{passed} passed")),
+        _ => (Tone::Bad, format!("{failed} failed, {passed} passed")),
+    };
+    let took = micros(took);
+    output.line(format!("{} in {took}", output.paint(tone, &text)))
+}
+
+/// How long it took, and how long that was for the guest.
+fn times(ran: &Ran) -> String {
+    let elapsed = ran.report.deadline.elapsed_ms;
+    let took = micros(ran.took);
+    if Duration::from_millis(elapsed) > ran.took.max(Duration::from_millis(100)) {
+        format!("({took} for {})", exact_millis(elapsed))
+    } else {
+        format!("({took})")
+    }
+}
+
+fn micros(time: Duration) -> String {
+    measured_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// What an author wants to know of a run that wasn't as expected.
+fn story(ran: &Ran) -> Vec<String> {
+    let report = &ran.report;
+    let mut lines = Vec::new();
+    if let Some((kind, message)) = report.outcome.error() {
+        lines.push(format!("error: {kind}: {}", printable(&message)));
+    }
+    if let Some(result) = report.result() {
+        let result = result.to_string();
+        lines.push(format!("result: {}", shortened(&printable(&result), RESULT_MAX_CHARS)));
+    }
+    let frames = anatomy::named("at", anatomy::frames(&report.backtrace));
+    let calls = anatomy::named("calls", anatomy::calls(&report.story));
+    for (name, line) in frames.into_iter().chain(calls) {
+        lines.push(format!("{name:<6} {line}"));
+    }
+    if report.outcome.kind() != OutcomeKind::Completed
+        && let Some((kind, _)) = report.outcome.error()
+    {
+        lines.push(format!("sandglass explain {kind}"));
+    }
+    lines
+}

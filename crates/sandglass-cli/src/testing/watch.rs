@@ -1,0 +1,63 @@
+//! Runs cases again when what they are about changes.
+
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::Context;
+use notify::{Event, EventKind, RecursiveMode, Watcher, recommended_watcher};
+
+use crate::command::test::Arguments;
+use crate::exit::Exit;
+use crate::terminal::{complain, note};
+
+/// How long nothing must change before it is looked at: compilers write in pieces.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Runs now, and whenever a guest, a manifest or a test file changes, until Ctrl-C ends the
+/// process.
+pub(super) fn run_again(
+    arguments: &Arguments,
+    mut run: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Exit> {
+    let (changed, changes) = channel();
+    let mut watcher = recommended_watcher(move |event: notify::Result<Event>| {
+        if event.is_ok_and(|event| matters(&event)) {
+            // Whoever waits may have gone away.
+            let _ = changed.send(());
+        }
+    })
+    .context("can't watch for changes")?;
+    for path in &arguments.paths {
+        // An editor replaces the file, so its folder is watched.
+        let folder = if path.is_file() { path.parent().unwrap_or(Path::new("")) } else { path };
+        let folder = if folder == Path::new("") { Path::new(".") } else { folder };
+        let watched = watcher.watch(folder, RecursiveMode::Recursive);
+        watched.with_context(|| format!("can't watch `{}`", folder.display()))?;
+    }
+    loop {
+        // What is wrong now may be right after the next change.
+        if let Err(error) = run() {
+            complain(&error);
+        }
+        note("waiting for a change; Ctrl-C ends it");
+        changes.recv().context("nothing is watched any more")?;
+        loop {
+            match changes.recv_timeout(QUIET) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Ok),
+            }
+        }
+    }
+}
+
+/// Whether it is a change of a file that cases are made of.
+fn matters(event: &Event) -> bool {
+    let is_change = !matches!(event.kind, EventKind::Access(_));
+    let is_ours = |path: &Path| {
+        path.extension()
+            .is_some_and(|ending| ending == "toml" || ending == "wasm" || ending == "wat")
+    };
+    is_change && event.paths.iter().any(|path| is_ours(path))
+}

@@ -1,0 +1,66 @@
+//! What is expected of a case.
+
+use std::time::Duration;
+
+use sandglass_model::OutcomeKind;
+use sandglass_source::{Diagnostics, Table, did_you_mean};
+
+use super::{any, list, text, texts};
+use crate::case::Expected;
+
+/// The outcomes that a run can have here.
+const OUTCOMES: [OutcomeKind; 5] = [
+    OutcomeKind::Completed,
+    OutcomeKind::Failed,
+    OutcomeKind::TimedOut,
+    OutcomeKind::Trapped,
+    OutcomeKind::Limit,
+];
+const TIME_MAX: Duration = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
+
+/// The keys, in the order in which they are written.
+pub(crate) const KEYS: [&str; 13] = [
+    "outcome",
+    "action",
+    "params",
+    "result",
+    "error_kind",
+    "error",
+    "dying_span",
+    "calls",
+    "requests",
+    "progress",
+    "status",
+    "at_least",
+    "at_most",
+];
+
+pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Expected {
+    table.only(&KEYS, out);
+    let within = Duration::ZERO..=TIME_MAX;
+    Expected {
+        outcome: outcome(table, out).unwrap_or(OutcomeKind::Completed),
+        action: text(table, "action", out),
+        params: any(table, "params"),
+        result: any(table, "result"),
+        error_kind: text(table, "error_kind", out),
+        error: text(table, "error", out),
+        dying_span: text(table, "dying_span", out),
+        calls: texts(table, "calls", out),
+        requests: texts(table, "requests", out),
+        progress: list(table, "progress", out),
+        status: text(table, "status", out),
+        at_least: table.duration_within("at_least", within.clone(), out),
+        at_most: table.duration_within("at_most", within, out),
+    }
+}
+
+fn outcome(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<OutcomeKind> {
+    let said = table.text("outcome", out)?;
+    let found = OUTCOMES.into_iter().find(|outcome| outcome.as_str() == said.as_str());
+    if found.is_none() {
+        let help = did_you_mean(&said, OUTCOMES.iter().map(|outcome| outcome.as_str()));
+        out.error_with_help(said.span(), format!("`{said}` is no outcome"), help);
+    }
+    found
+}

@@ -1,0 +1,93 @@
+//! Files of cases, as people write them.
+
+mod answer;
+mod case;
+mod expected;
+
+use std::path::{Path, PathBuf};
+
+use sandglass_source::{Diagnostic, Diagnostics, Document, Severity, Table, wrong_type};
+use serde_json::Value;
+
+use crate::case::Case;
+pub(crate) use expected::KEYS;
+
+/// Largest file of cases, in bytes.
+pub const SOURCE_MAX_BYTES: usize = 4 << 20;
+/// Most cases of one file.
+pub const CASES_MAX: usize = 1_000;
+
+/// A file as it is written.
+pub(crate) struct Written {
+    pub(crate) guest: Option<PathBuf>,
+    pub(crate) cases: Vec<Case>,
+}
+
+/// Reads a file that stands in the folder `beside`: what it says, or all that is wrong.
+pub(crate) fn read(source: &str, beside: &Path) -> (Option<Written>, Vec<Diagnostic>) {
+    let mut out = Diagnostics::new(source);
+    let written = Document::parse(source, SOURCE_MAX_BYTES, &mut out)
+        .map(|document| file(&document.table("the file"), beside, &mut out));
+    let diagnostics = out.finish();
+    let is_wrong = diagnostics.iter().any(|one| one.severity == Severity::Error);
+    (written.filter(|_| !is_wrong), diagnostics)
+}
+
+fn file(top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Written {
+    top.only(&["guest", "defaults", "case"], out);
+    let guest = top.text("guest", out).map(|name| {
+        let path = beside.join(name.as_str());
+        if !path.is_file() {
+            let message = format!("there is no file `{}`", path.display());
+            out.error_with_help(name.span(), message, "name a manifest or a module; is it built?");
+        }
+        path
+    });
+    let defaults = match top.table("defaults", "[defaults]", out) {
+        Some(table) => case::defaults(&table, out),
+        None => Case::default(),
+    };
+    let tables = top.tables("case", |number| format!("case {number}"), out);
+    if tables.is_empty() {
+        let help = "add a [[case]] with a `name`, its `input` and what to `expect`";
+        out.error_with_help(&(0..0), "the file has no cases", help);
+    } else if tables.len() > CASES_MAX {
+        out.error(&top.span_of("case"), format!("a file may have {CASES_MAX} cases at most"));
+    }
+    let tables = tables.iter().take(CASES_MAX);
+    let cases: Vec<Case> = tables.map(|table| case::read(table, &defaults, out)).collect();
+    for (number, case) in cases.iter().enumerate() {
+        if !case.name.is_empty() && cases[..number].iter().any(|other| other.name == case.name) {
+            let message = format!("two cases are named `{}`", case.name);
+            out.error_with_help(&top.span_of("case"), message, "give each a name of its own");
+        }
+    }
+    Written { guest, cases }
+}
+
+/// Any value, as JSON.
+fn any(table: &Table<'_, '_>, key: &str) -> Option<Value> {
+    table.value(key).map(|value| sandglass_source::json::value(value.get_ref()))
+}
+
+/// A list of any values, as JSON.
+fn list(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Vec<Value>> {
+    let value = table.value(key)?;
+    match sandglass_source::json::value(value.get_ref()) {
+        Value::Array(items) => Some(items),
+        _ => {
+            out.error(&value.span(), wrong_type(key, &table.label, "a list", value));
+            None
+        }
+    }
+}
+
+/// A list of texts.
+fn texts(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Vec<String>> {
+    let has = table.has(key);
+    has.then(|| table.texts(key, out).iter().map(ToString::to_string).collect())
+}
+
+fn text(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<String> {
+    table.text(key, out).map(|text| text.to_string())
+}

@@ -1,0 +1,63 @@
+//! Tests guests of Sandglass against a scripted world, in virtual time: no network, no
+//! runtime of actors, and no wait. A hang of fifteen minutes takes milliseconds.
+//!
+//! A [`Case`] says what the handler is given, what the world answers it (or that it never
+//! does), and what is expected of its run. [`Kit::run`] runs it in the host that production
+//! runs it in, with its real deadlines, limits and grants.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use sandglass_host::Manifest;
+//! use sandglass_model::OutcomeKind;
+//! use sandglass_testkit::{Answer, Case, Expected, Kit};
+//!
+//! let kit = Kit::new()?;
+//! // Fetches a page, and answers with it.
+//! let fetches = br#"(module
+//!     (import "env" "host_http_call" (func $call
+//!         (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+//!     (memory (export "memory") 1)
+//!     (data (i32.const 0) "GEThttps://example.com/")
+//!     (func (export "run") (param i32 i32) (result i32)
+//!         (drop (call $call (i32.const 0) (i32.const 3) (i32.const 3) (i32.const 20)
+//!             (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+//!             (i32.const 1024) (i32.const 1024)))
+//!         i32.const 0))"#;
+//! let manifest = Manifest::named("fetches").allow_hosts(["example.com".parse()?]);
+//! let guest = kit.load(fetches, manifest)?;
+//!
+//! let ran = kit.run(&guest, &Case {
+//!     deadline: Duration::from_secs(15 * 60),
+//!     answers: vec![Answer::http("GET", "https://example.com/").never()],
+//!     expected: Expected {
+//!         outcome: OutcomeKind::TimedOut,
+//!         dying_span: Some("host_http_call".to_owned()),
+//!         calls: Some(vec!["host_http_call".to_owned()]),
+//!         ..Expected::default()
+//!     },
+//!     ..Case::default()
+//! })?;
+//! assert!(ran.passed(), "{:?}", ran.differences);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The same cases as TOML files beside the guest are a [`Suite`]; `sandglass test` runs those.
+
+mod answer;
+mod case;
+mod clock;
+mod difference;
+mod file;
+mod kit;
+mod suite;
+mod update;
+mod world;
+
+pub use answer::{Answer, Call, Reply};
+pub use case::{Case, Expected, calls_of};
+pub use difference::Difference;
+pub use file::{CASES_MAX, SOURCE_MAX_BYTES};
+pub use kit::{Guest, Kit, Ran, Unusable};
+pub use suite::{ENDING, Suite, SuiteError};
+pub use update::{Update, UpdateError};

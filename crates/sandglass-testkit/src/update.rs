@@ -1,0 +1,171 @@
+//! Writes what came into a file of cases, in the place of what was expected.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value as Toml, value};
+
+use crate::case::Expected;
+use crate::file::KEYS;
+use crate::kit::Ran;
+
+/// A file of cases whose expectations change.
+#[derive(Debug)]
+pub struct Update {
+    path: PathBuf,
+    before: String,
+    document: DocumentMut,
+}
+
+/// Why a file can't be changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpdateError {
+    /// It is no TOML any more.
+    #[error("`{}` can't be read: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: toml_edit::TomlError,
+    },
+    /// Something in it is not where it was.
+    #[error("`{}` has changed since it was read: {what}", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What has changed.
+        what: String,
+    },
+    /// It can't be written.
+    #[error("`{}` can't be written: {why}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
+}
+
+impl Update {
+    /// Begins to change the file at `path`, which holds `source`.
+    ///
+    /// # Errors
+    /// It is no TOML.
+    pub fn of(path: &Path, source: &str) -> Result<Self, UpdateError> {
+        let document =
+            source.parse().map_err(|why| UpdateError::Unreadable { path: path.to_owned(), why })?;
+        Ok(Self { path: path.to_owned(), before: source.to_owned(), document })
+    }
+
+    /// Expects of the case at `place` what came: of what it says, and always the outcome. A
+    /// case that expects nothing yet is given the outcome, the result, the host calls and
+    /// what it died in.
+    ///
+    /// # Errors
+    /// There is no such case.
+    pub fn expect(&mut self, place: usize, ran: &Ran) -> Result<(), UpdateError> {
+        let cases = self.document.get_mut("case").and_then(Item::as_array_of_tables_mut);
+        let Some(case) = cases.and_then(|cases| cases.get_mut(place)) else {
+            let what = format!("there is no [[case]] {}", place + 1);
+            return Err(UpdateError::Changed { path: self.path.clone(), what });
+        };
+        let is_new = !case.contains_key("expect");
+        let expect = case.entry("expect").or_insert_with(|| Item::Table(Table::new()));
+        let Some(expect) = expect.as_table_like_mut() else {
+            let what = format!("`expect` of case {} is no table", place + 1);
+            return Err(UpdateError::Changed { path: self.path.clone(), what });
+        };
+        for (key, found) in found(&ran.found) {
+            let wanted = match key {
+                "outcome" => true,
+                "result" | "calls" | "dying_span" | "error_kind" if is_new => found.is_some(),
+                _ => expect.contains_key(key),
+            };
+            match found {
+                Some(found) if wanted => drop(expect.insert(key, value(found))),
+                None if wanted => drop(expect.remove(key)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The file as it would be.
+    #[must_use]
+    pub fn after(&self) -> String {
+        self.document.to_string()
+    }
+
+    /// What changes, line by line: `-` goes and `+` comes. Nothing where nothing changes.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let after = self.after();
+        let diff = similar::TextDiff::from_lines(self.before.as_str(), after.as_str());
+        let name = self.path.display().to_string();
+        diff.unified_diff().context_radius(3).header(&name, &name).to_string()
+    }
+
+    /// Writes it, whole or not at all.
+    ///
+    /// # Errors
+    /// It isn't what it was any more, or can't be written.
+    pub fn write(&self) -> Result<(), UpdateError> {
+        let unwritable = |why| UpdateError::Unwritable { path: self.path.clone(), why };
+        let now = std::fs::read_to_string(&self.path).map_err(unwritable)?;
+        if now != self.before {
+            let what = "somebody has written it meanwhile".to_owned();
+            return Err(UpdateError::Changed { path: self.path.clone(), what });
+        }
+        let mut beside = self.path.clone().into_os_string();
+        beside.push(".new");
+        std::fs::write(&beside, self.after()).map_err(unwritable)?;
+        std::fs::rename(&beside, &self.path).map_err(unwritable)
+    }
+}
+
+/// What came, by the keys of a file.
+fn found(found: &Expected) -> impl Iterator<Item = (&'static str, Option<Toml>)> {
+    let text = |text: &Option<String>| text.as_ref().map(|text| Toml::from(text.as_str()));
+    let texts = |texts: &Option<Vec<String>>| {
+        texts.as_ref().map(|texts| Toml::Array(texts.iter().map(String::as_str).collect()))
+    };
+    let json = |value: &Option<Value>| value.as_ref().and_then(toml);
+    let progress = found.progress.as_ref().and_then(|all| toml(&Value::Array(all.clone())));
+    let all = [
+        Some(Toml::from(found.outcome.as_str())),
+        text(&found.action),
+        json(&found.params),
+        json(&found.result),
+        text(&found.error_kind),
+        text(&found.error),
+        text(&found.dying_span),
+        texts(&found.calls),
+        texts(&found.requests),
+        progress,
+        text(&found.status),
+    ];
+    // Bounds of time are the author's.
+    KEYS.into_iter().zip(all)
+}
+
+/// JSON as TOML; none where there is null in it, for which TOML has nothing.
+fn toml(json: &Value) -> Option<Toml> {
+    Some(match json {
+        Value::Null => return None,
+        Value::Bool(flag) => Toml::from(*flag),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => Toml::from(whole),
+            None => Toml::from(number.as_f64()?),
+        },
+        Value::String(text) => Toml::from(text.as_str()),
+        Value::Array(items) => Toml::Array(items.iter().map(toml).collect::<Option<Array>>()?),
+        Value::Object(fields) => {
+            let mut table = InlineTable::new();
+            for (name, field) in fields {
+                table.insert(name, toml(field)?);
+            }
+            Toml::InlineTable(table)
+        }
+    })
+}

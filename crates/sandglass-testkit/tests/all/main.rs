@@ -1,0 +1,292 @@
+//! The kit as a library, against guests as they are.
+
+use std::time::Duration;
+
+use sandglass_host::{HostCall, HostFunction, Manifest};
+use sandglass_model::{Object, OutcomeKind, WallTime};
+use sandglass_testkit::{Answer, Case, Expected, Guest, Kit, Ran, Reply, Unusable};
+use serde_json::json;
+
+const A_QUARTER: Duration = Duration::from_secs(900);
+
+/// A guest of the core ABI: what it imports, and what it does.
+fn guest(imports: &str, does: &str) -> String {
+    format!(
+        r#"(module {imports}
+        (memory (export "memory") 2)
+        (data (i32.const 0) "GEThttps://example.com/")
+        (data (i32.const 64) "key")
+        (data (i32.const 128) "{{\"entity\":\"Order/7\",\"action\":\"Ship\"}}")
+        (data (i32.const 256) "{{\"success\":true}}")
+        (data (i32.const 320) "{{\"done\":1}}")
+        (func (export "run") (param i32 i32) (result i32) {does} i32.const 0))"#
+    )
+}
+
+const HTTP: &str = r#"(import "env" "host_http_call"
+    (func $call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))"#;
+const CALL: &str = "(call $call (i32.const 0) (i32.const 3) (i32.const 3) (i32.const 20)
+    (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 1024) (i32.const 1024))";
+const RESULT: &str = r#"(import "env" "host_set_result" (func $set (param i32 i32)))"#;
+const SUCCEED: &str = "(call $set (i32.const 256) (i32.const 16))";
+const SECRET: &str = r#"(import "env" "host_get_secret"
+    (func $secret (param i32 i32 i32 i32) (result i32)))"#;
+const ASK: &str = r#"(import "env" "host_ask" (func $ask (param i32 i32 i32 i32) (result i32)))"#;
+
+fn fetches() -> String {
+    guest(&format!("{HTTP}{RESULT}"), &format!("(drop {CALL}) {SUCCEED}"))
+}
+
+fn manifest() -> Manifest {
+    Manifest::named("guest").allow_hosts(["example.com".parse().expect("a host")])
+}
+
+fn load(kit: &Kit, guest: &str) -> Guest {
+    kit.load(guest.as_bytes(), manifest()).expect("it is whole")
+}
+
+fn run(source: &str, case: &Case) -> Ran {
+    let mut kit = Kit::new().expect("a host");
+    let guest = load(&kit, source);
+    kit.run(&guest, case).expect("it runs")
+}
+
+fn told(ran: &Ran) -> Vec<String> {
+    ran.differences.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_server_that_takes_its_time_does_so_in_virtual_time() {
+    let case = Case {
+        deadline: A_QUARTER,
+        answers: vec![
+            Answer::http("GET", "https://example.com/")
+                .response(200, "hello")
+                .after(Duration::from_secs(200)),
+        ],
+        expected: Expected {
+            calls: Some(vec!["host_http_call".into(), "host_set_result".into()]),
+            requests: Some(vec!["GET https://example.com/".into()]),
+            result: Some(json!({ "success": true })),
+            at_least: Some(Duration::from_secs(200)),
+            at_most: Some(Duration::from_secs(201)),
+            ..Expected::default()
+        },
+        ..Case::default()
+    };
+    let ran = run(&fetches(), &case);
+    assert_eq!(told(&ran), [""; 0]);
+    assert!(ran.passed() && ran.took < Duration::from_secs(100), "{:?}", ran.took);
+}
+
+#[test]
+fn what_never_comes_is_a_kill_where_it_is_waited_for() {
+    let never = |reply: Answer, imports: &str, does: &str, span: &str| {
+        let case = Case {
+            deadline: Duration::from_secs(60),
+            answers: vec![reply],
+            expected: Expected {
+                outcome: OutcomeKind::TimedOut,
+                dying_span: Some(span.to_owned()),
+                at_least: Some(Duration::from_secs(60)),
+                ..Expected::default()
+            },
+            ..Case::default()
+        };
+        let mut kit = Kit::new().expect("a host");
+        let target = "Order.Ship".parse().expect("a target");
+        let manifest = manifest().ask_targets([target]);
+        let guest = kit.load(guest(imports, does).as_bytes(), manifest).expect("it is whole");
+        let ran = kit.run(&guest, &case).expect("it runs");
+        assert_eq!(told(&ran), [""; 0], "{span}");
+    };
+    let http = Answer::http("GET", "https://example.com/").never();
+    never(http, HTTP, &format!("(drop {CALL})"), "host_http_call");
+    let secret = Answer {
+        to: sandglass_testkit::Call::Secret { name: "key".to_owned() },
+        after: Duration::ZERO,
+        reply: Reply::Never,
+        times: Some(1),
+    };
+    let get = "(drop (call $secret (i32.const 64) (i32.const 3) (i32.const 1024) (i32.const 99)))";
+    never(secret, SECRET, get, "host_get_secret");
+    let ask = Answer::ask("Order", "Ship").never();
+    let asks = "(drop (call $ask (i32.const 128) (i32.const 36) (i32.const 1024) (i32.const 999)))";
+    never(ask, ASK, asks, "ask:Order.Ship");
+}
+
+#[test]
+fn what_nobody_has_scripted_and_what_nobody_wanted_are_differences() {
+    let case = Case {
+        answers: vec![
+            Answer::http("POST", "https://example.com/"),
+            Answer::http("GET", "https://example.com/other").times(None),
+        ],
+        ..Case::default()
+    };
+    let ran = run(&fetches(), &case);
+    assert_eq!(
+        told(&ran),
+        [
+            "answers: expected \"an answer to GET https://example.com/\", found null",
+            "answers: expected \"1 call(s): POST https://example.com/\", found \"0 call(s)\"",
+        ]
+    );
+}
+
+#[test]
+fn answers_are_taken_in_their_order_and_as_often_as_they_say() {
+    let twice = format!("(drop {CALL}) (drop {CALL}) (drop {CALL}) {SUCCEED}");
+    let source = guest(&format!("{HTTP}{RESULT}"), &twice);
+    let answer =
+        |seconds| Answer::http("GET", "https://example.com/*").after(Duration::from_secs(seconds));
+    let takes = |answers: Vec<Answer>, seconds: u64| {
+        let expected = Expected {
+            at_least: Some(Duration::from_secs(seconds)),
+            at_most: Some(Duration::from_secs(seconds + 1)),
+            ..Expected::default()
+        };
+        let ran = run(&source, &Case { answers, expected, ..Case::default() });
+        assert_eq!(told(&ran), [""; 0]);
+    };
+    takes(vec![answer(10).times(Some(2)), answer(50)], 70);
+    takes(vec![answer(1), answer(5).times(None)], 11);
+}
+
+#[test]
+fn a_host_that_is_not_granted_is_refused_before_any_answer() {
+    let mut kit = Kit::new().expect("a host");
+    let guest = kit.load(fetches().as_bytes(), Manifest::named("guest")).expect("it is whole");
+    let case = Case {
+        answers: vec![Answer::http("GET", "https://example.com/").times(None)],
+        expected: Expected { requests: Some(Vec::new()), ..Expected::default() },
+        ..Case::default()
+    };
+    let ran = kit.run(&guest, &case).expect("it runs");
+    assert_eq!(told(&ran), [""; 0]);
+}
+
+#[test]
+fn a_guest_that_computes_for_ever_is_killed_at_its_deadline_before_that_has_passed_really() {
+    let case = Case {
+        deadline: Duration::from_secs(12 * 3600),
+        expected: Expected {
+            outcome: OutcomeKind::TimedOut,
+            dying_span: Some("guest".to_owned()),
+            at_least: Some(Duration::from_secs(12 * 3600)),
+            ..Expected::default()
+        },
+        ..Case::default()
+    };
+    let ran = run(&guest("", "(loop (br 0))"), &case);
+    assert_eq!(told(&ran), [""; 0]);
+}
+
+#[test]
+fn what_a_case_gives_is_what_the_guest_finds() {
+    // It answers with its context.
+    let source = guest(
+        &format!("{RESULT}{}", r#"(import "env" "host_get_time_millis" (func $now (result i64)))"#),
+        "(if (i64.ne (call $now) (i64.const 86400000)) (then unreachable))
+         (call $set (local.get 0) (local.get 1))",
+    );
+    let input: Object = [("text".to_owned(), json!("hi"))].into_iter().collect();
+    let case = Case {
+        action: "Say".to_owned(),
+        input,
+        entity: "Parrot/polly".parse().expect("a name"),
+        state: json!({ "fields": { "age": 3 } }),
+        config: [("tone".to_owned(), "loud".to_owned())].into(),
+        tenant: "acme".to_owned(),
+        agent_id: Some("ann".to_owned()),
+        attempt: 3,
+        now: WallTime::from_millis(86_400_000),
+        expected: Expected { outcome: OutcomeKind::Failed, ..Expected::default() },
+        ..Case::default()
+    };
+    let ran = run(&source, &case);
+    assert_eq!(told(&ran), [""; 0]);
+    let found = ran.found.result.expect("what it answered");
+    for (field, value) in [
+        ("trigger_action", json!("Say")),
+        ("trigger_params", json!({ "text": "hi" })),
+        ("entity_id", json!("polly")),
+        ("entity_state", json!({ "fields": { "age": 3 } })),
+        ("integration_config", json!({ "tone": "loud" })),
+        ("tenant", json!("acme")),
+        ("agent_id", json!("ann")),
+        ("attempt", json!(3)),
+    ] {
+        assert_eq!(found[field], value, "{field}");
+    }
+}
+
+#[test]
+fn progress_and_status_are_kept_for_the_case() {
+    let source = guest(
+        &format!(
+            "{RESULT}{}",
+            r#"(import "env" "host_emit_progress" (func $tell (param i32 i32) (result i32)))
+               (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))"#
+        ),
+        &format!(
+            "(drop (call $tell (i32.const 320) (i32.const 10)))
+             (drop (call $status (i32.const 64) (i32.const 3))) {SUCCEED}"
+        ),
+    );
+    let expected = Expected {
+        progress: Some(vec![json!({ "done": 1 })]),
+        status: Some("key".to_owned()),
+        ..Expected::default()
+    };
+    let ran = run(&source, &Case { expected, ..Case::default() });
+    assert_eq!(told(&ran), [""; 0]);
+    let wrong = Expected { progress: Some(Vec::new()), ..Expected::default() };
+    let ran = run(&source, &Case { expected: wrong, ..Case::default() });
+    assert_eq!(told(&ran), ["progress:\n- []\n+ [\n+   {\n+     \"done\": 1\n+   }\n+ ]"]);
+}
+
+#[test]
+fn functions_of_the_embedders_own_are_called() {
+    let double =
+        HostFunction::instant(
+            "acme:math/sums",
+            "double",
+            |_: HostCall, number: u32| Ok(number * 2),
+        );
+    let mut kit = Kit::with(vec![double]).expect("a host");
+    let source = guest(
+        &format!(
+            "{RESULT}{}",
+            r#"(import "acme:math/sums" "double" (func $double (param i32 i32 i32) (result i32)))"#
+        ),
+        &format!(
+            "(drop (call $double (i32.const 21) (i32.const 1024) (i32.const 4)))
+             (if (i32.ne (i32.load (i32.const 1024)) (i32.const 42)) (then unreachable)) {SUCCEED}"
+        ),
+    );
+    let manifest = manifest().functions(["acme:math/sums.double".to_owned()]);
+    let guest = kit.load(source.as_bytes(), manifest).expect("it is whole");
+    let calls = Some(vec!["acme:math/sums.double".to_owned(), "host_set_result".to_owned()]);
+    let case = Case { expected: Expected { calls, ..Expected::default() }, ..Case::default() };
+    let ran = kit.run(&guest, &case).expect("it runs");
+    assert_eq!(told(&ran), [""; 0]);
+}
+
+#[test]
+fn what_the_host_rejects_is_told() {
+    let kit = Kit::new().expect("a host");
+    let refused = kit.load(b"(module)", manifest()).expect_err("it exports nothing");
+    assert!(matches!(&refused, Unusable::Rejected(_)), "{refused}");
+    assert!(
+        refused.to_string().contains("`memory`") || refused.to_string().contains("`run`"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn it_can_be_used_inside_a_runtime() {
+    let answers = vec![Answer::http("GET", "https://example.com/").after(A_QUARTER / 9)];
+    let ran = run(&fetches(), &Case { answers, ..Case::default() });
+    assert_eq!(told(&ran), [""; 0]);
+}

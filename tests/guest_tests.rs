@@ -1,0 +1,201 @@
+//! `sandglass test`: the cases that an author writes beside a guest.
+
+mod binary;
+
+use binary::{Folder, Running, fixture, sandglass};
+
+const CASES: &str = r#"
+[defaults]
+deadline = "15m"
+config = { url = "https://example.com/page" }
+
+[[case]]
+name = "answers with what the server says"
+[[case.answer]]
+http = "GET https://example.com/page"
+body = "hello"
+delay = "3s"
+[case.expect]
+action = "Finish"
+params = { status = 200, body = "hello" }
+calls = ["host_get_context", "host_get_context", "host_http_call", "host_set_result"]
+requests = ["GET https://example.com/page"]
+at_least = "3s"
+at_most = "4s"
+
+[[case]]
+name = "a server that never answers ends by the limit of its call"
+[[case.answer]]
+http = "GET https://example.com/page"
+never = true
+[case.expect]
+outcome = "failed"
+error = "no complete response within 300000 ms"
+"#;
+
+const MANIFEST: &str = r#"
+name = "slow_http"
+module = "slow_http.wasm"
+abi = "core"
+[grants]
+hosts = ["example.com"]
+"#;
+
+/// A folder as an author has it: a guest, its manifest, and its cases.
+fn project(cases: &str) -> Folder {
+    let folder = Folder::new();
+    let guest = std::fs::read(fixture("built/slow_http.wasm")).expect("it is there");
+    folder.write("slow_http.wasm", guest);
+    folder.write("integration.toml", MANIFEST);
+    folder.write("slow_http.test.toml", cases);
+    folder
+}
+
+fn read(folder: &Folder, name: &str) -> String {
+    std::fs::read_to_string(folder.path(name)).expect("it is there")
+}
+
+/// Cases of which the first fails.
+fn wrong() -> String {
+    CASES.replacen("body = \"hello\" }", "body = \"hallo\" }", 1)
+}
+
+#[test]
+fn cases_pass_or_tell_what_came_instead() {
+    let folder = project(CASES);
+    let here = folder.path(".");
+    sandglass(&[&"test", &here]).exits(0).says("2 passed").says("for 5m");
+
+    folder.write("slow_http.test.toml", wrong());
+    sandglass(&[&"test", &here])
+        .exits(1)
+        .says("FAIL  answers with what the server says")
+        .says("-   \"body\": \"hallo\",")
+        .says("+   \"body\": \"hello\",")
+        .says("host_http_call")
+        .says("1 failed, 1 passed");
+    sandglass(&[&"test", &here, &"--filter", &"never"]).exits(0).says("1 passed");
+    sandglass(&[&"test", &here, &"--filter", &"no such"]).exits(2).says("no case has such a name");
+}
+
+#[test]
+fn scripts_and_ci_systems_read_the_same() {
+    let folder = project(&wrong());
+    let (here, report) = (folder.path("."), folder.path("report.xml"));
+    let said = sandglass(&[&"test", &here, &"--json", &"--junit", &report]).exits(1);
+    let told: serde_json::Value = serde_json::from_str(&said.out).expect("one object");
+    assert_eq!((&told["passed"], &told["failed"]), (&1.into(), &1.into()));
+    let cases = &told["suites"][0]["cases"];
+    assert_eq!(cases[0]["differences"][0]["what"], "params");
+    assert_eq!(cases[0]["differences"][0]["found"]["body"], "hello");
+    assert_eq!(cases[1]["passed"], true);
+    assert!(cases[1]["virtual_ms"].as_u64().is_some_and(|millis| millis >= 300_000));
+    assert_eq!(cases[1]["report"]["host_calls"]["count"], 5);
+    let xml = read(&folder, "report.xml");
+    for part in ["tests=\"2\"", "failures=\"1\"", "name=\"answers with what the server says\""] {
+        assert!(xml.contains(part), "no `{part}` in {xml}");
+    }
+}
+
+#[test]
+fn an_update_shows_what_changes_and_writes_what_came_and_nothing_else() {
+    let folder = project(&wrong());
+    let here = folder.path(".");
+    sandglass(&[&"test", &here, &"--update"])
+        .exits(1)
+        .says("-params = { status = 200, body = \"hallo\" }")
+        .says("+params = { body = \"hello\", status = 200 }")
+        .says("written");
+    let written = read(&folder, "slow_http.test.toml");
+    let unchanged = |text: &str| -> Vec<String> {
+        let lines =
+            text.lines().filter(|line| !line.starts_with("params") && !line.starts_with("outcome"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(unchanged(&written), unchanged(CASES));
+    sandglass(&[&"test", &here]).exits(0).says("2 passed");
+    sandglass(&[&"test", &here, &"--update"]).exits(0);
+    assert_eq!(read(&folder, "slow_http.test.toml"), written, "nothing was to be changed");
+
+    // A case that expects nothing yet is given what is worth to be expected.
+    let (begin, _) = CASES.split_once("[case.expect]").expect("it expects something");
+    let begin = begin.replacen("body = \"hello\"\ndelay = \"3s\"", "error = \"refused\"", 1);
+    folder.write("slow_http.test.toml", begin);
+    sandglass(&[&"test", &here, &"--update"]).exits(1);
+    let written = read(&folder, "slow_http.test.toml");
+    for part in ["outcome = \"failed\"", "error_kind = \"guest_failure\"", "calls = ["] {
+        assert!(written.contains(part), "no `{part}` in {written}");
+    }
+    sandglass(&[&"test", &here]).exits(0);
+}
+
+#[test]
+fn files_that_can_not_be_meant_are_refused_with_their_places() {
+    let folder = project(CASES);
+    let here = folder.path(".");
+    for (cases, said) in [
+        ("", "the file has no cases"),
+        ("[[case]]\n", "case 1 has no `name`"),
+        ("[[case]]\nname = \"a\"\ninptu = {}\n", "did you mean `input`?"),
+        ("[[case]]\nname = \"a\"\ndeadline = 5\n", "`5` has no unit"),
+        ("[[case]]\nname = \"a\"\nentity = \"x\"\n", "slow_http.test.toml:3:10"),
+        ("[[case]]\nname = \"a\"\nnow = \"noon\"\n", "2026-01-01T00:00:00Z"),
+        ("[[case]]\nname = \"a\"\n[[case]]\nname = \"a\"\n", "two cases are named `a`"),
+        ("[[case]]\nname = \"a\"\nexpect.outcome = \"timed-out\"\n", "did you mean `timed_out`?"),
+        ("[[case]]\nname = \"a\"\n[[case.answer]]\nbody = \"x\"\n", "doesn't say what it answers"),
+        ("[[case]]\nname = \"a\"\n[[case.answer]]\nhttp = \"example.com\"\n", "names no request"),
+        ("[[case]]\nname = \"a\"\n[[case.answer]]\nask = \"Order\"\n", "`TYPE.ACTION`"),
+        (
+            "[[case]]\nname = \"a\"\n[[case.answer]]\nsecret = \"a\"\nvalue = \"b\"\nnever = true\n",
+            "more than one thing",
+        ),
+        ("guest = \"other.wasm\"\n[[case]]\nname = \"a\"\n", "there is no file"),
+    ] {
+        folder.write("slow_http.test.toml", cases);
+        let refused = sandglass(&[&"test", &here]).exits(2);
+        refused.says(said);
+    }
+    let empty = Folder::new();
+    sandglass(&[&"test", &empty.path(".")]).exits(2).says("there is no *.test.toml");
+    empty.write("a.test.toml", "[[case]]\nname = \"a\"\n");
+    sandglass(&[&"test", &empty.path(".")]).exits(2).says("say `guest = \"FILE\"`");
+    sandglass(&[&"test", &"--watch", &"--json"]).exits(2).says("cannot be used with");
+}
+
+#[test]
+fn a_guest_that_the_host_rejects_fails_its_cases_with_the_reason() {
+    let folder = project(CASES);
+    folder.write("slow_http.wasm", "(module)");
+    sandglass(&[&"test", &folder.path(".")]).exits(1).says("the host rejects it").says("2 failed");
+}
+
+#[test]
+fn a_watch_runs_again_when_something_changes() {
+    let folder = project(&wrong());
+    let here = folder.path(".");
+    let mut running = Running::start(&[&"test", &here, &"--watch"]);
+    running.line_with("1 failed, 1 passed");
+    folder.write("slow_http.test.toml", CASES);
+    running.line_with("2 passed");
+    folder.write("slow_http.test.toml", "what is this");
+    folder.write("slow_http.test.toml", wrong());
+    running.line_with("1 failed, 1 passed");
+    running.signal("INT");
+    running.ended();
+}
+
+#[test]
+fn fifteen_minutes_of_every_kind_of_hang_are_over_at_once() {
+    let folder = Folder::new();
+    let cases = |guest: &str| {
+        format!(
+            "guest = {guest:?}\n[[case]]\nname = \"hangs\"\ndeadline = \"15m\"\n\
+             [case.expect]\noutcome = \"timed_out\"\nat_least = \"15m\"\n"
+        )
+    };
+    for (name, guest) in [("waits", "built/hang.wasm"), ("spins", "wat/spins.wat")] {
+        let guest = fixture(guest);
+        folder.write(&format!("{name}.test.toml"), cases(&guest.display().to_string()));
+    }
+    sandglass(&[&"test", &folder.path(".")]).exits(0).says("2 passed").says("for 15m");
+}
