@@ -61,3 +61,7 @@ pub use file::{CASES_MAX, SOURCE_MAX_BYTES};
 pub use kit::{Guest, Kit, Ran, Unusable};
 pub use suite::{ENDING, Suite, SuiteError};
 pub use update::{Update, UpdateError};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing.md")]
+struct Testing;
