@@ -17,9 +17,14 @@ struct Fixture {
     file: String,
 }
 
+/// Where guests are, below `guest-fixtures`.
+const GUESTS: [&str; 4] =
+    ["wat", "built", "languages/c/handlers/built", "languages/assemblyscript/handlers/built"];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../guest-fixtures");
-    for watched in ["fixtures.toml", "wat", "built"] {
+    println!("cargo::rerun-if-changed={}", folder.join("fixtures.toml").display());
+    for watched in GUESTS {
         println!("cargo::rerun-if-changed={}", folder.join(watched).display());
     }
     let listed: Fixtures = toml::from_str(&fs::read_to_string(folder.join("fixtures.toml"))?)?;
@@ -34,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         writeln!(tests, "#[test]\nfn {name}() {{\n    super::check({name:?});\n}}")?;
     }
-    for subfolder in ["wat", "built"] {
+    for subfolder in GUESTS {
         for file in fs::read_dir(folder.join(subfolder))? {
             let file = format!("{subfolder}/{}", file?.file_name().to_string_lossy());
             let is_guest = file.ends_with(".wat") || file.ends_with(".wasm");
