@@ -29,6 +29,17 @@ fn the_incident_is_solved_also_when_the_process_is_killed() {
 }
 
 #[test]
+fn handlers_in_c_and_assemblyscript_end_as_their_authors_are_told() {
+    for (language, died_in) in
+        [("c", "wasi_snapshot_preview1.poll_oneoff"), ("assemblyscript", "guest")]
+    {
+        let handlers = fixture(&format!("languages/{language}/handlers"));
+        let killed = format!(" s in {died_in}; takes HandlerTimedOut");
+        sandglass(&[&"play", &handlers]).exits(0).says("all held").says(&killed);
+    }
+}
+
+#[test]
 fn a_kill_is_survived_and_an_orderly_stop_too() {
     let folder = Folder::with_lamp_of(
         5,

@@ -53,7 +53,7 @@ function writesObjects(): void {
     .json("nothing", "");
   assert(object.toString() == '{"inner":{"k\\"":"a\\"\\\\\\u000a\\u001f","empty":"","none":null},'
     + '"least":-9223372036854775808,"yes":true,"nothing":null}');
-  assert(asString(quoted("\u0001é\"")) == "\u0001é\"");
+  assert(asString(quoted("\u0001 é\"")) == "\u0001 é\"");
 }
 
 function writesAnswers(): void {

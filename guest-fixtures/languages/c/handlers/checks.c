@@ -62,7 +62,7 @@ static sg_answer reads_escapes(void) {
 static sg_answer writes_objects(void) {
     sg_object inner = {0}, object = {0};
     CHECK(sg_same(sg_json(&inner), SG("{}")));
-    sg_put_string(&inner, "k\"", SG("a\"\\\n\x1f"));
+    sg_put_string(&inner, "k\"", SG("a \"\\\n\x1f"));
     sg_put_string(&inner, "empty", SG(""));
     sg_put_string(&inner, "none", (sg_text){NULL, 0});
     sg_put(&object, "inner", sg_json(&inner));
@@ -70,7 +70,7 @@ static sg_answer writes_objects(void) {
     sg_put_integer(&object, "zero", 0);
     sg_put_bool(&object, "yes", true);
     CHECK(sg_same(sg_json(&object), SG(
-        "{\"inner\":{\"k\\\"\":\"a\\\"\\\\\\u000a\\u001f\",\"empty\":\"\",\"none\":null},"
+        "{\"inner\":{\"k\\\"\":\"a \\\"\\\\\\u000a\\u001f\",\"empty\":\"\",\"none\":null},"
         "\"least\":-9223372036854775808,\"zero\":0,\"yes\":true}")));
     sg_put_bool(&object, "more", false);
     CHECK(sg_same(sg_at(sg_json(&object), "more"), SG("false")));
