@@ -1,0 +1,15 @@
+;; Asks what the field `ask` of its entity says, whatever comes of it, again and again.
+;; The host ends it at its deadline, in the ask that waits.
+(module
+  (import "env" "host_read_field" (func $read_field (param i32 i32 i32 i32) (result i32)))
+  (import "env" "host_ask" (func $ask (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 16) "ask")
+  (func (export "run") (param $context i32) (param $context_len i32) (result i32)
+    (local $len i32)
+    (local.set $len (call $read_field (i32.const 16) (i32.const 3) (i32.const 8192) (i32.const 1000)))
+    (if (i32.le_s (local.get $len) (i32.const 0)) (then (unreachable)))
+    (loop $again
+      (drop (call $ask (i32.const 8192) (local.get $len) (i32.const 16384) (i32.const 4096)))
+      (br $again))
+    (unreachable)))
