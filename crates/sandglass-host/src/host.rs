@@ -28,6 +28,7 @@ use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::execution::Execution;
 use crate::executor::Executor;
+use crate::host_function::Signature;
 use crate::in_place::InPlace;
 use crate::kernel::KernelFeatures;
 use crate::manifest::{Integration, Manifest};
@@ -218,6 +219,13 @@ impl Host {
         let sandbox = self.0.sandboxes.for_module(EngineKind::USUAL)?;
         let all = [&sandbox.functions, &sandbox.component_functions];
         Ok(all.into_iter().flat_map(|functions| functions.timed()).collect())
+    }
+
+    /// The host functions of the embedder's own, in the order in which they were registered.
+    #[must_use]
+    pub fn functions(&self) -> Vec<Signature> {
+        let functions = self.0.sandboxes.registry().functions();
+        functions.iter().map(|function| Signature::of(function)).collect()
     }
 
     /// The names of the embedder's own functions, as manifests grant them.

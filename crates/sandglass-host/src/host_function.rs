@@ -8,6 +8,7 @@
 
 mod blocking;
 mod call;
+mod signature;
 mod typed;
 mod value;
 
@@ -28,9 +29,11 @@ use crate::store::RunStore;
 
 pub(crate) use blocking::BlockingCalls;
 pub use call::{HostCall, HostError};
+pub use signature::Signature;
 pub use typed::Json;
 use typed::{Arguments, AsyncFunction, Link, Returned, SyncFunction};
-pub(crate) use value::{Type, Value, Wire};
+pub use value::Type;
+pub(crate) use value::{Value, Wire};
 
 /// Functions that one host takes: more than any embedder has, and few enough for
 /// reports to list.

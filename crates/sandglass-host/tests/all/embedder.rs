@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_host::{
     BuildError, Context, Dispatch, DispatchDeadline, Host, HostCall, HostError, HostFunction,
-    Integration, Json, Manifest, Outcome, Settings, Signal, Signals,
+    Integration, Json, Manifest, Outcome, Settings, Signal, Signals, ValueType,
 };
 use sandglass_model::{DispatchId, RejectionKind, RunReport, TraceContext};
 use sandglass_telemetry::prometheus::Exporter;
@@ -327,6 +327,24 @@ async fn what_a_manifest_does_not_grant_is_rejected_when_it_is_loaded() {
         assert!(rejection.message.contains("acme:crm/contacts.old"), "{rejection}");
     }
     load(&guest, granting("older")).expect("the same module with its grant");
+}
+
+#[tokio::test]
+async fn a_host_tells_its_functions_as_guests_import_them() {
+    let tell = |_: HostCall, _: Vec<u8>, _: bool| Ok(());
+    let host = with([
+        HostFunction::asynchronous(INTERFACE, "older", older),
+        HostFunction::instant("acme:crm/notes@1.2.0", "tell", tell),
+    ])
+    .expect("a host");
+    let told = host.functions();
+    let [older, tell] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((&*older.interface, &*older.name), (INTERFACE, "older"));
+    assert_eq!((&*older.params, older.returned), (&[ValueType::Text][..], ValueType::Text));
+    assert_eq!(&*tell.interface, "acme:crm/notes@1.2.0");
+    assert_eq!(tell.params, [ValueType::Bytes, ValueType::Bool]);
+    assert_eq!(tell.returned, ValueType::None);
+    assert_eq!(tell.full_name(), "acme:crm/notes.tell");
 }
 
 #[test]
