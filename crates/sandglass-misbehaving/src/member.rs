@@ -1,0 +1,318 @@
+//! What a member of the kit is: its handlers, what they need, and what a host must do
+//! to them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sandglass_host::{AskTarget, Manifest};
+use sandglass_model::{GuestLimits, OutcomeKind};
+
+/// What stands for the URL of a member's peer in its fields and its configuration.
+pub(crate) const PEER_URL: &str = "${peer}";
+
+/// Budget of a handler, unless it needs another: long enough to begin in, short enough to
+/// wait for fifty times.
+const BUDGET: Duration = Duration::from_millis(200);
+
+/// How long after its deadline a handler may end, unless it is said: no measure of how
+/// punctual a host is (a benchmark's is), but what a loaded machine doesn't reach and a
+/// handler that hangs does.
+const MOST_OVERRUN: Duration = Duration::from_secs(5);
+
+/// One way to hang or to harm.
+#[derive(Clone, Debug)]
+pub struct Member {
+    name: Cow<'static, str>,
+    does: Cow<'static, str>,
+    peer: Option<Peer>,
+    handlers: Vec<Handler>,
+    most_overrun: Duration,
+}
+
+/// Whom a member talks to: a server of the kit's own on 127.0.0.1, for as long as the
+/// member runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// It takes requests and never answers.
+    Silent,
+    /// It answers at once, and sends its body a byte at a time.
+    Drips,
+    /// Nobody takes a connection to it, and nobody refuses one.
+    Nowhere,
+}
+
+impl Member {
+    pub(crate) fn new(
+        name: impl Into<Cow<'static, str>>,
+        does: impl Into<Cow<'static, str>>,
+        handlers: impl IntoIterator<Item = Handler>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            does: does.into(),
+            peer: None,
+            handlers: handlers.into_iter().collect(),
+            most_overrun: MOST_OVERRUN,
+        }
+    }
+
+    pub(crate) fn with(self, peer: Peer) -> Self {
+        Self { peer: Some(peer), ..self }
+    }
+
+    /// Sets how long after its deadline each of its handlers may end; 5 s, unless it is
+    /// said. On a machine that does nothing else, 100 ms finds what holds a guest's thread.
+    #[must_use]
+    pub fn most_overrun(self, most: Duration) -> Self {
+        Self { most_overrun: most, ..self }
+    }
+
+    /// Its name, which no other has.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it does, in a sentence without its subject.
+    #[must_use]
+    pub fn does(&self) -> &str {
+        &self.does
+    }
+
+    /// Whom it talks to, if it does.
+    #[must_use]
+    pub const fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
+    /// Its handlers: one for most.
+    #[must_use]
+    pub fn handlers(&self) -> &[Handler] {
+        &self.handlers
+    }
+
+    pub(crate) const fn overrun_allowed(&self) -> Duration {
+        self.most_overrun
+    }
+}
+
+/// One handler of a member: an entity with one integration.
+#[derive(Clone, Debug)]
+pub struct Handler {
+    entity_type: Cow<'static, str>,
+    module: Cow<'static, [u8]>,
+    config: BTreeMap<&'static str, String>,
+    fields: BTreeMap<&'static str, String>,
+    limits: GuestLimits,
+    ask_targets: Vec<AskTarget>,
+    functions: Vec<String>,
+    budget: Duration,
+    begins: Begins,
+    must: Must,
+}
+
+/// When a handler begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// With its member.
+    AtOnce,
+    /// When another of its member asks for it.
+    WhenAsked,
+}
+
+impl Handler {
+    pub(crate) fn of(module: impl Into<Cow<'static, [u8]>>, must: Must) -> Self {
+        Self {
+            entity_type: "Misbehaving".into(),
+            module: module.into(),
+            config: BTreeMap::new(),
+            fields: BTreeMap::new(),
+            limits: GuestLimits::default(),
+            ask_targets: Vec::new(),
+            functions: Vec::new(),
+            budget: BUDGET,
+            begins: Begins::AtOnce,
+            must,
+        }
+    }
+
+    pub(crate) fn entity(self, entity_type: impl Into<Cow<'static, str>>) -> Self {
+        Self { entity_type: entity_type.into(), ..self }
+    }
+
+    pub(crate) fn config(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.config.insert(key, value.into());
+        self
+    }
+
+    pub(crate) fn field(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.insert(name, value.into());
+        self
+    }
+
+    pub(crate) fn memory_bytes(self, memory_bytes: u64) -> Self {
+        Self { limits: GuestLimits { memory_bytes, ..self.limits }, ..self }
+    }
+
+    pub(crate) fn asks(mut self, target: AskTarget) -> Self {
+        self.ask_targets.push(target);
+        self
+    }
+
+    pub(crate) fn function(mut self, name: String) -> Self {
+        self.functions.push(name);
+        self
+    }
+
+    pub(crate) fn budget_of(self, budget: Duration) -> Self {
+        Self { budget, ..self }
+    }
+
+    pub(crate) fn when_asked(self) -> Self {
+        Self { begins: Begins::WhenAsked, ..self }
+    }
+
+    /// The type of its entity, which no other handler of its member has.
+    #[must_use]
+    pub fn entity_type(&self) -> &str {
+        &self.entity_type
+    }
+
+    /// Its module: a core module or a component, in text or binary.
+    #[must_use]
+    pub fn module(&self) -> &[u8] {
+        &self.module
+    }
+
+    /// Its integration's configuration; `${peer}` in it stands for the URL of its member's
+    /// peer.
+    #[must_use]
+    pub fn config_entries(&self) -> &BTreeMap<&'static str, String> {
+        &self.config
+    }
+
+    /// The fields of its entity's state, all texts; `${peer}` as in its configuration.
+    #[must_use]
+    pub fn fields(&self) -> &BTreeMap<&'static str, String> {
+        &self.fields
+    }
+
+    /// What it is granted, besides the address of its member's peer.
+    #[must_use]
+    pub fn manifest(&self) -> Manifest {
+        Manifest::named(self.entity_type())
+            .limits(self.limits)
+            .ask_targets(self.ask_targets.iter().cloned())
+            .functions(self.functions.iter().cloned())
+    }
+
+    /// What its run may use.
+    #[must_use]
+    pub const fn limits(&self) -> &GuestLimits {
+        &self.limits
+    }
+
+    /// How long it may run.
+    #[must_use]
+    pub const fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    /// When it begins.
+    #[must_use]
+    pub const fn begins(&self) -> Begins {
+        self.begins
+    }
+
+    /// What the host must do to it.
+    #[must_use]
+    pub const fn must(&self) -> &Must {
+        &self.must
+    }
+}
+
+/// What a host must do to a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Must {
+    /// End it in one of these ways.
+    End(Vec<Ending>),
+    /// Never begin it.
+    NeverBegin,
+}
+
+impl From<Ending> for Must {
+    fn from(ending: Ending) -> Self {
+        Self::End(vec![ending])
+    }
+}
+
+impl Must {
+    /// The ways in which it may end.
+    #[must_use]
+    pub fn endings(&self) -> &[Ending] {
+        match self {
+            Self::End(endings) => endings,
+            Self::NeverBegin => &[],
+        }
+    }
+}
+
+/// A way in which a handler may end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The outcome.
+    pub outcome: OutcomeKind,
+    /// The kind of its error, where it must be a certain one.
+    pub error: Option<&'static str>,
+    /// What the error's message contains.
+    pub says: &'static str,
+    /// What may have been running, as reports call it; anything, where there are none.
+    pub dying_spans: Vec<Cow<'static, str>>,
+}
+
+impl Ending {
+    fn new(outcome: OutcomeKind, error: Option<&'static str>) -> Self {
+        Self { outcome, error, says: "", dying_spans: Vec::new() }
+    }
+
+    /// It answers success, in time.
+    pub(crate) fn completed() -> Self {
+        Self::new(OutcomeKind::Completed, None)
+    }
+
+    pub(crate) fn failed(error: &'static str) -> Self {
+        Self::new(OutcomeKind::Failed, Some(error))
+    }
+
+    pub(crate) fn trapped(error: &'static str) -> Self {
+        Self::new(OutcomeKind::Trapped, Some(error))
+    }
+
+    pub(crate) fn limit(error: &'static str) -> Self {
+        Self::new(OutcomeKind::Limit, Some(error))
+    }
+
+    /// It is stopped because who asked for it has gone.
+    pub(crate) fn cancelled() -> Self {
+        Self::new(OutcomeKind::Cancelled, None)
+    }
+
+    /// It is killed at its deadline in one of `spans`.
+    pub(crate) fn timed_out_in<S: Into<Cow<'static, str>>>(
+        spans: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Self::new(OutcomeKind::TimedOut, None).in_one_of(spans)
+    }
+
+    pub(crate) fn in_one_of<S: Into<Cow<'static, str>>>(
+        self,
+        spans: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Self { dying_spans: spans.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    pub(crate) fn saying(self, says: &'static str) -> Self {
+        Self { says, ..self }
+    }
+}

@@ -1,0 +1,300 @@
+//! Runs members against a host: each as entities of a runtime of its own, whose transitions
+//! are what counts.
+//!
+//! ```text
+//! member ── specs, modules ──▶ Runtime ── dispatches ──▶ the embedder's Host
+//!                                 │                            │
+//!            transitions ◀────────┴──────── reports ◀──────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use sandglass_host::{Context, Destination, Dispatch, DispatchDeadline, Host, Manifest, Outcome};
+use sandglass_journal::MemoryJournal;
+use sandglass_model::{
+    Busy, Clock, DispatchId, Dispatched, EntityRef, Event, ModuleHash, Monotonic, Position,
+    RunReport, SystemClock, TransitionCause,
+};
+use sandglass_runtime::{
+    HandlerRun, Handlers, HostHandlers, Module, Request, Reserved, RunFuture, Runtime,
+};
+
+use crate::member::{Begins, Handler, Member};
+use crate::peer::Server;
+use crate::spec;
+use crate::verdict::{Observed, Verdict, Verdicts};
+
+/// How long a member may take beyond what its handlers may: the kit gives up on one that
+/// its host never ends, and goes on with the next.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How long the kit's own runtime has to end what is left.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Records that are read of an entity at a time.
+const PAGE: usize = 500;
+
+/// A handler that does its work: what must go well on the host whatever went before.
+const WORKS: &[u8] = include_bytes!("../../../guest-fixtures/wat/pointer_result.wat");
+
+/// Runs each of `members` on `host`, one after the other, and says of each whether the host
+/// did to it what it must.
+///
+/// Needs a tokio runtime with I/O and time, whose clock isn't paused, and a host that lives
+/// in real time. A host with the default [`Settings`](sandglass_host::Settings) has room for
+/// all; a smaller one needs 9 places (`max_runs` and `max_asking` together, of which 8 in
+/// asks), 30 in its queue, and 128 MiB for a guest (`max_memory_bytes`). Handlers are
+/// dispatched as any other is, so they count in the host's metrics: with entity types of
+/// the kit's own.
+pub async fn run(host: &Host, members: &[Member]) -> Verdicts {
+    let mut verdicts = Vec::new();
+    for member in members {
+        verdicts.push(judged(host, member, PATIENCE).await);
+    }
+    Verdicts(verdicts)
+}
+
+async fn judged(host: &Host, member: &Member, patience: Duration) -> Verdict {
+    let observed = match Stage::set(host, member).await {
+        Ok(stage) => stage.play(member, patience).await,
+        Err(why) => Err(why),
+    };
+    let mut verdict = Verdict::of(member, observed);
+    // Its own deadline is no bound where the host has no thread left to keep it.
+    let works = within(patience, works(host)).await;
+    if let Err(why) = works {
+        verdict.differs.push(format!("a handler that works, begun afterwards, didn't: {why}"));
+    }
+    verdict
+}
+
+/// What `ending` comes to, if it does within `most`.
+async fn within<T>(
+    most: Duration,
+    ending: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    #[allow(clippy::disallowed_methods, reason = "the host that is tried is in real time")]
+    let ended = tokio::time::timeout(most, ending).await;
+    ended.unwrap_or_else(|_| Err(format!("it has not ended after {} ms", most.as_millis())))
+}
+
+/// A member's entities, ready to begin.
+struct Stage {
+    runtime: Runtime,
+    reports: Arc<Reports>,
+    host: Host,
+    clock: Arc<SystemClock>,
+    /// Ends with the member.
+    _peer: Option<Server>,
+}
+
+impl Stage {
+    async fn set(host: &Host, member: &Member) -> Result<Self, String> {
+        let peer = match member.peer() {
+            Some(peer) => Some(
+                Server::start(peer)
+                    .await
+                    .map_err(|error| format!("its peer got no socket on 127.0.0.1: {error}"))?,
+            ),
+            None => None,
+        };
+        let url = peer.as_ref().map(Server::url).unwrap_or_default();
+        let allowed: Option<Destination> =
+            peer.as_ref().and_then(|peer| peer.address().to_string().parse().ok());
+        let modules = member.handlers().iter().map(|handler| {
+            let manifest = handler.manifest().allow_hosts(allowed.clone());
+            (handler.entity_type().to_owned(), Module::new(handler.module(), manifest))
+        });
+        let specs: Result<Vec<_>, _> =
+            member.handlers().iter().map(|handler| spec::of(handler, &url)).collect();
+        let clock = Arc::new(SystemClock::new());
+        let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock) as _, modules);
+        // What is asked here is how they end.
+        let handlers = handlers.recording(None);
+        // Before anything begins, so that all begin together.
+        handlers.compile().await;
+        let reports = Arc::new(Reports::default());
+        let handlers = Reporting { handlers, reports: Arc::clone(&reports) };
+        let runtime = Runtime::builder(Arc::new(MemoryJournal::new()))
+            .clock(Arc::clone(&clock) as _)
+            .telemetry(host.telemetry().clone())
+            .handlers(Arc::new(handlers))
+            .specs(specs?);
+        let runtime = runtime.build().await.map_err(|error| error.to_string())?;
+        Ok(Self { runtime, reports, host: host.clone(), clock, _peer: peer })
+    }
+
+    async fn play(self, member: &Member, patience: Duration) -> Result<Vec<Observed>, String> {
+        let played = self.act(member, patience).await;
+        self.runtime.shutdown(GRACE.min(patience)).await;
+        played
+    }
+
+    async fn act(&self, member: &Member, patience: Duration) -> Result<Vec<Observed>, String> {
+        for handler in member.handlers() {
+            let created = self.runtime.create(entity(handler)).await;
+            created.map_err(|error| error.to_string())?;
+        }
+        let begun = self.clock.now();
+        for handler in member.handlers() {
+            if handler.begins() == Begins::AtOnce {
+                let request = Request::new(spec::BEGIN);
+                let accepted = self.runtime.request(&entity(handler), request).await;
+                accepted.map_err(|error| format!("it was not dispatched: {error}"))?;
+            }
+        }
+        let longest = member.handlers().iter().map(Handler::budget).max().unwrap_or_default();
+        within(longest + patience, async {
+            // Who is asked is in flight before who asks is through, or never is.
+            let first = self.all_ended(member, Begins::AtOnce, begun).await?;
+            let asked = self.all_ended(member, Begins::WhenAsked, begun).await?;
+            Ok([first, asked].concat())
+        })
+        .await
+    }
+
+    async fn all_ended(
+        &self,
+        member: &Member,
+        begins: Begins,
+        begun: Monotonic,
+    ) -> Result<Vec<Observed>, String> {
+        let handlers = member.handlers().iter().filter(|handler| handler.begins() == begins);
+        try_join_all(handlers.map(|handler| self.ended(handler, begun))).await
+    }
+
+    /// How a handler has ended, once it isn't in flight any more.
+    async fn ended(&self, handler: &Handler, begun: Monotonic) -> Result<Observed, String> {
+        let entity = entity(handler);
+        self.runtime.settled(&entity).await.map_err(|error| error.to_string())?;
+        let took = self.clock.now().since(begun);
+        let report = self.reports.of(&entity);
+        let is_left = report.as_ref().is_some_and(|report| {
+            let live = self.host.live_runs(usize::MAX);
+            live.runs.iter().any(|run| run.dispatch == report.dispatch_id)
+        });
+        let (transitions, state) = self.transitions(&entity).await?;
+        Ok(Observed { entity, report, transitions, state, took, is_left })
+    }
+
+    /// The actions that the entity took because a handler had ended, and its state.
+    async fn transitions(&self, entity: &EntityRef) -> Result<(Vec<String>, String), String> {
+        let mut taken = Vec::new();
+        let mut from = Some(Position(0));
+        while let Some(at) = from {
+            let page = self.runtime.history(entity, at, PAGE).await;
+            let page = page.map_err(|error| error.to_string())?;
+            from = page.next;
+            for entry in page.entries {
+                let record = entry.into_record().map_err(|error| error.to_string())?;
+                if let Event::Transition { action, cause, .. } = record.event
+                    && matches!(cause, TransitionCause::HandlerEnded { .. })
+                {
+                    taken.push(action);
+                }
+            }
+        }
+        let now = self.runtime.entity(entity).await.map_err(|error| error.to_string())?;
+        Ok((taken, now.state.clone()))
+    }
+}
+
+fn entity(handler: &Handler) -> EntityRef {
+    EntityRef::new(handler.entity_type(), "1").expect("the types of the kit are names")
+}
+
+/// Whether the host runs a handler that does its work.
+async fn works(host: &Host) -> Result<(), String> {
+    let works = host.load_async(WORKS, Manifest::named("works")).await;
+    let works = works.map_err(|rejection| rejection.to_string())?;
+    let entity = EntityRef::new("Works", "1").map_err(|error| error.to_string())?;
+    let dispatch = Dispatch::new(entity, spec::BEGIN, Context::default())
+        .deadline(DispatchDeadline::after(PATIENCE));
+    match host.dispatch(&works, dispatch).await {
+        Ok(Outcome::Completed(_)) => Ok(()),
+        Ok(other) => Err(other.error().map_or_else(String::new, |(_, message)| message)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The reports of the runs that have ended, by the entity.
+#[derive(Debug, Default)]
+struct Reports(Mutex<BTreeMap<EntityRef, RunReport>>);
+
+impl Reports {
+    fn of(&self, entity: &EntityRef) -> Option<RunReport> {
+        self.lock().get(entity).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<EntityRef, RunReport>> {
+        // Each change is made whole before anything can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs handlers in a host, and keeps what it says of them.
+struct Reporting {
+    handlers: HostHandlers,
+    reports: Arc<Reports>,
+}
+
+impl Handlers for Reporting {
+    fn start(&self, run: HandlerRun) -> RunFuture {
+        let entity = run.entity.clone();
+        let (running, reports) = (self.handlers.start(run), Arc::clone(&self.reports));
+        Box::pin(async move {
+            let report = running.await;
+            reports.lock().insert(entity, report.clone());
+            report
+        })
+    }
+
+    fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
+        self.handlers.reserve(dispatched, tenant)
+    }
+
+    fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
+        self.handlers.doing(dispatch)
+    }
+
+    fn module_hash(&self, module: &str) -> Option<ModuleHash> {
+        self.handlers.module_hash(module)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use sandglass_host::{HostCall, HostError, HostFunction, Settings};
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_host_that_never_ends_a_handler_is_given_up_and_told_of() {
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let hangs = move |_: HostCall, _: String| -> Result<(), HostError> {
+            // It ends when the test lets it.
+            let _ = released.lock().expect("no panic").recv();
+            Ok(())
+        };
+        let settings = Settings { max_runs: 2, guest_threads: 1, ..Settings::default() };
+        let host = Host::builder()
+            .settings(settings)
+            .function(HostFunction::instant("acme:crm/contacts", "hangs", hangs))
+            .build()
+            .expect("a host");
+        let member = &crate::against(&host.functions())[0];
+        let verdict = judged(&host, member, Duration::from_millis(300)).await;
+        let [not_ended, nothing_works] = verdict.differs.as_slice() else { panic!("{verdict}") };
+        assert_eq!(not_ended, "it has not ended after 500 ms");
+        let begun_afterwards = "a handler that works, begun afterwards, didn't: it has not ended";
+        assert!(nothing_works.starts_with(begun_afterwards), "{nothing_works}");
+        drop(release);
+        host.shutdown().await;
+    }
+}

@@ -1,0 +1,494 @@
+//! What came of a member, and whether it is what must come of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use sandglass_model::{EntityRef, Outcome, OutcomeKind, RunReport};
+
+use crate::member::{Ending, Handler, Member, Must};
+use crate::spec;
+
+/// What came of one handler.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// Its entity.
+    pub entity: EntityRef,
+    /// All that the host says of its run; none where it was never begun.
+    pub report: Option<RunReport>,
+    /// The actions that its entity took because it had ended: one, as it must be.
+    pub transitions: Vec<String>,
+    /// The state of its entity then.
+    pub state: String,
+    /// From the dispatch until its entity had settled, by a clock of the kit's own.
+    pub took: Duration,
+    /// Whether the host had its run in flight still, when its entity had settled.
+    pub is_left: bool,
+}
+
+/// What came of one member.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The member's name.
+    pub member: String,
+    /// What came of its handlers, in their order; of none where the member could not run.
+    pub observed: Vec<Observed>,
+    /// What is not as it must be, a sentence each; nothing where the host has passed.
+    pub differs: Vec<String>,
+}
+
+/// What came of several members, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Verdicts(pub(crate) Vec<Verdict>);
+
+impl Verdict {
+    pub(crate) fn of(member: &Member, observed: Result<Vec<Observed>, String>) -> Self {
+        let name = member.name().to_owned();
+        let observed = match observed {
+            Ok(observed) => observed,
+            Err(why) => return Self { member: name, observed: Vec::new(), differs: vec![why] },
+        };
+        let of = |handler: &Handler| {
+            observed.iter().find(|seen| seen.entity.entity_type() == handler.entity_type())
+        };
+        let differs = member.handlers().iter().flat_map(|handler| match of(handler) {
+            Some(observed) => {
+                let differs = differs(member, handler, observed);
+                let many = member.handlers().len() > 1;
+                let named = |why| if many { format!("{}: {why}", observed.entity) } else { why };
+                differs.into_iter().map(named).collect()
+            }
+            None => vec![format!("nothing is known of {}", handler.entity_type())],
+        });
+        Self { member: name, differs: differs.collect(), observed }
+    }
+
+    /// Whether the host did what it must.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.differs.is_empty()
+    }
+}
+
+impl Verdicts {
+    /// Whether the host did to each member what it must.
+    #[must_use]
+    pub fn all_passed(&self) -> bool {
+        self.0.iter().all(Verdict::passed)
+    }
+
+    /// What came of each member.
+    pub fn iter(&self) -> impl Iterator<Item = &Verdict> {
+        self.0.iter()
+    }
+
+    /// The verdicts that are not as they must be, a line each; empty where all are.
+    #[must_use]
+    pub fn failures(&self) -> String {
+        let failed = self.iter().filter(|verdict| !verdict.passed());
+        failed.map(|verdict| format!("{verdict}\n")).collect()
+    }
+}
+
+/// What is not as it must be, besides what it was about.
+fn differs(member: &Member, handler: &Handler, observed: &Observed) -> Vec<String> {
+    let Some(report) = &observed.report else {
+        return match handler.must() {
+            Must::NeverBegin => Vec::new(),
+            _ => vec!["it was never begun".to_owned()],
+        };
+    };
+    let must = handler.must();
+    let mut differs = Vec::new();
+    let kind = report.outcome.kind();
+    if matches!(must, Must::NeverBegin) {
+        differs.push(format!("it was begun, and ended {}", Came(report)));
+    } else if ending(must, report).is_none() {
+        let ways: Vec<String> = must.endings().iter().map(ToString::to_string).collect();
+        differs.push(format!("it ended {}, and must end {}", Came(report), ways.join(", or ")));
+    }
+    let due = spec::action(kind);
+    if observed.transitions != [due] {
+        let took = observed.transitions.join(", ");
+        let state = &observed.state;
+        differs.push(format!(
+            "its entity took [{took}] and is {state}, where its spec declares `{due}`"
+        ));
+    }
+    differs.extend(beyond_its_bounds(member, handler, report, observed));
+    differs
+}
+
+fn beyond_its_bounds(
+    member: &Member,
+    handler: &Handler,
+    report: &RunReport,
+    observed: &Observed,
+) -> Vec<String> {
+    let mut differs = Vec::new();
+    let most = member.overrun_allowed();
+    let overrun = Duration::from_micros(report.deadline.overrun_us);
+    if overrun > most {
+        differs.push(format!(
+            "it was off the CPU {} ms after its deadline, and {} are allowed",
+            overrun.as_millis(),
+            most.as_millis()
+        ));
+    }
+    // By another clock than the host's, so that a host can't pass by losing time.
+    let split = report.time_split_us;
+    let waited = Duration::from_micros(split.queue.saturating_add(split.compile));
+    let took = observed.took.saturating_sub(waited);
+    if took > handler.budget() + most {
+        differs.push(format!(
+            "its entity took {} ms to settle, and {} are allowed",
+            took.as_millis(),
+            (handler.budget() + most).as_millis()
+        ));
+    }
+    let deadline = report.deadline;
+    if matches!(report.outcome, Outcome::TimedOut(_)) && deadline.elapsed_ms <= deadline.budget_ms {
+        differs.push(format!(
+            "it was killed after {} ms of its {} ms",
+            deadline.elapsed_ms, deadline.budget_ms
+        ));
+    }
+    differs.extend(begun_too_late(report));
+    let (peak, allowed) = (report.peak_memory_bytes, handler.limits().memory_bytes);
+    if peak > allowed {
+        differs.push(format!("it had {peak} bytes of memory, and {allowed} are allowed"));
+    }
+    if observed.is_left {
+        differs.push("its run was in flight still after its end".to_owned());
+    }
+    differs
+}
+
+/// The first host function that was begun after the deadline, if one was. What stories leave
+/// out of many calls is in the middle; these would be the last.
+fn begun_too_late(report: &RunReport) -> Option<String> {
+    // A budget of an asker's is told in whole milliseconds.
+    let deadline_us = report.deadline.budget_ms.saturating_add(1).saturating_mul(1000);
+    let late = report.story.calls.iter().find(|call| call.started_us > deadline_us)?;
+    Some(format!(
+        "`{}` was begun after {} ms of its {} ms",
+        late.name,
+        late.started_us.div_ceil(1000),
+        report.deadline.budget_ms
+    ))
+}
+
+/// The way in which it must have ended and did, if it did.
+pub(crate) fn ending<'a>(must: &'a Must, report: &RunReport) -> Option<&'a Ending> {
+    let (error, message) = report.outcome.error().unwrap_or_default();
+    must.endings().iter().find(|ending| {
+        ending.outcome == report.outcome.kind()
+            && ending.error.is_none_or(|kind| kind == error)
+            && message.contains(ending.says)
+            && (ending.dying_spans.is_empty()
+                || report
+                    .dying_span
+                    .as_ref()
+                    .is_some_and(|span| ending.dying_spans.iter().any(|one| one == span)))
+    })
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.outcome)?;
+        if let Some(error) = self.error {
+            write!(f, " ({error})")?;
+        }
+        if !self.says.is_empty() {
+            write!(f, " saying `{}`", self.says)?;
+        }
+        if !self.dying_spans.is_empty() {
+            write!(f, " in {}", self.dying_spans.join(" or "))?;
+        }
+        Ok(())
+    }
+}
+
+/// How a run came to its end.
+struct Came<'a>(&'a RunReport);
+
+impl fmt::Display for Came<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(report) = self;
+        write!(f, "{}", report.outcome.kind())?;
+        if let Some((_, message)) = report.outcome.error()
+            && report.outcome.kind() != OutcomeKind::TimedOut
+        {
+            write!(f, " ({message})")?;
+        }
+        match &report.dying_span {
+            Some(span) => write!(f, " in {span}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// In a line: the member, and how its first handler ended or what differs.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.member)?;
+        if !self.passed() {
+            return write!(f, "DIFFERS: {}", self.differs.join("; "));
+        }
+        for (index, observed) in self.observed.iter().enumerate() {
+            let Some(report) = &observed.report else { continue };
+            if index > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{}", report.outcome.kind())?;
+            if let Some(span) = &report.dying_span {
+                write!(f, " in {span}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Verdicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter().try_for_each(|verdict| writeln!(f, "{verdict}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use sandglass_model::{
+        Call, CallOutcome, Cause, Completion, DeadlineReport, DispatchId, HandlerDeadlineExceeded,
+        HostCalls, Story, TimeSplit, TraceContext, Trap, TrapKind,
+    };
+
+    use super::*;
+
+    const BUDGET_MS: u64 = 200;
+
+    fn timed_out(span: &str) -> Outcome {
+        Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
+            integration: "Misbehaving".to_owned(),
+            entity_type: "Misbehaving".to_owned(),
+            entity_id: "1".to_owned(),
+            action: spec::BEGIN.to_owned(),
+            attempt: 1,
+            budget_ms: BUDGET_MS,
+            elapsed_ms: BUDGET_MS + 1,
+            overrun_us: 80,
+            owner: sandglass_model::DeadlineOwner::Handler,
+            dying_span: span.to_owned(),
+            backtrace: Vec::new(),
+            host_calls: 0,
+            time_split_us: TimeSplit::default(),
+            trace_id: TraceContext::root([1; 24]).trace_id,
+        }))
+    }
+
+    fn report(outcome: Outcome, span: Option<&str>) -> RunReport {
+        RunReport {
+            dispatch_id: DispatchId::from_bytes([1; 16]),
+            trace: TraceContext::root([1; 24]),
+            module: None,
+            allocation: None,
+            outcome,
+            cause: Cause::Deadline,
+            started_at: None,
+            deadline: DeadlineReport {
+                budget_ms: BUDGET_MS,
+                elapsed_ms: BUDGET_MS + 1,
+                overrun_us: 80,
+                ..DeadlineReport::default()
+            },
+            dying_span: span.map(str::to_owned),
+            ended_at: None,
+            backtrace: Vec::new(),
+            host_calls: HostCalls::default(),
+            overruns: Vec::new(),
+            story: Story::default(),
+            time_split_us: TimeSplit::default(),
+            wall_us: 0,
+            cpu_us: 0,
+            peak_memory_bytes: 65_536,
+            telemetry_dropped: None,
+            recording: None,
+        }
+    }
+
+    /// What is observed of a handler that is killed as it must be.
+    fn killed() -> Observed {
+        Observed {
+            entity: "Misbehaving/1".parse().expect("a name"),
+            report: Some(report(timed_out("guest"), Some("guest"))),
+            transitions: vec!["HandlerTimedOut".to_owned()],
+            state: "TimedOut".to_owned(),
+            took: Duration::from_millis(BUDGET_MS + 3),
+            is_left: false,
+        }
+    }
+
+    fn member(must: Must) -> Member {
+        Member::new("spin", "spins", [Handler::of(&b"(module)"[..], must)])
+    }
+
+    fn said(must: Must, observed: Observed) -> String {
+        Verdict::of(&member(must), Ok(vec![observed])).to_string()
+    }
+
+    fn must_be_killed() -> Must {
+        Ending::timed_out_in(["guest", "host_log"]).into()
+    }
+
+    #[test]
+    fn a_handler_that_ends_as_it_must_passes_and_says_how() {
+        assert_eq!(said(must_be_killed(), killed()), "spin: timed_out in guest");
+        let never = Observed { report: None, transitions: Vec::new(), ..killed() };
+        assert_eq!(said(Must::NeverBegin, never), "spin: ");
+    }
+
+    #[test]
+    fn each_thing_that_is_not_as_it_must_be_is_told() {
+        let with = |change: &dyn Fn(&mut RunReport)| {
+            let mut observed = killed();
+            change(observed.report.as_mut().expect("it ran"));
+            observed
+        };
+        let ended = |outcome: Outcome, span: Option<&str>, action: &str| Observed {
+            report: Some(report(outcome, span)),
+            transitions: vec![action.to_owned()],
+            ..killed()
+        };
+        let trap = Trap { kind: TrapKind::Unreachable, message: "it gave up".to_owned() };
+        let cases = [
+            (
+                ended(Outcome::Completed(Completion::default()), None, "Finish"),
+                "it ended completed, and must end timed_out in guest or host_log",
+            ),
+            (
+                ended(Outcome::Trapped(trap), Some("guest"), "Fail"),
+                "it ended trapped (it gave up) in guest, and must end timed_out",
+            ),
+            (
+                ended(timed_out("host_http_call"), Some("host_http_call"), "HandlerTimedOut"),
+                "it ended timed_out in host_http_call, and must end timed_out in guest or host_log",
+            ),
+            (Observed { report: None, ..killed() }, "it was never begun"),
+            (
+                Observed { transitions: Vec::new(), state: "Busy".to_owned(), ..killed() },
+                "its entity took [] and is Busy, where its spec declares `HandlerTimedOut`",
+            ),
+            (
+                Observed { transitions: vec!["Finish".to_owned()], ..killed() },
+                "its entity took [Finish] and is TimedOut",
+            ),
+            (
+                Observed {
+                    transitions: vec!["HandlerTimedOut".to_owned(), "Fail".to_owned()],
+                    ..killed()
+                },
+                "its entity took [HandlerTimedOut, Fail]",
+            ),
+            (
+                with(&|report| report.deadline.overrun_us = 5_000_001),
+                "it was off the CPU 5000 ms after its deadline, and 5000 are allowed",
+            ),
+            (
+                Observed { took: Duration::from_millis(5_201), ..killed() },
+                "its entity took 5201 ms to settle, and 5200 are allowed",
+            ),
+            (
+                with(&|report| report.deadline.elapsed_ms = BUDGET_MS),
+                "it was killed after 200 ms of its 200 ms",
+            ),
+            (
+                with(&|report| report.peak_memory_bytes = (64 << 20) + 1),
+                "it had 67108865 bytes of memory, and 67108864 are allowed",
+            ),
+            (Observed { is_left: true, ..killed() }, "its run was in flight still after its end"),
+        ];
+        for (observed, differs) in cases {
+            let said = said(must_be_killed(), observed);
+            assert!(said.starts_with("spin: DIFFERS: "), "{said}");
+            assert!(said.contains(differs), "{said}\n{differs}");
+            assert!(!said.contains(';'), "nothing else differs: {said}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_place_or_a_compiler_counts_as_no_overrun() {
+        let mut observed = killed();
+        observed.took = Duration::from_secs(20);
+        let report = observed.report.as_mut().expect("it ran");
+        report.time_split_us =
+            TimeSplit { queue: 10_000_000, compile: 9_000_000, ..TimeSplit::default() };
+        assert_eq!(said(must_be_killed(), observed), "spin: timed_out in guest");
+    }
+
+    #[test]
+    fn an_ending_is_told_by_its_error_and_by_what_that_says() {
+        let trapped = |kind, message: &str| Observed {
+            report: Some(report(
+                Outcome::Trapped(Trap { kind, message: message.to_owned() }),
+                Some("guest"),
+            )),
+            transitions: vec!["Fail".to_owned()],
+            ..killed()
+        };
+        let must = || Must::from(Ending::trapped("exit").saying("code 7"));
+        assert_eq!(said(must(), trapped(TrapKind::Exit, "with code 7")), "spin: trapped in guest");
+        for (kind, message) in [(TrapKind::Exit, "with code 8"), (TrapKind::Other, "code 7")] {
+            let said = said(must(), trapped(kind, message));
+            assert!(said.contains("must end trapped (exit) saying `code 7`"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_function_that_was_begun_after_the_deadline_is_told() {
+        let begun_after = |started_us| {
+            let mut observed = killed();
+            let report = observed.report.as_mut().expect("it ran");
+            report.story.calls = [0, started_us]
+                .map(|started_us| Call {
+                    name: Cow::Borrowed("acme.find"),
+                    started_us,
+                    duration_us: 1,
+                    outcome: CallOutcome::Ok,
+                })
+                .to_vec();
+            said(must_be_killed(), observed)
+        };
+        assert_eq!(begun_after(200_000), "spin: timed_out in guest");
+        let late = begun_after(207_100);
+        assert_eq!(late, "spin: DIFFERS: `acme.find` was begun after 208 ms of its 200 ms");
+    }
+
+    #[test]
+    fn one_that_must_never_begin_and_does_is_told() {
+        let said = said(Must::NeverBegin, killed());
+        assert!(said.contains("it was begun, and ended timed_out in guest"), "{said}");
+    }
+
+    #[test]
+    fn of_several_handlers_the_one_is_named_that_differs_and_none_is_forgotten() {
+        let handler = |name| {
+            Handler::of(&b"(module)"[..], Ending::timed_out_in(["guest"]).into()).entity(name)
+        };
+        let two = Member::new("two", "are two", [handler("A"), handler("B")]);
+        let seen = |name: &str, is_left| Observed {
+            entity: format!("{name}/1").parse().expect("a name"),
+            is_left,
+            ..killed()
+        };
+        let said = |observed| Verdict::of(&two, Ok(observed)).to_string();
+        assert_eq!(
+            said(vec![seen("A", false), seen("B", true)]),
+            "two: DIFFERS: B/1: its run was in flight still after its end"
+        );
+        assert_eq!(said(vec![seen("A", false)]), "two: DIFFERS: nothing is known of B");
+        assert_eq!(
+            said(vec![seen("A", false), seen("B", false)]),
+            "two: timed_out in guest, timed_out in guest"
+        );
+    }
+}

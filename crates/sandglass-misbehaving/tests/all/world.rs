@@ -1,0 +1,14 @@
+//! Hosts that the kit is run against.
+
+use sandglass_host::{Host, HostFunction, Settings};
+
+/// A host with these functions of its own.
+pub(crate) fn host(functions: impl IntoIterator<Item = HostFunction>) -> Host {
+    let settings = Settings { max_runs: 64, ..Settings::default() };
+    let builder = Host::builder().settings(settings);
+    functions
+        .into_iter()
+        .fold(builder, |builder, one| builder.function(one))
+        .build()
+        .expect("a host")
+}
