@@ -199,3 +199,45 @@ fn fifteen_minutes_of_every_kind_of_hang_are_over_at_once() {
     }
     sandglass(&[&"test", &folder.path(".")]).exits(0).says("2 passed").says("for 15m");
 }
+
+#[test]
+fn a_new_project_has_what_its_language_needs_and_its_own_name() {
+    let folder = Folder::new();
+    for (language, handler, build) in [
+        ("c", "handler.c", "make"),
+        ("as", "handler.ts", "npm install"),
+        ("js", "handler.js", "npm install"),
+        ("python", "handler.py", "make"),
+    ] {
+        let project = folder.path(&format!("greeter-{language}"));
+        let said = sandglass(&[&"new", &project, &"--lang", &language]).exits(0);
+        said.says(handler).says(build).says("sandglass test");
+        let manifest = std::fs::read_to_string(project.join("integration.toml"));
+        let manifest = manifest.expect("it is there");
+        assert!(manifest.contains(&format!("name = \"greeter-{language}\"")), "{manifest}");
+        for entry in std::fs::read_dir(&project).expect("it is there") {
+            let path = entry.expect("it is there").path();
+            let text = if path.is_file() { std::fs::read_to_string(&path) } else { continue };
+            assert!(!text.expect("it is text").contains("{{"), "{}", path.display());
+        }
+        // What is there stays there.
+        sandglass(&[&"new", &project, &"--lang", &language]).exits(2).says("is there already");
+        // Nothing is built yet, which is what a test tells.
+        sandglass(&[&"test", &project]).exits(2).says(".wasm");
+    }
+}
+
+#[test]
+fn a_project_is_named_as_all_languages_can_name_it() {
+    let folder = Folder::new();
+    for name in ["Greeter", "1st", "a b", "a.b", "\u{1b}[31m", "-a", &"a".repeat(65)] {
+        let project = folder.path(name);
+        sandglass(&[&"new", &"--lang", &"c", &"--", &project])
+            .exits(2)
+            .says("can't name a project");
+        assert!(!project.exists());
+    }
+    sandglass(&[&"new", &"greeter", &"--lang", &"cobol"]).exits(2).says("possible values");
+    let file = folder.write("taken", "");
+    sandglass(&[&"new", &file, &"--lang", &"c"]).exits(2).says("is there already");
+}

@@ -34,19 +34,6 @@ keep() {
     fi
 }
 
-# Makes a project of a language's template, as it is when somebody begins one called
-# greeter, and says in which folder it is.
-new_project() {
-    local project=$fixtures/target/templates/$1 file
-    rm -rf "$project"
-    mkdir -p "$project"
-    cp -R "$languages/$1/template/." "$project"
-    while read -r file; do
-        sed -i 's/{{name}}/greeter/g' "$file"
-    done < <(grep -rl '{{name}}' "$project")
-    echo "$project"
-}
-
 # Fails where a template's package.json has other versions than the one by which the
 # toolchain is installed, so that what CI builds is what a new project gets.
 same_versions() {

@@ -47,6 +47,7 @@ fn command(arguments: &[&dyn AsRef<OsStr>]) -> Command {
         .args(arguments.iter().map(AsRef::as_ref))
         .env_remove("SANDGLASS_LOG")
         .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null());
     command
 }

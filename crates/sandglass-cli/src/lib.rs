@@ -15,6 +15,7 @@ mod journal_file;
 mod json;
 mod narrate;
 mod play;
+mod project;
 pub mod reading;
 mod run;
 mod scenario;

@@ -1,6 +1,7 @@
 //! Runs cases: in a host as it is, on a tokio runtime whose time is paused.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,14 +77,17 @@ impl Kit {
     /// # Errors
     /// The operating system gives too little for a host.
     pub fn new() -> Result<Self, Unusable> {
-        Self::with(Vec::new())
+        Self::builder().build()
     }
 
-    /// The same with `functions` of the embedder's own, for the guests that are granted them.
-    ///
-    /// # Errors
-    /// The operating system gives too little for a host, or a function can't be registered.
-    pub fn with(functions: Vec<HostFunction>) -> Result<Self, Unusable> {
+    /// The same, with more said of it.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder { functions: Vec::new(), compiled_cache_dir: None }
+    }
+
+    fn of(builder: Builder) -> Result<Self, Unusable> {
+        let Builder { functions, compiled_cache_dir } = builder;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
@@ -96,6 +100,7 @@ impl Kit {
             max_runs: 1,
             guest_threads: 1,
             max_memory_bytes: u64::from(u32::MAX) + 1,
+            compiled_cache_dir,
             ..Settings::default()
         };
         let mut builder = Host::builder()
@@ -185,6 +190,38 @@ impl Kit {
             report,
             took: begun.elapsed(),
         })
+    }
+}
+
+/// Makes a [`Kit`].
+#[derive(Debug)]
+pub struct Builder {
+    functions: Vec<HostFunction>,
+    compiled_cache_dir: Option<PathBuf>,
+}
+
+impl Builder {
+    /// Adds a host function of the embedder's own, for the guests that are granted it.
+    #[must_use]
+    pub fn function(mut self, function: HostFunction) -> Self {
+        self.functions.push(function);
+        self
+    }
+
+    /// Keeps compiled code in this folder, which must be this user's alone and is made where
+    /// there is none: an interpreter takes seconds to compile.
+    #[must_use]
+    pub fn compiled_cache_dir(self, folder: Option<PathBuf>) -> Self {
+        Self { compiled_cache_dir: folder, ..self }
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// The operating system gives too little for a host, a function can't be registered, or
+    /// the folder can't be used.
+    pub fn build(self) -> Result<Kit, Unusable> {
+        Kit::of(self)
     }
 }
 

@@ -58,7 +58,7 @@ pub use answer::{Answer, Call, Reply};
 pub use case::{Case, Expected, calls_of};
 pub use difference::Difference;
 pub use file::{CASES_MAX, SOURCE_MAX_BYTES};
-pub use kit::{Guest, Kit, Ran, Unusable};
+pub use kit::{Builder, Guest, Kit, Ran, Unusable};
 pub use suite::{ENDING, Suite, SuiteError};
 pub use update::{Update, UpdateError};
 

@@ -133,10 +133,11 @@ fn of_a_whole_file(path: &Path, message: &str) -> Finding {
     Finding::all_of(path, "", out.finish()).next().expect("one was noted")
 }
 
-/// The only guest of a folder, or of the one above it where the cases have one of their own.
+/// The only guest of a folder, or, where that is called `tests`, of the one above it.
 fn the_guest_beside(folder: &Path) -> Result<PathBuf, String> {
-    let folders = [folder.to_owned(), folder.join("..")];
-    for folder in &folders {
+    let is_tests = folder.file_name().is_some_and(|name| name == "tests");
+    let above = is_tests.then(|| folder.join(".."));
+    for folder in std::iter::once(folder).chain(above.as_deref()) {
         let folder = if folder == Path::new("") { Path::new(".") } else { folder };
         for is_one in [is_manifest, is_module] {
             let names = file::named_in(folder, |name| is_one(Path::new(name)));

@@ -6,6 +6,7 @@ mod check;
 mod dashboards;
 mod journal;
 mod log;
+mod new;
 mod play;
 pub(crate) mod replay;
 pub(crate) mod run;
@@ -23,6 +24,7 @@ use crate::play::{WORKER_COMMAND, worker};
 /// What the binary is asked to do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    New(new::Arguments),
     Run(Box<run::Arguments>),
     Check(check::Arguments),
     Test(test::Arguments),
@@ -52,6 +54,7 @@ impl Command {
     /// It could not be done, for a reason that the message tells.
     pub(crate) fn execute(self) -> anyhow::Result<Exit> {
         match self {
+            Self::New(arguments) => new::execute(&arguments),
             Self::Run(arguments) => run::execute(&arguments),
             Self::Check(arguments) => check::execute(&arguments),
             Self::Test(arguments) => test::execute(&arguments),

@@ -35,6 +35,10 @@ pub(crate) struct Arguments {
     /// virtual_ms, outcome, differences: [{what, expected, found}], report}]}], passed, failed}
     #[arg(long)]
     pub(crate) json: bool,
+    /// Where compiled code is kept, so that what takes seconds to compile does so once; the
+    /// user's cache folder, unless it is said
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) compiled_cache: Option<PathBuf>,
     /// Write a report in the form of JUnit, too
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,

@@ -53,7 +53,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut output = Output::new();
     let Some(suites) = suites(&arguments.paths, &mut output)? else { return Ok(Exit::Unusable) };
-    let mut kit = Kit::new().context("can't start a host to test in")?;
+    let mut kit = kit(arguments.compiled_cache.as_deref())?;
     let mut guests = BTreeMap::new();
     let mut all = Vec::new();
     for suite in suites {
@@ -74,6 +74,31 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         all.push(tested);
     }
     finish(&all, arguments, &mut output)
+}
+
+/// A kit that keeps what it compiles in `said`, or in the user's cache folder where that can
+/// be used.
+fn kit(said: Option<&Path>) -> anyhow::Result<Kit> {
+    let build = |folder| Kit::builder().compiled_cache_dir(folder).build();
+    let why = "can't start a host to test in";
+    if let Some(said) = said {
+        return build(Some(said.to_owned())).context(why);
+    }
+    match user_cache().map(|folder| build(Some(folder))) {
+        Some(Ok(kit)) => Ok(kit),
+        Some(Err(_)) | None => build(None).context(why),
+    }
+}
+
+/// Where the XDG Base Directory Specification has a user's caches.
+fn user_cache() -> Option<PathBuf> {
+    let named = |variable| std::env::var_os(variable).map(PathBuf::from);
+    let caches = named("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let caches = caches.or_else(|| named("HOME").map(|home| home.join(".cache")))?;
+    let ours = caches.join("sandglass");
+    // The folder in it is made by who uses it.
+    std::fs::create_dir_all(&ours).ok()?;
+    Some(ours.join("compiled"))
 }
 
 fn finish(all: &[Tested], arguments: &Arguments, output: &mut Output) -> anyhow::Result<Exit> {

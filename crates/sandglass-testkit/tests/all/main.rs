@@ -254,7 +254,7 @@ fn functions_of_the_embedders_own_are_called() {
             "double",
             |_: HostCall, number: u32| Ok(number * 2),
         );
-    let mut kit = Kit::with(vec![double]).expect("a host");
+    let mut kit = Kit::builder().function(double).build().expect("a host");
     let source = guest(
         &format!(
             "{RESULT}{}",
