@@ -241,3 +241,41 @@ fn a_project_is_named_as_all_languages_can_name_it() {
     let file = folder.write("taken", "");
     sandglass(&[&"new", &file, &"--lang", &"c"]).exits(2).says("is there already");
 }
+
+#[test]
+fn functions_of_an_embedders_own_are_declared_and_answered_by_the_cases() {
+    let folder = Folder::new();
+    folder.write(
+        "finds.wat",
+        r#"(module
+        (import "acme:crm/contacts" "find" (func $find (param i32 i32 i32 i32) (result i32)))
+        (import "env" "host_set_result" (func $set (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 0) "ann")
+        (func (export "run") (param i32 i32) (result i32)
+            (call $set (i32.const 64)
+                (call $find (i32.const 0) (i32.const 3) (i32.const 64) (i32.const 99)))
+            i32.const 0))"#,
+    );
+    folder.write(
+        "integration.toml",
+        "name = \"finds\"\nmodule = \"finds.wat\"\nabi = \"core\"\n\
+         [grants]\nfunctions = [\"acme:crm/contacts.find\"]\n",
+    );
+    let cases = |returns: &str| {
+        format!(
+            "[[function]]\ninterface = \"acme:crm/contacts\"\nname = \"find\"\n\
+             params = [\"string\"]\nreturns = \"{returns}\"\n\
+             [[case]]\nname = \"finds\"\n[[case.answer]]\n\
+             function = \"acme:crm/contacts.find\"\nvalue = {{ success = true }}\ndelay = \"2s\"\n\
+             [case.expect]\nresult = {{ success = true }}\nat_least = \"2s\"\n\
+             [[case]]\nname = \"waits\"\ndeadline = \"1m\"\n[[case.answer]]\n\
+             function = \"acme:crm/contacts.find\"\nnever = true\n\
+             [case.expect]\noutcome = \"timed_out\"\ndying_span = \"acme:crm/contacts.find\"\n"
+        )
+    };
+    folder.write("finds.test.toml", cases("string"));
+    sandglass(&[&"test", &folder.path(".")]).exits(0).says("2 passed");
+    folder.write("finds.test.toml", cases("strign"));
+    sandglass(&[&"test", &folder.path(".")]).exits(2).says("did you mean `string`?");
+}

@@ -8,6 +8,7 @@
 
 mod blocking;
 mod call;
+mod dynamic;
 mod signature;
 mod typed;
 mod value;
@@ -33,7 +34,8 @@ pub use signature::Signature;
 pub use typed::Json;
 use typed::{Arguments, AsyncFunction, Link, Returned, SyncFunction};
 pub use value::Type;
-pub(crate) use value::{Value, Wire};
+pub use value::Value;
+pub(crate) use value::Wire;
 
 /// Functions that one host takes: more than any embedder has, and few enough for
 /// reports to list.

@@ -83,7 +83,9 @@ pub use deadline::DispatchDeadline;
 pub use dispatch::{CallLimits, Context, Dispatch};
 pub use error::{BuildError, Error};
 pub use host::{Builder, Host, LiveRuns, RunNow};
-pub use host_function::{HostCall, HostError, HostFunction, Json, Signature, Type as ValueType};
+pub use host_function::{
+    HostCall, HostError, HostFunction, Json, Signature, Type as ValueType, Value as HostValue,
+};
 pub use kernel::KernelFeatures;
 pub use manifest::{Abi, AskTarget, Integration, InvalidAskTarget, Manifest};
 pub use present::Doing;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use sandglass_model::Object;
+use serde_json::Value;
 
 /// One scripted answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,12 @@ pub enum Call {
         /// The action; none for any.
         action: Option<String>,
     },
+    /// Calls of a host function of the embedder's own, which the kit has by its signature alone
+    /// ([`Builder::scripted`](crate::Builder::scripted)).
+    Function {
+        /// `interface.name`, without a version.
+        name: String,
+    },
     /// A secret that the integration is granted.
     Secret {
         /// Its name.
@@ -62,6 +69,9 @@ pub enum Reply {
         /// Its variables then.
         fields: Object,
     },
+    /// What a host function answers: a number, flag or text of its type. For a text that is
+    /// JSON, any value.
+    Value(Value),
     /// The secret's value; none where there is none.
     Secret(Option<String>),
     /// The call fails: a request on its way, an ask because it is refused.
@@ -85,6 +95,19 @@ impl Answer {
         let to = Call::Ask { target: Some(target.into()), action: Some(action.into()) };
         let reply = Reply::Asked { state: String::new(), fields: Object::new() };
         Self { to, after: Duration::ZERO, reply, times: Some(1) }
+    }
+
+    /// To one call of a host function of the embedder's own: null, at once.
+    #[must_use]
+    pub fn function(name: impl Into<String>) -> Self {
+        let to = Call::Function { name: name.into() };
+        Self { to, after: Duration::ZERO, reply: Reply::Value(Value::Null), times: Some(1) }
+    }
+
+    /// With this value.
+    #[must_use]
+    pub fn value(self, value: impl Into<Value>) -> Self {
+        Self { reply: Reply::Value(value.into()), ..self }
     }
 
     /// With this response.
@@ -144,6 +167,10 @@ impl Call {
         same_target && action.as_ref().is_none_or(|action| action == wanted)
     }
 
+    pub(crate) fn is_function(&self, wanted: &str) -> bool {
+        matches!(self, Self::Function { name } if name == wanted)
+    }
+
     pub(crate) fn is_secret(&self, wanted: &str) -> bool {
         matches!(self, Self::Secret { name } if name == wanted)
     }
@@ -160,6 +187,7 @@ impl fmt::Display for Call {
                 let target = target.as_deref().unwrap_or("any entity");
                 write!(f, "ask {target}.{}", action.as_deref().unwrap_or("any action"))
             }
+            Self::Function { name } => f.write_str(name),
             Self::Secret { name } => write!(f, "secret {name}"),
         }
     }

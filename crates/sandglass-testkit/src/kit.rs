@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use sandglass_host::manifest::Found;
 use sandglass_host::{
     BuildError, Context, Dispatch, DispatchDeadline, Host, HostFunction, Integration, Manifest,
-    Settings, Streams,
+    Settings, Signature, Streams,
 };
 use sandglass_model::{Rejection, RunReport};
 
 use crate::case::{Case, Expected};
 use crate::clock::PausedClock;
 use crate::difference::{Difference, differences, found};
+use crate::function::function;
 use crate::world::{Shared, World};
 
 /// A host that lives in virtual time, and whose world is scripted.
@@ -83,11 +84,11 @@ impl Kit {
     /// The same, with more said of it.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder { functions: Vec::new(), compiled_cache_dir: None }
+        Builder { functions: Vec::new(), scripted: Vec::new(), compiled_cache_dir: None }
     }
 
     fn of(builder: Builder) -> Result<Self, Unusable> {
-        let Builder { functions, compiled_cache_dir } = builder;
+        let Builder { functions, scripted, compiled_cache_dir } = builder;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
@@ -108,7 +109,8 @@ impl Kit {
             .simulated_clock(Arc::clone(&clock) as _)
             .simulated_compute_max(Case::COMPUTE_MAX)
             .http_client(Arc::new(Shared(Arc::clone(&world))));
-        for function in functions {
+        let scripted = scripted.into_iter().map(|signature| function(&world, signature));
+        for function in functions.into_iter().chain(scripted) {
             builder = builder.function(function);
         }
         Ok(Self { host: builder.build()?, world, clock, runtime: Some(runtime) })
@@ -197,6 +199,7 @@ impl Kit {
 #[derive(Debug)]
 pub struct Builder {
     functions: Vec<HostFunction>,
+    scripted: Vec<Signature>,
     compiled_cache_dir: Option<PathBuf>,
 }
 
@@ -205,6 +208,14 @@ impl Builder {
     #[must_use]
     pub fn function(mut self, function: HostFunction) -> Self {
         self.functions.push(function);
+        self
+    }
+
+    /// Adds a host function of the embedder's own by its signature alone: what it answers is the
+    /// case's.
+    #[must_use]
+    pub fn scripted(mut self, signature: Signature) -> Self {
+        self.scripted.push(signature);
         self
     }
 

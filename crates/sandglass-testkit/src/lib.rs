@@ -49,6 +49,7 @@ mod case;
 mod clock;
 mod difference;
 mod file;
+mod function;
 mod kit;
 mod suite;
 mod update;

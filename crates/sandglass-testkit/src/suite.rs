@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sandglass_host::file;
 use sandglass_host::manifest::{self, Found, is_manifest, is_module};
+use sandglass_host::{Signature, file};
 use sandglass_source::Finding;
 
 use crate::case::Case;
@@ -27,6 +27,8 @@ pub struct Suite {
     pub source: String,
     /// The manifest or the module that its cases are about.
     pub guest: PathBuf,
+    /// The embedder's own host functions that its cases answer for.
+    pub functions: Vec<Signature>,
     /// Its cases, in their order.
     pub cases: Vec<Case>,
 }
@@ -89,7 +91,7 @@ impl Suite {
         let beside = path.parent().unwrap_or(Path::new("")).to_owned();
         let (written, diagnostics) = read(&source, &beside);
         let wrong = || Finding::all_of(path, &source, diagnostics.clone()).collect();
-        let Some(Written { guest, cases }) = written else {
+        let Some(Written { guest, functions, cases }) = written else {
             return Err(SuiteError::Wrong(wrong()));
         };
         let guest = match guest {
@@ -97,7 +99,7 @@ impl Suite {
             None => the_guest_beside(&beside)
                 .map_err(|why| SuiteError::Wrong(vec![of_a_whole_file(path, &why)]))?,
         };
-        Ok(Self { path: path.to_owned(), source, guest, cases })
+        Ok(Self { path: path.to_owned(), source, guest, functions, cases })
     }
 
     /// Loads the guest that the cases are about, with the grants of its manifest: that which

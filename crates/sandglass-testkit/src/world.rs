@@ -84,6 +84,19 @@ impl World {
         })
     }
 
+    /// What the host function `name` answers.
+    pub(crate) async fn call(&self, name: &str) -> Result<Value, String> {
+        let Some(answer) = self.next(|call| call.is_function(name)) else {
+            self.unanswered(name.to_owned());
+            return Err(format!("no answer to {name} is scripted"));
+        };
+        match replied(answer).await {
+            Reply::Value(value) => Ok(value),
+            Reply::Error(why) => Err(why),
+            other => Err(no_such(&other, "a host function")),
+        }
+    }
+
     fn unanswered(&self, call: String) {
         keep(&mut self.lock().met.unanswered, call);
     }

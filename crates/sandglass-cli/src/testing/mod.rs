@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use sandglass_host::Signature;
 use sandglass_source::Finding;
-use sandglass_testkit::{Case, Guest, Kit, Ran, Suite, SuiteError, Update};
+use sandglass_testkit::{Builder, Case, Guest, Kit, Ran, Suite, SuiteError, Update};
 use serde_json::json;
 
 use crate::command::test::Arguments;
@@ -53,11 +54,20 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut output = Output::new();
     let Some(suites) = suites(&arguments.paths, &mut output)? else { return Ok(Exit::Unusable) };
-    let mut kit = kit(arguments.compiled_cache.as_deref())?;
-    let mut guests = BTreeMap::new();
+    let mut shared = kit(arguments, &[])?;
+    let mut shared_guests = BTreeMap::new();
     let mut all = Vec::new();
     for suite in suites {
-        let tested = match tested(suite, &mut kit, &mut guests, arguments.filter.as_deref()) {
+        // One that answers for functions has a host of its own, where those are registered.
+        let mut own = match suite.functions.as_slice() {
+            [] => None,
+            functions => Some((kit(arguments, functions)?, BTreeMap::new())),
+        };
+        let (kit, guests) = match &mut own {
+            Some((kit, guests)) => (kit, guests),
+            None => (&mut shared, &mut shared_guests),
+        };
+        let tested = match tested(suite, kit, guests, arguments.filter.as_deref()) {
             Ok(tested) => tested,
             Err(SuiteError::Wrong(findings)) => {
                 show(&findings, &mut output)?;
@@ -76,13 +86,16 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     finish(&all, arguments, &mut output)
 }
 
-/// A kit that keeps what it compiles in `said`, or in the user's cache folder where that can
-/// be used.
-fn kit(said: Option<&Path>) -> anyhow::Result<Kit> {
-    let build = |folder| Kit::builder().compiled_cache_dir(folder).build();
+/// A kit with `functions`, which keeps what it compiles where the arguments say, or in the
+/// user's cache folder where that can be used.
+fn kit(arguments: &Arguments, functions: &[Signature]) -> anyhow::Result<Kit> {
+    let build = |folder| {
+        let builder = Kit::builder().compiled_cache_dir(folder);
+        functions.iter().cloned().fold(builder, Builder::scripted).build()
+    };
     let why = "can't start a host to test in";
-    if let Some(said) = said {
-        return build(Some(said.to_owned())).context(why);
+    if let Some(said) = &arguments.compiled_cache {
+        return build(Some(said.clone())).context(why);
     }
     match user_cache().map(|folder| build(Some(folder))) {
         Some(Ok(kit)) => Ok(kit),

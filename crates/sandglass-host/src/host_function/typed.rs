@@ -149,10 +149,23 @@ fn read<A: Parameter>(value: Option<Value>, nth: usize) -> Result<A, HostError> 
 
 /// A component's call of `function`.
 async fn call_from_component<R: Returned>(
-    mut store: StoreContextMut<'_, RunStore>,
+    store: StoreContextMut<'_, RunStore>,
     function: &Linked,
     values: Vec<Value>,
 ) -> wasmtime::Result<(Result<R::Wire, String>,)> {
+    let wrong = || wasmtime::format_err!("a host function answered another type than its own");
+    Ok((match answered(store, function, values).await? {
+        Ok(value) => Ok(R::Wire::from_value(value).ok_or_else(wrong)?),
+        Err(why) => Err(why),
+    },))
+}
+
+/// What `function` answers to a component.
+pub(super) async fn answered(
+    mut store: StoreContextMut<'_, RunStore>,
+    function: &Linked,
+    values: Vec<Value>,
+) -> wasmtime::Result<Result<Value, String>> {
     let store = store.data_mut();
     let entered =
         boundary::enter(store, function.id, |to| values.iter().for_each(|value| value.pass(to)))?;
@@ -164,12 +177,7 @@ async fn call_from_component<R: Returned>(
             boundary::leave_race(store, entered, Ok::<_, wasmtime::Error>(answer))?
         }
     };
-    let answer = answer.map_err(|why| store.guest.redactor.text(why));
-    let wrong = || wasmtime::format_err!("a host function answered another type than its own");
-    Ok((match answer {
-        Ok(value) => Ok(R::Wire::from_value(value).ok_or_else(wrong)?),
-        Err(why) => Err(why),
-    },))
+    Ok(answer.map_err(|why| store.guest.redactor.text(why)))
 }
 
 macro_rules! arity {

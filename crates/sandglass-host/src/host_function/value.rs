@@ -48,6 +48,23 @@ pub enum Value {
 }
 
 impl Value {
+    /// Its type.
+    #[must_use]
+    pub const fn ty(&self) -> Type {
+        match self {
+            Self::None => Type::None,
+            Self::Bool(_) => Type::Bool,
+            Self::S32(_) => Type::S32,
+            Self::U32(_) => Type::U32,
+            Self::S64(_) => Type::S64,
+            Self::U64(_) => Type::U64,
+            Self::F32(_) => Type::F32,
+            Self::F64(_) => Type::F64,
+            Self::Text(_) => Type::Text,
+            Self::Bytes(_) => Type::Bytes,
+        }
+    }
+
     /// The bytes that a core module finds in its buffer.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         match self {

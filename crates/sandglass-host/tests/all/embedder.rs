@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_host::{
     BuildError, Context, Dispatch, DispatchDeadline, Host, HostCall, HostError, HostFunction,
-    Integration, Json, Manifest, Outcome, Settings, Signal, Signals, ValueType,
+    HostValue, Integration, Json, Manifest, Outcome, Settings, Signal, Signals, ValueType,
 };
 use sandglass_model::{DispatchId, RejectionKind, RunReport, TraceContext};
 use sandglass_telemetry::prometheus::Exporter;
@@ -358,4 +358,27 @@ fn a_name_that_is_taken_is_refused_when_the_host_is_built() {
         refusal,
         "the host function `acme:crm/contacts.older` can't be registered: it is registered already"
     );
+}
+
+#[tokio::test]
+async fn a_function_of_types_that_are_known_late_is_called_as_any_other() {
+    let loud = HostFunction::dynamic(
+        INTERFACE,
+        "find",
+        vec![ValueType::Text],
+        ValueType::Text,
+        |_, values| {
+            Box::pin(async move {
+                match values.as_slice() {
+                    [HostValue::Text(text)] if text == "wrong" => Ok(HostValue::U32(7)),
+                    [HostValue::Text(text)] => Ok(HostValue::Text(text.to_uppercase())),
+                    other => Err(HostError::new(format_args!("{other:?}"))),
+                }
+            })
+        },
+    );
+    let host = with([loud]).expect("a host");
+    assert_eq!(heard(&host, "find", "ann").await, "ANN");
+    let failed = heard(&host, "find", "wrong").await;
+    assert!(failed.contains("it answers U32, and is declared with Text"), "{failed}");
 }

@@ -8,9 +8,10 @@ use super::{any, text};
 use crate::answer::{Answer, Call, Reply};
 
 /// The calls that can be answered, and what belongs to each.
-const CALLS: [(&str, &[&str]); 3] = [
+const CALLS: [(&str, &[&str]); 4] = [
     ("http", &["status", "headers", "body", "json"]),
     ("ask", &["state", "fields"]),
+    ("function", &["value"]),
     ("secret", &["value"]),
 ];
 /// What belongs to all of them.
@@ -25,7 +26,7 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<A
             [] => format!("{} doesn't say what it answers", table.label),
             _ => format!("{} answers more than one kind of call", table.label),
         };
-        let help = "say one of `http = \"GET https://...\"`, `ask = \"TYPE.ACTION\"` and `secret = \"NAME\"`";
+        let help = "say one of `http = \"GET https://...\"`, `ask = \"TYPE.ACTION\"`, `function = \"INTERFACE.NAME\"` and `secret = \"NAME\"`";
         out.error_with_help(&table.span, message, help);
         return None;
     };
@@ -85,6 +86,7 @@ fn to(call: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Ca
             };
             Call::Ask { target: any(target), action: any(action) }
         }
+        "function" => Call::Function { name: said.to_string() },
         _ => Call::Secret { name: said.to_string() },
     })
 }
@@ -121,6 +123,7 @@ fn reply(call: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Reply 
             state: text(table, "state", out).unwrap_or_default(),
             fields: table.object("fields", out),
         },
+        "function" => Reply::Value(any(table, "value").unwrap_or_default()),
         _ => Reply::Secret(text(table, "value", out)),
     }
 }

@@ -3,9 +3,11 @@
 mod answer;
 mod case;
 mod expected;
+mod function;
 
 use std::path::{Path, PathBuf};
 
+use sandglass_host::Signature;
 use sandglass_source::{Diagnostic, Diagnostics, Document, Severity, Table, wrong_type};
 use serde_json::Value;
 
@@ -20,6 +22,7 @@ pub const CASES_MAX: usize = 1_000;
 /// A file as it is written.
 pub(crate) struct Written {
     pub(crate) guest: Option<PathBuf>,
+    pub(crate) functions: Vec<Signature>,
     pub(crate) cases: Vec<Case>,
 }
 
@@ -34,7 +37,7 @@ pub(crate) fn read(source: &str, beside: &Path) -> (Option<Written>, Vec<Diagnos
 }
 
 fn file(top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Written {
-    top.only(&["guest", "defaults", "case"], out);
+    top.only(&["guest", "function", "defaults", "case"], out);
     let guest = top.text("guest", out).map(|name| {
         let path = beside.join(name.as_str());
         if !path.is_file() {
@@ -62,7 +65,9 @@ fn file(top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Writte
             out.error_with_help(&top.span_of("case"), message, "give each a name of its own");
         }
     }
-    Written { guest, cases }
+    let functions = top.tables("function", |number| format!("function {number}"), out);
+    let functions = functions.iter().filter_map(|table| function::read(table, out)).collect();
+    Written { guest, functions, cases }
 }
 
 /// Any value, as JSON.

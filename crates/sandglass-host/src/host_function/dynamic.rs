@@ -1,0 +1,112 @@
+//! Functions whose types are known when the program runs, and not when it is compiled: what
+//! tests put in the place of an embedder's functions.
+
+use std::sync::Arc;
+
+use wasmtime::component::Val;
+
+use super::typed::{Link, answered};
+use super::value::{Type, Value};
+use super::{Body, HostCall, HostError, HostFunction};
+use crate::secret::Answer;
+
+impl HostFunction {
+    /// A function that takes values of the types `params` and answers one of the type
+    /// `returned`. It may wait, as an [asynchronous](HostFunction::asynchronous) one.
+    ///
+    /// Where it answers a value of another type, the call fails.
+    pub fn dynamic(
+        interface: &str,
+        name: &str,
+        params: Vec<Type>,
+        returned: Type,
+        function: impl Fn(HostCall, Vec<Value>) -> Answer<'static, Result<Value, HostError>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let checked = move |call, values| -> Answer<'static, Result<Value, HostError>> {
+            let answer = function(call, values);
+            Box::pin(async move {
+                let value = answer.await?;
+                if value.ty() == returned {
+                    return Ok(value);
+                }
+                let found = value.ty();
+                Err(HostError::new(format_args!(
+                    "it answers {found:?}, and is declared with {returned:?}"
+                )))
+            })
+        };
+        Self {
+            interface: interface.to_owned(),
+            field: name.to_owned(),
+            body: Body::Async(Arc::new(checked)),
+            params,
+            returned,
+            link: LINK,
+        }
+    }
+}
+
+/// How such a function is linked for components: its parameters are checked at each call.
+const LINK: Link = Link(|linker, function| {
+    let name = function.function.field().to_owned();
+    linker.func_new_async(&name, move |store, _, params, results| {
+        let function = Arc::clone(&function);
+        Box::new(async move {
+            let values = params.iter().zip(&function.function.params);
+            let values: Option<Vec<Value>> = values.map(|(value, ty)| read(value, *ty)).collect();
+            let values = values.filter(|values| values.len() == params.len());
+            let values = values.ok_or_else(|| wrong("is called with"))?;
+            let answer = match answered(store, &function, values).await? {
+                Ok(value) => Ok(write(value).map(Box::new)),
+                Err(why) => Err(Some(Box::new(Val::String(why)))),
+            };
+            let Some(result) = results.first_mut() else { return Err(wrong("is to answer")) };
+            *result = Val::Result(answer);
+            Ok(())
+        })
+    })
+});
+
+fn wrong(what: &str) -> wasmtime::Error {
+    wasmtime::format_err!("a host function {what} other types than it is declared with")
+}
+
+fn read(value: &Val, ty: Type) -> Option<Value> {
+    Some(match (value, ty) {
+        (Val::Bool(value), Type::Bool) => Value::Bool(*value),
+        (Val::S32(value), Type::S32) => Value::S32(*value),
+        (Val::U32(value), Type::U32) => Value::U32(*value),
+        (Val::S64(value), Type::S64) => Value::S64(*value),
+        (Val::U64(value), Type::U64) => Value::U64(*value),
+        (Val::Float32(value), Type::F32) => Value::F32(*value),
+        (Val::Float64(value), Type::F64) => Value::F64(*value),
+        (Val::String(value), Type::Text) => Value::Text(value.clone()),
+        (Val::List(values), Type::Bytes) => {
+            let byte = |value: &Val| match value {
+                Val::U8(byte) => Some(*byte),
+                _ => None,
+            };
+            Value::Bytes(values.iter().map(byte).collect::<Option<Vec<u8>>>()?)
+        }
+        _ => return None,
+    })
+}
+
+/// The value as components have it; none of nothing.
+fn write(value: Value) -> Option<Val> {
+    Some(match value {
+        Value::None => return None,
+        Value::Bool(value) => Val::Bool(value),
+        Value::S32(value) => Val::S32(value),
+        Value::U32(value) => Val::U32(value),
+        Value::S64(value) => Val::S64(value),
+        Value::U64(value) => Val::U64(value),
+        Value::F32(value) => Val::Float32(value),
+        Value::F64(value) => Val::Float64(value),
+        Value::Text(value) => Val::String(value),
+        Value::Bytes(bytes) => Val::List(bytes.into_iter().map(Val::U8).collect()),
+    })
+}
