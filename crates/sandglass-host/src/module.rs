@@ -38,7 +38,7 @@ const SIMILAR: f64 = 0.8;
 /// Largest body of one function, in bytes. Compiling one of many blocks takes about 400
 /// times its size in memory, and as many are compiled at once as there are cores; the
 /// largest of CPython's interpreter, as its toolchain makes it, has 427 kB.
-const FUNCTION_MAX_BYTES: usize = 1 << 20;
+pub(crate) const FUNCTION_MAX_BYTES: usize = 1 << 20;
 
 /// A module that is compiled, linked, and known to fit the contract.
 pub(crate) struct Compiled {
@@ -292,7 +292,8 @@ fn check_function_sizes(binary: &[u8]) -> Result<(), Rejection> {
     }
 }
 
-fn binary(bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
+/// The binary form of `bytes`, which may be text.
+pub(crate) fn binary(bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
     let binary = wat::parse_bytes(bytes).map_err(|error| {
         let what = if str::from_utf8(bytes).is_ok() {
             format!("module is no WebAssembly text: {}", in_one_line(&error.to_string()))
@@ -322,7 +323,7 @@ fn is_valid_somewhere(binary: &[u8]) -> bool {
 }
 
 /// The one of `known` that `name` may be a misspelling of.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // A longer name is nobody's misspelling, and comparing it costs its square.
     let name: String = name.chars().take(NAME_MAX_CHARS).collect::<String>().to_lowercase();
     known

@@ -4,11 +4,13 @@ use std::fmt;
 
 use sandglass_model::{Rejection, RejectionKind};
 use sandglass_source::shortened;
+use serde::Serialize;
 
 use crate::error::rejection;
 
 /// The contract that a module is written against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Abi {
     /// A core module that imports from `env`.
     Core,
@@ -36,6 +38,15 @@ impl Abi {
         match self {
             Self::Core => "core",
             Self::Component => "component",
+        }
+    }
+
+    /// The contract, with the version of it that this host has.
+    #[must_use]
+    pub const fn contract(self) -> &'static str {
+        match self {
+            Self::Core => "core ABI 1",
+            Self::Component => "sandglass:integration@0.1.0",
         }
     }
 
@@ -142,5 +153,11 @@ mod tests {
             assert_eq!(Abi::named(name).map(Abi::as_str), Some(name));
         }
         assert_eq!(Abi::named("Core"), None);
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_package() {
+        let wit = include_str!("../../../sandglass-guest/wit/integration.wit");
+        assert!(wit.contains(&format!("package {};", Abi::Component.contract())));
     }
 }

@@ -10,14 +10,20 @@ use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi::core_module::PAGE_BYTES;
 use crate::abi::world::IntegrationPre;
 use crate::error::rejection;
+use crate::manifest::Abi;
 use crate::sandbox::Sandbox;
 use crate::store::{RunStore, printable};
 
 /// The export that a handler is.
-const HANDLE: &str = "handle";
+pub(crate) const HANDLE: &str = "handle";
 
 /// The world whose export it is, for messages.
-const WORLD: &str = "sandglass:integration@0.1.0";
+const WORLD: &str = Abi::Component.contract();
+
+/// The packages that this host has in one version, each with what versions that are
+/// compatible with it begin with, and how it is told.
+const VERSIONS: [(&str, &str, &str); 2] =
+    [("sandglass:integration/", "0.1.", WORLD), ("wasi:", "0.2.", "WASI 0.2")];
 
 /// A component that is compiled, linked, and known to fit.
 pub(crate) struct Component {
@@ -140,6 +146,7 @@ fn check_imports(
             ComponentItem::Type(_) => continue,
             _ => return Err(missing_import(sandbox, name, interface)),
         };
+        check_version(sandbox, name)?;
         for (function, item) in instance.exports(&sandbox.engine) {
             if !matches!(item.ty, ComponentItem::ComponentFunc(_)) {
                 continue;
@@ -157,7 +164,7 @@ fn check_imports(
 }
 
 /// The name of this import as manifests have it, where it is the embedder's own.
-fn embedders(sandbox: &Sandbox, interface: &str, function: &str) -> Option<String> {
+pub(crate) fn embedders(sandbox: &Sandbox, interface: &str, function: &str) -> Option<String> {
     sandbox
         .component_embedders
         .iter()
@@ -168,19 +175,52 @@ fn embedders(sandbox: &Sandbox, interface: &str, function: &str) -> Option<Strin
 
 /// `package/interface`, whatever version of it is asked for: the linker matches
 /// versions.
-fn without_version(interface: &str) -> &str {
+pub(crate) fn without_version(interface: &str) -> &str {
     interface.split_once('@').map_or(interface, |(name, _)| name)
 }
 
+/// The version that this host has of the package of `interface`, where it is asked for in
+/// another that isn't compatible with it.
+pub(crate) fn other_version(interface: &str) -> Option<&'static str> {
+    let (name, version) = interface.split_once('@')?;
+    let (_, compatible, here) = VERSIONS.iter().find(|(package, ..)| name.starts_with(package))?;
+    let fits = version.starts_with(compatible) && !version.contains('-');
+    (!fits).then_some(here)
+}
+
+/// Refuses an interface that this host has in a version that isn't compatible.
+fn check_version(sandbox: &Sandbox, interface: &str) -> Result<(), Rejection> {
+    let here = other_version(interface);
+    let known = |name: &str| sandbox.component_functions.interfaces().any(|known| known == name);
+    match here.filter(|_| known(without_version(interface))) {
+        Some(here) => Err(rejection(
+            RejectionKind::MissingImport,
+            format!(
+                "component imports `{}`, and this host has {here} of it; build it for that version",
+                printable(interface)
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
 fn missing_import(sandbox: &Sandbox, shown: &str, asked: &str) -> Rejection {
-    let functions = &sandbox.component_functions;
-    let near = nearest(asked, functions.interfaces().chain(functions.names()))
+    let near = nearest_import(sandbox, asked)
         .map(|near| format!("; did you mean `{near}`?"))
         .unwrap_or_default();
     rejection(
         RejectionKind::MissingImport,
-        format!("component imports `{}`, which this host doesn't have{near}", printable(shown)),
+        format!(
+            "component imports `{}`, which this host doesn't have ({WORLD} and WASI 0.2){near}",
+            printable(shown)
+        ),
     )
+}
+
+/// What can be imported that is most like `asked`.
+pub(crate) fn nearest_import<'a>(sandbox: &'a Sandbox, asked: &str) -> Option<&'a str> {
+    let functions = &sandbox.component_functions;
+    nearest(asked, functions.interfaces().chain(functions.names()))
 }
 
 fn check_export(sandbox: &Sandbox, component: &component::Component) -> Result<(), Rejection> {
@@ -220,7 +260,7 @@ fn check_export(sandbox: &Sandbox, component: &component::Component) -> Result<(
 }
 
 /// The handler's type, as [`shown_function`] writes it.
-const HANDLER: &str = "func(context: record { tenant: string, entity-type: string, \
+pub(crate) const HANDLER: &str = "func(context: record { tenant: string, entity-type: string, \
     entity-id: string, trigger-action: string, trigger-params: string, entity-state: string, \
     integration-config: list<tuple<string, string>>, trace-id: string, agent-id: option<string>, \
     session-id: option<string>, dispatch-id: string, deadline-remaining-ms: u64, attempt: u32 }) \

@@ -11,15 +11,16 @@ use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi;
 use crate::error::rejection;
 use crate::host_function::HostFunction;
+use crate::manifest::Abi;
 use crate::sandbox::Sandbox;
 use crate::store::{RunStore, printable};
 
 /// The export that a handler is.
-const RUN: &str = "run";
-const MEMORY: &str = "memory";
+pub(crate) const RUN: &str = "run";
+pub(crate) const MEMORY: &str = "memory";
 
 /// The export that a WASI reactor is initialised by, before any other is called.
-const INITIALIZE: &str = "_initialize";
+pub(crate) const INITIALIZE: &str = "_initialize";
 
 /// A core module that is compiled, linked, and known to fit.
 pub(crate) struct CoreModule {
@@ -200,19 +201,32 @@ fn check_imports(sandbox: &Sandbox, module: &Module) -> Result<(), Rejection> {
 
 fn missing_import(sandbox: &Sandbox, module: &str, name: &str) -> Rejection {
     let asked = format!("{module}.{name}");
-    let known: Vec<String> =
-        sandbox.imports.keys().map(|(module, name)| format!("{module}.{name}")).collect();
-    let near = nearest(&asked, known.iter().map(String::as_str))
+    let near = nearest_import(sandbox, module, name)
         .map(|near| format!("; did you mean `{near}`?"))
         .unwrap_or_default();
     rejection(
         RejectionKind::MissingImport,
-        format!("module imports `{}`, which this host doesn't have{near}", printable(&asked)),
+        format!(
+            "module imports `{}`, which this host doesn't have ({} and WASI preview 1){near}",
+            printable(&asked),
+            Abi::Core.contract(),
+        ),
     )
 }
 
+/// What can be imported that is most like `name` of `module`: the function of this name in
+/// another module, if there is one.
+pub(crate) fn nearest_import(sandbox: &Sandbox, module: &str, name: &str) -> Option<String> {
+    let full = |(module, name): &(String, String)| format!("{module}.{name}");
+    if let Some(namesake) = sandbox.imports.keys().find(|(_, known)| known == name) {
+        return Some(full(namesake));
+    }
+    let known: Vec<String> = sandbox.imports.keys().map(full).collect();
+    nearest(&format!("{module}.{name}"), known.iter().map(String::as_str)).map(str::to_owned)
+}
+
 /// A type as a person writes it.
-fn shown(ty: &ExternType) -> String {
+pub(crate) fn shown(ty: &ExternType) -> String {
     match ty {
         ExternType::Func(function) => {
             let list = |types: Vec<String>| format!("({})", types.join(", "));
