@@ -37,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "event", run: target::event::read },
     Target { name: "guard", run: target::spec::guard },
     Target { name: "guest", run: target::guest::run },
+    Target { name: "inspection", run: target::inspection::read },
     Target { name: "journal", run: target::journal::read },
     Target { name: "json", run: target::json::read },
     Target { name: "literals", run: target::literals::read },

@@ -3,6 +3,7 @@
 pub(crate) mod event;
 pub(crate) mod files;
 pub(crate) mod guest;
+pub(crate) mod inspection;
 pub(crate) mod journal;
 pub(crate) mod json;
 pub(crate) mod literals;

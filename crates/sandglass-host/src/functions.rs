@@ -195,6 +195,11 @@ impl Functions {
         self.find(module, field).is_some()
     }
 
+    /// The name of this import as reports carry it, where there is such a function.
+    pub(crate) fn named(&self, module: &str, field: &str) -> Option<&'static str> {
+        self.find(module, field).map(|function| function.name)
+    }
+
     fn find(&self, module: &str, field: &str) -> Option<&Function> {
         self.0.iter().find(|function| function.module == module && function.field == field)
     }

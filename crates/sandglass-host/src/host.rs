@@ -35,7 +35,7 @@ use crate::manifest::{Integration, Manifest};
 use crate::module::{Flights, ModuleCache};
 use crate::recording::Room;
 use crate::run::Run;
-use crate::sandbox::EngineKind;
+use crate::sandbox::{EngineKind, Sandbox};
 use crate::settings::Settings;
 use crate::ticker::{Ticker, TickerHealth};
 
@@ -226,6 +226,19 @@ impl Host {
     pub fn functions(&self) -> Vec<Signature> {
         let functions = self.0.sandboxes.registry().functions();
         functions.iter().map(|function| Signature::of(function)).collect()
+    }
+
+    /// What most guests run in.
+    ///
+    /// # Errors
+    /// The operating system gives too little for it.
+    pub(crate) fn usual_sandbox(&self) -> Result<Arc<Sandbox>, Rejection> {
+        self.0.sandboxes.for_module(EngineKind::USUAL)
+    }
+
+    /// Most memory that a guest can be granted, in bytes.
+    pub(crate) fn max_memory_bytes(&self) -> u64 {
+        self.0.shared.settings.max_memory_bytes
     }
 
     /// The names of the embedder's own functions, as manifests grant them.

@@ -52,6 +52,7 @@ mod functions;
 mod host;
 mod host_function;
 mod in_place;
+pub mod inspection;
 mod kernel;
 mod limiter;
 pub mod manifest;

@@ -35,51 +35,6 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// The name of an [`Outcome`], as reports, records and metric labels spell it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OutcomeKind {
-    /// [`Outcome::Completed`]
-    Completed,
-    /// [`Outcome::Failed`]
-    Failed,
-    /// [`Outcome::TimedOut`]
-    TimedOut,
-    /// [`Outcome::Trapped`]
-    Trapped,
-    /// [`Outcome::Limit`]
-    Limit,
-    /// [`Outcome::Rejected`]
-    Rejected,
-    /// [`Outcome::Cancelled`]
-    Cancelled,
-    /// [`Outcome::Interrupted`]
-    Interrupted,
-}
-
-impl OutcomeKind {
-    /// The name as it is written.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::TimedOut => "timed_out",
-            Self::Trapped => "trapped",
-            Self::Limit => "limit",
-            Self::Rejected => "rejected",
-            Self::Cancelled => "cancelled",
-            Self::Interrupted => "interrupted",
-        }
-    }
-}
-
-impl fmt::Display for OutcomeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl Outcome {
     /// Which of the outcomes this is.
     #[must_use]
@@ -154,6 +109,9 @@ macro_rules! named_kinds {
         }
 
         impl $name {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
             /// The name as it is written.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
@@ -167,6 +125,28 @@ macro_rules! named_kinds {
             }
         }
     };
+}
+
+named_kinds! {
+    /// The name of an [`Outcome`], as reports, records and metric labels spell it.
+    OutcomeKind {
+        /// [`Outcome::Completed`]
+        Completed = "completed",
+        /// [`Outcome::Failed`]
+        Failed = "failed",
+        /// [`Outcome::TimedOut`]
+        TimedOut = "timed_out",
+        /// [`Outcome::Trapped`]
+        Trapped = "trapped",
+        /// [`Outcome::Limit`]
+        Limit = "limit",
+        /// [`Outcome::Rejected`]
+        Rejected = "rejected",
+        /// [`Outcome::Cancelled`]
+        Cancelled = "cancelled",
+        /// [`Outcome::Interrupted`]
+        Interrupted = "interrupted",
+    }
 }
 
 named_kinds! {

@@ -44,6 +44,8 @@ pub struct Diagnostic {
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
+    /// The code that errors of its kind have wherever they are told; none where it has none.
+    pub code: Option<&'static str>,
     /// Where, in bytes of the source.
     pub span: Range<usize>,
     /// Line of the span's start, from 1.
@@ -144,7 +146,15 @@ impl<'s> Diagnostics<'s> {
         let (line, column) = self.position(start);
         let message = printable(&message).into_owned();
         let help = help.map(|help| printable(&help).into_owned());
-        self.found.push(Diagnostic { severity, message, help, span: start..end, line, column });
+        self.found.push(Diagnostic {
+            severity,
+            message,
+            help,
+            code: None,
+            span: start..end,
+            line,
+            column,
+        });
     }
 
     fn position(&self, at: usize) -> (usize, usize) {

@@ -30,4 +30,11 @@ impl Finding {
             diagnostic,
         })
     }
+
+    /// The same with the code that such errors have.
+    #[must_use]
+    pub fn coded(mut self, code: &'static str) -> Self {
+        self.diagnostic.code = Some(code);
+        self
+    }
 }

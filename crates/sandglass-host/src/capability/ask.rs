@@ -107,21 +107,35 @@ impl From<CallEnded> for AskError {
 }
 
 impl AskError {
+    /// All kinds.
+    pub const KINDS: [&'static str; 10] = [
+        "ask_invalid",
+        "ask_not_allowed",
+        "ask_unknown_target",
+        "ask_cycle",
+        "ask_too_deep",
+        "ask_refused",
+        "ask_busy",
+        "ask_timed_out",
+        "ask_cut_short",
+        "ask_unavailable",
+    ];
+
     /// The kind as guests read it: a stable name, before the colon of the message.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Invalid(_) => "ask_invalid",
-            Self::NotAllowed(_) => "ask_not_allowed",
-            Self::UnknownTarget(_) => "ask_unknown_target",
-            Self::Cycle => "ask_cycle",
-            Self::TooDeep(_) => "ask_too_deep",
-            Self::Refused(_) => "ask_refused",
-            Self::Busy(_) => "ask_busy",
-            Self::TimedOut => "ask_timed_out",
-            Self::CutShort(_) => "ask_cut_short",
-            Self::Unavailable(_) => "ask_unavailable",
-        }
+        Self::KINDS[match self {
+            Self::Invalid(_) => 0,
+            Self::NotAllowed(_) => 1,
+            Self::UnknownTarget(_) => 2,
+            Self::Cycle => 3,
+            Self::TooDeep(_) => 4,
+            Self::Refused(_) => 5,
+            Self::Busy(_) => 6,
+            Self::TimedOut => 7,
+            Self::CutShort(_) => 8,
+            Self::Unavailable(_) => 9,
+        }]
     }
 
     /// As a guest reads it, the kind first.

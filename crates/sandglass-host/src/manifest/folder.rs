@@ -198,7 +198,7 @@ impl Found {
             }
             _ => (module.span(), "the host that runs it would reject it for this"),
         };
-        self.error(span, rejection.message.clone(), help)
+        self.error(span, rejection.message.clone(), help).coded(rejection.kind.as_str())
     }
 
     /// Something that is wrong at a place of the manifest.

@@ -11,6 +11,7 @@ mod end_points;
 mod fixtures;
 mod http;
 mod in_place;
+mod inspecting;
 mod kernel;
 mod live;
 mod loading;

@@ -1,6 +1,7 @@
 //! The hosts that an integration may reach, and which one a URL is about.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::str::FromStr;
 
 use reqwest::Url;
@@ -52,6 +53,14 @@ impl FromStr for Destination {
     }
 }
 
+/// As manifests spell it.
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.host)?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
 impl FromIterator<Destination> for Destinations {
     fn from_iter<I: IntoIterator<Item = Destination>>(destinations: I) -> Self {
         Self(destinations.into_iter().collect())
@@ -59,6 +68,11 @@ impl FromIterator<Destination> for Destinations {
 }
 
 impl Destinations {
+    /// Each of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Destination> {
+        self.0.iter()
+    }
+
     /// These and `others`.
     pub(crate) fn and(mut self, others: impl IntoIterator<Item = Destination>) -> Self {
         self.0.extend(others);

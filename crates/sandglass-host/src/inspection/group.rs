@@ -1,0 +1,145 @@
+//! What an import is about, what it needs to be granted, and what of WASI is refused.
+
+use serde::Serialize;
+
+use crate::abi::env;
+use crate::abi::wasi::preview1;
+
+/// What a manifest grants that an import needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grant {
+    /// `hosts`
+    Hosts,
+    /// `secrets`
+    Secrets,
+    /// `ask`
+    Ask,
+    /// `scratch`
+    Scratch,
+    /// This one of `functions`.
+    Function(String),
+}
+
+impl Grant {
+    /// The key of `[grants]` that grants it.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::Hosts => "hosts",
+            Self::Secrets => "secrets",
+            Self::Ask => "ask",
+            Self::Scratch => "scratch",
+            Self::Function(_) => "functions",
+        }
+    }
+}
+
+/// The group of what the embedder has.
+const OWN: &str = "own";
+
+/// What `name` of `module` is about, which is known to core modules.
+pub(super) fn of_core(module: &str, name: &str) -> &'static str {
+    if module == preview1::MODULE {
+        return "wasi";
+    }
+    if module != env::MODULE {
+        return OWN;
+    }
+    let prefixes = [
+        ("host_get_context", "context"),
+        ("host_read_field", "context"),
+        ("host_set_result", "result"),
+        ("host_last_error", "result"),
+        ("host_log", "log"),
+        ("host_emit_wide_event", "log"),
+        ("host_emit_metric", "metrics"),
+        ("host_emit_progress", "progress"),
+        ("host_set_status", "progress"),
+        ("host_start_span", "spans"),
+        ("host_add_span", "spans"),
+        ("host_set_span", "spans"),
+        ("host_end_span", "spans"),
+        ("host_get_time", "clock"),
+        ("host_deadline", "clock"),
+        ("host_should_stop", "clock"),
+        ("host_scratch", "scratch"),
+        ("host_get_secret", "secrets"),
+        ("host_ask", "ask"),
+        ("host_http", "http"),
+        ("host_hash_stream", "streams"),
+        ("host_cache", "cache"),
+    ];
+    let found = prefixes.iter().find(|(prefix, _)| name.starts_with(prefix));
+    found.map_or("other", |(_, group)| group)
+}
+
+/// What the functions of `interface` are about, which has no version.
+pub(super) fn of_component(interface: &str) -> &'static str {
+    if is_wasi(interface) {
+        return if interface.starts_with("wasi:http/") { "wasi-http" } else { "wasi" };
+    }
+    match interface.strip_prefix("sandglass:integration/") {
+        Some("log") => "log",
+        Some("context") => "context",
+        Some("http") => "http",
+        Some("secrets") => "secrets",
+        Some("clock") => "clock",
+        Some("progress") => "progress",
+        Some("spans") => "spans",
+        Some("metrics") => "metrics",
+        Some("scratch") => "scratch",
+        Some("ask") => "ask",
+        Some("fail") => "result",
+        Some(_) => "other",
+        None => OWN,
+    }
+}
+
+/// What something of `group` needs; `own` is its name where it is the embedder's.
+pub(super) fn grant(group: &str, own: Option<String>) -> Option<Grant> {
+    match group {
+        "http" | "wasi-http" => Some(Grant::Hosts),
+        "secrets" => Some(Grant::Secrets),
+        "ask" => Some(Grant::Ask),
+        "scratch" => Some(Grant::Scratch),
+        _ => own.map(Grant::Function),
+    }
+}
+
+/// Whether `module` is an interface of WASI, of whichever version.
+pub(super) fn is_wasi(module: &str) -> bool {
+    module.starts_with("wasi:") || module == preview1::MODULE || module == "wasi_unstable"
+}
+
+/// Whether a function of WASI is about files or sockets, which there are none of.
+pub(super) fn is_refused(module: &str, name: &str) -> bool {
+    if module == preview1::MODULE {
+        return name.starts_with("path_") || name.starts_with("sock_") || name == "fd_readdir";
+    }
+    module.starts_with("wasi:filesystem/") || module.starts_with("wasi:sockets/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi;
+    use crate::functions::Functions;
+
+    #[test]
+    fn every_function_of_the_host_is_about_something() {
+        let engine = wasmtime::Engine::default();
+        let mut linker = wasmtime::Linker::new(&engine);
+        let mut functions = Functions::default();
+        env::link(&mut linker, &mut functions).expect("they are linked");
+        for name in functions.names() {
+            assert_ne!(of_core(env::MODULE, name), "other", "{name}");
+        }
+        let mut linker = wasmtime::component::Linker::new(&engine);
+        let mut functions = Functions::default();
+        abi::world::link(&mut linker, &mut functions).expect("they are linked");
+        for interface in functions.interfaces() {
+            assert!(!["other", OWN].contains(&of_component(interface)), "{interface}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Reads a guest's bytes once: what is in them, whatever a host has. Bodies of functions
+//! are measured, and read by nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wasmparser::component_types::ComponentEntityType;
+use wasmparser::types::{EntityType, TypesRef};
+use wasmparser::{
+    ComponentExportSectionReader, ComponentImportSectionReader, CustomSectionReader, Encoding,
+    KnownCustom, MemoryType, Name, NameSectionReader, Parser, Payload, ProducersSectionReader,
+    Result, TableType, TypeRef, ValType, ValidPayload, Validator, WasmFeatures,
+};
+
+use super::{
+    CustomSection, DebugInformation, LargeFunction, Memory, Producer, Size, TOLD_MAX, Table, wit,
+};
+use crate::abi::core_module::PAGE_BYTES;
+use crate::store::printable;
+
+/// Most of the largest functions that are told.
+const LARGEST_MAX: usize = 10;
+
+/// Most memories and tables that are told, and languages and tools that a guest names.
+const FEW_MAX: usize = 100;
+
+/// What is in a guest.
+#[derive(Default)]
+pub(super) struct Scan {
+    pub(super) size: Size,
+    pub(super) modules: u32,
+    pub(super) functions: u64,
+    pub(super) largest: Vec<LargeFunction>,
+    pub(super) imports: Vec<Imported>,
+    pub(super) imports_omitted: u64,
+    pub(super) exports: Vec<Exported>,
+    pub(super) exports_omitted: u64,
+    pub(super) memories: Vec<Memory>,
+    pub(super) tables: Vec<Table>,
+    pub(super) starts: bool,
+    pub(super) debug: DebugInformation,
+    pub(super) producers: BTreeSet<Producer>,
+    /// Sizes of custom sections by name.
+    custom: BTreeMap<String, u64>,
+    /// What is being read, the innermost last.
+    within: Vec<Within>,
+    /// What a component imports and exports, by name.
+    component_imports: Vec<String>,
+    component_exports: Vec<String>,
+}
+
+/// Something that is imported.
+pub(super) struct Imported {
+    pub(super) module: String,
+    pub(super) name: String,
+    pub(super) signature: String,
+}
+
+/// Something that is exported.
+pub(super) struct Exported {
+    pub(super) name: String,
+    pub(super) signature: String,
+}
+
+/// A module or component that is being read.
+struct Within {
+    encoding: Encoding,
+    /// The number of the module.
+    module: u32,
+    /// The index of its next function.
+    next_function: u32,
+}
+
+impl Scan {
+    /// Reads `binary`.
+    ///
+    /// # Errors
+    /// It isn't valid, apart from the bodies of its functions.
+    pub(super) fn of(binary: &[u8]) -> Result<Self> {
+        let mut scan = Self::default();
+        scan.size.total = binary.len() as u64;
+        let mut validator = Validator::new_with_features(WasmFeatures::all());
+        let mut types = None;
+        for payload in Parser::new(0).parse_all(binary) {
+            let payload = payload?;
+            if let ValidPayload::End(of_this) = validator.payload(&payload)? {
+                types = Some(of_this);
+            }
+            scan.take_in(payload)?;
+        }
+        // A file that ends before its module does is refused above.
+        if let Some(types) = types {
+            scan.take_types(types.as_ref());
+        }
+        scan.sort();
+        Ok(scan)
+    }
+
+    fn take_in(&mut self, payload: Payload<'_>) -> Result<()> {
+        match payload {
+            Payload::Version { encoding, .. } => {
+                let module = self.modules;
+                self.modules += u32::from(encoding == Encoding::Module);
+                self.within.push(Within { encoding, module, next_function: 0 });
+            }
+            Payload::End(_) => drop(self.within.pop()),
+            Payload::ImportSection(section) => {
+                for import in section.into_imports() {
+                    self.take_import(import?.ty);
+                }
+            }
+            Payload::MemorySection(section) => {
+                for memory in section {
+                    self.take_memory(&memory?, false);
+                }
+            }
+            Payload::TableSection(section) => {
+                for table in section {
+                    self.take_table(&table?.ty);
+                }
+            }
+            Payload::StartSection { .. } => self.starts = true,
+            Payload::DataSection(section) => self.size.data += section.range().len() as u64,
+            Payload::CodeSectionEntry(body) => self.take_function(body.range().len() as u64),
+            Payload::ComponentImportSection(section) => self.take_component_imports(section)?,
+            Payload::ComponentExportSection(section) => self.take_component_exports(section)?,
+            Payload::CustomSection(section) => self.take_custom(&section),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_import(&mut self, ty: TypeRef) {
+        match ty {
+            TypeRef::Func(_) | TypeRef::FuncExact(_) => {
+                if let Some(within) = self.within.last_mut() {
+                    within.next_function += 1;
+                }
+            }
+            // Of the guest itself: those of a component's modules are given by others of them.
+            TypeRef::Memory(memory) if self.is_outermost() => self.take_memory(&memory, true),
+            _ => {}
+        }
+    }
+
+    fn is_outermost(&self) -> bool {
+        self.within.len() == 1
+    }
+
+    fn take_memory(&mut self, memory: &MemoryType, is_imported: bool) {
+        if self.memories.len() == FEW_MAX {
+            return;
+        }
+        let page = memory
+            .page_size_log2
+            .map_or(PAGE_BYTES, |log2| 1_u64.checked_shl(log2).unwrap_or(PAGE_BYTES));
+        self.memories.push(Memory {
+            initial_bytes: memory.initial.saturating_mul(page),
+            maximum_bytes: memory.maximum.map(|most| most.saturating_mul(page)),
+            is_shared: memory.shared,
+            is_64_bit: memory.memory64,
+            is_imported,
+        });
+    }
+
+    fn take_table(&mut self, table: &TableType) {
+        if self.tables.len() < FEW_MAX {
+            let (initial_elements, maximum_elements) = (table.initial, table.maximum);
+            self.tables.push(Table { initial_elements, maximum_elements });
+        }
+    }
+
+    fn take_function(&mut self, bytes: u64) {
+        let Some(within) = self.within.last_mut() else { return };
+        let (module, index) = (within.module, within.next_function);
+        within.next_function += 1;
+        self.functions += 1;
+        self.size.code += bytes;
+        self.largest.push(LargeFunction { name: None, module, index, bytes });
+        if self.largest.len() > LARGEST_MAX {
+            self.largest.sort_by_key(|one| std::cmp::Reverse(one.bytes));
+            self.largest.truncate(LARGEST_MAX);
+        }
+    }
+
+    fn take_component_imports(&mut self, section: ComponentImportSectionReader<'_>) -> Result<()> {
+        if self.is_outermost() {
+            for import in section {
+                self.component_imports.push(import?.name.name.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn take_component_exports(&mut self, section: ComponentExportSectionReader<'_>) -> Result<()> {
+        if self.is_outermost() {
+            for export in section {
+                self.component_exports.push(export?.name.name.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// What can't be read of a custom section is nobody's error: it has no effect.
+    fn take_custom(&mut self, section: &CustomSectionReader<'_>) {
+        let bytes = section.range().len() as u64;
+        self.size.custom += bytes;
+        let name = printable(section.name());
+        if self.custom.len() < TOLD_MAX || self.custom.contains_key(&name) {
+            *self.custom.entry(name).or_default() += bytes;
+        }
+        match section.name() {
+            ".debug_line" => self.debug.lines = true,
+            "sourceMappingURL" => self.debug.source_map = true,
+            _ => {}
+        }
+        match section.as_known() {
+            KnownCustom::Name(names) => self.take_names(names),
+            KnownCustom::Producers(producers) => self.take_producers(producers),
+            _ => {}
+        }
+    }
+
+    fn take_names(&mut self, names: NameSectionReader<'_>) {
+        let Some(Within { encoding: Encoding::Module, module, .. }) = self.within.last() else {
+            return;
+        };
+        let module = *module;
+        for name in names.into_iter().map_while(Result::ok) {
+            let Name::Function(functions) = name else { continue };
+            for naming in functions.into_iter().map_while(Result::ok) {
+                self.debug.function_names = true;
+                let large = self.largest.iter_mut();
+                let mut large = large.filter(|one| one.module == module);
+                if let Some(large) = large.find(|one| one.index == naming.index) {
+                    let name = format!("{:#}", rustc_demangle::demangle(naming.name));
+                    large.name = Some(printable(&name));
+                }
+            }
+        }
+    }
+
+    fn take_producers(&mut self, producers: ProducersSectionReader<'_>) {
+        for field in producers.into_iter().map_while(Result::ok) {
+            for value in field.values.into_iter().map_while(Result::ok) {
+                if self.producers.len() < FEW_MAX {
+                    self.producers.insert(Producer {
+                        field: printable(field.name),
+                        name: printable(value.name),
+                        version: printable(value.version),
+                    });
+                }
+            }
+        }
+    }
+
+    fn take_types(&mut self, types: TypesRef<'_>) {
+        match (types.core_imports(), types.core_exports()) {
+            (Some(imports), Some(exports)) => {
+                for (module, name, ty) in imports {
+                    self.add_import(module, name, || shown(types, ty));
+                }
+                for (name, ty) in exports {
+                    self.add_export(name, || shown(types, ty));
+                }
+            }
+            _ => self.take_component_types(types),
+        }
+    }
+
+    fn take_component_types(&mut self, types: TypesRef<'_>) {
+        for name in std::mem::take(&mut self.component_imports) {
+            match types.component_item_for_import(&name).map(|item| item.ty) {
+                Some(ComponentEntityType::Instance(instance)) => {
+                    for (function, item) in &types[instance].exports {
+                        if let ComponentEntityType::Func(id) = item.ty {
+                            self.add_import(&name, function, || wit::function(types, id));
+                        }
+                    }
+                }
+                // A name for a type of an interface.
+                Some(ComponentEntityType::Type { .. }) | None => {}
+                Some(ty) => self.add_import("", &name, || wit::entity(types, ty)),
+            }
+        }
+        for name in std::mem::take(&mut self.component_exports) {
+            match types.component_item_for_export(&name).map(|item| item.ty) {
+                Some(ComponentEntityType::Type { .. }) | None => {}
+                Some(ty) => self.add_export(&name, || wit::entity(types, ty)),
+            }
+        }
+    }
+
+    fn add_import(&mut self, module: &str, name: &str, signature: impl FnOnce() -> String) {
+        if self.imports.len() == TOLD_MAX {
+            self.imports_omitted += 1;
+            return;
+        }
+        let (module, name) = (printable(module), printable(name));
+        self.imports.push(Imported { module, name, signature: signature() });
+    }
+
+    fn add_export(&mut self, name: &str, signature: impl FnOnce() -> String) {
+        if self.exports.len() == TOLD_MAX {
+            self.exports_omitted += 1;
+            return;
+        }
+        self.exports.push(Exported { name: printable(name), signature: signature() });
+    }
+
+    fn sort(&mut self) {
+        self.largest.sort_by_key(|one| (std::cmp::Reverse(one.bytes), one.module, one.index));
+        let sections = std::mem::take(&mut self.custom).into_iter();
+        let mut sections: Vec<_> =
+            sections.map(|(name, bytes)| CustomSection { name, bytes }).collect();
+        sections.sort_by_key(|section| std::cmp::Reverse(section.bytes));
+        self.size.custom_sections = sections;
+    }
+}
+
+/// A core type as a person writes it, as errors of loading do.
+fn shown(types: TypesRef<'_>, ty: EntityType) -> String {
+    let list = |types: &[ValType]| {
+        let mut list = types.iter().take(FEW_MAX).map(ToString::to_string).collect::<Vec<_>>();
+        if types.len() > FEW_MAX {
+            list.push("...".to_owned());
+        }
+        format!("({})", list.join(", "))
+    };
+    match ty {
+        EntityType::Func(id) | EntityType::FuncExact(id) => {
+            let function = types[id].unwrap_func();
+            format!("{} -> {}", list(function.params()), list(function.results()))
+        }
+        EntityType::Memory(memory) if memory.memory64 => "a 64-bit memory".to_owned(),
+        EntityType::Memory(memory) if memory.shared => "a shared memory".to_owned(),
+        EntityType::Memory(_) => "a memory".to_owned(),
+        EntityType::Global(_) => "a global".to_owned(),
+        EntityType::Table(_) => "a table".to_owned(),
+        EntityType::Tag(_) => "a tag".to_owned(),
+    }
+}

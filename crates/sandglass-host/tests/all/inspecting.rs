@@ -1,0 +1,167 @@
+//! What a guest is, told from its bytes, whatever they are.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use sandglass_host::inspection::{Grant, Inspection};
+use sandglass_host::manifest::File;
+use sandglass_host::{Host, HostCall, HostError, HostFunction, Settings};
+use sandglass_model::RejectionKind;
+
+const COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/component.wasm");
+const CORE: &[u8] = include_bytes!("../../../../guest-fixtures/built/panics.wasm");
+
+fn host() -> &'static Host {
+    static HOST: LazyLock<Host> = LazyLock::new(|| {
+        let settings = Settings { max_runs: 1, guest_threads: 1, ..Settings::default() };
+        let older = |_: HostCall, age: i32| -> Result<i32, HostError> { Ok(age + 1) };
+        let older = HostFunction::instant("acme:crm/contacts", "older", older);
+        Host::builder().settings(settings).function(older).build().expect("a host")
+    });
+    &HOST
+}
+
+fn inspected(bytes: &[u8]) -> Inspection {
+    host().inspect(bytes).expect("it is WebAssembly")
+}
+
+fn manifest(text: &str) -> File {
+    let parsed = File::parse(text);
+    parsed.file.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
+}
+
+/// The inspection reads types by itself, and the loader by the compiler.
+#[test]
+fn what_the_host_runs_has_nothing_unknown_and_nothing_of_another_type() {
+    for bytes in [COMPONENT, CORE] {
+        let guest = inspected(bytes);
+        for import in &guest.imports {
+            assert!(import.is_known && import.expected_signature.is_none(), "{import:?}");
+        }
+        assert!(guest.missing_exports.is_empty(), "{:?}", guest.missing_exports);
+        for export in guest.exports.iter().filter(|export| export.is_used) {
+            assert_eq!(export.expected_signature, None, "{export:?}");
+        }
+        assert!(guest.exports.iter().any(|export| export.is_used));
+    }
+    assert!(inspected(CORE).debug.lines && inspected(COMPONENT).modules > 1);
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_what_would() {
+    let guest = inspected(
+        br#"(module
+            (import "env" "host_logg" (func (param i32 i32 i32 i32)))
+            (import "host" "host_log" (func (param i32 i32 i32 i32)))
+            (import "env" "host_get_time" (func (param i64)))
+            (memory (export "memory") 1 2)
+            (func (export "Run") (param i32 i32) (result i32) i32.const 0))"#,
+    );
+    let [misspelled, elsewhere, other] = &guest.imports[..] else { panic!("{guest:?}") };
+    assert_eq!(misspelled.nearest.as_deref(), Some("env.host_log"));
+    assert_eq!(elsewhere.nearest.as_deref(), Some("env.host_log"));
+    assert_eq!(other.expected_signature.as_deref(), Some("(i32, i32) -> (i32)"));
+    assert_eq!(other.signature, "(i64) -> ()");
+    let missing = &guest.missing_exports[0];
+    assert_eq!((missing.name, missing.nearest.as_deref()), ("run", Some("Run")));
+    assert_eq!(guest.memories[0].maximum_bytes, Some(2 << 16));
+}
+
+#[test]
+fn another_version_of_the_world_is_told_by_both_ways() {
+    let of = |version: &str| {
+        format!(
+            r#"(component (import "sandglass:integration/clock@{version}"
+                (instance (export "now-ms" (func (result s64))))))"#
+        )
+    };
+    let later = of("0.2.0");
+    let guest = inspected(later.as_bytes());
+    assert_eq!(guest.imports[0].other_version, Some("sandglass:integration@0.1.0"));
+    let rejection = host().load(later.as_bytes(), Default::default()).expect_err("another one");
+    assert_eq!(rejection.kind, RejectionKind::MissingImport);
+    assert!(rejection.message.contains("this host has sandglass:integration@0.1.0"), "{rejection}");
+    let compatible = of("0.1.7");
+    assert!(inspected(compatible.as_bytes()).imports[0].is_known);
+}
+
+const WANTS: &str = r#"(module
+    (import "env" "host_get_secret" (func (param i32 i32 i32 i32) (result i32)))
+    (import "acme:crm/contacts" "older" (func (param i32 i32 i32) (result i32)))
+    (memory (export "memory") 1)
+    (func (export "run") (param i32 i32) (result i32) i32.const 0))"#;
+
+#[test]
+fn a_manifest_is_held_against_what_is_imported() {
+    let guest = inspected(WANTS.as_bytes());
+    let own = Grant::Function("acme:crm/contacts.older".to_owned());
+    let needs: Vec<_> = guest.imports.iter().filter_map(|import| import.needs.clone()).collect();
+    assert_eq!(needs, [Grant::Secrets, own.clone()]);
+    let head =
+        "name = \"a\"\nmodule = \"a.wasm\"\nabi = \"core\"\nsoft_deadline = \"1s\"\n[grants]\n";
+    let bare = guest.under(&manifest(&format!("{head}hosts = [\"a.example:8443\"]")));
+    let lacks: Vec<_> = bare.not_granted.iter().map(|one| one.grant.clone()).collect();
+    assert_eq!(lacks, [Grant::Secrets, own]);
+    assert_eq!((bare.unused[0].key, bare.unused[0].what.as_str()), ("hosts", "a.example:8443"));
+    assert_eq!(bare.granted.hosts, ["a.example:8443"]);
+    let rest = "secrets = [\"KEY\"]\nfunctions = [\"acme:crm/contacts.older\"]";
+    let whole = guest.under(&manifest(&format!("{head}{rest}")));
+    assert!(whole.not_granted.is_empty() && whole.unused.is_empty(), "{whole:?}");
+}
+
+/// Each type holds the one before it twice.
+#[test]
+fn a_type_that_doubles_itself_is_told_within_a_bound() {
+    let mut types = "(type $t0 (tuple u8 u8))".to_owned();
+    for of in 1..18 {
+        let before = of - 1;
+        let _ = write!(types, "(type $t{of} (tuple $t{before} $t{before}))");
+    }
+    let text = format!(
+        r#"(component {types} (import "a:b/c" (instance (export "f" (func (param "x" $t17))))))"#
+    );
+    // Types of an instance are its own: an alias brings those of the component in.
+    let text = text.replace(
+        r#"(instance (export "f""#,
+        r#"(instance (alias outer 1 $t17 (type $t17)) (export "f""#,
+    );
+    let guest = inspected(text.as_bytes());
+    let signature = &guest.imports[0].signature;
+    assert!(signature.ends_with("...") && signature.len() < 5_000, "{}", signature.len());
+}
+
+#[test]
+fn what_is_no_webassembly_is_refused_by_its_kind() {
+    for bytes in [&b""[..], b"#!/bin/sh", b"\0asm", b"\0asm\x01\0\0\0\x01", b"\xff\xfe\0"] {
+        let rejection = host().inspect(bytes).err();
+        let kind = rejection.as_ref().map(|one| one.kind);
+        assert_eq!(kind, Some(RejectionKind::InvalidModule), "{bytes:?}: {rejection:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    /// Damage to real guests, whose sections are then of wrong sizes, counts and kinds.
+    #[test]
+    fn damaged_guests_are_told_or_refused(
+        of_component in any::<bool>(),
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        end in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = if of_component { COMPONENT } else { CORE }.to_vec();
+        let whole = bytes.len();
+        for (at, value) in damages {
+            // What stands at the start decides what the rest is taken for.
+            let at = if value % 2 == 0 { at.index(whole) } else { at.index(2_000) };
+            bytes[at] = value;
+        }
+        if end.index(4) == 0 {
+            bytes.truncate(end.index(whole));
+        }
+        if let Ok(guest) = host().inspect(&bytes) {
+            prop_assert!(guest.size.code + guest.size.data <= guest.size.total);
+        }
+    }
+}
