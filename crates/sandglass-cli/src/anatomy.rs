@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use sandglass_model::{
-    Call, CallOutcome, Frame, FunctionCalls, HostCalls, OutgoingRequest, Overrun, RequestOutcome,
-    Story, TimeSplit,
+    Call, CallOutcome, DeadlineReport, Frame, FunctionCalls, HostCalls, OutgoingRequest, Overrun,
+    RequestOutcome, Story, TimeSplit,
 };
 use sandglass_source::printable;
 
@@ -14,6 +14,9 @@ use crate::duration::{exact_millis, measured_micros};
 /// Frames that the text shows: where a run died is in the first few, or, where a library's
 /// panic stands before it, a dozen further on.
 const MAX_FRAMES: usize = 16;
+
+/// Host calls that a report in text shows one by one: what led to the end, on half a screen.
+const LAST_CALLS: usize = 8;
 
 /// Where the guest was, a line for each of the innermost frames.
 pub(crate) fn frames(frames: &[Frame]) -> Vec<String> {
@@ -39,6 +42,29 @@ fn frame(frame: &Frame) -> String {
         }
     }
     line
+}
+
+/// The innermost frame that is likely the author's own: one with a file that is of neither a
+/// toolchain nor a library.
+pub(crate) fn own_frame(frames: &[Frame]) -> Option<String> {
+    let foreign = ["/rustc/", "/.cargo/registry/", "/lib/rustlib/", "/wasi-libc/"];
+    let is_own = |file: &String| !foreign.iter().any(|place| file.contains(place));
+    let own = frames.iter().find(|frame| frame.file.as_ref().is_some_and(is_own));
+    own.map(frame)
+}
+
+/// What is missing in a guest whose frames tell less than they could, and how to have it.
+pub(crate) fn lacking(frames: &[Frame]) -> Option<&'static str> {
+    if frames.is_empty() || frames.iter().any(|frame| frame.file.is_some()) {
+        return None;
+    }
+    Some(if frames.iter().all(|frame| frame.function.is_none()) {
+        "the guest carries neither names nor lines: don't strip it, and build it with debug \
+         information (Rust: `debug = \"line-tables-only\"`, C: `-g`, AssemblyScript: `--debug`)"
+    } else {
+        "the guest carries no lines: build it with debug information (Rust: \
+         `debug = \"line-tables-only\"`, C: `-g`), and don't strip it"
+    })
 }
 
 /// Where the time went, in a line.
@@ -98,6 +124,43 @@ pub(crate) fn calls(story: &Story) -> Vec<String> {
         lines.insert(place, format!("{:>8}  ({} more)", "", story.calls_omitted));
     }
     lines
+}
+
+/// The last host calls, the last at the end.
+pub(crate) fn last_calls(story: &Story) -> Vec<String> {
+    let left_out = story.calls.len().saturating_sub(LAST_CALLS);
+    let last = Story { calls: story.calls[left_out..].to_vec(), ..Story::default() };
+    let earlier = story.calls_omitted.saturating_add(left_out as u64);
+    let earlier = Some(earlier).filter(|earlier| *earlier > 0);
+    let earlier = earlier.map(|earlier| format!("{:>8}  ({earlier} earlier)", ""));
+    earlier.into_iter().chain(calls(&last)).collect()
+}
+
+/// What a run that was stopped waited for, since when, and what was left of its budget then.
+pub(crate) fn waited(story: &Story, deadline: &DeadlineReport, span: &str) -> String {
+    let elapsed_us = deadline.elapsed_ms.saturating_mul(1_000);
+    let left = |at_us: u64| {
+        let left = deadline.budget_ms.saturating_sub(at_us / 1_000);
+        format!("{} of {} left", exact_millis(left), exact_millis(deadline.budget_ms))
+    };
+    let last = story.calls.last();
+    if let Some(call) = last.filter(|call| call.outcome == CallOutcome::Unfinished) {
+        let (name, took) = (printable(&call.name), measured_micros(call.duration_us));
+        return format!("{took} in {name}, called with {}", left(call.started_us));
+    }
+    let since = last.map_or(0, |call| call.started_us.saturating_add(call.duration_us));
+    let own = measured_micros(elapsed_us.saturating_sub(since));
+    match last {
+        Some(call) => format!(
+            "for nothing: {own} in its own code, since {} came back with {}",
+            printable(&call.name),
+            left(since)
+        ),
+        None if span == "instantiate" => {
+            format!("for nothing: {own} in code that runs before its handler")
+        }
+        None => format!("for nothing: {own} in its own code, without a host call"),
+    }
 }
 
 /// What it asked of others, a line each.

@@ -10,6 +10,7 @@ use miette::{
 };
 use sandglass_source::{Diagnostic, Finding, Severity, printable, shortened};
 
+use crate::explain;
 use crate::terminal::printable_in_place;
 
 /// Most characters that are shown of a line before and after where something is
@@ -29,14 +30,21 @@ const MESSAGE_END_CHARS: usize = 200;
 pub(crate) fn of_a_whole_file(path: &Path, message: String) -> Finding {
     let message = printable(&message).into_owned();
     let (line, column) = (1, 1);
-    let diagnostic =
-        Diagnostic { severity: Severity::Error, message, help: None, span: 0..0, line, column };
+    let diagnostic = Diagnostic {
+        severity: Severity::Error,
+        message,
+        help: None,
+        code: None,
+        span: 0..0,
+        line,
+        column,
+    };
     Finding { path: path.to_owned(), source: "".into(), diagnostic }
 }
 
 /// The diagnostic as people read it: what, where, the source line, what to do.
 pub(crate) fn rendered(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String {
-    let Diagnostic { severity, message, help, span, line, column } = found;
+    let Diagnostic { severity, message, help, code, span, line, column } = found;
     let level = match severity {
         Severity::Error => Level::Error,
         Severity::Warning => Level::Warning,
@@ -47,8 +55,10 @@ pub(crate) fn rendered(path: &Path, source: &str, found: &Diagnostic, color: boo
     let mut diagnostic = MietteDiagnostic::new(format!("{name}:{line}:{column}: {message}"))
         .with_severity(level)
         .with_label(LabeledSpan::underline(window.place.clone()));
-    if let Some(help) = help {
-        diagnostic = diagnostic.with_help(abridged(help));
+    let explained = code.map(|code| format!("`{}` tells more", explain::command(code)));
+    let help: Vec<_> = help.iter().cloned().chain(explained).collect();
+    if !help.is_empty() {
+        diagnostic = diagnostic.with_help(abridged(&help.join("; ")));
     }
     let report = Report::new(diagnostic).with_source_code(window);
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -70,7 +80,14 @@ pub(crate) fn as_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
         "column": found.column,
         "message": abridged(&found.message),
         "help": found.help.as_deref().map(abridged),
+        "code": found.code,
     })
+}
+
+/// The diagnostic in a line: where, and what.
+pub(crate) fn in_one_line(finding: &Finding) -> String {
+    let at = &finding.diagnostic;
+    format!("{}:{}:{}: {}", finding.path.display(), at.line, at.column, at.message)
 }
 
 /// A message that is no longer than people read.
@@ -187,6 +204,7 @@ mod tests {
             severity: Severity::Error,
             message: "wrong".to_owned(),
             help: None,
+            code: None,
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
             span,

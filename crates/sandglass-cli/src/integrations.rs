@@ -45,7 +45,10 @@ impl Integrations {
                 let manifest = Manifest::default();
                 let bytes = file::read(path, manifest.module_max_bytes())?;
                 let rejected = self.load(&bytes, manifest)?.err();
-                Ok(rejected.map(|why| of_a_whole_file(path, why.message)).into_iter().collect())
+                Ok(rejected
+                    .map(|why| of_a_whole_file(path, why.message).coded(why.kind.as_str()))
+                    .into_iter()
+                    .collect())
             }
             Err(manifest::Error::Wrong(findings)) => Ok(findings),
             Err(error) => Err(error.into()),
@@ -152,7 +155,7 @@ impl Integrations {
 }
 
 /// A host that compiles and runs nothing, whose bounds no manifest exceeds.
-fn host() -> anyhow::Result<Host> {
+pub(crate) fn host() -> anyhow::Result<Host> {
     let settings = Settings {
         max_runs: 1,
         guest_threads: 1,
@@ -211,5 +214,6 @@ fn rejected_file(name: &str, specs: &[(PathBuf, Spec)], rejection: &Rejection) -
     let mut out = Diagnostics::new(&spec.source);
     let help = format!("without an {} it is granted nothing", manifest::FILE_NAME);
     out.error_with_help(span, rejection.message.clone(), help);
-    Finding::all_of(path, &spec.source, out.finish()).next()
+    let finding = Finding::all_of(path, &spec.source, out.finish()).next()?;
+    Some(finding.coded(rejection.kind.as_str()))
 }

@@ -26,6 +26,9 @@ macro_rules! codes {
         pub(crate) enum Code { $($(#[$doc])* $name,)* }
 
         impl Code {
+            #[cfg(test)]
+            const ALL: &[Self] = &[$(Self::$name,)*];
+
             pub(crate) const fn status(self) -> StatusCode {
                 match self { $(Self::$name => StatusCode::$status,)* }
             }
@@ -239,6 +242,22 @@ impl From<Rejection> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_code_stands_in_the_page_about_them_with_its_status() {
+        let page = include_str!("../../../docs/errors/daemon.md");
+        for code in Code::ALL {
+            let name = serde_json::to_value(code).expect("plain data");
+            let name = format!("`{}`", name.as_str().expect("a text"));
+            let status = format!("({})", code.status().as_u16());
+            let told = page.split(&name).skip(1).any(|behind| {
+                // The status stands behind the last of those that share it.
+                let until = behind.find(['(', ':']).unwrap_or(0);
+                behind[until..].starts_with(&status)
+            });
+            assert!(told, "docs/errors/daemon.md has no {name} {status}");
+        }
+    }
 
     #[test]
     fn nobody_is_told_to_try_again_what_the_journal_will_never_take() {

@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// (*.wasm, *.wat), folders. One that is named twice is checked once
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Print one JSON array of {file, severity, line, column, message, help}; what is about
+    /// Print one JSON array of {file, severity, line, column, message, help, code}; what is about
     /// a whole file, or about one that can't be read, stands at its first line and column
     #[arg(long)]
     json: bool,

@@ -4,6 +4,8 @@ mod bench;
 mod budgets;
 mod check;
 mod dashboards;
+mod explain;
+mod inspect;
 mod journal;
 mod log;
 mod new;
@@ -27,6 +29,8 @@ pub(crate) enum Command {
     New(new::Arguments),
     Run(Box<run::Arguments>),
     Check(check::Arguments),
+    Inspect(inspect::Arguments),
+    Explain(explain::Arguments),
     Test(test::Arguments),
     Log(log::Arguments),
     Why(why::Arguments),
@@ -57,6 +61,8 @@ impl Command {
             Self::New(arguments) => new::execute(&arguments),
             Self::Run(arguments) => run::execute(&arguments),
             Self::Check(arguments) => check::execute(&arguments),
+            Self::Inspect(arguments) => inspect::execute(&arguments),
+            Self::Explain(arguments) => explain::execute(&arguments),
             Self::Test(arguments) => test::execute(&arguments),
             Self::Log(arguments) => log::execute(&arguments),
             Self::Why(arguments) => why::execute(&arguments),

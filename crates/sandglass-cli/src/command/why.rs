@@ -15,7 +15,7 @@ use sandglass_source::{printable, shortened};
 use crate::duration::{exact_millis, measured_micros};
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
-use crate::{anatomy, journal_file};
+use crate::{anatomy, explain, journal_file};
 
 /// Most characters that a line shows of what a handler was given or answered; `--json` has
 /// all of it.
@@ -253,6 +253,8 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     details.extend(anatomy::named("next", next));
     details.push(("dispatch", dispatched.dispatch.to_string()));
     details.push(("trace", dispatched.trace.trace_id.to_string()));
+    let error = ending.as_ref().and_then(|ending| ending.ended.outcome.error());
+    details.extend(error.map(|(code, _)| ("explain", explain::command(&code))));
     details
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use sandglass_host::manifest::{self, Found};
 use sandglass_host::{FixedSecrets, Manifest, Secret};
 use sandglass_model::{GuestLimits, Rejection};
-use sandglass_source::Finding;
 
 use super::{automaton, invalid};
 use crate::command::run::Arguments;
+use crate::diagnosis::in_one_line;
 use crate::secrets;
 
 /// The manifest that is named, or the one beside the guest that is about it, with
@@ -70,9 +70,4 @@ fn unusable(error: manifest::Error) -> Rejection {
     };
     let told: Vec<String> = findings.iter().map(in_one_line).collect();
     invalid(format!("manifest: {}", told.join("; ")))
-}
-
-fn in_one_line(finding: &Finding) -> String {
-    let at = &finding.diagnostic;
-    format!("{}:{}:{}: {}", finding.path.display(), at.line, at.column, at.message)
 }

@@ -44,8 +44,8 @@ const MAX_RUNS: u32 = 1;
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     match traced(arguments) {
-        Ok(report) => {
-            report::print(&report, arguments.report)?;
+        Ok((report, memory_bytes)) => {
+            report::print(&report, memory_bytes, arguments.report)?;
             if let Some(dropped) = report::dropped(&report) {
                 note(&dropped);
             }
@@ -70,8 +70,9 @@ fn rejected(rejection: &Rejection, form: Form) -> anyhow::Result<Exit> {
     Ok(Exit::Rejected)
 }
 
-/// The run, with its spans exported where the environment asks for that.
-fn traced(arguments: &Arguments) -> Result<RunReport, Rejection> {
+/// The run and the memory that it was granted, with its spans exported where the environment
+/// asks for that.
+fn traced(arguments: &Arguments) -> Result<(RunReport, u64), Rejection> {
     let metrics = Metrics::disabled();
     let otlp = otlp::from_env(&metrics).map_err(|error| invalid(error.to_string()))?;
     let tracer = otlp.as_ref().map_or_else(Tracer::disabled, otlp::Otlp::tracer);
@@ -81,7 +82,7 @@ fn traced(arguments: &Arguments) -> Result<RunReport, Rejection> {
     let ran = tokio.block_on(run(arguments, telemetry));
     // What still compiles then is nobody's any more.
     let is_cancelled =
-        ran.as_ref().is_ok_and(|report| matches!(report.outcome, Outcome::Cancelled(_)));
+        ran.as_ref().is_ok_and(|(report, _)| matches!(report.outcome, Outcome::Cancelled(_)));
     tokio.shutdown_timeout(if is_cancelled { CANCELLED_GRACE } else { GRACE });
     if let Some(otlp) = otlp {
         tell_lost(&otlp.shutdown(GRACE));
@@ -123,7 +124,7 @@ fn unavailable(error: impl std::fmt::Display) -> Rejection {
     Rejection { kind: RejectionKind::HostUnavailable, message: error.to_string() }
 }
 
-async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, Rejection> {
+async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, u64), Rejection> {
     // What somebody types may take its time: Ctrl-C ends the process meanwhile.
     let params = params(arguments.input.as_deref())?;
     // Before anything else that takes time, so that no Ctrl-C ends it without a report.
@@ -133,6 +134,7 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, R
     let source = automaton::source(entity.entity_type(), arguments);
     let manifest = grants::of(arguments)?;
     let settings = settings(&manifest);
+    let memory_bytes = manifest.granted_limits().memory_bytes;
     let bytes = guest(&arguments.guest, manifest.module_max_bytes())?;
     let module = Module::new(bytes, manifest);
     let host = Host::builder()
@@ -156,7 +158,9 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<RunReport, R
     let asked = ask(&runtime, &entity, &arguments.action, params, &mut interrupts).await;
     runtime.shutdown(GRACE).await;
     asked?;
-    handlers.report().ok_or_else(|| unavailable("the run was lost through a fault of the host"))
+    let report = handlers.report();
+    let lost = || unavailable("the run was lost through a fault of the host");
+    report.map(|report| (report, memory_bytes)).ok_or_else(lost)
 }
 
 /// Refuses an entity that the journal has with other settings, before anything is

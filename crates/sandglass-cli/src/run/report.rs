@@ -9,18 +9,19 @@ use serde_json::json;
 use crate::anatomy;
 use crate::command::run::Form;
 use crate::duration::{exact_millis, measured_micros};
+use crate::explain;
 use crate::terminal::{Output, Tone};
 
 /// Longest result that a line shows, in characters; `--report json` has all of it.
 const RESULT_MAX_CHARS: usize = 400;
 
-pub(super) fn print(report: &RunReport, form: Form) -> anyhow::Result<()> {
+pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow::Result<()> {
     let mut output = Output::new();
     match form {
         Form::Json => output.json_pretty(report)?,
         Form::Text => {
             output.line(headline(report, &output))?;
-            for (name, value) in details(report) {
+            for (name, value) in details(report, memory_bytes) {
                 let name = format!("{name:<11}");
                 output.line(format!("  {}{value}", output.paint(Tone::Quiet, &name)))?;
             }
@@ -61,6 +62,8 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
             let kind = format!("rejected ({})", rejection.kind);
             let kind = output.paint(Tone::Bad, &kind).into_owned();
             output.line(format!("{kind}: {}", printable(&rejection.message)))?;
+            let name = output.paint(Tone::Quiet, "explain").into_owned();
+            output.line(format!("  {name}    {}", explain::command(rejection.kind.as_str())))?;
         }
     }
     Ok(())
@@ -108,7 +111,7 @@ fn headline(report: &RunReport, output: &Output) -> String {
     line
 }
 
-fn details(report: &RunReport) -> Vec<(&'static str, String)> {
+fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)> {
     let mut details = Vec::new();
     if let Some((kind, message)) = report.outcome.error() {
         details.push(("error", format!("{kind}: {}", printable(&message))));
@@ -119,12 +122,19 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
             format!("{} after its deadline", measured_micros(report.deadline.overrun_us)),
         ));
     }
+    details.extend(story(report).map(|line| ("waited", line)));
+    if let Some(own) = anatomy::own_frame(&report.backtrace).filter(|_| ended_badly(report)) {
+        details.push(("where", own));
+    }
     if let Some(result) = report.result() {
         let result = result.to_string();
         details.push(("result", shortened(&printable(&result), RESULT_MAX_CHARS).into_owned()));
     }
     details.extend(anatomy::named("at", anatomy::frames(&report.backtrace)));
     details.extend(anatomy::named("host calls", anatomy::sums(&report.host_calls)));
+    if ended_badly(report) {
+        details.extend(anatomy::named("last calls", anatomy::last_calls(&report.story)));
+    }
     details.extend(anatomy::named("limits", anatomy::overruns(&report.overruns)));
     details.extend(anatomy::named("requests", anatomy::requests(&report.story)));
     details.push(("time", anatomy::time(&report.time_split_us)));
@@ -133,8 +143,8 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
         details.push(("cpu", format!("{cpu} of {wall}")));
     }
     if report.started_at.is_some() {
-        details
-            .push(("memory", format!("{} KiB at most", report.peak_memory_bytes.div_ceil(1024))));
+        let (peak, most) = (report.peak_memory_bytes.div_ceil(1024), memory_bytes / 1024);
+        details.push(("memory", format!("{peak} KiB at most, of {most} KiB")));
     }
     if report.allocation == Some(Allocation::OnDemand) {
         let made =
@@ -143,5 +153,23 @@ fn details(report: &RunReport) -> Vec<(&'static str, String)> {
     }
     details.push(("dispatch", report.dispatch_id.to_string()));
     details.push(("trace", report.trace.trace_id.to_string()));
+    if let Some(hint) = anatomy::lacking(&report.backtrace) {
+        details.push(("hint", hint.to_owned()));
+    }
+    details.extend(report.outcome.error().map(|(code, _)| ("explain", explain::command(&code))));
     details
+}
+
+/// Whether somebody wants to know what led to the end.
+fn ended_badly(report: &RunReport) -> bool {
+    let kind = report.outcome.kind();
+    report.started_at.is_some() && kind != OutcomeKind::Completed && kind != OutcomeKind::Failed
+}
+
+/// What a run that was stopped waited for.
+fn story(report: &RunReport) -> Option<String> {
+    let is_stopped =
+        matches!(report.outcome.kind(), OutcomeKind::TimedOut | OutcomeKind::Cancelled);
+    let span = report.dying_span.as_deref().filter(|_| is_stopped)?;
+    report.started_at.map(|_| anatomy::waited(&report.story, &report.deadline, span))
 }

@@ -1,0 +1,94 @@
+//! `sandglass inspect`: what a guest is, and what it may do under a manifest.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::bail;
+use sandglass_host::manifest::{self, Found};
+use sandglass_host::{FixedSecrets, Manifest, file};
+use sandglass_model::{GuestLimits, Rejection};
+
+use crate::diagnosis::in_one_line;
+use crate::exit::Exit;
+use crate::inspection::{self, Told};
+use crate::integrations::host;
+use crate::terminal::Output;
+
+/// Tells what a guest is: ABI, imports, exports, size, memory, WASI, debug information, and
+/// what it may do under a manifest
+///
+/// Whether the host would run it is tried by compiling it, as `check` does; the rest is
+/// told without. The bounds on files are the host's own.
+///
+/// Exit code: 0 the host would run it, 1 it would not (what is wrong is told), 2 it can't be
+/// read, or is no WebAssembly.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  sandglass inspect tool.wasm\n  \
+    sandglass inspect tool.wasm --manifest tools/integration.toml\n  \
+    sandglass inspect tool.wasm --json | jq '.guest.imports[] | select(.is_known | not)'")]
+pub(crate) struct Arguments {
+    /// The guest: a core module or a component, binary (.wasm) or text (.wat)
+    #[arg(value_name = "GUEST")]
+    guest: PathBuf,
+    /// Its manifest [default: the integration.toml beside it that names it, if there is one]
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// Print one JSON object of {guest, manifest, permissions, rejection}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let found = found(arguments)?;
+    let max_bytes = found.as_ref().map_or_else(largest, |found| found.file().module_max_bytes());
+    // What is larger than its manifest allows is looked at all the same.
+    let bytes = file::read(&arguments.guest, max_bytes.max(largest()))?;
+    let host = host()?;
+    let guest = match host.inspect(&bytes) {
+        Ok(guest) => guest,
+        Err(Rejection { kind, message }) => {
+            let path = arguments.guest.display();
+            bail!("`{path}`: {message} ({kind}; {})", crate::explain::command(kind.as_str()))
+        }
+    };
+    let manifest = match &found {
+        Some(found) => found.file().manifest(Arc::new(FixedSecrets::default())),
+        None => Manifest::default(),
+    };
+    let told = Told {
+        permissions: found.as_ref().map(|found| guest.under(found.file())),
+        manifest: found.as_ref().map(|found| found.path().display().to_string()),
+        rejection: host.load(&bytes, manifest).err(),
+        guest,
+    };
+    let mut output = Output::new();
+    if arguments.json {
+        output.json_pretty(&told)?;
+    } else {
+        for line in inspection::lines(&arguments.guest, &told, &output) {
+            output.line(line)?;
+        }
+    }
+    Ok(if told.rejection.is_none() { Exit::Ok } else { Exit::Failed })
+}
+
+/// Largest guest that is read where no manifest allows more, in bytes.
+fn largest() -> u64 {
+    let defaults = GuestLimits::default();
+    defaults.module_bytes.max(defaults.component_bytes)
+}
+
+/// The manifest that is named, or the one beside the guest.
+fn found(arguments: &Arguments) -> anyhow::Result<Option<Found>> {
+    let found = match &arguments.manifest {
+        Some(path) => Found::read(path).map(Some),
+        None => manifest::beside(&arguments.guest),
+    };
+    found.map_err(|error| match error {
+        manifest::Error::Wrong(findings) => {
+            let told: Vec<String> = findings.iter().map(in_one_line).collect();
+            anyhow::anyhow!("manifest: {}", told.join("; "))
+        }
+        error => error.into(),
+    })
+}

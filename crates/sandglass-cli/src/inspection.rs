@@ -1,0 +1,335 @@
+//! What `sandglass inspect` found, in lines for people.
+
+use std::path::Path;
+
+use sandglass_host::inspection::{
+    Export, Grant, Granted, Import, Inspection, LargeFunction, Memory, Permissions, Table, WasiUse,
+};
+use sandglass_model::{GuestLimits, Rejection};
+use sandglass_source::{printable, shortened};
+use serde::Serialize;
+
+use crate::anatomy::named;
+use crate::duration::exact_millis;
+use crate::explain;
+use crate::terminal::{Output, Tone};
+
+/// Imports, exports and such that a list shows; `--json` has all of them.
+const LIST_MAX: usize = 60;
+
+/// Most characters of a type: a handler's is longer, and in `--json`.
+const TYPE_MAX_CHARS: usize = 100;
+
+/// Custom sections that are shown: the largest.
+const SECTIONS_MAX: usize = 6;
+
+/// What is told of a guest.
+#[derive(Debug, Serialize)]
+pub(crate) struct Told {
+    /// What the guest is.
+    pub(crate) guest: Inspection,
+    /// The path of the manifest; none where there is none.
+    pub(crate) manifest: Option<String>,
+    /// What it may do under the manifest.
+    pub(crate) permissions: Option<Permissions>,
+    /// Why the host would not run it, under the manifest or without; none where it would.
+    pub(crate) rejection: Option<Rejection>,
+}
+
+/// The same of the guest at `path`, line by line.
+pub(crate) fn lines(path: &Path, told: &Told, output: &Output) -> Vec<String> {
+    let Told { guest, manifest, permissions, rejection } = told;
+    let path = printable(&path.display().to_string()).into_owned();
+    let mut lines = vec![headline(&path, guest, output)];
+    let mut add = |details: Vec<(&'static str, String)>| {
+        for (name, value) in details {
+            let name = format!("{name:<12}");
+            lines.push(format!("  {}{value}", output.paint(Tone::Quiet, &name)));
+        }
+    };
+    add(of_guest(guest));
+    let granted = permissions.as_ref().map(|permissions| &permissions.granted);
+    add(named("memory", memories(guest, granted)).collect());
+    add(named("tables", guest.tables.iter().map(|one| table(one, granted))).collect());
+    add(named("exports", exports(guest)).collect());
+    add(named("imports", imports(guest, permissions.as_ref())).collect());
+    add(named("wasi", guest.wasi.iter().map(wasi)).collect());
+    match (manifest, permissions) {
+        (Some(path), Some(permissions)) => {
+            let of = format!("{} ({})", permissions.integration, path);
+            add(vec![("manifest", printable(&of).into_owned())]);
+            add(may(permissions));
+        }
+        _ => add(vec![("manifest", NO_MANIFEST.to_owned())]),
+    }
+    add(verdict(rejection.as_ref(), output));
+    lines
+}
+
+const NO_MANIFEST: &str = "none beside it names it, so it may reach nothing and is granted \
+                           what every guest is";
+
+fn headline(path: &str, guest: &Inspection, output: &Output) -> String {
+    let form = if guest.is_text { ", as text" } else { "" };
+    let modules = match guest.modules {
+        1 => String::new(),
+        modules => format!(" of {modules} core modules"),
+    };
+    let what = format!("{}{modules} ({}){form}", guest.abi, guest.contract);
+    format!("{}: {what}", output.paint(Tone::Strong, path))
+}
+
+fn of_guest(guest: &Inspection) -> Vec<(&'static str, String)> {
+    let size = &guest.size;
+    let mut details = vec![
+        ("sha256", guest.sha256.to_string()),
+        (
+            "size",
+            format!(
+                "{}: code {}, data {}, custom sections {}",
+                bytes(size.total),
+                bytes(size.code),
+                bytes(size.data),
+                bytes(size.custom)
+            ),
+        ),
+    ];
+    let sections = size.custom_sections.iter().take(SECTIONS_MAX);
+    let sections: Vec<_> = sections
+        .map(|section| format!("{} {}", printable(&section.name), bytes(section.bytes)))
+        .collect();
+    if !sections.is_empty() {
+        let more = size.custom_sections.len().saturating_sub(SECTIONS_MAX);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        details.push(("", format!("{}{more}", sections.join(", "))));
+    }
+    details.push(("functions", format!("{} of its own", guest.functions)));
+    details.extend(named(
+        "largest",
+        guest.largest_functions.iter().take(5).map(|one| large(one, guest)),
+    ));
+    let made = guest.producers.iter().map(|one| {
+        printable(&format!("{}: {} {}", one.field, one.name, one.version)).trim_end().to_owned()
+    });
+    details.extend(named("made by", made.take(LIST_MAX)));
+    let names =
+        if guest.debug.function_names { "names of functions" } else { "no names of functions" };
+    let lines = match (guest.debug.lines, guest.debug.source_map) {
+        (true, _) => "files and lines (DWARF)",
+        (false, true) => "no files and lines (a source map is not read)",
+        (false, false) => "no files and lines",
+    };
+    details.push(("debug", format!("{names}, {lines}")));
+    if guest.runs_at_start {
+        details.push(("start", "code of it runs before its handler, in its budget".to_owned()));
+    }
+    details
+}
+
+fn large(function: &LargeFunction, guest: &Inspection) -> String {
+    let name = function.name.as_deref().map(|name| shortened(name, TYPE_MAX_CHARS));
+    let name = name.unwrap_or_else(|| format!("function {}", function.index).into());
+    let within =
+        if guest.modules > 1 { format!(" (module {})", function.module) } else { String::new() };
+    format!("{:>9}  {}{within}", bytes(function.bytes), printable(&name))
+}
+
+fn memories(guest: &Inspection, granted: Option<&Granted>) -> Vec<String> {
+    let may = granted.map_or(GuestLimits::default().memory_bytes, |granted| granted.memory_bytes);
+    let line = |memory: &Memory| {
+        let begins = format!("begins with {}", bytes(memory.initial_bytes));
+        let grows = match memory.maximum_bytes {
+            Some(most) => format!(", never grows beyond {}", bytes(most)),
+            None => ", declares no maximum".to_owned(),
+        };
+        let not_run = match memory {
+            Memory { is_shared: true, .. } => "; shared, which this host doesn't run",
+            Memory { is_64_bit: true, .. } => "; 64-bit, which this host doesn't run",
+            Memory { is_imported: true, .. } => "; imported, and this host gives none",
+            _ => "",
+        };
+        format!("{begins}{grows}{not_run}")
+    };
+    let granted = format!("together it may have {}", bytes(may));
+    guest.memories.iter().map(line).chain([granted]).collect()
+}
+
+fn table(table: &Table, granted: Option<&Granted>) -> String {
+    let may = granted.map_or(GuestLimits::default().table_elements, |one| one.table_elements);
+    let grows = match table.maximum_elements {
+        Some(most) => format!(", never grows beyond {most}"),
+        None => String::new(),
+    };
+    format!("begins with {} elements{grows}; it may have {may}", table.initial_elements)
+}
+
+fn exports(guest: &Inspection) -> Vec<String> {
+    let mut lines: Vec<String> = guest
+        .missing_exports
+        .iter()
+        .map(|missing| {
+            let near =
+                missing.nearest.as_ref().map(|near| format!("; it exports `{}`", printable(near)));
+            let ty = shortened(missing.signature, TYPE_MAX_CHARS);
+            format!("MISSING  {}  {ty}{}", missing.name, near.unwrap_or_default())
+        })
+        .collect();
+    let line = |export: &Export| {
+        let ty = shortened(&export.signature, TYPE_MAX_CHARS);
+        let (name, ty) = (printable(&export.name), printable(&ty));
+        match export.expected_signature {
+            Some(wanted) => {
+                format!("WRONG    {name}  {ty}; it must be {}", shortened(wanted, TYPE_MAX_CHARS))
+            }
+            None if export.is_used => format!("used     {name}  {ty}"),
+            None => format!("unused   {name}  {ty}"),
+        }
+    };
+    // What matters stands first.
+    let mut exports: Vec<&Export> = guest.exports.iter().collect();
+    exports.sort_by_key(|export| !export.is_used);
+    lines.extend(exports.iter().take(LIST_MAX).map(|export| line(export)));
+    let more =
+        (exports.len().saturating_sub(LIST_MAX) as u64).saturating_add(guest.exports_omitted);
+    lines.extend(more_of(more));
+    lines
+}
+
+fn imports(guest: &Inspection, permissions: Option<&Permissions>) -> Vec<String> {
+    if guest.imports.is_empty() {
+        return vec!["nothing".to_owned()];
+    }
+    let granted = permissions.map(|permissions| &permissions.not_granted);
+    let line = |import: &Import| {
+        let spelled = format!("{}.{}", import.module, import.name);
+        let name = printable(import.host_function.unwrap_or(&spelled)).into_owned();
+        let ty = shortened(&import.signature, TYPE_MAX_CHARS);
+        let ty = printable(&ty);
+        if !import.is_known {
+            let instead = match (&import.nearest, import.other_version) {
+                (_, Some(here)) => format!("; this host has {here}"),
+                (Some(near), None) => format!("; did you mean `{near}`?"),
+                (None, None) => String::new(),
+            };
+            return format!("UNKNOWN  {name}  {ty}{instead}");
+        }
+        if let Some(wanted) = &import.expected_signature {
+            return format!("WRONG    {name}  {ty}; this host has {wanted}");
+        }
+        let waits = if import.waits { ", can wait" } else { "" };
+        let needs = import.needs.as_ref().map(|grant| {
+            let lacks = granted.is_some_and(|all| all.iter().any(|one| one.grant == *grant));
+            let is_granted = granted.is_some() && !lacks;
+            if is_granted {
+                format!(", granted by {}", key(grant))
+            } else {
+                format!(", needs {}", key(grant))
+            }
+        });
+        format!(
+            "{:<8} {name}{waits}{}",
+            import.group.unwrap_or_default(),
+            needs.unwrap_or_default()
+        )
+    };
+    // What is wrong stands first.
+    let mut imports: Vec<&Import> = guest.imports.iter().collect();
+    imports.sort_by_key(|one| one.is_known && one.expected_signature.is_none());
+    let shown = imports.iter().take(LIST_MAX).map(|import| line(import));
+    let more =
+        (imports.len().saturating_sub(LIST_MAX) as u64).saturating_add(guest.imports_omitted);
+    shown.chain(more_of(more)).collect()
+}
+
+fn key(grant: &Grant) -> String {
+    match grant {
+        Grant::Function(name) => format!("`functions` (`{}`)", printable(name)),
+        other => format!("`{}`", other.key()),
+    }
+}
+
+fn more_of(more: u64) -> Option<String> {
+    (more > 0).then(|| format!("and {more} more; --json has them"))
+}
+
+fn wasi(wasi: &WasiUse) -> String {
+    let count = if wasi.functions == 1 { "function" } else { "functions" };
+    let refused = match wasi.refused.len() {
+        0 => String::new(),
+        _ => {
+            let names = shortened(&wasi.refused.join(", "), TYPE_MAX_CHARS).into_owned();
+            format!("; refused, since there are no files and no sockets: {names}")
+        }
+    };
+    let interface = &wasi.interface;
+    printable(&format!("{interface}: {} {count}{refused}", wasi.functions)).into_owned()
+}
+
+/// What it may do, what it lacks, and what it doesn't need.
+fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
+    let Permissions { granted, not_granted, unused, .. } = permissions;
+    let list = |names: &[String]| match names {
+        [] => "none".to_owned(),
+        names => printable(&shortened(&names.join(", "), 400)).into_owned(),
+    };
+    let mut may = vec![
+        format!("hosts: {}", list(&granted.hosts)),
+        format!("secrets: {}", list(&granted.secrets)),
+        format!("ask: {}", list(&granted.ask)),
+        format!("functions of the embedder: {}", list(&granted.functions)),
+        format!(
+            "scratch: {}",
+            if granted.scratch_bytes == 0 {
+                "none".to_owned()
+            } else {
+                bytes(granted.scratch_bytes)
+            }
+        ),
+        format!("responses and result: {}", bytes(granted.response_bytes)),
+        match granted.soft_deadline_ms {
+            Some(before) => format!("warned {} before its deadline", exact_millis(before)),
+            None => "not warned before its deadline".to_owned(),
+        },
+    ];
+    let timeouts = &granted.host_call_timeouts_ms;
+    may.extend(timeouts.iter().take(LIST_MAX).map(|(name, limit)| {
+        format!("a call of {} takes at most {}", printable(name), exact_millis(*limit))
+    }));
+    may.extend(granted.fuel.map(|fuel| format!("fuel: {fuel}")));
+    may.extend(granted.max_in_flight.map(|most| format!("at most {most} handlers at a time")));
+    may.extend(granted.max_queued.map(|most| format!("at most {most} waiting handlers")));
+    let lacks = not_granted.iter().map(|one| {
+        let imports = list(&one.imports);
+        format!("{} for {imports}", key(&one.grant))
+    });
+    let idle =
+        unused.iter().map(|one| printable(&format!("`{}`: {}", one.key, one.what)).into_owned());
+    let mut details: Vec<_> = named("may", may).collect();
+    details.extend(named("not granted", lacks));
+    details.extend(named("not used", idle));
+    details
+}
+
+fn verdict(rejection: Option<&Rejection>, output: &Output) -> Vec<(&'static str, String)> {
+    match rejection {
+        None => vec![("verdict", output.paint(Tone::Good, "this host runs it").into_owned())],
+        Some(Rejection { kind, message }) => vec![
+            (
+                "verdict",
+                format!("{} ({kind}): {}", output.paint(Tone::Bad, "rejected"), printable(message)),
+            ),
+            ("explain", explain::command(kind.as_str())),
+        ],
+    }
+}
+
+/// A size as people read it.
+fn bytes(count: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let size = count as f64;
+    match count {
+        0..10_240 => format!("{count} B"),
+        10_240..1_048_576 => format!("{:.1} KiB", size / 1024.0),
+        _ => format!("{:.1} MiB", size / (1024.0 * 1024.0)),
+    }
+}

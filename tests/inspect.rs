@@ -1,0 +1,115 @@
+//! `sandglass inspect`: what a guest is, and what it may do under a manifest.
+
+mod binary;
+
+use binary::{Folder, fixture, sandglass};
+use serde_json::Value;
+
+fn json(guest: &str, code: i32) -> Value {
+    let said = sandglass(&[&"inspect", &fixture(guest), &"--json"]).exits(code);
+    serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error} in {said:?}"))
+}
+
+#[test]
+fn a_guest_with_a_manifest_beside_it_is_told_with_what_it_may_do() {
+    let told = json("incident/run_tools.wasm", 0);
+    let guest = &told["guest"];
+    assert_eq!((&guest["abi"], &guest["contract"]), (&"core".into(), &"core ABI 1".into()));
+    assert_eq!(guest["debug"]["function_names"], true);
+    let made = guest["producers"].as_array().expect("a list");
+    assert!(made.iter().any(|one| one["field"] == "language" && one["name"] == "Rust"), "{made:?}");
+    assert_eq!(told["permissions"]["granted"]["hosts"][0], "127.0.0.1");
+    assert_eq!(told["rejection"], Value::Null);
+    let waits: Vec<&Value> = guest["imports"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|import| import["waits"] == true)
+        .map(|import| &import["host_function"])
+        .collect();
+    assert_eq!(waits, ["host_http_call"]);
+    let path = fixture("incident/run_tools.wasm");
+    let bytes = std::fs::metadata(&path).expect("it is there").len();
+    assert_eq!(guest["size"]["total"], bytes);
+    sandglass(&[&"inspect", &path])
+        .exits(0)
+        .says("http     host_http_call, can wait, granted by `hosts`")
+        .says("language: Rust")
+        .says("this host runs it");
+}
+
+#[test]
+fn a_component_is_told_with_its_interfaces() {
+    let told = json("built/component.wasm", 0);
+    let guest = &told["guest"];
+    assert_eq!(guest["abi"], "component");
+    assert_eq!(guest["contract"], "sandglass:integration@0.1.0");
+    assert!(guest["modules"].as_u64() > Some(1), "{guest}");
+    let handle = &guest["exports"][0];
+    assert_eq!((&handle["name"], &handle["is_used"]), (&"handle".into(), &true.into()));
+    assert_eq!(handle["expected_signature"], Value::Null, "{handle}");
+    let wasi = guest["wasi"].as_array().expect("a list");
+    assert!(wasi.iter().any(|one| {
+        one["interface"].as_str().is_some_and(|name| name.starts_with("wasi:io/poll@"))
+    }));
+    sandglass(&[&"inspect", &fixture("built/component.wasm")])
+        .exits(0)
+        .says("sandglass:integration/http.send, can wait, needs `hosts`");
+}
+
+#[test]
+fn everything_that_does_not_fit_is_told_at_once() {
+    let folder = Folder::new();
+    let guest = folder.write(
+        "bad.wat",
+        r#"(module
+            (import "env" "host_logg" (func (param i32 i32 i32 i32)))
+            (import "env" "host_get_time" (func (param i64)))
+            (memory (export "memory") 1)
+            (func (export "runn") (param i32 i32) (result i32) i32.const 0))"#,
+    );
+    sandglass(&[&"inspect", &guest])
+        .exits(1)
+        .says("MISSING  run  (i32, i32) -> (i32); it exports `runn`")
+        .says("UNKNOWN  env.host_logg  (i32, i32, i32, i32) -> (); did you mean `env.host_log`?")
+        .says("WRONG    host_get_time  (i64) -> (); this host has (i32, i32) -> (i32)")
+        .says("rejected (missing_export)")
+        .says("sandglass explain missing_export");
+}
+
+#[test]
+fn a_manifest_that_is_named_holds() {
+    let folder = Folder::new();
+    let manifest = folder.write(
+        "tight.integration.toml",
+        "name = \"tools\"\nmodule = \"run_tools.wasm\"\nabi = \"core\"\n\
+         [limits]\nmemory = \"1MiB\"\n[grants]\nscratch = \"1KiB\"\n",
+    );
+    let guest = fixture("incident/run_tools.wasm");
+    sandglass(&[&"inspect", &guest, &"--manifest", &manifest])
+        .exits(1)
+        .says("not granted `hosts` for host_http_call")
+        .says("`scratch`: 1024 bytes")
+        .says("rejected (needs_too_much)");
+    let broken = folder.write("broken.integration.toml", "name = 1\n");
+    sandglass(&[&"inspect", &guest, &"--manifest", &broken]).exits(2).says("broken.integration");
+}
+
+#[test]
+fn files_of_wasi_are_told_as_refused() {
+    let told = json("wat/opens_files.wat", 0);
+    let refused = told["guest"]["wasi"][0]["refused"].as_array().expect("a list");
+    assert!(refused.contains(&"path_open".into()), "{refused:?}");
+}
+
+#[test]
+fn what_is_no_webassembly_is_refused_with_its_code() {
+    let folder = Folder::new();
+    let script = folder.write("tool.wasm", "#!/bin/sh\n\u{1b}[2J");
+    let said = sandglass(&[&"inspect", &script]).exits(2).says("sandglass explain invalid_module");
+    assert!(said.out.is_empty() && !said.err.contains('\u{1b}'), "{said:?}");
+    let cut = std::fs::read(fixture("built/echo.wasm")).expect("there");
+    let cut = folder.write("cut.wasm", &cut[..cut.len() / 2]);
+    sandglass(&[&"inspect", &cut]).exits(2).says("invalid_module");
+    sandglass(&[&"inspect", &folder.path("absent.wasm")]).exits(2).says("can't read");
+}
