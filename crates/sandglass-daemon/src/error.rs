@@ -90,6 +90,9 @@ pub(crate) struct Error {
     code: Code,
     /// What is wrong, on what, and what to do, for people.
     message: String,
+    /// Why a module was refused, as runs name it; `sandglass explain` tells more of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejection: Option<&'static str>,
     /// When the same may succeed, in milliseconds from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
@@ -104,7 +107,7 @@ pub(crate) struct Envelope {
 impl Error {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let retry = matches!(code, Code::Busy | Code::JournalUnavailable | Code::Unavailable);
-        let error = Self { code, message: message.into(), retry_after_ms: None };
+        let error = Self { code, message: message.into(), rejection: None, retry_after_ms: None };
         if retry { error.retry_after(RETRY_AFTER) } else { error }
     }
 
@@ -235,7 +238,9 @@ impl From<Rejection> for Error {
             RejectionKind::HostUnavailable => Code::Unavailable,
             _ => Code::ModuleRefused,
         };
-        Self::new(code, rejection.message)
+        let kind = rejection.kind.as_str();
+        let refused = code == Code::ModuleRefused;
+        Self { rejection: refused.then_some(kind), ..Self::new(code, rejection.message) }
     }
 }
 

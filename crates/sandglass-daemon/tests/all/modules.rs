@@ -29,7 +29,8 @@ fn new_dispatches_take_a_new_version_and_those_in_flight_finish_on_theirs() {
     world.post(&format!("{}/cancel", at(&old)), "").is(202);
     assert_eq!(until_ended(&world, &at(&old))["ended"]["outcome"]["outcome"], "cancelled");
     // What can't be run replaces nothing.
-    put(&world, "(module)").refuses(422, "module_refused");
+    let refused = put(&world, "(module)").refuses(422, "module_refused");
+    assert_eq!(refused["rejection"], "missing_export", "{refused}");
     let listed = world.get("/v1/modules").is(200).json();
     assert_eq!(listed["modules"][1]["hash"], hash);
 }
