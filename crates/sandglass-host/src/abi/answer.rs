@@ -85,7 +85,11 @@ fn failed(value: Value) -> Failure {
             let (Some(category), Some(code)) = (part("category"), part("code")) else {
                 return shape(value, "`typed_failure` must have a `category` and a `code`");
             };
-            (FailureKind::TypedFailure, format!("{category}: {code}"))
+            let message = match part("diagnostic") {
+                Some(diagnostic) => format!("{category}: {code}: {diagnostic}"),
+                None => format!("{category}: {code}"),
+            };
+            (FailureKind::TypedFailure, message)
         }
         (Some(_), _) => return shape(value, "`typed_failure` must be an object"),
         (None, Some(Value::String(error))) => (FailureKind::GuestFailure, error.clone()),
@@ -126,6 +130,22 @@ mod tests {
         assert_eq!(completion.params["n"], 1);
         let bare = outcome(br#"{"success":true}"#, &Redactor::default());
         assert!(matches!(bare, Outcome::Completed(Completion { action: None, .. })));
+    }
+
+    #[test]
+    fn a_typed_failure_is_told_with_its_diagnostic() {
+        let message = |typed: &str| {
+            let answer = format!(r#"{{"success":false,"typed_failure":{typed}}}"#);
+            match outcome(answer.as_bytes(), &Redactor::default()) {
+                Outcome::Failed(failure) => failure.message,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(message(r#"{"category":"upstream","code":"E1"}"#), "upstream: E1");
+        let explained = r#"{"category":"upstream","code":"E1","diagnostic":"it is down"}"#;
+        assert_eq!(message(explained), "upstream: E1: it is down");
+        let no_text = r#"{"category":"upstream","code":"E1","diagnostic":7}"#;
+        assert_eq!(message(no_text), "upstream: E1");
     }
 
     #[test]
