@@ -15,11 +15,18 @@ struct Fixtures {
 struct Fixture {
     name: String,
     file: String,
+    #[serde(default)]
+    also: Vec<String>,
 }
 
 /// Where guests are, below `guest-fixtures`.
-const GUESTS: [&str; 4] =
-    ["wat", "built", "languages/c/handlers/built", "languages/assemblyscript/handlers/built"];
+const GUESTS: [&str; 5] = [
+    "wat",
+    "built",
+    "released",
+    "languages/c/handlers/built",
+    "languages/assemblyscript/handlers/built",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../guest-fixtures");
@@ -31,19 +38,28 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut tests = String::new();
     let mut names = BTreeSet::new();
-    for Fixture { name, .. } in &listed.fixture {
+    for Fixture { name, file, also } in &listed.fixture {
         if !names.insert(name) {
             return Err(
                 format!("guest-fixtures/fixtures.toml: two fixtures are called `{name}`").into()
             );
         }
-        writeln!(tests, "#[test]\nfn {name}() {{\n    super::check({name:?});\n}}")?;
+        writeln!(tests, "#[test]\nfn {name}() {{\n    super::check({name:?}, {file:?});\n}}")?;
+        for file in also {
+            let stem = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
+            writeln!(
+                tests,
+                "#[test]\nfn {name}_{stem}() {{\n    super::check({name:?}, {file:?});\n}}"
+            )?;
+        }
     }
     for subfolder in GUESTS {
         for file in fs::read_dir(folder.join(subfolder))? {
             let file = format!("{subfolder}/{}", file?.file_name().to_string_lossy());
             let is_guest = file.ends_with(".wat") || file.ends_with(".wasm");
-            if is_guest && !listed.fixture.iter().any(|fixture| fixture.file == file) {
+            let is_listed =
+                |fixture: &Fixture| fixture.file == file || fixture.also.contains(&file);
+            if is_guest && !listed.fixture.iter().any(is_listed) {
                 return Err(format!(
                     "guest-fixtures/{file} has no entry in fixtures.toml, so no test"
                 )

@@ -25,7 +25,11 @@ struct Fixtures {
 #[serde(deny_unknown_fields)]
 struct Fixture {
     name: String,
+    #[allow(dead_code, reason = "for the build script, which passes it to the test")]
     file: String,
+    #[serde(default)]
+    #[allow(dead_code, reason = "likewise")]
+    also: Vec<String>,
     #[allow(dead_code, reason = "for readers of the file")]
     does: String,
     #[serde(default)]
@@ -95,11 +99,11 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../guest-fixtures")
 }
 
-fn check(name: &str) {
+fn check(name: &str, file: &str) {
     let fixture = FIXTURES.iter().find(|fixture| fixture.name == name).expect("an entry");
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let report = runtime.block_on(run(fixture.clone()));
+    let report = runtime.block_on(run(fixture.clone(), file));
     let shown = serde_json::to_string_pretty(&report).expect("plain data");
     if let Err(difference) = compare(fixture, &report) {
         panic!("{difference}\n{shown}");
@@ -107,7 +111,7 @@ fn check(name: &str) {
 }
 
 /// The report of the run as JSON, as the command line prints it.
-async fn run(fixture: Fixture) -> Value {
+async fn run(fixture: Fixture, file: &str) -> Value {
     let server = match fixture.server.clone() {
         Some(entry) => Some(
             Server::start(Script {
@@ -148,7 +152,7 @@ async fn run(fixture: Fixture) -> Value {
         Some(before) => manifest.soft_deadline(Duration::from_millis(before)),
         None => manifest,
     };
-    let bytes = std::fs::read(folder().join(&fixture.file)).expect("the guest");
+    let bytes = std::fs::read(folder().join(file)).expect("the guest");
     let integration = match HOST.load(&bytes, manifest) {
         Ok(integration) => integration,
         Err(rejection) => {
