@@ -1,0 +1,21 @@
+//! The host's functions, by whichever way the target has to them. Each way has the same
+//! functions with the same signatures, and the rest of the crate knows no difference.
+
+#[cfg(all(target_family = "wasm", any(target_env = "p2", feature = "component")))]
+mod component;
+#[cfg(all(target_family = "wasm", any(target_env = "p2", feature = "component")))]
+pub(crate) use component::*;
+#[cfg(all(target_family = "wasm", any(target_env = "p2", feature = "component")))]
+pub use component::{bindings, run};
+
+#[cfg(all(target_family = "wasm", not(any(target_env = "p2", feature = "component"))))]
+mod core_module;
+#[cfg(all(target_family = "wasm", not(any(target_env = "p2", feature = "component"))))]
+pub use core_module::run;
+#[cfg(all(target_family = "wasm", not(any(target_env = "p2", feature = "component"))))]
+pub(crate) use core_module::*;
+
+#[cfg(not(target_family = "wasm"))]
+mod native;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use native::*;

@@ -1,0 +1,163 @@
+//! The host's functions where there is no host: on the machine that unit tests run on, by
+//! what a test has put in the host's place.
+
+use std::cell::RefCell;
+
+use crate::host_error::to_json;
+use crate::log::Level;
+use crate::metrics::Kind;
+use crate::testing::{Host, Line};
+use crate::{Context, HostError, ask, http};
+
+thread_local! {
+    /// What stands in for the host on this thread.
+    pub(crate) static HOST: RefCell<Host> = RefCell::new(Host::new());
+}
+
+fn with<T>(act: impl FnOnce(&mut Host) -> T) -> T {
+    HOST.with_borrow_mut(act)
+}
+
+pub(crate) fn whole_context(context: &Context) -> Result<String, HostError> {
+    to_json("the context", context)
+}
+
+#[allow(clippy::disallowed_methods, reason = "the time of the machine, unless a test says it")]
+pub(crate) fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let real = || since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+    with(|host| host.now_ms).unwrap_or_else(real)
+}
+
+pub(crate) fn remaining_ms() -> u64 {
+    with(|host| u64::try_from(host.remaining.as_millis()).unwrap_or(u64::MAX))
+}
+
+pub(crate) fn should_stop() -> bool {
+    with(|host| match &mut host.stop_after {
+        None => false,
+        Some(0) => true,
+        Some(times) => {
+            *times -= 1;
+            false
+        }
+    })
+}
+
+pub(crate) fn log(level: Level, line: &str) {
+    with(|host| host.told.lines.push(Line { level, text: line.to_owned(), fields: None }));
+}
+
+pub(crate) fn log_fields(level: Level, line: &str, fields: &str) -> Result<(), HostError> {
+    let fields = Some(parsed(fields)?);
+    with(|host| host.told.lines.push(Line { level, text: line.to_owned(), fields }));
+    Ok(())
+}
+
+pub(crate) fn wide_event(event: &str) -> Result<(), HostError> {
+    let event = parsed(event)?;
+    with(|host| host.told.wide_events.push(event));
+    Ok(())
+}
+
+pub(crate) fn progress(progress: &str) -> Result<(), HostError> {
+    let progress = parsed(progress)?;
+    with(|host| host.told.progress.push(progress));
+    Ok(())
+}
+
+pub(crate) fn status(line: &str) {
+    with(|host| host.told.statuses.push(line.to_owned()));
+}
+
+pub(crate) fn secret(name: &str) -> Result<String, HostError> {
+    with(|host| host.secrets.get(name).cloned()).ok_or_else(|| {
+        HostError::new(format!("the test's host has no secret `{name}`: `Host::secret` gives one"))
+    })
+}
+
+pub(crate) fn metric(
+    name: &str,
+    _kind: Kind,
+    value: f64,
+    _labels: &[(&str, &str)],
+) -> Result<(), HostError> {
+    with(|host| host.told.metrics.push((name.to_owned(), value)));
+    Ok(())
+}
+
+/// A span, which nobody sees.
+#[derive(Debug)]
+pub(crate) struct Span;
+
+pub(crate) fn start_span(name: &str, _attributes: &str) -> Result<Span, HostError> {
+    if name.trim().is_empty() {
+        return Err(HostError::new("the span has no name"));
+    }
+    Ok(Span)
+}
+
+impl Span {
+    #[allow(clippy::unused_self, reason = "it is what a span of a host has")]
+    pub(crate) fn add_event(&self, name: &str, _attributes: &str) -> Result<(), HostError> {
+        if name.trim().is_empty() {
+            return Err(HostError::new("the event has no name"));
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::unused_self, reason = "it is what a span of a host has")]
+    pub(crate) fn set_attributes(&self, _attributes: &str) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    pub(crate) fn end(self, _error: Option<&str>) {}
+}
+
+pub(crate) fn scratch_get(key: &str) -> Result<Option<Vec<u8>>, HostError> {
+    with(|host| Ok(host.scratch(key)?.get(key).cloned()))
+}
+
+pub(crate) fn scratch_set(key: &str, value: &[u8]) -> Result<(), HostError> {
+    with(|host| {
+        host.scratch(key)?.insert(key.to_owned(), value.to_vec());
+        Ok(())
+    })
+}
+
+pub(crate) fn scratch_delete(key: &str) -> Result<bool, HostError> {
+    with(|host| Ok(host.scratch(key)?.remove(key).is_some()))
+}
+
+pub(crate) fn send(request: http::Request) -> Result<http::Response, http::Error> {
+    // Not under a borrow of the host: what answers may use the host itself.
+    let answers = with(|host| host.http.clone());
+    match answers {
+        Some(answer) => answer(&request),
+        None => Err(http::Error::new(
+            http::ErrorKind::NotAllowed,
+            "the test's host answers no requests: `Host::http` says how",
+        )),
+    }
+}
+
+pub(crate) fn send_batch(
+    requests: Vec<http::Request>,
+) -> Result<Vec<Result<http::Response, http::Error>>, http::Error> {
+    Ok(requests.into_iter().map(http::Request::send).collect())
+}
+
+pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
+    let answers = with(|host| host.asks.clone());
+    match answers {
+        Some(answer) => answer(request),
+        None => Err(ask::Error::new(
+            ask::ErrorKind::NotAllowed,
+            "the test's host answers no asks: `Host::asks` says how",
+        )),
+    }
+}
+
+fn parsed(json: &str) -> Result<serde_json::Value, HostError> {
+    serde_json::from_str(json).map_err(|error| HostError::new(error.to_string()))
+}

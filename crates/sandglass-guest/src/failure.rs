@@ -1,0 +1,227 @@
+//! What a handler answers when it could not do its work.
+
+use std::any::Any;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::{ask, http};
+
+/// That the handler could not do its work: a sentence for people, or a typed failure, which
+/// tools can read.
+///
+/// Every error that implements [`std::error::Error`] becomes one by `?`: those of
+/// [`http`] and [`ask`] a typed one, all others a sentence, with what caused them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    pub(crate) form: Form,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Form {
+    Plain(String),
+    Typed(Box<Typed>),
+}
+
+/// As hosts of both kinds of guests read it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Typed {
+    pub(crate) category: String,
+    pub(crate) code: String,
+    pub(crate) retryability: Option<String>,
+    pub(crate) outcome: Option<String>,
+    /// The text of a JSON value.
+    pub(crate) details: Option<String>,
+    pub(crate) diagnostic: Option<String>,
+}
+
+/// What stands for a category or a code that was left empty, which no host takes.
+const UNKNOWN: &str = "unknown";
+
+impl Failure {
+    /// A failure in a sentence, of which reports show 2 KiB.
+    #[must_use]
+    pub fn plain(sentence: impl Into<String>) -> Self {
+        Self { form: Form::Plain(sentence.into()) }
+    }
+
+    /// A failure that tools can read: where it comes from, such as `upstream`, and which it
+    /// is, such as `rate_limited`.
+    #[must_use]
+    pub fn typed(category: impl Into<String>, code: impl Into<String>) -> Self {
+        let named = |name: String| if name.is_empty() { UNKNOWN.to_owned() } else { name };
+        let typed = Typed {
+            category: named(category.into()),
+            code: named(code.into()),
+            ..Typed::default()
+        };
+        Self { form: Form::Typed(Box::new(typed)) }
+    }
+
+    /// That trying again can help. Whether it is tried is for others to decide.
+    ///
+    /// This and each function below makes a plain failure a typed one, of the category
+    /// `handler` and the code `failed`.
+    #[must_use]
+    pub fn retryable(self) -> Self {
+        self.set(|typed| typed.retryability = Some("retryable".to_owned()))
+    }
+
+    /// That trying again can't help.
+    #[must_use]
+    pub fn permanent(self) -> Self {
+        self.set(|typed| typed.retryability = Some("permanent".to_owned()))
+    }
+
+    /// What became of the effects, such as `not_started` or `partial`.
+    #[must_use]
+    pub fn outcome(self, outcome: impl Into<String>) -> Self {
+        self.set(|typed| typed.outcome = Some(outcome.into()))
+    }
+
+    /// Whatever else tools want to know: what serializes to an object.
+    ///
+    /// What can't be written as JSON is replaced by an object that says so.
+    #[must_use]
+    pub fn details(self, details: impl Serialize) -> Self {
+        let details = serde_json::to_string(&details).unwrap_or_else(|error| {
+            let error = serde_json::to_string(&error.to_string()).unwrap_or_default();
+            format!(r#"{{"unwritable":{error}}}"#)
+        });
+        self.set(|typed| typed.details = Some(details))
+    }
+
+    /// For people: what went wrong, in a sentence.
+    #[must_use]
+    pub fn because(self, sentence: impl Into<String>) -> Self {
+        self.set(|typed| typed.diagnostic = Some(sentence.into()))
+    }
+
+    /// Where it comes from; none for a plain failure.
+    #[must_use]
+    pub fn category(&self) -> Option<&str> {
+        match &self.form {
+            Form::Plain(_) => None,
+            Form::Typed(typed) => Some(&typed.category),
+        }
+    }
+
+    /// What else tools want to know, as the text of a JSON value; none where it wasn't given.
+    #[must_use]
+    pub fn details_json(&self) -> Option<&str> {
+        match &self.form {
+            Form::Plain(_) => None,
+            Form::Typed(typed) => typed.details.as_deref(),
+        }
+    }
+
+    /// Which it is; none for a plain failure.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        match &self.form {
+            Form::Plain(_) => None,
+            Form::Typed(typed) => Some(&typed.code),
+        }
+    }
+
+    fn set(self, change: impl FnOnce(&mut Typed)) -> Self {
+        let mut typed = match self.form {
+            Form::Typed(typed) => typed,
+            Form::Plain(sentence) => Box::new(Typed {
+                category: "handler".to_owned(),
+                code: "failed".to_owned(),
+                diagnostic: Some(sentence),
+                ..Typed::default()
+            }),
+        };
+        change(&mut typed);
+        Self { form: Form::Typed(typed) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.form {
+            Form::Plain(sentence) => f.write_str(sentence),
+            Form::Typed(typed) => {
+                write!(f, "{}: {}", typed.category, typed.code)?;
+                typed.diagnostic.iter().try_for_each(|sentence| write!(f, ": {sentence}"))
+            }
+        }
+    }
+}
+
+/// By what it is, where it is an error of this crate; else by its text and that of each
+/// error that caused it.
+impl<E: std::error::Error + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let any: &dyn Any = &error;
+        if let Some(error) = any.downcast_ref::<http::Error>() {
+            return error.to_failure();
+        }
+        if let Some(error) = any.downcast_ref::<ask::Error>() {
+            return error.to_failure();
+        }
+        let mut sentence = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            sentence.push_str(": ");
+            sentence.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Self::plain(sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json;
+
+    #[test]
+    fn a_typed_failure_has_what_it_was_given() {
+        let failure = Failure::typed("upstream", "rate_limited")
+            .retryable()
+            .outcome("not_started")
+            .details(json!({ "after_s": 30 }))
+            .because("it answered 429");
+        assert_eq!(failure.to_string(), "upstream: rate_limited: it answered 429");
+        let Form::Typed(typed) = failure.form else { panic!("a typed one") };
+        let expected = Typed {
+            category: "upstream".to_owned(),
+            code: "rate_limited".to_owned(),
+            retryability: Some("retryable".to_owned()),
+            outcome: Some("not_started".to_owned()),
+            details: Some(r#"{"after_s":30}"#.to_owned()),
+            diagnostic: Some("it answered 429".to_owned()),
+        };
+        assert_eq!(*typed, expected);
+    }
+
+    #[test]
+    fn an_error_becomes_a_sentence_with_its_causes() {
+        #[derive(Debug)]
+        struct Outer(std::num::ParseIntError);
+        impl fmt::Display for Outer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("no count")
+            }
+        }
+        impl std::error::Error for Outer {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let error = "x".parse::<u8>().expect_err("no number");
+        let failure = Failure::from(Outer(error));
+        assert_eq!(failure, Failure::plain("no count: invalid digit found in string"));
+        let typed = failure.permanent();
+        assert_eq!((typed.category(), typed.code()), (Some("handler"), Some("failed")));
+    }
+
+    #[test]
+    fn no_failure_is_without_a_name() {
+        let failure = Failure::typed("", "");
+        assert_eq!((failure.category(), failure.code()), (Some("unknown"), Some("unknown")));
+    }
+}

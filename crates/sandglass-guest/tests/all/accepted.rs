@@ -1,0 +1,21 @@
+//! A handler, as the others would be.
+
+use sandglass_guest::{Context, Failure, handler};
+use sandglass_guest::__private::serde::{self, Deserialize, Serialize};
+
+#[derive(Deserialize)]
+#[serde(crate = "serde")]
+pub struct Input {
+    pub name: String,
+}
+
+#[derive(Serialize)]
+#[serde(crate = "serde")]
+pub struct Output {
+    pub name: String,
+}
+
+#[handler(action = "Finish")]
+fn handle(input: Input, _context: &Context) -> Result<Output, Failure> {
+    Ok(Output { name: input.name })
+}

@@ -1,0 +1,10 @@
+use sandglass_guest::{Context, Failure, handler};
+
+#[handler]
+fn handle(
+    _text: &str, //~ mismatched types
+) -> Result<(), Failure> {
+    Ok(())
+}
+
+pub fn of(_: &Context) {}

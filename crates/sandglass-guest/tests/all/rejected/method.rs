@@ -1,0 +1,12 @@
+use sandglass_guest::{Context, Failure, handler};
+
+pub struct Handler;
+
+impl Handler {
+    #[handler]
+    fn handle(&self) -> Result<(), Failure> { //~ no method
+        Ok(())
+    }
+}
+
+pub fn of(_: &Context) {}
