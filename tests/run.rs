@@ -140,6 +140,20 @@ fn a_trap_has_function_file_and_line() {
     assert!(frame["line"].as_u64().is_some() && frame["function"].is_string(), "{frame}");
 }
 
+/// By the SDK, whichever way the guest was built.
+#[test]
+fn the_message_of_a_panic_is_in_the_log() {
+    for guest in ["sdk_core", "sdk_wasip1", "sdk_wasip2", "sdk_component"] {
+        let guest = format!("built/{guest}.wasm");
+        let (said, report) = run(&guest, &["--input", r#"{"does": "panic"}"#]);
+        assert_eq!(said.code, Some(126), "{guest}: {said:?}");
+        assert_eq!(report["error"]["kind"], "unreachable", "{guest}: {report}");
+        let line = said.err.lines().find(|line| line.contains("no item of 0 cents"));
+        let line = line.unwrap_or_else(|| panic!("{guest}: {}", said.err));
+        assert!(line.contains("src/lib.rs"), "{guest}: it says where: {line}");
+    }
+}
+
 #[test]
 fn parameters_are_read_from_the_standard_input() {
     let echo = fixture("wat/echo.wat");

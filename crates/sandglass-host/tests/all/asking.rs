@@ -44,6 +44,10 @@ fn asking(request: &str) -> String {
 /// Asks `Tool/1` to be used, and answers the state and sequence that it hears of.
 const COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/component.wasm");
 
+/// The same by the SDK, as its input says.
+const SDK_CORE: &[u8] = include_bytes!("../../../../guest-fixtures/built/sdk_core.wasm");
+const SDK_COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/sdk_wasip2.wasm");
+
 const CHARGE: &str = r#"{"entity":"Payment/7","action":"Charge","params":{"cents":5}}"#;
 
 #[derive(Debug, Default)]
@@ -315,6 +319,56 @@ async fn a_component_asks_and_uses_the_answer_or_the_error() {
     }
     let error = heard(Payments::that(Then::Fails(AskError::Cycle))).await;
     assert_eq!(error["error"], json!("ErrorKind::Cycle"));
+}
+
+/// As a core module the SDK reads the kind of an error off its sentence, as a component it
+/// is told: it comes to the same.
+#[tokio::test]
+async fn a_guest_of_the_sdk_asks_and_knows_each_error() {
+    let busy = Busy { scope: BusyScope::Host, limit: 2, retry_after_ms: 70 };
+    let errors = [
+        (AskError::Invalid("so".to_owned()), "ask: invalid"),
+        (AskError::NotAllowed("so".to_owned()), "ask: not_allowed"),
+        (AskError::UnknownTarget("so".to_owned()), "ask: unknown_target"),
+        (AskError::Cycle, "ask: cycle"),
+        (AskError::TooDeep(8), "ask: too_deep"),
+        (AskError::Refused("so".to_owned()), "ask: refused"),
+        (AskError::Busy(busy), "ask: busy"),
+        (AskError::TimedOut, "ask: timed_out"),
+        (AskError::CutShort("so".to_owned()), "ask: cut_short"),
+        (AskError::Unavailable("so".to_owned()), "ask: unavailable"),
+    ];
+    let host = host(1, 1);
+    for guest in [SDK_CORE, SDK_COMPONENT] {
+        let manifest = Manifest::named("asks").ask_targets(["Tool.Use".parse().expect("a target")]);
+        let guest = host.load(guest, manifest).expect("a guest");
+        let heard = async |asks: Arc<Payments>| {
+            let params = Object::from([("does".to_owned(), json!("ask"))]);
+            let context = Context { params, ..Context::default() };
+            let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+                .deadline(DispatchDeadline::after(LONG))
+                .asks(asks);
+            host.run(&guest, dispatch).await.expect("it ran").outcome
+        };
+        let payments = Payments::that(Then::Answers);
+        let outcome = heard(Arc::clone(&payments)).await;
+        let Outcome::Completed(completion) = outcome else { panic!("{outcome:?}") };
+        let answer = json!(completion.params);
+        let expected = json!({ "state": "Charged", "sequence": 3, "fields": { "cents": 5 } });
+        assert_eq!(answer, expected);
+        {
+            let asked = payments.asked.lock().expect("no panic");
+            let [ask] = asked.as_slice() else { panic!("{asked:?}") };
+            assert_eq!((ask.target.to_string(), &*ask.action), ("Tool/1".to_owned(), "Use"));
+            assert_eq!(ask.params, Object::from([("n".to_owned(), json!(1))]));
+            assert_eq!(ask.until, AskUntil::Settled);
+        }
+        for (error, says) in &errors {
+            let outcome = heard(Payments::that(Then::Fails(error.clone()))).await;
+            let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+            assert!(failure.message.starts_with(&format!("{says}: ")), "{}", failure.message);
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! The world's own imports, but for HTTP.
 
-use sandglass_guest::{
-    TypedFailure, ask, clock, context, fail, log, metrics, progress, scratch, secrets, spans,
+use sandglass_guest::bindings::sandglass::integration::types::TypedFailure;
+use sandglass_guest::bindings::sandglass::integration::{
+    ask, clock, context, fail, log, metrics, progress, scratch, secrets, spans,
 };
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! A component that uses each import of the world and WASI through its standard
-//! library, one at a time: its configuration says which (`does`).
+//! A component that uses each import of the world by its raw bindings, and WASI through
+//! its standard library, one at a time: its configuration says which (`does`).
 
 mod host;
 mod outside;
@@ -8,7 +8,7 @@ mod wasi_streams;
 
 use std::collections::BTreeMap;
 
-use sandglass_guest::{Completion, DispatchContext, Failure, Guest, export};
+use sandglass_guest::bindings::{Completion, DispatchContext, Failure, Guest, export};
 use serde_json::{Value, json};
 
 struct Handler;

@@ -1,6 +1,6 @@
 //! HTTP by the world's own interface.
 
-use sandglass_guest::http::{self, Request, RequestHead};
+use sandglass_guest::bindings::sandglass::integration::http::{self, Request, RequestHead};
 use serde_json::json;
 
 use crate::Answer;

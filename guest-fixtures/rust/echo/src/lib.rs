@@ -1,9 +1,8 @@
 //! Answers the context that it was given, as params.
 
-use abi::{Answer, Value};
+use sandglass_guest::{Context, Failure, Value, handler};
 
-abi::guest!(echo);
-
-fn echo(context: &Value) -> Answer {
-    Answer::Success(context.clone())
+#[handler(action = "Finish")]
+fn echo(context: &Context) -> Result<Value, Failure> {
+    Ok(context.to_json()?)
 }

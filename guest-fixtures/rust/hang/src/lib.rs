@@ -3,12 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use abi::{Answer, Value, json};
+use sandglass_guest::{Failure, Value, handler, json};
 
-abi::guest!(hang);
-
+#[handler(action = "Finish")]
 #[allow(clippy::disallowed_methods, reason = "waiting for nothing is the point")]
-fn hang(_context: &Value) -> Answer {
+fn hang() -> Result<Value, Failure> {
     thread::sleep(Duration::from_secs(3600));
-    Answer::Success(json!({ "slept_seconds": 3600 }))
+    Ok(json!({ "slept_seconds": 3600 }))
 }

@@ -1,36 +1,40 @@
 //! The handler of the incident: runs the one tool call that the trigger's params
 //! ask for. `fetch` waits for a service to answer; `compute` never comes back.
 
-use abi::{Answer, Value, json};
+use sandglass_guest::{Failure, handler, http, json, progress};
+use serde::{Deserialize, Serialize};
 
-abi::guest!(run_tools);
+#[derive(Deserialize)]
+#[serde(tag = "tool", rename_all = "snake_case")]
+enum ToolCall {
+    Fetch { url: String },
+    Compute,
+}
 
-fn run_tools(context: &Value) -> Answer {
-    let call = &context["trigger_params"];
-    match call["tool"].as_str() {
-        Some("fetch") => fetch(&call["url"]),
-        Some("compute") => compute(),
-        _ => Answer::Failure("params must name a tool: `fetch` or `compute`".into()),
+#[derive(Serialize)]
+struct ToolResult {
+    status: u16,
+    body: String,
+}
+
+#[handler(action = "Finish")]
+fn run_tools(call: ToolCall) -> Result<ToolResult, Failure> {
+    match call {
+        ToolCall::Fetch { url } => fetch(&url),
+        ToolCall::Compute => compute(),
     }
 }
 
-fn fetch(url: &Value) -> Answer {
-    let Some(url) = url.as_str() else {
-        return Answer::Failure("`fetch` needs a `url`".into());
-    };
+fn fetch(url: &str) -> Result<ToolResult, Failure> {
     // The only sign of life it gives. Nothing waits for it, nothing depends on it.
-    let _ = abi::progress(&json!({ "calling": url }));
-    match abi::http("GET", url, &[], "") {
-        Ok(response) => {
-            Answer::Success(json!({ "status": response.status, "body": response.body }))
-        }
-        Err(reason) => Answer::Failure(reason),
-    }
+    let _ = progress::emit(json!({ "calling": url }));
+    let response = http::Request::get(url).send()?;
+    Ok(ToolResult { status: response.status(), body: response.text()?.to_owned() })
 }
 
 /// A sum that has no end: the guest never calls the host again.
 #[inline(never)]
-fn compute() -> Answer {
+fn compute() -> Result<ToolResult, Failure> {
     let mut sum: u64 = 0;
     loop {
         sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));

@@ -1,21 +1,17 @@
 //! Sends the secret `API_KEY` in a header to the `url` of its configuration, and
 //! answers the status. The secret is in no answer and no log line of the guest.
 
-use abi::{Answer, Value, json};
+use sandglass_guest::{Context, Failure, handler, http, secrets};
+use serde::Serialize;
 
-abi::guest!(call_with_secret);
-
-fn call_with_secret(context: &Value) -> Answer {
-    match status_of_call(context) {
-        Ok(status) => Answer::Success(json!({ "status": status })),
-        Err(reason) => Answer::Failure(reason),
-    }
+#[derive(Serialize)]
+struct Called {
+    status: u16,
 }
 
-fn status_of_call(context: &Value) -> Result<u16, abi::Reason> {
-    let url =
-        context["integration_config"]["url"].as_str().ok_or("integration_config has no `url`")?;
-    let bearer = format!("Bearer {}", abi::secret("API_KEY")?);
-    let response = abi::http("POST", url, &[["authorization", &bearer]], "{}")?;
-    Ok(response.status)
+#[handler(action = "Finish")]
+fn call_with_secret(context: &Context) -> Result<Called, Failure> {
+    let url = context.required_config("url")?;
+    let response = http::Request::post(url).bearer(&secrets::get("API_KEY")?).body("{}").send()?;
+    Ok(Called { status: response.status() })
 }

@@ -1,18 +1,18 @@
 //! GETs the `url` of its configuration and answers what came back; where the host
 //! refuses or fails, the reason that the host gives is its failure.
 
-use abi::{Answer, Value, json};
+use sandglass_guest::{Context, Failure, handler, http};
+use serde::Serialize;
 
-abi::guest!(fetch);
+#[derive(Serialize)]
+struct Fetched {
+    status: u16,
+    body: String,
+}
 
-fn fetch(context: &Value) -> Answer {
-    let Some(url) = context["integration_config"]["url"].as_str() else {
-        return Answer::Failure("integration_config has no `url`".into());
-    };
-    match abi::http("GET", url, &[["accept", "text/plain"]], "") {
-        Ok(response) => {
-            Answer::Success(json!({ "status": response.status, "body": response.body }))
-        }
-        Err(reason) => Answer::Failure(reason),
-    }
+#[handler(action = "Finish")]
+fn fetch(context: &Context) -> Result<Fetched, Failure> {
+    let url = context.required_config("url")?;
+    let response = http::Request::get(url).header("accept", "text/plain").send()?;
+    Ok(Fetched { status: response.status(), body: response.text()?.to_owned() })
 }

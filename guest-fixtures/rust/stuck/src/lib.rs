@@ -1,24 +1,26 @@
 //! Gets stuck three functions deep, in its own code or in a host call. The module keeps
 //! its names and line tables, so that whoever kills it can say where it was.
 
-use abi::{Answer, Value, json};
+use sandglass_guest::{Context, Failure, handler, http};
+use serde::Serialize;
 
-abi::guest!(work);
+#[derive(Serialize)]
+struct Prices {
+    prices: u64,
+}
 
-fn work(context: &Value) -> Answer {
-    let config = &context["integration_config"];
-    match config["url"].as_str() {
+#[handler(action = "Finish")]
+fn work(context: &Context) -> Result<Prices, Failure> {
+    match context.config("url") {
         Some(url) => wait_for_prices(url),
-        None => Answer::Success(json!({ "prices": count_prices() })),
+        None => Ok(Prices { prices: count_prices() }),
     }
 }
 
 #[inline(never)]
-fn wait_for_prices(url: &str) -> Answer {
-    match abi::http("GET", url, &[], "") {
-        Ok(response) => Answer::Success(json!({ "status": response.status })),
-        Err(reason) => Answer::Failure(reason),
-    }
+fn wait_for_prices(url: &str) -> Result<Prices, Failure> {
+    let response = http::Request::get(url).send()?;
+    Ok(Prices { prices: u64::from(response.status()) })
 }
 
 /// Looks for an end that isn't there.

@@ -1,0 +1,56 @@
+//! HTTP and asks.
+
+use sandglass_guest::{Failure, Value, ask, deadline, http, json};
+use serde::Deserialize;
+
+pub fn get(url: &str) -> Result<Value, Failure> {
+    let response = http::Request::get(url).header("accept", "text/plain").send()?;
+    Ok(json!({ "status": response.status(), "body": response.text()? }))
+}
+
+pub fn post(url: &str) -> Result<Value, Failure> {
+    let request = http::Request::post(url).bearer("t0k").json(json!({ "n": 1 }));
+    let response = request.send()?.error_for_status()?;
+    Ok(json!({ "status": response.status() }))
+}
+
+pub fn read_body(url: &str) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    struct Body {
+        rain_mm: f64,
+    }
+    let body: Body = http::Request::get(url).send()?.json()?;
+    Ok(json!({ "rain_mm": body.rain_mm }))
+}
+
+pub fn batch(url: &str) -> Result<Value, Failure> {
+    let unwritable = std::collections::BTreeMap::from([((1, 2), 3)]);
+    let requests = [
+        http::Request::get(url),
+        http::Request::post(url).json(unwritable),
+        http::Request::get("http://nowhere.invalid/"),
+        http::Request::post(url).body("x"),
+    ];
+    let answers: Vec<Value> = http::batch(requests)?
+        .into_iter()
+        .map(|answer| json!(answer.map_or(0, |response| response.status())))
+        .collect();
+    let too_many = (0..65).map(|_| http::Request::get(url));
+    Ok(json!({ "statuses": answers, "too_many": http::batch(too_many).is_err() }))
+}
+
+/// A call that waits is ended at the soft deadline, and the handler has time to say so.
+pub fn call_and_stop(url: &str) -> Result<Value, Failure> {
+    let answered = http::Request::get(url).send().is_ok();
+    Ok(json!({ "answered": answered, "should_stop": deadline::should_stop() }))
+}
+
+pub fn ask() -> Result<Value, Failure> {
+    let request = ask::Request::new("Tool", "1", "Use").params(json!({ "n": 1 }));
+    let answer = request.until_settled().send()?;
+    Ok(json!({
+        "state": answer.state,
+        "sequence": answer.sequence,
+        "fields": answer.fields::<Value>()?,
+    }))
+}
