@@ -180,7 +180,8 @@ fn a_watch_runs_again_when_something_changes() {
     folder.write("slow_http.test.toml", "what is this");
     folder.write("slow_http.test.toml", wrong());
     running.line_with("1 failed, 1 passed");
-    running.signal("INT");
+    // Not Ctrl-C: where tests run in the background, that may be ignored from the start.
+    running.signal("TERM");
     running.ended();
 }
 
@@ -204,6 +205,7 @@ fn fifteen_minutes_of_every_kind_of_hang_are_over_at_once() {
 fn a_new_project_has_what_its_language_needs_and_its_own_name() {
     let folder = Folder::new();
     for (language, handler, build) in [
+        ("rust", "lib.rs", "cargo build --release --target wasm32-unknown-unknown"),
         ("c", "handler.c", "make"),
         ("as", "handler.ts", "npm install"),
         ("js", "handler.js", "npm install"),

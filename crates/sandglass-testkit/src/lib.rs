@@ -12,7 +12,7 @@
 //! use sandglass_model::OutcomeKind;
 //! use sandglass_testkit::{Answer, Case, Expected, Kit};
 //!
-//! let kit = Kit::new()?;
+//! let mut kit = Kit::new()?;
 //! // Fetches a page, and answers with it.
 //! let fetches = br#"(module
 //!     (import "env" "host_http_call" (func $call

@@ -52,29 +52,110 @@ pub(super) const ASSEMBLYSCRIPT: &[File] = files! {
     ],
 };
 
+pub(super) const RUST: &[File] = files! {
+    "guest-fixtures/languages/rust/template": [
+        "Cargo.toml", "README.md", "gitignore" => ".gitignore", "handler.test.toml",
+        "integration.toml", "rust-toolchain.toml", "src/lib.rs",
+    ],
+    "crates/sandglass-guest": [
+        "Cargo.toml" => "sdk/sandglass-guest/Cargo.toml",
+        "src/ask.rs" => "sdk/sandglass-guest/src/ask.rs",
+        "src/backend/component.rs" => "sdk/sandglass-guest/src/backend/component.rs",
+        "src/backend/core_module/imports.rs" => "sdk/sandglass-guest/src/backend/core_module/imports.rs",
+        "src/backend/core_module/mod.rs" => "sdk/sandglass-guest/src/backend/core_module/mod.rs",
+        "src/backend/core_module/outside.rs" => "sdk/sandglass-guest/src/backend/core_module/outside.rs",
+        "src/backend/mod.rs" => "sdk/sandglass-guest/src/backend/mod.rs",
+        "src/backend/native.rs" => "sdk/sandglass-guest/src/backend/native.rs",
+        "src/clock.rs" => "sdk/sandglass-guest/src/clock.rs",
+        "src/completion.rs" => "sdk/sandglass-guest/src/completion.rs",
+        "src/context.rs" => "sdk/sandglass-guest/src/context.rs",
+        "src/deadline.rs" => "sdk/sandglass-guest/src/deadline.rs",
+        "src/failure.rs" => "sdk/sandglass-guest/src/failure.rs",
+        "src/glue.rs" => "sdk/sandglass-guest/src/glue.rs",
+        "src/host_error.rs" => "sdk/sandglass-guest/src/host_error.rs",
+        "src/http.rs" => "sdk/sandglass-guest/src/http.rs",
+        "src/http/batch.rs" => "sdk/sandglass-guest/src/http/batch.rs",
+        "src/http/error.rs" => "sdk/sandglass-guest/src/http/error.rs",
+        "src/http/request.rs" => "sdk/sandglass-guest/src/http/request.rs",
+        "src/http/response.rs" => "sdk/sandglass-guest/src/http/response.rs",
+        "src/lib.rs" => "sdk/sandglass-guest/src/lib.rs",
+        "src/log.rs" => "sdk/sandglass-guest/src/log.rs",
+        "src/metrics.rs" => "sdk/sandglass-guest/src/metrics.rs",
+        "src/progress.rs" => "sdk/sandglass-guest/src/progress.rs",
+        "src/scratch.rs" => "sdk/sandglass-guest/src/scratch.rs",
+        "src/secrets.rs" => "sdk/sandglass-guest/src/secrets.rs",
+        "src/spans.rs" => "sdk/sandglass-guest/src/spans.rs",
+        "src/testing.rs" => "sdk/sandglass-guest/src/testing.rs",
+        "wit/integration.wit" => "sdk/sandglass-guest/wit/integration.wit",
+    ],
+    "crates/sandglass-guest-macros": [
+        "Cargo.toml" => "sdk/sandglass-guest-macros/Cargo.toml",
+        "src/expansion.rs" => "sdk/sandglass-guest-macros/src/expansion.rs",
+        "src/lib.rs" => "sdk/sandglass-guest-macros/src/lib.rs",
+        "src/settings.rs" => "sdk/sandglass-guest-macros/src/settings.rs",
+        "src/signature.rs" => "sdk/sandglass-guest-macros/src/signature.rs",
+    ],
+};
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
 
-    #[test]
-    fn each_file_of_a_template_is_in_its_project() {
-        let templates = [
-            ("c", C),
-            ("javascript", JAVASCRIPT),
-            ("python", PYTHON),
-            ("assemblyscript", ASSEMBLYSCRIPT),
-        ];
-        let languages =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-fixtures/languages");
-        for (language, files) in templates {
-            let folder = languages.join(language).join("template");
-            for entry in std::fs::read_dir(folder).expect("it is there") {
-                let name = entry.expect("it is there").file_name();
-                let name = name.to_str().expect("a name").replace("gitignore", ".gitignore");
-                assert!(files.iter().any(|file| file.path == name), "{name} of {language}");
+    /// The files in `folder` of this repository and in the folders in it, but for `tests`.
+    fn files_in(folder: &Path) -> Vec<String> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(folder).expect("it is there") {
+            let path = entry.expect("it is there").path();
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+            match path.is_dir() {
+                true if name == "tests" => {}
+                true => {
+                    let inside = files_in(&path);
+                    files.extend(inside.into_iter().map(|file| format!("{name}/{file}")));
+                }
+                false => files.push(name.to_owned()),
             }
         }
+        files
+    }
+
+    #[test]
+    fn each_file_of_a_template_and_of_the_sdk_is_in_its_project() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (folder, files, into) in [
+            ("guest-fixtures/languages/c/template", C, ""),
+            ("guest-fixtures/languages/javascript/template", JAVASCRIPT, ""),
+            ("guest-fixtures/languages/python/template", PYTHON, ""),
+            ("guest-fixtures/languages/assemblyscript/template", ASSEMBLYSCRIPT, ""),
+            ("guest-fixtures/languages/rust/template", RUST, ""),
+            ("crates/sandglass-guest", RUST, "sdk/sandglass-guest/"),
+            ("crates/sandglass-guest-macros", RUST, "sdk/sandglass-guest-macros/"),
+            ("crates/sandglass-guest/wit", JAVASCRIPT, "wit/"),
+            ("crates/sandglass-guest/wit", PYTHON, "wit/"),
+        ] {
+            for file in files_in(&root.join(folder)) {
+                let file = if file == "gitignore" { ".gitignore".to_owned() } else { file };
+                let path = format!("{into}{file}");
+                assert!(files.iter().any(|file| file.path == path), "{path} of {folder}");
+            }
+        }
+    }
+
+    /// What the SDK is compiled with in a project is what it is tested with here.
+    #[test]
+    fn a_project_in_rust_has_the_versions_of_this_workspace() {
+        let ours: toml::Table = include_str!("../../../../Cargo.toml").parse().expect("TOML");
+        let theirs = RUST.iter().find(|file| file.path == "Cargo.toml").expect("it has one");
+        let theirs: toml::Table = theirs.text.parse().expect("TOML");
+        let version = |table: &toml::Table, name: &str| {
+            let of = &table["workspace"]["dependencies"][name];
+            of.get("version").unwrap_or(of).as_str().map(str::to_owned)
+        };
+        for name in theirs["workspace"]["dependencies"].as_table().expect("a table").keys() {
+            assert_eq!(version(&theirs, name), version(&ours, name), "{name}");
+        }
+        assert_eq!(theirs["workspace"]["package"], ours["workspace"]["package"]);
     }
 }

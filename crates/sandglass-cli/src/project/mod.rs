@@ -14,6 +14,8 @@ const NAME_MAX_BYTES: usize = 64;
 /// What guests can be begun in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Language {
+    /// A core module, by cargo
+    Rust,
     /// A core module, by clang
     C,
     /// A component, by componentize-js
@@ -27,6 +29,7 @@ pub(crate) enum Language {
 impl Language {
     const fn files(self) -> &'static [File] {
         match self {
+            Self::Rust => files::RUST,
             Self::C => files::C,
             Self::Js => files::JAVASCRIPT,
             Self::Python => files::PYTHON,
@@ -37,6 +40,7 @@ impl Language {
     /// The command that brings what it needs, and builds it.
     pub(crate) const fn build_command(self) -> &'static str {
         match self {
+            Self::Rust => "cargo build --release --target wasm32-unknown-unknown",
             Self::C | Self::Python => "make",
             Self::Js | Self::As => "npm install",
         }
@@ -87,5 +91,6 @@ fn name(path: &Path) -> anyhow::Result<String> {
 }
 
 fn filled_in(text: &str, name: &str) -> String {
-    text.replace("{{name}}", name)
+    // Files of crates are named without hyphens.
+    text.replace("{{name}}", name).replace("{{crate}}", &name.replace('-', "_"))
 }

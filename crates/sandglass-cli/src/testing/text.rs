@@ -9,6 +9,7 @@ use sandglass_testkit::Ran;
 use super::{Tested, shown};
 use crate::anatomy;
 use crate::duration::{exact_millis, measured_micros};
+use crate::explain;
 use crate::terminal::{Output, Tone, printable_lines};
 
 /// Longest result that is shown of a case that failed, in characters.
@@ -100,7 +101,7 @@ fn story(ran: &Ran) -> Vec<String> {
     if report.outcome.kind() != OutcomeKind::Completed
         && let Some((kind, _)) = report.outcome.error()
     {
-        lines.push(format!("sandglass explain {kind}"));
+        lines.push(explain::command(&kind));
     }
     lines
 }
