@@ -28,7 +28,7 @@
 //! let guest = kit.load(fetches, manifest)?;
 //!
 //! let ran = kit.run(&guest, &Case {
-//!     deadline: Duration::from_secs(15 * 60),
+//!     deadline: Duration::from_secs(240),
 //!     answers: vec![Answer::http("GET", "https://example.com/").never()],
 //!     expected: Expected {
 //!         outcome: OutcomeKind::TimedOut,
