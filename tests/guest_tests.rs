@@ -281,3 +281,30 @@ fn functions_of_an_embedders_own_are_declared_and_answered_by_the_cases() {
     folder.write("finds.test.toml", cases("strign"));
     sandglass(&[&"test", &folder.path(".")]).exits(2).says("did you mean `string`?");
 }
+
+#[test]
+fn null_is_said_and_written_as_json() {
+    let folder = Folder::new();
+    folder.write(
+        "answers.wat",
+        r#"(module
+        (import "env" "host_set_result" (func $set (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 0) "{\"success\":true,\"action\":\"Finish\",\"params\":{\"next\":null}}")
+        (func (export "run") (param i32 i32) (result i32)
+            (call $set (i32.const 0) (i32.const 57))
+            i32.const 0))"#,
+    );
+    let here = folder.path(".");
+    let case = |expect: &str| format!("[[case]]\nname = \"a\"\n[case.expect]\n{expect}\n");
+    folder.write("a.test.toml", case("params_json = '{\"next\": null}'"));
+    sandglass(&[&"test", &here]).exits(0).says("1 passed");
+    folder.write("a.test.toml", case("params = { next = 1 }"));
+    sandglass(&[&"test", &here, &"--update"]).exits(1);
+    let written = read(&folder, "a.test.toml");
+    assert!(written.contains("params_json = '{\"next\":null}'"), "{written}");
+    assert!(!written.contains("params ="), "{written}");
+    sandglass(&[&"test", &here]).exits(0).says("1 passed");
+    folder.write("a.test.toml", case("params_json = '{'"));
+    sandglass(&[&"test", &here]).exits(2).says("a.test.toml:4:15").says("is no JSON");
+}

@@ -77,15 +77,25 @@ impl Update {
             return Err(UpdateError::Changed { path: self.path.clone(), what });
         };
         for (key, found) in found(&ran.found) {
+            let as_json = format!("{key}_json");
+            let is_said = expect.contains_key(key) || expect.contains_key(&as_json);
             let wanted = match key {
                 "outcome" => true,
-                "result" | "calls" | "dying_span" | "error_kind" if is_new => found.is_some(),
-                _ => expect.contains_key(key),
+                "result" | "calls" | "dying_span" | "error_kind" if is_new => true,
+                _ => is_said,
             };
-            match found {
-                Some(found) if wanted => drop(expect.insert(key, value(found))),
-                None if wanted => drop(expect.remove(key)),
-                _ => {}
+            if !wanted {
+                continue;
+            }
+            let (now, other) = match found {
+                Some(Found::Toml(found)) => (Some((key, found)), as_json.as_str()),
+                Some(Found::Json(text)) => (Some((as_json.as_str(), text.into())), key),
+                None => (None, key),
+            };
+            expect.remove(other);
+            match now {
+                Some((key, found)) => drop(expect.insert(key, value(found))),
+                None => drop(expect.remove(&as_json)),
             }
         }
         Ok(())
@@ -124,16 +134,27 @@ impl Update {
     }
 }
 
+/// A value as it is written.
+enum Found {
+    Toml(Toml),
+    /// The JSON text of one that TOML can't say.
+    Json(String),
+}
+
 /// What came, by the keys of a file.
-fn found(found: &Expected) -> impl Iterator<Item = (&'static str, Option<Toml>)> {
-    let text = |text: &Option<String>| text.as_ref().map(|text| Toml::from(text.as_str()));
+fn found(found: &Expected) -> impl Iterator<Item = (&'static str, Option<Found>)> {
+    let text = |text: &Option<String>| text.as_ref().map(|text| Found::Toml(text.as_str().into()));
     let texts = |texts: &Option<Vec<String>>| {
-        texts.as_ref().map(|texts| Toml::Array(texts.iter().map(String::as_str).collect()))
+        let texts = texts.as_ref()?.iter().map(String::as_str).collect();
+        Some(Found::Toml(Toml::Array(texts)))
     };
-    let json = |value: &Option<Value>| value.as_ref().and_then(toml);
-    let progress = found.progress.as_ref().and_then(|all| toml(&Value::Array(all.clone())));
+    let json = |value: &Option<Value>| {
+        let value = value.as_ref().filter(|value| !value.is_null())?;
+        Some(toml(value).map_or_else(|| Found::Json(value.to_string()), Found::Toml))
+    };
+    let progress = found.progress.clone().map(Value::Array);
     let all = [
-        Some(Toml::from(found.outcome.as_str())),
+        Some(Found::Toml(found.outcome.as_str().into())),
         text(&found.action),
         json(&found.params),
         json(&found.result),
@@ -142,7 +163,8 @@ fn found(found: &Expected) -> impl Iterator<Item = (&'static str, Option<Toml>)>
         text(&found.dying_span),
         texts(&found.calls),
         texts(&found.requests),
-        progress,
+        // A list with null in it stays as it was.
+        progress.as_ref().and_then(toml).map(Found::Toml),
         text(&found.status),
     ];
     // Bounds of time are the author's.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use sandglass_model::WallTime;
 use sandglass_source::{Diagnostics, Table};
+use serde_json::Value;
 
-use super::{answer, any, expected, text};
+use super::{answer, any, any_or_json, expected, text};
 use crate::case::Case;
 
 /// Longest deadline: the host's own bound.
@@ -13,11 +14,13 @@ const DEADLINE_MAX: Duration = Duration::from_millis(sandglass_model::limit::MAX
 /// Most answers of one case.
 const ANSWERS_MAX: usize = 10_000;
 
-const GIVEN: [&str; 14] = [
+const GIVEN: [&str; 16] = [
     "action",
     "input",
+    "input_json",
     "entity",
     "state",
+    "state_json",
     "config",
     "secrets",
     "streams",
@@ -61,8 +64,14 @@ fn given(table: &Table<'_, '_>, case: &mut Case, out: &mut Diagnostics<'_>) {
     if let Some(action) = table.name("action", out) {
         case.action = action.to_string();
     }
-    if table.has("input") {
-        case.input = table.object("input", out);
+    match any_or_json(table, "input", out) {
+        Some(Value::Object(input)) => case.input = input.into_iter().collect(),
+        Some(_) => {
+            let key = if table.has("input") { "input" } else { "input_json" };
+            let message = format!("`{key}` in {} must be a table", table.label);
+            out.error(&table.span_of(key), message);
+        }
+        None => {}
     }
     if let Some(entity) = table.text("entity", out) {
         match entity.parse() {
@@ -70,7 +79,7 @@ fn given(table: &Table<'_, '_>, case: &mut Case, out: &mut Diagnostics<'_>) {
             Err(error) => out.error(entity.span(), format!("{error}")),
         }
     }
-    case.state = any(table, "state").unwrap_or(std::mem::take(&mut case.state));
+    case.state = any_or_json(table, "state", out).unwrap_or(std::mem::take(&mut case.state));
     case.config.extend(table.texts_by_name("config", out));
     case.secrets.extend(table.texts_by_name("secrets", out));
     let streams = table.texts_by_name("streams", out).into_iter();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sandglass_model::OutcomeKind;
 use sandglass_source::{Diagnostics, Table, did_you_mean};
 
-use super::{any, list, text, texts};
+use super::{any_or_json, list, text, texts};
 use crate::case::Expected;
 
 /// The outcomes that a run can have here.
@@ -36,13 +36,15 @@ pub(crate) const KEYS: [&str; 13] = [
 ];
 
 pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Expected {
-    table.only(&KEYS, out);
+    let mut known = vec!["params_json", "result_json"];
+    known.extend_from_slice(&KEYS);
+    table.only(&known, out);
     let within = Duration::ZERO..=TIME_MAX;
     Expected {
         outcome: outcome(table, out).unwrap_or(OutcomeKind::Completed),
         action: text(table, "action", out),
-        params: any(table, "params"),
-        result: any(table, "result"),
+        params: any_or_json(table, "params", out),
+        result: any_or_json(table, "result", out),
         error_kind: text(table, "error_kind", out),
         error: text(table, "error", out),
         dying_span: text(table, "dying_span", out),

@@ -75,6 +75,18 @@ fn any(table: &Table<'_, '_>, key: &str) -> Option<Value> {
     table.value(key).map(|value| sandglass_source::json::value(value.get_ref()))
 }
 
+/// Any value, as JSON: that of `key`, or the JSON text of `key_json`, which can say null.
+fn any_or_json(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Value> {
+    let other = format!("{key}_json");
+    let Some(said) = table.text(&other, out) else { return any(table, key) };
+    if table.has(key) {
+        let message = format!("{} has `{key}` and `{other}`", table.label);
+        out.error_with_help(&table.span_of(&other), message, "say one of them");
+    }
+    let read = serde_json::from_str(&said);
+    read.map_err(|why| out.error(said.span(), format!("`{other}` is no JSON: {why}"))).ok()
+}
+
 /// A list of any values, as JSON.
 fn list(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Vec<Value>> {
     let value = table.value(key)?;
