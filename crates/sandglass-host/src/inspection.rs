@@ -9,6 +9,7 @@ mod wit;
 use std::sync::Arc;
 
 use sandglass_model::{ModuleHash, Rejection, RejectionKind};
+use sandglass_source::printable;
 use serde::Serialize;
 
 use crate::error::rejection;
@@ -242,13 +243,19 @@ impl Host {
         let binary = module::binary(bytes)?;
         let abi = Abi::of(&binary)?;
         let scan = Scan::of(&binary).map_err(|error| {
-            let message = format!("{abi} that is not valid: {error}");
+            let message = format!("{abi} that is not valid: {}", in_a_line(&error.to_string()));
             rejection(RejectionKind::InvalidModule, message)
         })?;
         let sandbox = self.usual_sandbox()?;
         let is_text = !bytes.starts_with(b"\0asm");
         Ok(inspected(abi, ModuleHash::of(bytes), is_text, scan, &sandbox, self.max_memory_bytes()))
     }
+}
+
+/// What the validator says, which may go over several lines and quotes names of the guest's.
+fn in_a_line(error: &str) -> String {
+    let lines: Vec<&str> = error.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    printable(&lines.join("; ")).into_owned()
 }
 
 fn inspected(
