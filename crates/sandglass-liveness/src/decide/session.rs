@@ -319,7 +319,7 @@ pub(super) fn supervised(
         return events;
     }
     let ended = events.iter().filter_map(|event| match event {
-        Event::Ended(ended) => Some(ended.dispatch),
+        Event::Ended(ended) => Some((ended.dispatch, ended.attempt)),
         _ => None,
     });
     let mut supervision = Supervision {
@@ -344,8 +344,8 @@ struct Supervision<'a> {
     has_trapped: bool,
     /// Whether one completed.
     has_completed: bool,
-    /// The handlers whose ends are among what was decided.
-    ended: Vec<DispatchId>,
+    /// The attempts whose ends are among what was decided.
+    ended: Vec<(DispatchId, u32)>,
     decided: Vec<Event>,
 }
 
@@ -358,10 +358,14 @@ impl Supervision<'_> {
         let breaches = self.breaches_of_end(&event);
         let failed_by = self.failed_by(&event);
         let dispatched = match &event {
-            Event::Dispatched(dispatched) => Some(dispatched.dispatch),
+            // One whose end is decided as well needs no other.
+            Event::Dispatched(dispatched)
+                if !self.ended.contains(&(dispatched.dispatch, dispatched.attempt)) =>
+            {
+                Some(dispatched.dispatch)
+            }
             _ => None,
         };
-        let dispatched = dispatched.filter(|dispatch| !self.ended.contains(dispatch));
         self.push(event);
         self.decided.extend(cleared);
         breaches.into_iter().for_each(|breach| self.breach(breach));
