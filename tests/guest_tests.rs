@@ -150,6 +150,19 @@ fn files_that_can_not_be_meant_are_refused_with_their_places() {
             "more than one thing",
         ),
         ("guest = \"other.wasm\"\n[[case]]\nname = \"a\"\n", "there is no file"),
+        ("[[case]]\nname = \"a\"\nsecrets = { NOPE = \"x\" }\n", "doesn't grant"),
+        (
+            "[[case]]\nname = \"a\"\n[[case.answer]]\nhttp = \"GET https://*.com/\"\n",
+            "stands at the end",
+        ),
+        (
+            "[[case]]\nname = \"a\"\n[[case.answer]]\nfunction = \"a:b/c.d\"\n",
+            "no [[function]] declares",
+        ),
+        (
+            "[[case]]\nname = \"a\"\nexpect = { at_least = \"2s\", at_most = \"1s\" }\n",
+            "no time is",
+        ),
     ] {
         folder.write("slow_http.test.toml", cases);
         let refused = sandglass(&[&"test", &here]).exits(2);
@@ -280,6 +293,38 @@ fn functions_of_an_embedders_own_are_declared_and_answered_by_the_cases() {
     sandglass(&[&"test", &folder.path(".")]).exits(0).says("2 passed");
     folder.write("finds.test.toml", cases("strign"));
     sandglass(&[&"test", &folder.path(".")]).exits(2).says("did you mean `string`?");
+}
+
+#[test]
+fn an_update_fills_in_new_cases_and_leaves_what_stands_around_values() {
+    let case = "[[case]]\r\nname = \"new\"\r\n[[case.answer]]\r\nhttp = \"*\"\r\nbody = \"x\"\r\n";
+    let noted = "[[case]]\r\nname = \"noted\"\r\n[[case.answer]]\r\nhttp = \"*\"\r\nbody = \"x\"\r\n\
+                 [case.expect]\r\nparams = 7 # why it is so\r\n";
+    let defaults = "[defaults]\r\nconfig = { url = \"https://example.com/page\" }\r\n";
+    let folder = project(&format!("{defaults}{case}{noted}"));
+    std::fs::rename(folder.path("slow_http.test.toml"), folder.path("real")).expect("renamed");
+    let link = folder.path("slow_http.test.toml");
+    std::os::unix::fs::symlink(folder.path("real"), &link).expect("a link");
+    let here = folder.path(".");
+    sandglass(&[&"test", &here, &"--update"]).exits(1).says("written");
+    let written = read(&folder, "real");
+    assert!(link.is_symlink());
+    assert!(written.contains("} # why it is so\r\n"), "{written}");
+    assert!(written.contains("calls = ["), "{written}");
+    assert_eq!(written.matches('\n').count(), written.matches("\r\n").count());
+    sandglass(&[&"test", &here, &"--update"]).exits(0).says("2 passed");
+    assert_eq!(read(&folder, "real"), written);
+}
+
+#[test]
+fn the_guest_is_found_from_inside_its_tests() {
+    let folder = project("");
+    std::fs::remove_file(folder.path("slow_http.test.toml")).expect("it is there");
+    let tests = folder.path("tests");
+    std::fs::create_dir(&tests).expect("made");
+    std::fs::write(tests.join("a.test.toml"), CASES).expect("written");
+    sandglass(&[&"test", &folder.path("tests/.")]).exits(0).says("2 passed");
+    sandglass(&[&"test", &folder.path(".")]).exits(0).says("2 passed");
 }
 
 #[test]

@@ -102,6 +102,11 @@ pub struct Expected {
     pub calls: Option<Vec<String>>,
     /// The requests that it made, in their order: `METHOD URL`.
     pub requests: Option<Vec<String>>,
+    /// The bodies of the requests that were sent, in their order: the JSON that each is, or else
+    /// its text.
+    pub bodies: Option<Vec<Value>>,
+    /// The asks that it made, in their order: `{"ask": "TYPE/ID.ACTION", "params": {}}`.
+    pub asks: Option<Vec<Value>>,
     /// The progress that it told, in its order.
     pub progress: Option<Vec<Value>>,
     /// The status text that it set last.
@@ -125,6 +130,8 @@ impl Default for Expected {
             dying_span: None,
             calls: None,
             requests: None,
+            bodies: None,
+            asks: None,
             progress: None,
             status: None,
             at_least: None,

@@ -100,6 +100,8 @@ pub(crate) fn differences(
     );
     compare("calls", expected.calls.as_ref().map(|it| json!(it)), json!(found.calls));
     compare("requests", expected.requests.as_ref().map(|it| json!(it)), json!(found.requests));
+    compare("bodies", expected.bodies.as_ref().map(|it| json!(it)), json!(found.bodies));
+    compare("asks", expected.asks.as_ref().map(|it| json!(it)), json!(found.asks));
     compare("progress", expected.progress.as_ref().map(|it| json!(it)), json!(found.progress));
     compare("status", expected.status.as_ref().map(|it| json!(it)), json!(found.status));
     if let Some(part) = &expected.error
@@ -119,6 +121,10 @@ pub(crate) fn differences(
             let [expected, found] = [bound, elapsed].map(|millis| json!(format!("{millis} ms")));
             all.push(Difference::new(what, expected, found));
         }
+    }
+    // A case that lists its requests has those in it.
+    for call in met.denied.iter().filter(|_| expected.requests.is_none()) {
+        all.push(Difference::new("requests", json!("granted hosts alone"), json!(call)));
     }
     for call in &met.unanswered {
         all.push(Difference::new("answers", json!(format!("an answer to {call}")), Value::Null));
@@ -147,6 +153,8 @@ pub(crate) fn found(report: &RunReport, met: &Met) -> Expected {
         dying_span: report.dying_span.clone(),
         calls: Some(calls_of(report)),
         requests: Some(met.requests.clone()),
+        bodies: Some(met.bodies.clone()),
+        asks: Some(met.asks.clone()),
         progress: Some(met.progress.clone()),
         status: met.status.clone(),
         at_least: None,
@@ -173,8 +181,20 @@ fn same(expected: &Value, found: &Value) -> bool {
 }
 
 fn same_number(expected: &Number, found: &Number) -> bool {
+    let whole = |number: &Number| {
+        let whole = number.as_i64().map(i128::from);
+        whole.or_else(|| number.as_u64().map(i128::from))
+    };
+    #[allow(clippy::cast_possible_truncation, reason = "a float is no more exact")]
+    let pointed = |number: &Number| {
+        number.as_f64().filter(|float| float.fract() == 0.0).map(|float| float as i128)
+    };
     expected == found
-        || (expected.is_f64() != found.is_f64() && expected.as_f64() == found.as_f64())
+        || match (whole(expected), whole(found)) {
+            (Some(expected), None) => pointed(found) == Some(expected),
+            (None, Some(found)) => pointed(expected) == Some(found),
+            _ => false,
+        }
 }
 
 #[cfg(test)]
@@ -186,6 +206,7 @@ mod tests {
         assert!(same(&json!({ "a": [1, 2.5] }), &json!({ "a": [1.0, 2.5] })));
         assert!(!same(&json!([1]), &json!([1, 2])));
         assert!(!same(&json!({ "a": 1 }), &json!({ "b": 1 })));
+        assert!(!same(&json!(9_007_199_254_740_992.0), &json!(9_007_199_254_740_993_u64)));
         // Neighbours that are one and the same as floats.
         assert!(!same(&json!(9_007_199_254_740_993_u64), &json!(9_007_199_254_740_992_u64)));
     }

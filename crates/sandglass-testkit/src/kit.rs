@@ -10,7 +10,7 @@ use sandglass_host::{
     BuildError, Context, Dispatch, DispatchDeadline, Host, HostFunction, Integration, Manifest,
     Settings, Signature, Streams,
 };
-use sandglass_model::{Rejection, RunReport};
+use sandglass_model::{DispatchId, Rejection, RunReport, TraceContext};
 
 use crate::case::{Case, Expected};
 use crate::clock::PausedClock;
@@ -177,6 +177,7 @@ impl Kit {
         let dispatch = Dispatch::new(case.entity.clone(), case.action.clone(), context)
             .deadline(DispatchDeadline::after(case.deadline))
             .attempt(case.attempt)
+            .identity(DispatchId::from_bytes([1; 16]), TraceContext::root([1; 24]))
             .streams(streams)
             .signals(world())
             .asks(world());

@@ -6,6 +6,7 @@ use sandglass_host::manifest::{self, Found, is_manifest, is_module};
 use sandglass_host::{Signature, file};
 use sandglass_source::Finding;
 
+use crate::answer::Call;
 use crate::case::Case;
 use crate::file::{Written, read};
 use crate::kit::{Guest, Kit, Unusable};
@@ -116,6 +117,7 @@ impl Suite {
         };
         match found {
             Some(found) => {
+                self.secrets_are_granted(&found)?;
                 let bytes = found.module().map_err(|wrong| SuiteError::Wrong(vec![*wrong]))?;
                 Ok(kit.load_found(&found, &bytes))
             }
@@ -129,6 +131,32 @@ impl Suite {
     }
 }
 
+impl Suite {
+    /// Refuses values of secrets that nobody could be given.
+    fn secrets_are_granted(&self, found: &Found) -> Result<(), SuiteError> {
+        let granted = &found.file().secrets;
+        let given = |case: &Case| -> Vec<String> {
+            let answered = case.answers.iter().filter_map(|answer| match &answer.to {
+                Call::Secret { name } => Some(name.clone()),
+                _ => None,
+            });
+            case.secrets.keys().cloned().chain(answered).collect()
+        };
+        let is_granted = |name: &String| granted.iter().any(|granted| granted.as_str() == name);
+        let mut wrong = self.cases.iter().flat_map(|case| {
+            let names = given(case).into_iter().filter(|name| !is_granted(name));
+            names.map(move |name| (case, name))
+        });
+        let Some((case, name)) = wrong.next() else { return Ok(()) };
+        let why = format!(
+            "case `{}` gives the secret `{name}`, which `{}` doesn't grant",
+            case.name,
+            found.path().display()
+        );
+        Err(SuiteError::Wrong(vec![of_a_whole_file(&self.path, &why)]))
+    }
+}
+
 fn of_a_whole_file(path: &Path, message: &str) -> Finding {
     let mut out = sandglass_source::Diagnostics::new("");
     out.error(&(0..0), message.to_owned());
@@ -137,7 +165,9 @@ fn of_a_whole_file(path: &Path, message: &str) -> Finding {
 
 /// The only guest of a folder, or, where that is called `tests`, of the one above it.
 fn the_guest_beside(folder: &Path) -> Result<PathBuf, String> {
-    let is_tests = folder.file_name().is_some_and(|name| name == "tests");
+    // `.` may be it, too.
+    let named = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let is_tests = named.file_name().is_some_and(|name| name == "tests");
     let above = is_tests.then(|| folder.join(".."));
     for folder in std::iter::once(folder).chain(above.as_deref()) {
         let folder = if folder == Path::new("") { Path::new(".") } else { folder };

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use sandglass_model::OutcomeKind;
 use serde_json::Value;
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value as Toml, value};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value as Toml, value};
 
 use crate::case::Expected;
 use crate::file::KEYS;
@@ -30,7 +31,7 @@ pub enum UpdateError {
         why: toml_edit::TomlError,
     },
     /// Something in it is not where it was.
-    #[error("`{}` has changed since it was read: {what}", path.display())]
+    #[error("`{}` can't be updated: {what}", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
@@ -67,7 +68,10 @@ impl Update {
     pub fn expect(&mut self, place: usize, ran: &Ran) -> Result<(), UpdateError> {
         let cases = self.document.get_mut("case").and_then(Item::as_array_of_tables_mut);
         let Some(case) = cases.and_then(|cases| cases.get_mut(place)) else {
-            let what = format!("there is no [[case]] {}", place + 1);
+            let what = format!(
+                "there is no [[case]] {}: cases must stand in tables of their own",
+                place + 1
+            );
             return Err(UpdateError::Changed { path: self.path.clone(), what });
         };
         let is_new = !case.contains_key("expect");
@@ -80,7 +84,8 @@ impl Update {
             let as_json = format!("{key}_json");
             let is_said = expect.contains_key(key) || expect.contains_key(&as_json);
             let wanted = match key {
-                "outcome" => true,
+                // It completes, unless it is said.
+                "outcome" => is_said || ran.found.outcome != OutcomeKind::Completed || is_new,
                 "result" | "calls" | "dying_span" | "error_kind" if is_new => true,
                 _ => is_said,
             };
@@ -94,17 +99,31 @@ impl Update {
             };
             expect.remove(other);
             match now {
-                Some((key, found)) => drop(expect.insert(key, value(found))),
+                Some((key, found)) => put(expect, key, found),
                 None => drop(expect.remove(&as_json)),
             }
         }
         Ok(())
     }
 
+    /// Whether the case at `place` expects nothing yet.
+    #[must_use]
+    pub fn is_new(&self, place: usize) -> bool {
+        let cases = self.document.get("case").and_then(Item::as_array_of_tables);
+        let case = cases.and_then(|cases| cases.get(place));
+        case.is_some_and(|case| !case.contains_key("expect"))
+    }
+
     /// The file as it would be.
     #[must_use]
     pub fn after(&self) -> String {
-        self.document.to_string()
+        let text = self.document.to_string();
+        // As the file has them.
+        if self.before.contains("\r\n") {
+            text.replace("\r\n", "\n").replace('\n', "\r\n")
+        } else {
+            text
+        }
     }
 
     /// What changes, line by line: `-` goes and `+` comes. Nothing where nothing changes.
@@ -127,11 +146,25 @@ impl Update {
             let what = "somebody has written it meanwhile".to_owned();
             return Err(UpdateError::Changed { path: self.path.clone(), what });
         }
-        let mut beside = self.path.clone().into_os_string();
+        // Where a link leads, and with the rights that it has there.
+        let path = self.path.canonicalize().map_err(unwritable)?;
+        let mut beside = path.clone().into_os_string();
         beside.push(".new");
         std::fs::write(&beside, self.after()).map_err(unwritable)?;
-        std::fs::rename(&beside, &self.path).map_err(unwritable)
+        let rights = path.metadata().map_err(unwritable)?.permissions();
+        std::fs::set_permissions(&beside, rights).map_err(unwritable)?;
+        std::fs::rename(&beside, &path).map_err(unwritable)
     }
+}
+
+/// Puts a value into a table, in its place and with what stands around it where there is one.
+fn put(table: &mut dyn TableLike, key: &str, found: Toml) {
+    let mut item = value(found);
+    let around = table.get(key).and_then(Item::as_value).map(|before| before.decor().clone());
+    if let (Some(around), Some(value)) = (around, item.as_value_mut()) {
+        *value.decor_mut() = around;
+    }
+    table.insert(key, item);
 }
 
 /// A value as it is written.
@@ -152,7 +185,10 @@ fn found(found: &Expected) -> impl Iterator<Item = (&'static str, Option<Found>)
         let value = value.as_ref().filter(|value| !value.is_null())?;
         Some(toml(value).map_or_else(|| Found::Json(value.to_string()), Found::Toml))
     };
-    let progress = found.progress.clone().map(Value::Array);
+    let list = |list: &Option<Vec<Value>>| {
+        // One with null in it stays as it was.
+        toml(&Value::Array(list.clone()?)).map(Found::Toml)
+    };
     let all = [
         Some(Found::Toml(found.outcome.as_str().into())),
         text(&found.action),
@@ -163,8 +199,9 @@ fn found(found: &Expected) -> impl Iterator<Item = (&'static str, Option<Found>)
         text(&found.dying_span),
         texts(&found.calls),
         texts(&found.requests),
-        // A list with null in it stays as it was.
-        progress.as_ref().and_then(toml).map(Found::Toml),
+        list(&found.bodies),
+        list(&found.asks),
+        list(&found.progress),
         text(&found.status),
     ];
     // Bounds of time are the author's.

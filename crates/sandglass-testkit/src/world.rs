@@ -9,7 +9,7 @@ use sandglass_host::{
     Limits, Request, Response, Secret, Secrets, Signal, Signals,
 };
 use sandglass_model::Sequence;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::answer::{Answer, Call, Reply};
 use crate::clock::pass;
@@ -44,6 +44,12 @@ pub(crate) struct Met {
     pub(crate) requests: Vec<String>,
     pub(crate) progress: Vec<Value>,
     pub(crate) status: Option<String>,
+    /// The bodies of the requests that were sent: JSON, or else a text.
+    pub(crate) bodies: Vec<Value>,
+    /// The asks.
+    pub(crate) asks: Vec<Value>,
+    /// Requests to hosts that aren't granted.
+    pub(crate) denied: Vec<String>,
     /// Calls that no answer was for.
     pub(crate) unanswered: Vec<String>,
 }
@@ -135,13 +141,21 @@ impl HttpClient for Shared {
         _: &'a str,
     ) -> Answering<'a, Result<Response, HttpError>> {
         Box::pin(async move {
-            destinations.allow(&request)?;
-            let (method, url) = (request.method().to_owned(), request.url().to_owned());
+            // A fragment is for who asks, and never sent.
+            let url = request.url().split('#').next().unwrap_or_default().to_owned();
+            let method = request.method().to_owned();
             let called = format!("{method} {url}");
+            if let Err(denied) = destinations.allow(&request) {
+                let mut script = self.0.lock();
+                keep(&mut script.met.requests, format!("{called} (not granted)"));
+                keep(&mut script.met.denied, called);
+                return Err(denied);
+            }
             keep(&mut self.0.lock().met.requests, called.clone());
             // It is sent whole before anything is answered, as by most servers.
             let sending = request.into_body(BODY_MAX_BYTES);
-            limits.bound(sending).await?;
+            let body = limits.bound(sending).await?;
+            keep(&mut self.0.lock().met.bodies, body_of(&body));
             let Some(answer) = self.0.next(|call| call.is_request(&method, &url)) else {
                 let why = format!("no answer to {called} is scripted");
                 self.0.unanswered(called);
@@ -169,7 +183,11 @@ impl Secrets for Shared {
                     _ => None,
                 };
             }
-            self.0.lock().secrets.get(name).cloned().map(Secret::new)
+            let value = self.0.lock().secrets.get(name).cloned();
+            if value.is_none() {
+                self.0.unanswered(format!("secret {name}"));
+            }
+            value.map(Secret::new)
         })
     }
 }
@@ -192,6 +210,8 @@ impl Asks for Shared {
         let world = Arc::clone(&self.0);
         Box::pin(async move {
             let (target, action) = (ask.target.to_string(), ask.action);
+            let asked = json!({ "ask": format!("{target}.{action}"), "params": ask.params });
+            keep(&mut world.lock().met.asks, asked);
             let Some(answer) = world.next(|call| call.is_ask(&target, &action)) else {
                 let called = format!("ask {target}.{action}");
                 let why = format!("no answer to {called} is scripted");
@@ -202,7 +222,7 @@ impl Asks for Shared {
                 Reply::Asked { state, fields } => {
                     Ok(Answered { sequence: Sequence(1), state, fields })
                 }
-                Reply::Error(why) => Err(AskError::Refused(why)),
+                Reply::Error(why) => Err(ask_error(&why)),
                 other => Err(AskError::Refused(no_such(&other, "an ask"))),
             }
         })
@@ -213,6 +233,30 @@ fn action_of(call: &Call) -> Option<String> {
     match call {
         Call::Ask { action, .. } => action.clone(),
         _ => None,
+    }
+}
+
+/// A body as cases say it: the JSON that it is, or else its text.
+fn body_of(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(bytes).into_owned()))
+}
+
+/// An error of an ask: of the kind that `why` begins with, as guests read it, and else a refusal.
+fn ask_error(why: &str) -> AskError {
+    let (kind, message) = why.split_once(':').unwrap_or((why, ""));
+    let message = message.trim().to_owned();
+    match kind.trim() {
+        "ask_invalid" => AskError::Invalid(message),
+        "ask_not_allowed" => AskError::NotAllowed(message),
+        "ask_unknown_target" => AskError::UnknownTarget(message),
+        "ask_cycle" => AskError::Cycle,
+        "ask_too_deep" => AskError::TooDeep(8),
+        "ask_timed_out" => AskError::TimedOut,
+        "ask_cut_short" => AskError::CutShort(message),
+        "ask_unavailable" => AskError::Unavailable(message),
+        "ask_refused" => AskError::Refused(message),
+        _ => AskError::Refused(why.to_owned()),
     }
 }
 

@@ -77,6 +77,9 @@ fn is_empty_folder(path: &Path) -> bool {
 /// The name that modules, packages and manifests of all languages can have.
 fn name(path: &Path) -> anyhow::Result<String> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if name.starts_with("sandglass") {
+        bail!("`{name}` is named as a part of Sandglass is; choose another name");
+    }
     let is_one = name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
         && name.len() <= NAME_MAX_BYTES;

@@ -190,13 +190,14 @@ fn update(tested: &Tested, output: &mut Output) -> anyhow::Result<()> {
     let suite = &tested.suite;
     let mut update = Update::of(&suite.path, &suite.source)?;
     let mut changes = false;
-    for verdict in tested.cases.iter().filter(|verdict| !verdict.passed()) {
-        if let Ok(ran) = &verdict.ran {
+    for verdict in &tested.cases {
+        let wanted = !verdict.passed() || update.is_new(verdict.place);
+        if let Some(ran) = verdict.ran.as_ref().ok().filter(|_| wanted) {
             update.expect(verdict.place, ran)?;
             changes = true;
         }
     }
-    if changes {
+    if changes && update.after() != suite.source {
         output.line(update.shown().trim_end())?;
         update.write()?;
         output.line(format!("{}: written", shown(&suite.path)))?;

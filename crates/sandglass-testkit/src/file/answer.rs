@@ -53,8 +53,9 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<A
     };
     let times = table.count("times", 0..=u64::from(u32::MAX), out);
     let times = match times {
-        // As often as it is called.
+        // As often as it is called. Secrets are looked at more than once: for their size, first.
         Some(0) => None,
+        None if *call == "secret" => None,
         times => Some(times.and_then(|times| u32::try_from(times).ok()).unwrap_or(1)),
     };
     Some(Answer { to, after: after.unwrap_or_default(), reply, times })
@@ -76,10 +77,16 @@ fn to(call: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Ca
                 let help = "write `METHOD URL`, such as \"GET https://example.com/a\"; `*` at the end stands for any rest";
                 out.error_with_help(said.span(), format!("`{said}` names no request"), help);
             }
+            let begin = url.as_ref().map(|url| url.strip_suffix('*').unwrap_or(url));
+            if begin.is_some_and(|begin| begin.contains(['*', '#'])) {
+                let help = "`*` stands at the end, for any rest; a fragment is never sent";
+                out.error_with_help(said.span(), format!("`{said}` matches no request"), help);
+            }
             Call::Http { method, url: url.map(|url| with_path(&url)) }
         }
         "ask" => {
-            let Some((target, action)) = said.rsplit_once('.') else {
+            let parts = if said.as_str() == "*" { Some(("*", "*")) } else { said.rsplit_once('.') };
+            let Some((target, action)) = parts else {
                 let help = "write `TYPE.ACTION`, or `TYPE/ID.ACTION`";
                 out.error_with_help(said.span(), format!("`{said}` names no ask"), help);
                 return None;

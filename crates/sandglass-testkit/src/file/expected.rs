@@ -19,7 +19,7 @@ const OUTCOMES: [OutcomeKind; 5] = [
 const TIME_MAX: Duration = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
 
 /// The keys, in the order in which they are written.
-pub(crate) const KEYS: [&str; 13] = [
+pub(crate) const KEYS: [&str; 15] = [
     "outcome",
     "action",
     "params",
@@ -29,6 +29,8 @@ pub(crate) const KEYS: [&str; 13] = [
     "dying_span",
     "calls",
     "requests",
+    "bodies",
+    "asks",
     "progress",
     "status",
     "at_least",
@@ -40,6 +42,12 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Expected
     known.extend_from_slice(&KEYS);
     table.only(&known, out);
     let within = Duration::ZERO..=TIME_MAX;
+    let at_least = table.duration_within("at_least", within.clone(), out);
+    let at_most = table.duration_within("at_most", within, out);
+    if at_least.zip(at_most).is_some_and(|(least, most)| least > most) {
+        let message = format!("no time is `at_least` and `at_most` what {} says", table.label);
+        out.error(&table.span_of("at_most"), message);
+    }
     Expected {
         outcome: outcome(table, out).unwrap_or(OutcomeKind::Completed),
         action: text(table, "action", out),
@@ -50,10 +58,12 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Expected
         dying_span: text(table, "dying_span", out),
         calls: texts(table, "calls", out),
         requests: texts(table, "requests", out),
+        bodies: list(table, "bodies", out),
+        asks: list(table, "asks", out),
         progress: list(table, "progress", out),
         status: text(table, "status", out),
-        at_least: table.duration_within("at_least", within.clone(), out),
-        at_most: table.duration_within("at_most", within, out),
+        at_least,
+        at_most,
     }
 }
 

@@ -11,6 +11,7 @@ use sandglass_host::Signature;
 use sandglass_source::{Diagnostic, Diagnostics, Document, Severity, Table, wrong_type};
 use serde_json::Value;
 
+use crate::answer::Call;
 use crate::case::Case;
 pub(crate) use expected::KEYS;
 
@@ -57,16 +58,30 @@ fn file(top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Writte
     } else if tables.len() > CASES_MAX {
         out.error(&top.span_of("case"), format!("a file may have {CASES_MAX} cases at most"));
     }
-    let tables = tables.iter().take(CASES_MAX);
-    let cases: Vec<Case> = tables.map(|table| case::read(table, &defaults, out)).collect();
+    let read = tables.iter().take(CASES_MAX);
+    let cases: Vec<Case> = read.map(|table| case::read(table, &defaults, out)).collect();
     for (number, case) in cases.iter().enumerate() {
         if !case.name.is_empty() && cases[..number].iter().any(|other| other.name == case.name) {
             let message = format!("two cases are named `{}`", case.name);
-            out.error_with_help(&top.span_of("case"), message, "give each a name of its own");
+            let place = tables.get(number).map_or(top.span_of("case"), |table| table.span.clone());
+            out.error_with_help(&place, message, "give each a name of its own");
         }
     }
     let functions = top.tables("function", |number| format!("function {number}"), out);
-    let functions = functions.iter().filter_map(|table| function::read(table, out)).collect();
+    let functions: Vec<Signature> =
+        functions.iter().filter_map(|table| function::read(table, out)).collect();
+    let declared = |name: &str| functions.iter().any(|function| function.full_name() == name);
+    for (table, case) in tables.iter().zip(&cases) {
+        for answer in &case.answers {
+            if let Call::Function { name } = &answer.to
+                && !declared(name)
+            {
+                let message =
+                    format!("{} answers for `{name}`, which no [[function]] declares", table.label);
+                out.error(&table.span, message);
+            }
+        }
+    }
     Written { guest, functions, cases }
 }
 

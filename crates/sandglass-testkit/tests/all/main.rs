@@ -157,13 +157,18 @@ fn answers_are_taken_in_their_order_and_as_often_as_they_say() {
 fn a_host_that_is_not_granted_is_refused_before_any_answer() {
     let mut kit = Kit::new().expect("a host");
     let guest = kit.load(fetches().as_bytes(), Manifest::named("guest")).expect("it is whole");
-    let case = Case {
-        answers: vec![Answer::http("GET", "https://example.com/").times(None)],
-        expected: Expected { requests: Some(Vec::new()), ..Expected::default() },
-        ..Case::default()
-    };
+    let answers = vec![Answer::http("GET", "https://example.com/").times(None)];
+    let denied = "GET https://example.com/ (not granted)".to_owned();
+    let expected = Expected { requests: Some(vec![denied]), ..Expected::default() };
+    let case = Case { answers: answers.clone(), expected, ..Case::default() };
     let ran = kit.run(&guest, &case).expect("it runs");
     assert_eq!(told(&ran), [""; 0]);
+    // It is nothing that passes without a word.
+    let ran = kit.run(&guest, &Case { answers, ..Case::default() }).expect("it runs");
+    assert_eq!(
+        told(&ran),
+        ["requests: expected \"granted hosts alone\", found \"GET https://example.com/\""]
+    );
 }
 
 #[test]
@@ -289,4 +294,48 @@ async fn it_can_be_used_inside_a_runtime() {
     let answers = vec![Answer::http("GET", "https://example.com/").after(A_QUARTER / 9)];
     let ran = run(&fetches(), &Case { answers, ..Case::default() });
     assert_eq!(told(&ran), [""; 0]);
+}
+
+#[test]
+fn a_secret_that_nobody_gives_is_a_difference_and_an_answered_one_is_looked_at_twice() {
+    let get = "(call $secret (i32.const 64) (i32.const 3) (i32.const 1024) (i32.const 99))";
+    let source =
+        guest(&format!("{SECRET}{RESULT}"), &format!("(drop {get}) (drop {get}) {SUCCEED}"));
+    let ran = run(&source, &Case::default());
+    let missing = "answers: expected \"an answer to secret key\", found null";
+    assert_eq!(told(&ran), [missing, missing]);
+    let to = sandglass_testkit::Call::Secret { name: "key".to_owned() };
+    let reply = Reply::Secret(Some("value".to_owned()));
+    let answers = vec![Answer { to, after: Duration::from_secs(3), reply, times: None }];
+    let expected = Expected { at_least: Some(Duration::from_secs(6)), ..Expected::default() };
+    let ran = run(&source, &Case { answers, expected, ..Case::default() });
+    assert_eq!(told(&ran), [""; 0]);
+}
+
+#[test]
+fn asks_are_kept_and_fail_as_the_case_says() {
+    let does = "(call $set (i32.const 1024)
+        (call $ask (i32.const 128) (i32.const 36) (i32.const 1024) (i32.const 999)))
+        (drop (call $error (i32.const 1024) (i32.const 999)))";
+    let error = r#"(import "env" "host_last_error" (func $error (param i32 i32) (result i32)))"#;
+    let mut kit = Kit::new().expect("a host");
+    let manifest = manifest().ask_targets(["Order.Ship".parse().expect("a target")]);
+    let source = guest(&format!("{ASK}{RESULT}{error}"), does);
+    let guest = kit.load(source.as_bytes(), manifest).expect("it is whole");
+    for (said, first) in [("ask_unavailable: later", "host_set_result"), ("no", "host_set_result")]
+    {
+        let asks = vec![json!({ "ask": "Order/7.Ship", "params": {} })];
+        let case = Case {
+            answers: vec![Answer::ask("Order", "Ship").error(said)],
+            expected: Expected {
+                outcome: OutcomeKind::Failed,
+                asks: Some(asks),
+                calls: Some(vec!["ask:Order.Ship".into(), first.into(), "host_last_error".into()]),
+                ..Expected::default()
+            },
+            ..Case::default()
+        };
+        let ran = kit.run(&guest, &case).expect("it runs");
+        assert_eq!(told(&ran), [""; 0]);
+    }
 }
