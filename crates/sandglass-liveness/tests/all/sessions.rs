@@ -139,6 +139,26 @@ fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
     replays(&life);
 }
 
+#[test]
+fn a_rerun_that_is_one_too_many_is_stopped_before_it_begins() {
+    let source = spec("max_handler_runs = 1").replace("region = \"north\"", "on_crash = \"rerun\"");
+    let mut life = Life::of(&source);
+    let unsaid = LimitSettings::default();
+    let settings = life.spec.limits.as_ref().expect("it has some").settings;
+    life.tell(Input::Start { limits: settings.effective(&unsaid, &unsaid) }).expect("new");
+    let dispatch = life.start();
+    let before = life.log.len();
+    let commands = life.tell(ended(dispatch, 1, Outcome::Interrupted)).expect("it was in flight");
+    assert_eq!(commands, [], "nothing starts");
+    assert_eq!(
+        life.kinds(before),
+        ["ended", "limit.breached", "run.stopping", "dispatched", "ended", "run.stopped"]
+    );
+    assert!(life.entity().is_settled(), "nothing of it is left in flight");
+    assert_eq!(shown(&life), Status::Done);
+    replays(&life);
+}
+
 fn cancel() -> Input {
     let (by, reason) = ("ann".to_owned(), "enough".to_owned());
     Input::Stop { run_seq: None, cause: StopCause::Operator { by, reason } }
