@@ -25,23 +25,6 @@ const MESSAGE_MAX_CHARS: usize = 1_000;
 /// with the value that made it long.
 const MESSAGE_END_CHARS: usize = 200;
 
-/// An error of a file as a whole: of one that can't be read, or has no lines. It stands
-/// at the first line and column.
-pub(crate) fn of_a_whole_file(path: &Path, message: String) -> Finding {
-    let message = printable(&message).into_owned();
-    let (line, column) = (1, 1);
-    let diagnostic = Diagnostic {
-        severity: Severity::Error,
-        message,
-        help: None,
-        code: None,
-        span: 0..0,
-        line,
-        column,
-    };
-    Finding { path: path.to_owned(), source: "".into(), diagnostic }
-}
-
 /// The diagnostic as people read it: what, where, the source line, what to do.
 pub(crate) fn rendered(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String {
     let Diagnostic { severity, message, help, code, span, line, column } = found;

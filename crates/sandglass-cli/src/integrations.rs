@@ -12,8 +12,6 @@ use sandglass_model::Rejection;
 use sandglass_runtime::{Folder, FolderError, ModuleSource};
 use sandglass_source::{Diagnostics, Finding, did_you_mean};
 
-use crate::diagnosis::of_a_whole_file;
-
 /// Checks modules in a host, which is made for the first of them.
 #[derive(Debug, Default)]
 pub(crate) struct Integrations {
@@ -46,7 +44,9 @@ impl Integrations {
                 let bytes = file::read(path, manifest.module_max_bytes())?;
                 let rejected = self.load(&bytes, manifest)?.err();
                 Ok(rejected
-                    .map(|why| of_a_whole_file(path, why.message).coded(why.kind.as_str()))
+                    .map(|why| {
+                        Finding::of_a_whole_file(path, &why.message).coded(why.kind.as_str())
+                    })
                     .into_iter()
                     .collect())
             }

@@ -51,7 +51,7 @@ pub(crate) struct Entry {
 impl Blocked {
     /// Lists `entity`, where it is a session that waits to be resumed.
     pub(crate) fn enter(self: &Arc<Self>, entity: &Entity) -> Option<Entry> {
-        let session = entity.session().filter(|session| !session.is_over())?;
+        let session = entity.session().filter(|session| session.is_blocked())?;
         let session::Standing::Stopped(stopped) = &session.standing else { return None };
         let since = session.run_started.after(Duration::from_millis(stopped.elapsed_ms));
         let place = (since, entity.entity.clone());

@@ -1,9 +1,9 @@
 //! A diagnostic, and the file that it stands in.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Diagnostic;
+use crate::{Diagnostic, Severity, printable};
 
 /// What is wrong or doubtful, where several files are read together.
 #[derive(Clone, Debug)]
@@ -17,6 +17,24 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// An error of a file as a whole: of one that can't be read, or has no lines. It stands
+    /// at the first line and column.
+    #[must_use]
+    pub fn of_a_whole_file(path: &Path, message: &str) -> Self {
+        let message = printable(message).into_owned();
+        let (line, column) = (1, 1);
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            message,
+            help: None,
+            code: None,
+            span: 0..0,
+            line,
+            column,
+        };
+        Self { path: path.to_owned(), source: "".into(), diagnostic }
+    }
+
     /// All of a file's diagnostics.
     pub fn all_of(
         path: impl Into<PathBuf>,

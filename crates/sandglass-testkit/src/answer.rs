@@ -161,10 +161,17 @@ impl Call {
 
     pub(crate) fn is_ask(&self, entity: &str, wanted: &str) -> bool {
         let Self::Ask { target, action } = self else { return false };
-        let of_type = entity.split_once('/').map_or(entity, |(of_type, _)| of_type);
         let same_target =
-            target.as_ref().is_none_or(|target| target == entity || target == of_type);
+            target.as_ref().is_none_or(|target| target == entity || target == type_of(entity));
         same_target && action.as_ref().is_none_or(|action| action == wanted)
+    }
+
+    /// Whether it may be an ask of `wanted` of some entity of a type.
+    pub(crate) fn may_be_asked(&self, of_type: &str, wanted: &str) -> bool {
+        let Self::Ask { target, action } = self else { return false };
+        let target = target.as_deref().map(type_of);
+        target.is_none_or(|target| target == of_type)
+            && action.as_ref().is_none_or(|action| action == wanted)
     }
 
     pub(crate) fn is_function(&self, wanted: &str) -> bool {
@@ -174,6 +181,11 @@ impl Call {
     pub(crate) fn is_secret(&self, wanted: &str) -> bool {
         matches!(self, Self::Secret { name } if name == wanted)
     }
+}
+
+/// The type of an entity, or of what is one already.
+fn type_of(entity: &str) -> &str {
+    entity.split_once('/').map_or(entity, |(of_type, _)| of_type)
 }
 
 impl fmt::Display for Call {

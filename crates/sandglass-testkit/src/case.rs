@@ -8,9 +8,6 @@ use serde_json::Value;
 
 use crate::answer::Answer;
 
-/// How long a guest may compute, in real time, before it is taken for one that never ends.
-const COMPUTE_MAX: Duration = Duration::from_secs(1);
-
 /// One run of a handler, and what is expected of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
@@ -52,7 +49,7 @@ pub struct Case {
 impl Case {
     /// How long a guest may compute in real time, until it is taken for one that never ends
     /// and the time jumps to its deadline: a second.
-    pub const COMPUTE_MAX: Duration = COMPUTE_MAX;
+    pub const COMPUTE_MAX: Duration = Duration::from_secs(1);
 }
 
 impl Default for Case {

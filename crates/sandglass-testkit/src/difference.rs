@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sandglass_model::RunReport;
+use serde::Serialize;
 use serde_json::{Number, Value, json};
 use similar::{ChangeTag, TextDiff};
 
@@ -85,25 +86,17 @@ pub(crate) fn differences(
         }
     };
     compare("outcome", Some(json!(expected.outcome)), json!(found.outcome));
-    compare("action", expected.action.as_ref().map(|it| json!(it)), json!(found.action));
+    compare("action", said(&expected.action), json!(found.action));
     compare("params", expected.params.clone(), json!(found.params));
     compare("result", expected.result.clone(), json!(found.result));
-    compare(
-        "error_kind",
-        expected.error_kind.as_ref().map(|it| json!(it)),
-        json!(found.error_kind),
-    );
-    compare(
-        "dying_span",
-        expected.dying_span.as_ref().map(|it| json!(it)),
-        json!(found.dying_span),
-    );
-    compare("calls", expected.calls.as_ref().map(|it| json!(it)), json!(found.calls));
-    compare("requests", expected.requests.as_ref().map(|it| json!(it)), json!(found.requests));
-    compare("bodies", expected.bodies.as_ref().map(|it| json!(it)), json!(found.bodies));
-    compare("asks", expected.asks.as_ref().map(|it| json!(it)), json!(found.asks));
-    compare("progress", expected.progress.as_ref().map(|it| json!(it)), json!(found.progress));
-    compare("status", expected.status.as_ref().map(|it| json!(it)), json!(found.status));
+    compare("error_kind", said(&expected.error_kind), json!(found.error_kind));
+    compare("dying_span", said(&expected.dying_span), json!(found.dying_span));
+    compare("calls", said(&expected.calls), json!(found.calls));
+    compare("requests", said(&expected.requests), json!(found.requests));
+    compare("bodies", said(&expected.bodies), json!(found.bodies));
+    compare("asks", said(&expected.asks), json!(found.asks));
+    compare("progress", said(&expected.progress), json!(found.progress));
+    compare("status", said(&expected.status), json!(found.status));
     if let Some(part) = &expected.error
         && !found.error.as_ref().is_some_and(|message| message.contains(part))
     {
@@ -134,6 +127,11 @@ pub(crate) fn differences(
         all.push(Difference::new("answers", json!(expected), json!(format!("{used} call(s)"))));
     }
     all
+}
+
+/// What is said of something, as JSON.
+fn said(expected: &Option<impl Serialize>) -> Option<Value> {
+    expected.as_ref().map(|expected| json!(expected))
 }
 
 /// What came, in the terms of what is expected.

@@ -98,7 +98,7 @@ impl Suite {
         let guest = match guest {
             Some(guest) => guest,
             None => the_guest_beside(&beside)
-                .map_err(|why| SuiteError::Wrong(vec![of_a_whole_file(path, &why)]))?,
+                .map_err(|why| SuiteError::Wrong(vec![Finding::of_a_whole_file(path, &why)]))?,
         };
         Ok(Self { path: path.to_owned(), source, guest, functions, cases })
     }
@@ -153,14 +153,8 @@ impl Suite {
             case.name,
             found.path().display()
         );
-        Err(SuiteError::Wrong(vec![of_a_whole_file(&self.path, &why)]))
+        Err(SuiteError::Wrong(vec![Finding::of_a_whole_file(&self.path, &why)]))
     }
-}
-
-fn of_a_whole_file(path: &Path, message: &str) -> Finding {
-    let mut out = sandglass_source::Diagnostics::new("");
-    out.error(&(0..0), message.to_owned());
-    Finding::all_of(path, "", out.finish()).next().expect("one was noted")
 }
 
 /// The only guest of a folder, or, where that is called `tests`, of the one above it.

@@ -194,16 +194,8 @@ impl Secrets for Shared {
 
 impl Asks for Shared {
     fn knows(&self, entity_type: &str, action: &str) -> bool {
-        let entity = format!("{entity_type}/*");
-        let fits = |call: &Call| match call {
-            Call::Ask { target, .. } => {
-                let of_type = target.as_deref().map(|target| target.split('/').next());
-                of_type.is_none_or(|of_type| of_type == Some(entity_type))
-                    && Call::Ask { target: None, action: action_of(call) }.is_ask(&entity, action)
-            }
-            _ => false,
-        };
-        self.0.lock().answers.iter().any(|scripted| fits(&scripted.answer.to))
+        let answers = &self.0.lock().answers;
+        answers.iter().any(|scripted| scripted.answer.to.may_be_asked(entity_type, action))
     }
 
     fn ask(&self, ask: Ask) -> Answering<'static, Result<Answered, AskError>> {
@@ -226,13 +218,6 @@ impl Asks for Shared {
                 other => Err(AskError::Refused(no_such(&other, "an ask"))),
             }
         })
-    }
-}
-
-fn action_of(call: &Call) -> Option<String> {
-    match call {
-        Call::Ask { action, .. } => action.clone(),
-        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use sandglass_host::manifest::{is_manifest, is_module};
 use sandglass_liveness::{Parsed, Spec, spec::SOURCE_MAX_BYTES};
 use sandglass_source::{Finding, Severity, printable};
 
-use crate::diagnosis::{as_json, of_a_whole_file, rendered};
+use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
 use crate::integrations::Integrations;
 use crate::terminal::{Output, Tone, complain};
@@ -49,7 +49,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             Err(error) => {
                 // The other files are checked all the same.
                 complain(&error);
-                let Finding { path, diagnostic, .. } = of_a_whole_file(path, format!("{error:#}"));
+                let Finding { path, diagnostic, .. } =
+                    Finding::of_a_whole_file(path, &format!("{error:#}"));
                 all.push(as_json(&path, &diagnostic));
                 exit = Exit::Unusable;
                 continue;

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Tested, shown};
+use super::Tested;
+use crate::scenario::shown;
 
 pub(super) fn write(all: &[Tested], path: &Path) -> anyhow::Result<()> {
     let mut report = Report::new("sandglass test");

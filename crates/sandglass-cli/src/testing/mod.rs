@@ -5,7 +5,7 @@ mod text;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use sandglass_host::Signature;
@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::command::test::Arguments;
 use crate::diagnosis::rendered;
 use crate::exit::Exit;
+use crate::scenario::shown;
 use crate::terminal::{Output, note};
 
 /// What came of one suite.
@@ -225,8 +226,4 @@ fn as_json(tested: &Tested) -> serde_json::Value {
         "guest": tested.suite.guest,
         "cases": tested.named().map(case).collect::<Vec<_>>(),
     })
-}
-
-fn shown(path: &Path) -> String {
-    sandglass_source::printable(&path.display().to_string()).into_owned()
 }

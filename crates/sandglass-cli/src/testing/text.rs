@@ -6,10 +6,11 @@ use sandglass_model::OutcomeKind;
 use sandglass_source::{printable, shortened};
 use sandglass_testkit::Ran;
 
-use super::{Tested, shown};
+use super::Tested;
 use crate::anatomy;
 use crate::duration::{exact_millis, measured_micros};
 use crate::explain;
+use crate::scenario::shown;
 use crate::terminal::{Output, Tone, printable_lines};
 
 /// Longest result that is shown of a case that failed, in characters.

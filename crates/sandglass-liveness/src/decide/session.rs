@@ -86,7 +86,7 @@ pub(super) fn resume(entity: &Entity, resume: &Resume) -> Result<Vec<Event>, Ref
     expected(session, resume.expected_run)?;
     match &session.standing {
         Standing::Running => Err(Refusal::StillRunning { run_seq: session.run_seq }),
-        Standing::Stopped(_) if !session.is_over() => Ok(again(
+        Standing::Stopped(_) if session.is_blocked() => Ok(again(
             entity,
             session,
             resume.limits,
@@ -105,11 +105,22 @@ fn again(
     by: Option<String>,
     reason: String,
 ) -> Vec<Event> {
-    let (from_run_seq, run_seq) = (session.run_seq, session.run_seq.saturating_add(1));
-    let resumed = Event::SessionResumed { from_run_seq, run_seq, by, reason, to_cancel: false };
-    let started = Event::RunStarted { run_seq, limits };
+    let next = next_run(session, limits, by, reason, false);
     let anew = session.held().iter().map(|held| Event::Dispatched(Box::new(anew(entity, held))));
-    [resumed, started].into_iter().chain(anew).collect()
+    next.into_iter().chain(anew).collect()
+}
+
+/// The records that another run begins with.
+fn next_run(
+    session: &Session,
+    limits: RunLimits,
+    by: Option<String>,
+    reason: String,
+    to_cancel: bool,
+) -> [Event; 2] {
+    let (from_run_seq, run_seq) = (session.run_seq, session.run_seq.saturating_add(1));
+    let resumed = Event::SessionResumed { from_run_seq, run_seq, by, reason, to_cancel };
+    [resumed, Event::RunStarted { run_seq, limits }]
 }
 
 /// A handler that was stopped with its run, as it is dispatched anew.
@@ -180,16 +191,14 @@ fn cancelled(
     now: WallTime,
 ) -> Vec<Event> {
     let cause = StopCause::Operator { by: by.to_owned(), reason: reason.to_owned() };
-    let (from_run_seq, run_seq) = (session.run_seq, session.run_seq.saturating_add(1));
-    let (by, reason) = (Some(by.to_owned()), reason.to_owned());
+    let next = next_run(session, *session.limits, Some(by.to_owned()), reason.to_owned(), true);
     let mut after = entity.clone();
     let mut events = Vec::new();
     let mut push = |after: &mut Entity, event: Event| {
         after.apply(spec, &event, now);
         events.push(event);
     };
-    push(&mut after, Event::SessionResumed { from_run_seq, run_seq, by, reason, to_cancel: true });
-    push(&mut after, Event::RunStarted { run_seq, limits: *session.limits });
+    next.into_iter().for_each(|event| push(&mut after, event));
     if let Some(session) = after.session() {
         let stopping = stopping(spec, session, cause.clone());
         push(&mut after, stopping);
