@@ -1,0 +1,1 @@
+//! The OpenWOP host as its clients see it.
