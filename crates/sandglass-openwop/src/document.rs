@@ -1,0 +1,277 @@
+//! Reads JSON files that people write, within bounds, and finds the places that JSON
+//! pointers point to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sandglass_model::json;
+use serde_json::Value;
+
+use crate::problem::{Place, Problem, Problems, push_key, quoted};
+
+/// Deepest nesting of a definition or a manifest: several times what its schema has, so
+/// that there is room for configurations, and far from what a thread's stack holds.
+pub const DEPTH_MAX: usize = 64;
+
+/// Longest key of an object in a definition or a manifest, in bytes: names are far
+/// shorter, and a pointer to what is wrong names each key on its way.
+pub const KEY_MAX_BYTES: usize = 1_024;
+
+/// What `text` says, which has at most `max_bytes`.
+///
+/// A key that an object has twice is a problem: which of the two counts is told nowhere.
+pub(crate) fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> {
+    if text.len() > max_bytes {
+        let what = format!(
+            "it has {} bytes, and {max_bytes} are allowed; split it into several",
+            text.len()
+        );
+        return Err(vec![Problem::new("", what)]);
+    }
+    let value = json::read::<Value>(text).map_err(|error| vec![not_read(&error)])?;
+    let mut problems = Problems::default();
+    walk(text, |pointer, _, seen| match seen {
+        Seen::Value => true,
+        Seen::Twice(key) => {
+            let what = format!("the key {} stands here twice; keep one of them", quoted(key));
+            problems.add(pointer, what);
+            true
+        }
+        Seen::LongKey => {
+            let what = format!("it has a key of more than {KEY_MAX_BYTES} bytes; shorten it");
+            problems.add(pointer, what);
+            false
+        }
+        Seen::TooDeep => {
+            problems.add(pointer, format!("it is nested more than {DEPTH_MAX} deep; flatten it"));
+            false
+        }
+    });
+    if problems.is_empty() { Ok(value) } else { Err(placed(problems.into_vec(), text)) }
+}
+
+/// The problems with the places that their pointers have in `text`, which is JSON.
+pub(crate) fn placed(mut problems: Vec<Problem>, text: &str) -> Vec<Problem> {
+    let wanted: BTreeSet<String> = problems.iter().map(|one| one.path.clone()).collect();
+    let mut offsets = BTreeMap::new();
+    walk(text, |pointer, offset, seen| {
+        if matches!(seen, Seen::Value) && wanted.contains(pointer) {
+            offsets.entry(pointer.to_owned()).or_insert(offset);
+        }
+        offsets.len() < wanted.len()
+    });
+    let lines = Lines::of(text);
+    for problem in &mut problems {
+        let offset = offsets.get(&problem.path);
+        problem.place = problem.place.or_else(|| offset.map(|offset| lines.place(*offset)));
+    }
+    problems
+}
+
+fn not_read(error: &json::Error) -> Problem {
+    match error {
+        json::Error::Invalid(error) => {
+            let mut problem = Problem::new("", format!("it is no valid JSON: {error}"));
+            let place = Place { line: error.line(), column: error.column().max(1) };
+            problem.place = (place.line > 0).then_some(place);
+            problem
+        }
+        error => Problem::new("", error.to_string()),
+    }
+}
+
+/// What a walk comes by.
+enum Seen<'k> {
+    /// A value begins; the pointer points to it.
+    Value,
+    /// The object that the pointer points to has this key already.
+    Twice(&'k str),
+    /// The object that the pointer points to has a key that is too long.
+    LongKey,
+    /// What the pointer points to is nested too deeply.
+    TooDeep,
+}
+
+/// A list or an object that the walk is in.
+struct Level {
+    /// How long the pointer to it is.
+    pointer: usize,
+    inside: Inside,
+}
+
+enum Inside {
+    List { index: usize },
+    Object { keys: BTreeSet<String> },
+}
+
+/// Goes over JSON that is known to be valid, value by value, as long as `on` says so. It
+/// is given the pointer and the place in the text, in bytes.
+fn walk(text: &str, mut on: impl FnMut(&str, usize, Seen<'_>) -> bool) {
+    let bytes = text.as_bytes();
+    let mut pointer = String::new();
+    let mut levels: Vec<Level> = Vec::new();
+    let mut key_is_next = false;
+    let mut next = 0;
+    while let Some(byte) = bytes.get(next) {
+        let start = next;
+        next += 1;
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\r' | b':' => {}
+            b',' => match levels.last_mut() {
+                Some(Level { pointer: own, inside: Inside::List { index } }) => {
+                    *index += 1;
+                    pointer.truncate(*own);
+                    push_key(&mut pointer, &index.to_string());
+                }
+                _ => key_is_next = true,
+            },
+            b']' | b'}' => {
+                pointer.truncate(levels.pop().map_or(0, |level| level.pointer));
+                key_is_next = false;
+            }
+            b'"' if key_is_next => {
+                next = string_end(bytes, start);
+                let Some(Level { pointer: own, inside: Inside::Object { keys } }) =
+                    levels.last_mut()
+                else {
+                    return;
+                };
+                pointer.truncate(*own);
+                let Ok(key) = serde_json::from_str::<String>(&text[start..next]) else { return };
+                if key.len() > KEY_MAX_BYTES {
+                    on(&pointer, start, Seen::LongKey);
+                    return;
+                }
+                if keys.contains(&key) && !on(&pointer, start, Seen::Twice(&key)) {
+                    return;
+                }
+                push_key(&mut pointer, &key);
+                keys.insert(key);
+                key_is_next = false;
+            }
+            value => {
+                if !on(&pointer, start, Seen::Value) {
+                    return;
+                }
+                let own = pointer.len();
+                let inside = match value {
+                    b'[' => Inside::List { index: 0 },
+                    b'{' => Inside::Object { keys: BTreeSet::new() },
+                    b'"' => {
+                        next = string_end(bytes, start);
+                        continue;
+                    }
+                    _ => {
+                        let rest = &bytes[start..];
+                        let ends = |byte: &u8| b",]} \t\n\r".contains(byte);
+                        next = start + rest.iter().position(ends).unwrap_or(rest.len());
+                        continue;
+                    }
+                };
+                if levels.len() >= DEPTH_MAX {
+                    on(&pointer, start, Seen::TooDeep);
+                    return;
+                }
+                key_is_next = matches!(inside, Inside::Object { .. });
+                if !key_is_next {
+                    pointer.push_str("/0");
+                }
+                levels.push(Level { pointer: own, inside });
+            }
+        }
+    }
+}
+
+/// Behind the string that begins at `start`.
+fn string_end(bytes: &[u8], start: usize) -> usize {
+    let mut next = start + 1;
+    while let Some(byte) = bytes.get(next) {
+        match byte {
+            b'\\' => next += 2,
+            b'"' => return next + 1,
+            _ => next += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// Where the lines of a text begin.
+struct Lines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    fn of(text: &'t str) -> Self {
+        let after_breaks = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self { text, starts: std::iter::once(0).chain(after_breaks).collect() }
+    }
+
+    fn place(&self, offset: usize) -> Place {
+        let line = self.starts.partition_point(|start| *start <= offset).max(1);
+        let before = &self.text[self.starts[line - 1]..offset];
+        Place { line, column: before.chars().count() + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pointers(text: &str) -> Vec<(String, usize)> {
+        let mut seen = Vec::new();
+        walk(text, |pointer, offset, what| {
+            assert!(matches!(what, Seen::Value));
+            seen.push((pointer.to_owned(), offset));
+            true
+        });
+        seen
+    }
+
+    #[test]
+    fn each_value_is_found_under_its_pointer() {
+        let text = "{ \"a\": [1, {\"b/c\":\"x,]}\\\"\"}, [] ,true],\n\"d~\":{}, \"e\":-1.5e3}";
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        let found = pointers(text);
+        let names: Vec<&str> = found.iter().map(|(pointer, _)| pointer.as_str()).collect();
+        assert_eq!(names, ["", "/a", "/a/0", "/a/1", "/a/1/b~1c", "/a/2", "/a/3", "/d~0", "/e"]);
+        for (pointer, offset) in found {
+            let here = serde_json::Deserializer::from_str(&text[offset..]).into_iter::<Value>();
+            let here = { here }.next().expect("a value").expect("JSON");
+            assert_eq!(value.pointer(&pointer), Some(&here), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn problems_get_the_places_that_they_point_to() {
+        let text = "{\n  \"é\": 1, \"a\": [0,\n 1]\n}";
+        let paths = ["", "/a", "/a/1", "/none"];
+        let problems = paths.map(|path| Problem::new(path, "wrong")).to_vec();
+        let places: Vec<_> = placed(problems, text).into_iter().map(|one| one.place).collect();
+        let place = |line, column| Some(Place { line, column });
+        assert_eq!(places, [place(1, 1), place(2, 16), place(3, 2), None]);
+    }
+
+    #[test]
+    fn what_is_no_file_of_ours_is_refused_with_its_reason() {
+        let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let long_key = format!("{{\"{}\":1}}", "k".repeat(KEY_MAX_BYTES + 1));
+        for (text, path, place, what) in [
+            (String::new(), "", None, "it is empty"),
+            ("{\n \"a\" 1}".into(), "", Some((2, 6)), "no valid JSON"),
+            ("[1,{\"a\":1,\"a\":2}]".into(), "/1", Some((1, 4)), "`a` stands here twice"),
+            (deep(DEPTH_MAX + 1), &"/0".repeat(DEPTH_MAX), Some((1, 65)), "nested more than 64"),
+            (long_key, "", Some((1, 1)), "a key of more than 1024 bytes"),
+            ("[1,2,3,4,5]".repeat(200), "", None, "2200 bytes, and 2048 are allowed"),
+            ("{\"$serde_json::private::Number\":\"1\"}".into(), "", None, "reserved key"),
+        ] {
+            let problems = read(&text, 2_048).expect_err(&text);
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert_eq!(problems[0].path, path, "{problems:?}");
+            if let Some((line, column)) = place {
+                assert_eq!(problems[0].place, Some(Place { line, column }), "{problems:?}");
+            }
+            assert!(problems[0].what.contains(what), "{problems:?}");
+        }
+        assert!(read(&deep(DEPTH_MAX), 2_048).is_ok());
+    }
+}
