@@ -2,23 +2,15 @@
 //! key, only its digest.
 
 use std::fmt;
-use std::net::IpAddr;
 
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, Uri};
+use sandglass_http::{key, same_site};
 use sandglass_telemetry::metrics::CancelOf;
-use sha2::{Digest as _, Sha256};
-use subtle::{Choice, ConstantTimeEq as _};
 
 use crate::Daemon;
 use crate::error::{Code, Error};
 
-/// Shortest key, in bytes: what can't be guessed over a network in any time.
-pub const KEY_MIN_BYTES: usize = 16;
-/// Longest key, in bytes: what fits a request head beside all else.
-pub const KEY_MAX_BYTES: usize = 1_024;
-
-/// The scheme of keys, and the space behind it.
-const SCHEME: &str = "bearer ";
+pub use sandglass_http::key::{InvalidKey, KEY_MAX_BYTES, KEY_MIN_BYTES};
 
 /// What the owner of a key may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,14 +44,9 @@ impl Permission {
 /// A key and its owner.
 #[derive(Clone)]
 pub struct Key {
-    digest: [u8; 32],
+    digest: key::Digest,
     principal: Principal,
 }
-
-/// Why a text can't be a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key has {KEY_MIN_BYTES} to {KEY_MAX_BYTES} printable characters of ASCII, and no space")]
-pub struct InvalidKey;
 
 impl Key {
     /// The key `text` of `owner`, who may do everything for every tenant.
@@ -67,13 +54,10 @@ impl Key {
     /// # Errors
     /// The text can't be a key.
     pub fn new(owner: impl Into<String>, text: &str) -> Result<Self, InvalidKey> {
-        let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
-        if !(KEY_MIN_BYTES..=KEY_MAX_BYTES).contains(&text.len()) || !printable {
-            return Err(InvalidKey);
-        }
+        let digest = key::Digest::of_key(text)?;
         let may = Permission::ALL.to_vec();
         let principal = Principal { owner: owner.into(), tenant: None, may };
-        Ok(Self { digest: digest(text), principal })
+        Ok(Self { digest, principal })
     }
 
     /// Whose it is.
@@ -85,7 +69,7 @@ impl Key {
     /// Whether both have the same text: one of them would never be found.
     #[must_use]
     pub fn is_same_text(&self, other: &Self) -> bool {
-        self.digest.ct_eq(&other.digest).into()
+        self.digest.is_same(&other.digest)
     }
 
     /// Only for entities of this tenant.
@@ -107,10 +91,6 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Key").field(&self.principal).finish()
     }
-}
-
-fn digest(text: &str) -> [u8; 32] {
-    Sha256::digest(text.as_bytes()).into()
 }
 
 /// Who asks, and what they may do.
@@ -172,28 +152,14 @@ impl Keys {
     /// Who sends a request with these headers.
     pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Principal, Error> {
         if self.is_empty() {
-            return same_site(uri, headers).map(|()| Principal::local());
+            same_site(uri, headers)?;
+            return Ok(Principal::local());
         }
-        let mut sent = headers.get_all(header::AUTHORIZATION).iter();
-        let one = sent.next().filter(|_| sent.next().is_none());
-        let key = one.and_then(|value| value.to_str().ok()).and_then(bearer);
-        key.and_then(|key| self.owner_of(key)).ok_or_else(|| {
+        let keys = self.0.iter().map(|key| (&key.digest, &key.principal));
+        let owner = key::bearer(headers).and_then(|sent| key::find(sent, keys));
+        owner.cloned().ok_or_else(|| {
             Error::new(Code::Unauthorized, "send a key, as `Authorization: Bearer KEY`")
         })
-    }
-
-    /// Compares with every key, so that the time tells neither which one fits nor how
-    /// much of it.
-    fn owner_of(&self, text: &str) -> Option<Principal> {
-        let digest = digest(text);
-        let mut owner = None;
-        for key in &self.0 {
-            let same: Choice = key.digest.ct_eq(&digest);
-            if bool::from(same) {
-                owner = Some(key.principal.clone());
-            }
-        }
-        owner
     }
 }
 
@@ -201,54 +167,6 @@ impl FromIterator<Key> for Keys {
     fn from_iter<I: IntoIterator<Item = Key>>(keys: I) -> Self {
         Self(keys.into_iter().collect())
     }
-}
-
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, key) = value.split_at_checked(SCHEME.len())?;
-    scheme.eq_ignore_ascii_case(SCHEME).then_some(key.trim())
-}
-
-/// Refuses what a page of another site has a browser send: to a loopback address that
-/// needs no key, everybody's browser has access. A name that was made to mean this
-/// address (DNS rebinding) shows in `Host`; a form or script of a page shows in
-/// `Origin` and `Sec-Fetch-Site`.
-fn same_site(uri: &Uri, headers: &HeaderMap) -> Result<(), Error> {
-    let refuse = |why: &str| Err(Error::new(Code::CrossSite, why));
-    let text = |name| match headers.get(name) {
-        Some(value) => value.to_str().map(Some).map_err(|_| ()),
-        None => Ok(None),
-    };
-    let hosts = headers.get_all(header::HOST).iter().count();
-    let (Ok(host), Ok(origin)) = (text(header::HOST), text(header::ORIGIN)) else {
-        return refuse("`Host` and `Origin` must be text");
-    };
-    let Some(host) = host.filter(|_| hosts == 1) else {
-        return refuse("send one `Host`, the loopback address that is asked");
-    };
-    let elsewhere = uri.authority().is_some_and(|authority| !is_loopback(authority.as_str()));
-    if elsewhere || !is_loopback(host) {
-        return refuse("without keys only `localhost` and loopback addresses are served as `Host`");
-    }
-    if origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host)) {
-        return refuse("without keys no page of another origin is served");
-    }
-    let site = headers.get("sec-fetch-site").map(|value| value.as_bytes());
-    if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
-        return refuse("without keys no page of another site is served");
-    }
-    Ok(())
-}
-
-/// Whether `host`, with or without a port, is this machine by a name that nobody else
-/// can give a meaning.
-fn is_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -300,36 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_only_this_machine_is_served_and_no_page_of_others() {
+    fn without_keys_only_pages_of_this_machine_are_let_in() {
         let keys = Keys::default();
         let admitted = |pairs: &[(&'static str, &str)]| {
-            keys.admit(&Uri::from_static("/v1"), &headers(pairs)).is_ok()
+            keys.admit(&Uri::from_static("/v1"), &headers(pairs)).map_err(|error| error.code())
         };
-        for host in ["localhost", "LOCALHOST:7341", "127.0.0.1:7341", "[::1]:7341", "127.9.9.9"] {
-            assert!(admitted(&[("host", host)]), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "evil.example:7341",
-            "localhost.evil.example",
-            "10.0.0.1",
-            "127.0.0.1.evil",
-            "[::1",
-        ] {
-            assert!(!admitted(&[("host", host)]), "{host}");
-        }
-        let host = ("host", "localhost:7341");
-        assert!(admitted(&[host, ("origin", "http://localhost:7341")]));
-        for origin in
-            ["null", "http://localhost:3000", "https://localhost:7341", "http://evil.example"]
-        {
-            assert!(!admitted(&[host, ("origin", origin)]), "{origin}");
-        }
-        assert!(admitted(&[host, ("sec-fetch-site", "none")]));
-        assert!(!admitted(&[host, ("sec-fetch-site", "cross-site")]));
-        assert!(!admitted(&[]));
-        let absolute = Uri::from_static("http://evil.example/v1");
-        assert!(keys.admit(&absolute, &headers(&[host])).is_err());
+        let local = ("host", "localhost:7341");
+        assert_eq!(admitted(&[local]).map(|principal| principal.owner), Ok("local".to_owned()));
+        assert_eq!(admitted(&[("host", "evil.example")]), Err(Code::CrossSite));
     }
 }

@@ -6,12 +6,15 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sandglass_http::{CrossSite, Unserved, body};
 use sandglass_journal as journal;
 use sandglass_liveness::Refusal;
 use sandglass_model::{Rejection, RejectionKind};
 use sandglass_runtime::ActorError;
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use crate::openapi;
 
 /// When to come again where nothing says how soon there is room: about as long as a
 /// short handler takes.
@@ -143,6 +146,37 @@ impl IntoResponse for Error {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         }
         response
+    }
+}
+
+impl From<body::Error> for Error {
+    fn from(error: body::Error) -> Self {
+        let code = match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
+            StatusCode::REQUEST_TIMEOUT => Code::SlowRequest,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::UnsupportedMediaType,
+            _ if error.is_shape() => Code::BadBody,
+            _ => Code::BadJson,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<CrossSite> for Error {
+    fn from(error: CrossSite) -> Self {
+        Self::new(Code::CrossSite, error.to_string())
+    }
+}
+
+impl From<Unserved> for Error {
+    fn from(unserved: Unserved) -> Self {
+        match unserved {
+            Unserved::Path { .. } => {
+                let message = format!("{unserved}; {} tells what there is", openapi::PATH);
+                Self::new(Code::UnknownPath, message)
+            }
+            Unserved::Method { .. } => Self::new(Code::MethodNotAllowed, unserved.to_string()),
+        }
     }
 }
 

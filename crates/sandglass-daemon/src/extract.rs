@@ -4,6 +4,8 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
+use sandglass_http::body::{self, Limits};
+use sandglass_http::half_encoded;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{DispatchId, EntityRef, TraceContext};
 use serde::de::DeserializeOwned;
@@ -11,7 +13,6 @@ use serde::de::DeserializeOwned;
 use crate::Daemon;
 use crate::access::Principal;
 use crate::error::{Code, Error};
-use crate::json;
 
 /// Who asks.
 pub(crate) struct By(pub(crate) Principal);
@@ -106,14 +107,6 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Daemon> for Segments<T> {
     }
 }
 
-/// The place of a `%` that begins no percent-encoded byte (RFC 3986, 2.1).
-fn half_encoded(path: &str) -> Option<usize> {
-    let bytes = path.as_bytes();
-    let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
-    let percents = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
-    percents.map(|(at, _)| at).find(|at| !(is_hex(at + 1) && is_hex(at + 2)))
-}
-
 /// The query.
 pub(crate) struct Asked<T>(pub(crate) T);
 
@@ -152,9 +145,9 @@ impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
     async fn from_request(request: Request, daemon: &Daemon) -> Result<Self, Error> {
         let settings = daemon.settings();
         let (parts, body) = request.into_parts();
-        json::announced(&parts.headers, settings.max_body_bytes)?;
-        let bytes = json::bytes(body, settings.max_body_bytes, settings.body_timeout).await?;
-        json::read(&parts.headers, &bytes).map(Self)
+        let limits = Limits { max_bytes: settings.max_body_bytes, timeout: settings.body_timeout };
+        let bytes = body::bytes(&parts.headers, body, limits).await?;
+        Ok(Self(body::json(&parts.headers, &bytes)?.unwrap_or_default()))
     }
 }
 

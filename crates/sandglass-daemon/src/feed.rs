@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use sandglass_http::patience::within;
 use sandglass_journal::{Entry, Journal};
 use sandglass_model::Position;
 use sandglass_runtime::{Event, Runtime};
@@ -13,7 +14,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::live::Kills;
-use crate::patience::within;
 use crate::settings::Settings;
 
 /// Entries that a reader holds. Each may have [`sandglass_journal::RECORD_MAX_BYTES`],

@@ -11,19 +11,16 @@
 //! ```
 
 mod access;
-mod connection;
 mod daemon;
 mod error;
 mod extract;
 mod feed;
-mod json;
 mod live;
 mod lookup;
 mod module_store;
 mod modules;
 mod openapi;
 mod page;
-mod patience;
 mod reload;
 mod route;
 mod serving;

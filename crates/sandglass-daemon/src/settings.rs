@@ -50,3 +50,15 @@ impl Default for Settings {
         }
     }
 }
+
+impl Settings {
+    /// What of it bounds connections.
+    pub(crate) fn connections(&self) -> sandglass_http::Settings {
+        sandglass_http::Settings {
+            max_connections: self.max_connections,
+            head_timeout: self.head_timeout,
+            write_timeout: self.write_timeout,
+            ..sandglass_http::Settings::default()
+        }
+    }
+}

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use sandglass_http::patience::within;
 use sandglass_model::Monotonic;
 use tokio::sync::watch;
 
 use crate::Daemon;
-use crate::patience::within;
 
 pub(crate) use kills::Kills;
 pub(crate) use scene::{LiveView, Scene};

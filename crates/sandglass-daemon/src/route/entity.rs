@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use sandglass_http::patience::within;
 use sandglass_model::{DEFAULT_TENANT, EntityRef, Object, Position, Sequence};
 use sandglass_runtime::{Accepted, ActorError, Birth, Request, Snapshot};
 use serde::Deserialize;
@@ -18,7 +19,6 @@ use crate::access::Permission;
 use crate::error::{Code, Envelope, Error};
 use crate::extract::{Asked, Body, By, Entity, EntityAction, NoQuery, Trace};
 use crate::lookup;
-use crate::patience::within;
 use crate::view::{EntityView, HistoryPage, OutcomeView, TakenView, WaitedView};
 
 /// Most entries of one page of history, and how many it has where nothing is said.

@@ -11,21 +11,18 @@ mod page;
 mod session;
 mod status;
 
-use std::any::Any;
-
+use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use axum::{Router, middleware};
-use tower_http::catch_panic::CatchPanicLayer;
+use axum::response::{IntoResponse as _, Response};
+use sandglass_http::patience::within;
+use sandglass_http::{fallbacks, guarded};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Daemon;
 use crate::error::{Code, Error};
 use crate::openapi;
-use crate::patience::within;
 
 /// What needs no key: whether it lives, what it offers, and the page that asks for the key;
 /// none tells anything of anybody's entities.
@@ -60,14 +57,10 @@ impl Daemon {
             .routes(routes!(module::put));
         let (router, document) = quick.merge(patient).split_for_parts();
         let document = openapi::finished(document);
-        router
-            .fallback(unknown_path)
-            .method_not_allowed_fallback(unknown_method)
+        let router = fallbacks(router, |unserved| Error::from(unserved).into_response())
             .layer(axum::Extension(document))
-            .layer(from_fn_with_state(self.clone(), door))
-            .layer(middleware::map_response(guarded))
-            .layer(CatchPanicLayer::custom(panicked))
-            .with_state(self.clone())
+            .layer(from_fn_with_state(self.clone(), door));
+        guarded(router, panicked).with_state(self.clone())
     }
 }
 
@@ -97,27 +90,6 @@ fn too_long() -> Error {
     Error::new(Code::TimedOut, message)
 }
 
-async fn guarded(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    response
-}
-
-async fn unknown_path(uri: Uri) -> Error {
-    let path: String = uri.path().chars().take(200).collect();
-    let message = format!("there is no `{path}`; {} tells what there is", openapi::PATH);
-    Error::new(Code::UnknownPath, message)
-}
-
-async fn unknown_method(method: Method) -> Error {
-    let method: String = method.as_str().chars().take(40).collect();
-    let message = format!("the path doesn't take {method}; `Allow` names what it takes");
-    Error::new(Code::MethodNotAllowed, message)
-}
-
-fn panicked(_: Box<dyn Any + Send>) -> Response {
-    // The panic hook has told where.
-    tracing::error!("a request failed in the daemon itself");
+fn panicked() -> Response {
     Error::new(Code::Internal, "the daemon failed; its log says where").into_response()
 }

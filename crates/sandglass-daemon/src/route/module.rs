@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
+use sandglass_http::body::{self, Limits};
 
 use crate::Daemon;
 use crate::access::Permission;
 use crate::error::{Code, Envelope, Error};
 use crate::extract::{By, ModuleName, NoQuery};
-use crate::json;
 use crate::modules::Put;
 use crate::view::{ModuleList, ModuleView};
 
@@ -60,10 +60,10 @@ pub(crate) async fn put(
     let settings = daemon.settings();
     let (parts, body) = request.into_parts();
     require_media_type(&parts.headers)?;
-    json::require_plain(&parts.headers)?;
+    body::require_plain(&parts.headers)?;
     daemon.modules().require(&name)?;
-    json::announced(&parts.headers, settings.max_module_bytes)?;
-    let bytes = json::bytes(body, settings.max_module_bytes, settings.body_timeout).await?;
+    let limits = Limits { max_bytes: settings.max_module_bytes, timeout: settings.body_timeout };
+    let bytes = body::bytes(&parts.headers, body, limits).await?;
     let bytes = Arc::from(&*bytes);
     let at = daemon.clock().wall();
     let put = Put { name, bytes, by: principal.owner, at };

@@ -1,0 +1,98 @@
+//! What is wrong with a body.
+
+use axum::http::StatusCode;
+use serde_json::error::Category;
+
+use super::json::DEPTH_MAX;
+
+/// What is wrong with a body, and where. It is for an interface to render, in its shape of
+/// errors; the text is for people, and says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It is larger than allowed.
+    #[error("{}", too_large(*announced, *max))]
+    TooLarge {
+        /// Its size, in bytes, where it said that itself.
+        announced: Option<u64>,
+        /// What is allowed, in bytes.
+        max: usize,
+    },
+    /// It, or a piece of it, took too long to come.
+    #[error("the body took too long to come")]
+    Slow,
+    /// It ended before its end.
+    #[error("the body broke off, or its chunks are none")]
+    Broken,
+    /// It is compressed.
+    #[error("send the body as it is, without a `Content-Encoding`")]
+    Coded,
+    /// It doesn't say that it is JSON.
+    #[error("send the body as `Content-Type: application/json`")]
+    MediaType,
+    /// It nests deeper than [`DEPTH_MAX`].
+    #[error("the body nests deeper than {DEPTH_MAX} at byte {at}")]
+    TooDeep {
+        /// Where, in bytes.
+        at: usize,
+    },
+    /// It is no text.
+    #[error("the body is no UTF-8 at byte {at}")]
+    NotText {
+        /// Where, in bytes.
+        at: usize,
+    },
+    /// It is JSON, and no object.
+    #[error("the body must be a JSON object")]
+    NotAnObject,
+    /// It has more values than [`sandglass_model::json::MAX_VALUES`], or none.
+    #[error("the body can't be read: {0}")]
+    Values(sandglass_model::json::Error),
+    /// It is no JSON.
+    #[error("the body can't be read: {0}")]
+    Syntax(serde_json::Error),
+    /// It is a JSON object of another shape than it should have.
+    #[error("the body can't be read: {0}")]
+    Shape(serde_json::Error),
+}
+
+impl Error {
+    /// The status that says so: 400, 408, 413 or 415.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Slow => StatusCode::REQUEST_TIMEOUT,
+            Self::Coded | Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Broken
+            | Self::TooDeep { .. }
+            | Self::NotText { .. }
+            | Self::NotAnObject
+            | Self::Values(_)
+            | Self::Syntax(_)
+            | Self::Shape(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// Whether the body is JSON, of another shape than it should have.
+    #[must_use]
+    pub const fn is_shape(&self) -> bool {
+        matches!(self, Self::NotAnObject | Self::Shape(_))
+    }
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        match error.classify() {
+            Category::Data => Self::Shape(error),
+            Category::Syntax | Category::Eof | Category::Io => Self::Syntax(error),
+        }
+    }
+}
+
+fn too_large(announced: Option<u64>, max: usize) -> String {
+    match announced {
+        Some(length) => format!("the body has {length} bytes, and {max} are allowed"),
+        None => format!("the body is larger than {max} bytes"),
+    }
+}

@@ -1,0 +1,126 @@
+//! Reads a body as JSON.
+
+use axum::http::{HeaderMap, header};
+use sandglass_model::json as bounded;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use super::{Error, require_plain};
+
+/// Deepest nesting of what a client sends. It is kept in records that nest it further,
+/// and what reads those stops at 128.
+pub const DEPTH_MAX: usize = 64;
+
+/// The value of a body that has to be a JSON object; none where there is no body.
+///
+/// # Errors
+/// It isn't said to be JSON, is compressed, nests too deep, holds too many values, or is no
+/// JSON object of a `T`.
+pub fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<Option<T>, Error> {
+    if body.is_empty() {
+        return Ok(None);
+    }
+    if !is_json(headers) {
+        return Err(Error::MediaType);
+    }
+    require_plain(headers)?;
+    if let Some(at) = too_deep(body) {
+        return Err(Error::TooDeep { at });
+    }
+    let begins = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    if begins.is_some_and(|byte| b"[\"-0123456789tfn".contains(byte)) {
+        serde_json::from_slice::<IgnoredAny>(body)?;
+        return Err(Error::NotAnObject);
+    }
+    let text = str::from_utf8(body).map_err(|error| Error::NotText { at: error.valid_up_to() })?;
+    bounded::read(text).map(Some).map_err(|error| match error {
+        bounded::Error::Invalid(error) => error.into(),
+        other => Error::Values(other),
+    })
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let essence = |text: &str| text.split(';').next().unwrap_or_default().trim().to_lowercase();
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    sent.map(essence).as_deref() == Some("application/json")
+}
+
+/// The place of the first bracket that opens more than [`DEPTH_MAX`] of them.
+fn too_deep(body: &[u8]) -> Option<usize> {
+    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
+    for (at, byte) in body.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return Some(at);
+                }
+            }
+            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+    use sandglass_model::json::MAX_VALUES;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn read(body: &str) -> Result<Option<Value>, Error> {
+        let headers =
+            [(header::CONTENT_TYPE, "application/json; charset=utf-8".parse().expect("a value"))];
+        json(&headers.into_iter().collect(), body.as_bytes())
+    }
+
+    #[test]
+    fn what_nests_as_deep_as_allowed_is_read_and_no_deeper() {
+        let nested = |depth: usize| {
+            format!(r#"{{"a": {}{}}}"#, "[".repeat(depth - 1), "]".repeat(depth - 1))
+        };
+        assert!(read(&nested(DEPTH_MAX)).is_ok());
+        assert!(read(&nested(DEPTH_MAX + 1)).is_err());
+        assert!(read(&"[".repeat(1 << 20)).is_err());
+        let brackets_in_text = format!(r#"{{"a": "\"{}"}}"#, "[".repeat(500));
+        assert!(read(&brackets_in_text).is_ok());
+    }
+
+    #[test]
+    fn so_many_values_are_read_and_no_more() {
+        let values = |count: usize| format!(r#"{{"a": [{}1]}}"#, "1,".repeat(count - 1));
+        let most = MAX_VALUES as usize;
+        assert!(read(&values(most / 2)).is_ok());
+        let error = read(&values(most)).expect_err("it is more with what is around them");
+        assert!(error.to_string().contains("more than the 65536 values"), "{error}");
+    }
+
+    #[test]
+    fn an_error_tells_its_place() {
+        let error = read("{\n  \"a\": 1,\n}").expect_err("a comma too many");
+        assert!(error.to_string().contains("line 3 column 1"), "{error}");
+    }
+
+    #[test]
+    fn no_body_is_none_and_a_blank_one_is_an_error() {
+        assert_eq!(read("").expect("no body"), None);
+        assert_eq!(read(" \n").expect_err("it says nothing").status(), StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn what_is_json_of_another_shape_is_told_from_what_is_none() {
+        for shape in ["[1]", "7", "\"a\"", "null"] {
+            assert!(read(shape).expect_err("no object").is_shape(), "{shape}");
+        }
+        for syntax in ["[1", "{", "nul", "{\"a\":}"] {
+            assert!(!read(syntax).expect_err("no JSON").is_shape(), "{syntax}");
+        }
+        let plain = json::<Value>(&HeaderMap::new(), b"{}").expect_err("it says no media type");
+        assert_eq!(plain.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+}

@@ -1,0 +1,73 @@
+//! What goes around the routes of an interface: what they don't serve, what they never
+//! leave out, and what becomes of a panic.
+
+use std::any::Any;
+
+use axum::Router;
+use axum::http::{HeaderValue, Method, Uri, header};
+use axum::middleware::map_response;
+use axum::response::Response;
+use tower_http::catch_panic::CatchPanicLayer;
+
+/// Most characters of a path that are told back.
+const PATH_TOLD_MAX: usize = 200;
+/// Most characters of a method that are told back.
+const METHOD_TOLD_MAX: usize = 40;
+
+/// What no route serves.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unserved {
+    /// There is no such path: 404.
+    #[error("there is no `{path}`")]
+    Path {
+        /// It, as it was sent, up to 200 characters.
+        path: String,
+    },
+    /// The path doesn't take the method: 405. `Allow` is set on the answer by the router.
+    #[error("the path doesn't take {method}; `Allow` names what it takes")]
+    Method {
+        /// It, up to 40 characters.
+        method: String,
+    },
+}
+
+/// Has `router` answer what it doesn't serve with what `told` makes of it. Layers that are
+/// added afterwards are around these answers, too.
+pub fn fallbacks<S, T>(router: Router<S>, told: T) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    T: Fn(Unserved) -> Response + Clone + Send + Sync + 'static,
+{
+    let told_of_path = told.clone();
+    router
+        .fallback(async move |uri: Uri| {
+            let path = uri.path().chars().take(PATH_TOLD_MAX).collect();
+            told_of_path(Unserved::Path { path })
+        })
+        .method_not_allowed_fallback(async move |method: Method| {
+            let method = method.as_str().chars().take(METHOD_TOLD_MAX).collect();
+            told(Unserved::Method { method })
+        })
+}
+
+/// Has `router` say of each answer that it is what it says it is and, where nothing else is
+/// said, that it isn't kept by anybody; and has a request that panics answered with what
+/// `panicked` says. To be added around all else.
+pub fn guarded<S>(router: Router<S>, panicked: fn() -> Response) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    let panicked = move |_: Box<dyn Any + Send>| {
+        // The panic hook has told where.
+        tracing::error!("a request failed in the server itself");
+        panicked()
+    };
+    router.layer(map_response(plain)).layer(CatchPanicLayer::custom(panicked))
+}
+
+async fn plain(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}

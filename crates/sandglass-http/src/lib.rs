@@ -1,0 +1,27 @@
+//! What every HTTP interface of Sandglass needs and none should write again: bounded
+//! connections, bodies that are read within a size, a depth and a time, keys, and how the
+//! whole ends. It knows no route, and no shape of errors: what is wrong with a request is
+//! a value, and the interface says it in its own words.
+//!
+//! ```text
+//!  listener ──▶ connection ─────────────▶ guarded ──▶ door, routes, fallbacks: the interface
+//!  (places)     (head, time to take       (panics,         │
+//!                what it is sent)          headers)        ├── key::bearer, key::Digest, same_site
+//!                                                          └── body::json, body::bytes
+//! ```
+
+pub mod body;
+mod connection;
+mod guard;
+pub mod key;
+pub mod patience;
+mod same_site;
+mod serving;
+mod settings;
+mod target;
+
+pub use guard::{Unserved, fallbacks, guarded};
+pub use same_site::{CrossSite, same_site};
+pub use serving::{Serving, serve};
+pub use settings::{HEAD_MIN_BYTES, Settings};
+pub use target::half_encoded;

@@ -1,0 +1,101 @@
+//! Keeps pages of other sites away from an interface that needs no key.
+
+use std::net::IpAddr;
+
+use axum::http::{HeaderMap, Uri, header};
+
+/// That a page of another site may have sent a request, and how it shows: 403.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CrossSite(&'static str);
+
+/// Refuses what a page of another site has a browser send: to a loopback address that
+/// needs no key, everybody's browser has access. A name that was made to mean this
+/// address (DNS rebinding) shows in `Host`; a form or script of a page shows in
+/// `Origin` and `Sec-Fetch-Site`.
+///
+/// # Errors
+/// It is of another site, or doesn't say enough to tell.
+pub fn same_site(uri: &Uri, headers: &HeaderMap) -> Result<(), CrossSite> {
+    let refuse = |why| Err(CrossSite(why));
+    let text = |name| match headers.get(name) {
+        Some(value) => value.to_str().map(Some).map_err(|_| ()),
+        None => Ok(None),
+    };
+    let hosts = headers.get_all(header::HOST).iter().count();
+    let (Ok(host), Ok(origin)) = (text(header::HOST), text(header::ORIGIN)) else {
+        return refuse("`Host` and `Origin` must be text");
+    };
+    let Some(host) = host.filter(|_| hosts == 1) else {
+        return refuse("send one `Host`, the loopback address that is asked");
+    };
+    let elsewhere = uri.authority().is_some_and(|authority| !is_loopback(authority.as_str()));
+    if elsewhere || !is_loopback(host) {
+        return refuse("without keys only `localhost` and loopback addresses are served as `Host`");
+    }
+    if origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host)) {
+        return refuse("without keys no page of another origin is served");
+    }
+    let site = headers.get("sec-fetch-site").map(|value| value.as_bytes());
+    if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+        return refuse("without keys no page of another site is served");
+    }
+    Ok(())
+}
+
+/// Whether `host`, with or without a port, is this machine by a name that nobody else
+/// can give a meaning.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &str)| {
+            (axum::http::HeaderName::from_static(name), value.parse().expect("a value"))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn only_this_machine_is_served_and_no_page_of_others() {
+        let admitted = |pairs: &[(&'static str, &str)]| {
+            same_site(&Uri::from_static("/v1"), &headers(pairs)).is_ok()
+        };
+        for host in ["localhost", "LOCALHOST:7341", "127.0.0.1:7341", "[::1]:7341", "127.9.9.9"] {
+            assert!(admitted(&[("host", host)]), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:7341",
+            "localhost.evil.example",
+            "10.0.0.1",
+            "127.0.0.1.evil",
+            "[::1",
+        ] {
+            assert!(!admitted(&[("host", host)]), "{host}");
+        }
+        let host = ("host", "localhost:7341");
+        assert!(admitted(&[host, ("origin", "http://localhost:7341")]));
+        for origin in
+            ["null", "http://localhost:3000", "https://localhost:7341", "http://evil.example"]
+        {
+            assert!(!admitted(&[host, ("origin", origin)]), "{origin}");
+        }
+        assert!(admitted(&[host, ("sec-fetch-site", "none")]));
+        assert!(!admitted(&[host, ("sec-fetch-site", "cross-site")]));
+        assert!(!admitted(&[]));
+        let absolute = Uri::from_static("http://evil.example/v1");
+        assert!(same_site(&absolute, &headers(&[host])).is_err());
+    }
+}

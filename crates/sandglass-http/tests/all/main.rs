@@ -1,0 +1,6 @@
+//! The crate's public face, over real sockets on the loopback address.
+
+mod bodies;
+mod clients;
+mod ending;
+mod world;

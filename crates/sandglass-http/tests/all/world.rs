@@ -1,0 +1,95 @@
+//! A served router, and clients that are sockets.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use sandglass_http::{Serving, Settings, Unserved, fallbacks, guarded, serve};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// For what should fail soon.
+pub(crate) const SHORT: Duration = Duration::from_millis(200);
+
+pub(crate) struct World {
+    runtime: Runtime,
+    serving: Option<Serving>,
+    address: SocketAddr,
+}
+
+impl World {
+    pub(crate) fn new(router: Router, settings: Settings) -> Self {
+        let runtime = Runtime::new().expect("threads");
+        let router = guarded(fallbacks(router, unserved), panicked);
+        let serving = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
+            serve(listener, router, settings).expect("it has an address")
+        });
+        let address = serving.local_addr();
+        Self { runtime, serving: Some(serving), address }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        stream
+    }
+
+    /// What comes until the connection ends.
+    pub(crate) fn exchange(&self, sent: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(sent).expect("it listens");
+        let mut answer = Vec::new();
+        // It may be reset behind the answer, where not all was read that was sent.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).expect("text")
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str) -> String {
+        self.exchange(request(method, path).as_bytes())
+    }
+
+    pub(crate) fn stop_accepting(&self) {
+        self.serving.as_ref().expect("it is served").stop_accepting();
+    }
+
+    pub(crate) fn drain(&mut self, time: Duration) -> bool {
+        let serving = self.serving.take().expect("it is served");
+        self.runtime.block_on(serving.drain(time)).is_ok()
+    }
+
+    pub(crate) fn refuses_connections(&self) -> bool {
+        TcpStream::connect(self.address).is_err()
+    }
+}
+
+pub(crate) fn request(method: &str, path: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+}
+
+/// What comes until `end` has come.
+pub(crate) fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut read = Vec::new();
+    let mut piece = [0; 1 << 10];
+    while !String::from_utf8_lossy(&read).contains(end) {
+        let length = stream.read(&mut piece).expect("it says more");
+        assert!(length > 0, "it ended: {}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&piece[..length]);
+    }
+    String::from_utf8(read).expect("text")
+}
+
+fn unserved(unserved: Unserved) -> Response {
+    let status = match unserved {
+        Unserved::Path { .. } => StatusCode::NOT_FOUND,
+        Unserved::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+    };
+    (status, format!("told: {unserved}")).into_response()
+}
+
+fn panicked() -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, "told: it failed").into_response()
+}
