@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::entity::Entity;
 use crate::fold::{Fold, Unfit};
 use crate::session::{error_type_of, timeout_text};
+use crate::spec::Spec;
 
 /// Whose shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +222,8 @@ impl Projection {
                 watchdog(entity, breach).map(Box::new).map(Projected::Watchdog)
             }
             (Shape::Silence, Event::LimitBreached(breach)) => {
-                silent(entity, breach).map(Box::new).map(Projected::Silence)
+                let spec = self.fold.spec(entity.spec)?;
+                silent(spec, entity, breach).map(Box::new).map(Projected::Silence)
             }
             (Shape::Audit, Event::Ended(ended)) => tool(entity, ended, at),
             (Shape::Audit, Event::LimitBreached(breach)) => call(breach),
@@ -248,7 +250,7 @@ fn watchdog(entity: &Entity, breach: &LimitBreached) -> Option<WatchdogCancel> {
     })
 }
 
-fn silent(entity: &Entity, breach: &LimitBreached) -> Option<Silent> {
+fn silent(spec: &Spec, entity: &Entity, breach: &LimitBreached) -> Option<Silent> {
     let session = entity.session()?;
     let killed = match breach.limit {
         Limit::InactivityWarn => false,
@@ -260,7 +262,7 @@ fn silent(entity: &Entity, breach: &LimitBreached) -> Option<Silent> {
         at: breach.at.to_string(),
         session_id: breach.session.clone(),
         phase: entity.state.clone(),
-        iteration: session.loop_iterations.saturating_add(1),
+        iteration: session.iteration(spec),
         failure_type: "sdk_silence",
         elapsed_silent_seconds: breach.observed.div_ceil(1_000),
         last_event: breach.last_signal.as_ref().map(|last| LastEvent {

@@ -20,7 +20,7 @@ use sandglass_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::entity::Entity;
-use crate::spec::Spec;
+use crate::spec::{Counted, Spec};
 pub(crate) use evaluate::watched;
 pub use evaluate::{Anchor, Due, Elapsed, Evaluation, evaluate};
 pub(crate) use failures::Failures;
@@ -51,10 +51,11 @@ pub struct Session {
     pub standing: Standing,
     /// The last sign of life.
     pub last_signal: Option<LastSignal>,
-    /// The handlers that the run has started.
+    /// The handlers that the run has started: what goes on with another's work isn't counted,
+    /// and neither is what was run again because its host was lost.
     pub handler_runs: u64,
-    /// Those among them that followed from another one's end, by themselves: the turns of
-    /// a loop.
+    /// The turns of a loop among them: those that its spec calls so, and where it calls none
+    /// so, those that followed from another one's end, by themselves.
     pub loop_iterations: u64,
     /// What the present run was told of the one before.
     pub recovery: Option<Arc<Recovery>>,
@@ -166,7 +167,7 @@ impl Session {
             Event::Transition { cause, .. } => {
                 self.follows_a_handler = matches!(cause, TransitionCause::HandlerEnded { .. });
             }
-            Event::Dispatched(dispatched) => self.dispatched(dispatched),
+            Event::Dispatched(dispatched) => self.dispatched(spec, dispatched),
             Event::Ended(ended) => self.ended(entity, ended),
             Event::Signal { name, dispatch: Some(dispatch), payload, .. } if name == STATUS => {
                 let text = payload.as_str().unwrap_or_default();
@@ -218,21 +219,54 @@ impl Session {
         self.progress_since.set(at);
     }
 
-    fn dispatched(&mut self, dispatched: &Dispatched) {
-        self.handler_runs = self.handler_runs.saturating_add(1);
-        if self.is_next_iteration(dispatched) {
+    fn dispatched(&mut self, spec: &Spec, dispatched: &Dispatched) {
+        if self.is_handler_run(spec, dispatched) {
+            self.handler_runs = self.handler_runs.saturating_add(1);
+        }
+        if self.is_iteration(spec, dispatched) {
             self.loop_iterations = self.loop_iterations.saturating_add(1);
-            // All handlers of one transition are one turn.
+            // All handlers of one transition are one turn, where none is called so.
             self.follows_a_handler = false;
         }
-        if self.held.iter().any(|held| held.dispatch == dispatched.dispatch) {
+        if self.holds(dispatched.dispatch) {
             Arc::make_mut(&mut self.held).retain(|held| held.dispatch != dispatched.dispatch);
         }
     }
 
-    /// Whether `dispatched` would be the first of another turn of a loop.
-    pub(crate) fn is_next_iteration(&self, dispatched: &Dispatched) -> bool {
-        self.follows_a_handler && dispatched.attempt == 1
+    fn holds(&self, dispatch: DispatchId) -> bool {
+        self.held.iter().any(|held| held.dispatch == dispatch)
+    }
+
+    /// Whether `dispatched` is one more handler that the run starts. What goes on with another's
+    /// work is none.
+    pub(crate) fn is_handler_run(&self, spec: &Spec, dispatched: &Dispatched) -> bool {
+        // What nobody asked for again, and no stop has held, is run again after a crash of its
+        // host, which is no fault of the session.
+        let is_rerun = dispatched.attempt > 1
+            && dispatched.retried.is_none()
+            && !self.holds(dispatched.dispatch);
+        !is_rerun && spec.counted(&dispatched.integration) != Counted::Continuation
+    }
+
+    /// Whether `dispatched` is one more turn of a loop.
+    pub(crate) fn is_iteration(&self, spec: &Spec, dispatched: &Dispatched) -> bool {
+        let is_turn = match spec.counted(&dispatched.integration) {
+            Counted::Turn => true,
+            Counted::Handler => self.follows_a_handler && !spec.has_turns(),
+            Counted::Continuation => false,
+        };
+        is_turn && dispatched.attempt == 1
+    }
+
+    /// The turn that its loop is in, from 1.
+    #[must_use]
+    pub fn iteration(&self, spec: &Spec) -> u64 {
+        if spec.has_turns() {
+            self.loop_iterations.max(1)
+        } else {
+            // The first follows from no other.
+            self.loop_iterations.saturating_add(1)
+        }
     }
 
     fn ended(&mut self, entity: &Entity, ended: &Ended) {

@@ -114,9 +114,10 @@ limits! {
     ExecutionTimeout = "execution_timeout", Session, Elapsed;
     /// Handlers that were asked to end, since then.
     AbortTimeout = "abort_timeout", Run, Elapsed;
-    /// Handlers that followed from the end of another, by themselves.
+    /// The turns of a loop: the handlers that a spec calls so, and where it calls none so, those
+    /// that followed from the end of another, by themselves.
     MaxLoopIterations = "max_loop_iterations", Run, Count;
-    /// Handlers that a run starts.
+    /// Handlers that a run starts, without those that go on with another's work.
     MaxHandlerRuns = "max_handler_runs", Run, Count;
     /// Failures of the same shape.
     RepeatThreshold = "repeat_threshold", Session, Count;

@@ -267,7 +267,7 @@ pub fn decide(
         (None, _) => return Err(Refusal::UnknownEntity),
         (Some(entity), _) => entity,
     };
-    session::admits(entity, input)?;
+    session::admits(spec, entity, input)?;
     let events = follow(spec, entity, input, now)?;
     Ok(session::supervised(spec, entity, events, now))
 }

@@ -15,15 +15,22 @@ use sandglass_model::{
 use super::{HandlerEnd, Input, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::session::{Session, Standing, watched};
-use crate::spec::Spec;
+use crate::spec::{Counted, Spec};
 
 /// Whether the run of a session lets `input` in. What belongs to a run that has stopped
 /// changes nothing any more; its handlers' ends are always heard.
-pub(super) fn admits(entity: &Entity, input: &Input) -> Result<(), Refusal> {
+pub(super) fn admits(spec: &Spec, entity: &Entity, input: &Input) -> Result<(), Refusal> {
     let Some(session) = entity.session() else { return Ok(()) };
     match input {
         // One more would stop the run, which nobody wants who asks for a retry.
-        Input::Retry(_) => running(session).and_then(|()| has_room(session)),
+        Input::Retry(retry) => {
+            running(session)?;
+            // What goes on with another's work is held by no bound.
+            match spec.counted(&retry.dispatched.integration) {
+                Counted::Continuation => Ok(()),
+                Counted::Handler | Counted::Turn => has_room(session),
+            }
+        }
         Input::Action { .. } | Input::StateIdle { .. } | Input::ScheduleDue { .. } => {
             running(session)
         }
@@ -409,9 +416,14 @@ impl Supervision<'_> {
             return;
         };
         let limits = &session.limits;
-        let is_turn = session.is_next_iteration(dispatched);
+        let is_run = session.is_handler_run(self.spec, dispatched);
+        let is_turn = session.is_iteration(self.spec, dispatched);
         let bounds = [
-            (Limit::MaxHandlerRuns, limits.max_handler_runs, session.handler_runs),
+            (
+                Limit::MaxHandlerRuns,
+                limits.max_handler_runs.filter(|_| is_run),
+                session.handler_runs,
+            ),
             (
                 Limit::MaxLoopIterations,
                 limits.max_loop_iterations.filter(|_| is_turn),

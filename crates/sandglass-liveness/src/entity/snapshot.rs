@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::Entity;
 
 /// The version of the text. One of another version isn't used: what an entity holds may
-/// have changed meanwhile.
-pub const SNAPSHOT_VERSION: u32 = 2;
+/// have changed meanwhile, or how it is counted.
+pub const SNAPSHOT_VERSION: u32 = 3;
 /// Largest snapshot, in bytes: the largest variables, and as much again for all else.
 pub const SNAPSHOT_MAX_BYTES: usize = 2 << 20;
 

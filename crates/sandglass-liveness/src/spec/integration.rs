@@ -11,9 +11,9 @@ use toml::de::DeValue;
 
 use super::duration::seconds;
 use super::limits::{self, HandlerLimits};
-use super::{Integration, Name, OnCrash, Spec};
+use super::{Counted, Integration, Name, OnCrash, Spec};
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 19] = [
     "name",
     "trigger",
     "type",
@@ -25,6 +25,8 @@ const KEYS: [&str; 17] = [
     "limits",
     "keep_on_exit",
     "on_crash",
+    "turn",
+    "continues",
     "on_success",
     "on_failure",
     "on_timeout",
@@ -115,6 +117,7 @@ pub(super) fn read(
         host_calls_ms,
         keep_on_exit: table.flag("keep_on_exit", out).unwrap_or(false),
         on_crash: on_crash(table, out),
+        counted: counted(table, out),
         on_success: table.name("on_success", out),
         on_failure: endings.on_failure,
         on_timeout: endings.on_timeout,
@@ -236,6 +239,22 @@ fn on_crash(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> OnCrash {
             out.error_with_help(choice.span(), message, did_you_mean(other, CHOICES));
             OnCrash::default()
         }
+    }
+}
+
+fn counted(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Counted {
+    let [turn, continues] = ["turn", "continues"].map(|key| table.flag(key, out).unwrap_or(false));
+    match (turn, continues) {
+        (true, true) => {
+            let message = format!("{} says both `turn` and `continues`", table.label);
+            let help = "keep `turn` where each of its handlers is one more turn of a loop, and \
+                        `continues` where they go on with what another one began";
+            out.error_with_help(&table.span_of("continues"), message, help);
+            Counted::default()
+        }
+        (true, false) => Counted::Turn,
+        (false, true) => Counted::Continuation,
+        (false, false) => Counted::Handler,
     }
 }
 

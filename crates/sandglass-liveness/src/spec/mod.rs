@@ -200,6 +200,8 @@ pub struct Integration {
     pub keep_on_exit: bool,
     /// What a crash of the host means for it.
     pub on_crash: OnCrash,
+    /// What the bounds of a run count its handlers as.
+    pub counted: Counted,
     /// The action of a success; none where the result names it.
     pub on_success: Option<Name>,
     /// The action of a failure, a trap, a limit and a rejection.
@@ -220,6 +222,19 @@ pub enum OnCrash {
     Interrupt,
     /// It is run again, with the same dispatch id.
     Rerun,
+}
+
+/// What the bounds of a session's run count the handlers of an integration as: what
+/// [`Limit::MaxHandlerRuns`] and [`Limit::MaxLoopIterations`] hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// As handlers that the run starts.
+    #[default]
+    Handler,
+    /// As such, and as turns of a loop: where a spec has one, they alone are its turns.
+    Turn,
+    /// As nothing: they go on with what another handler began.
+    Continuation,
 }
 
 /// The timer of a state: what happens when nothing does.
@@ -281,6 +296,19 @@ impl Spec {
         };
         let missing = integration.endings().filter(|(_, action)| !is_taken(action));
         missing.map(|(ending, action)| format!("{ending} = {action}")).collect()
+    }
+
+    /// Whether it says which handlers are the turns of its loop.
+    #[must_use]
+    pub fn has_turns(&self) -> bool {
+        self.integrations.values().any(|integration| integration.counted == Counted::Turn)
+    }
+
+    /// What the bounds of a run count a handler of this integration as; one that isn't declared
+    /// is a handler like any other.
+    #[must_use]
+    pub fn counted(&self, integration: &str) -> Counted {
+        self.integrations.get(integration).map(|one| one.counted).unwrap_or_default()
     }
 
     /// The variables of a new entity.

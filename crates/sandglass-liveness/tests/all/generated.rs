@@ -108,8 +108,8 @@ on_crash = "rerun"
     format!("{SESSION}{extra}")
 }
 
-/// The same as a session.
-fn limited() -> String {
+/// The same as a session, whose fetches are counted as `counted` says.
+fn limited(counted: &str) -> String {
     let limits = r#"
 [limits]
 inactivity_warn = "20s"
@@ -122,7 +122,8 @@ repeat_threshold = 2
 [limits.retry]
 progress_timeout = 1
 "#;
-    format!("{}{limits}", busy())
+    let fetch = "name = \"fetch\"\nmodule";
+    format!("{}{limits}", busy().replace(fetch, &format!("{counted}\n{fetch}")))
 }
 
 /// What a run is held by: as the spec says, by fewer repeats, and by nothing.
@@ -207,9 +208,9 @@ pub(crate) fn live(steps: &[Step]) -> Life {
     life
 }
 
-/// The same as a session.
-fn live_as_session(steps: &[Step]) -> Life {
-    let mut life = Life::of(&limited());
+/// The same as a session, whose fetches are counted in one of the ways that there are.
+fn live_as_session(steps: &[Step], counted: usize) -> Life {
+    let mut life = Life::of(&limited(["", "turn = true", "continues = true"][counted]));
     let limits = run_limits(0, &life);
     life.tell(Input::Start { limits }).expect("a new session");
     live_on(&mut life, steps);
@@ -428,14 +429,14 @@ proptest! {
     }
 
     #[test]
-    fn a_generated_session_replays_without_a_divergence(steps in steps()) {
-        let life = live_as_session(&steps);
+    fn a_generated_session_replays_without_a_divergence(steps in steps(), counted in 0usize..3) {
+        let life = live_as_session(&steps, counted);
         prop_assert_eq!(divergences(&life.log), 0);
     }
 
     #[test]
-    fn each_run_of_a_session_has_one_stop_and_one_end_and_the_next_number(steps in steps()) {
-        let life = live_as_session(&steps);
+    fn each_run_of_a_session_has_one_stop_and_one_end_and_the_next_number(steps in steps(), counted in 0usize..3) {
+        let life = live_as_session(&steps, counted);
         let of_it = life.log.iter().filter(|record| record.entity == Some(Life::name()));
         let (mut run, mut stopping, mut is_over) = (0, None, true);
         let mut in_flight = BTreeSet::new();
@@ -474,8 +475,8 @@ proptest! {
     }
 
     #[test]
-    fn a_session_is_what_its_records_or_its_snapshot_make_it(steps in steps()) {
-        let life = live_as_session(&steps);
+    fn a_session_is_what_its_records_or_its_snapshot_make_it(steps in steps(), counted in 0usize..3) {
+        let life = live_as_session(&steps, counted);
         let mut fold = Fold::new();
         life.log.iter().for_each(|record| fold.apply(record).expect("it fits"));
         for entity in life.entities() {

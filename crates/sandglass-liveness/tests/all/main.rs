@@ -1,6 +1,7 @@
 //! What the crate promises to its users: specs, decisions and replays.
 
 mod asks;
+mod bounds;
 mod decisions;
 mod generated;
 mod idle;

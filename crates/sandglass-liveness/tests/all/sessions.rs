@@ -23,7 +23,12 @@ fn spec(limits: &str) -> String {
 
 /// Such a session, started.
 fn started(limits: &str) -> Life {
-    let mut life = Life::of(&spec(limits));
+    of(&spec(limits))
+}
+
+/// A session that obeys `source`, started with the limits that it says.
+pub(crate) fn of(source: &str) -> Life {
+    let mut life = Life::of(source);
     let unsaid = LimitSettings::default();
     let declared = life.spec.limits.as_ref().expect("it has some").settings;
     let limits = declared.effective(&unsaid, &unsaid);
@@ -59,32 +64,32 @@ fn wait_for_a_limit(life: &mut Life) -> (Limit, Vec<Command>) {
     (due.limit, life.tell(input).expect("it is due"))
 }
 
-fn killed(cause: Cause) -> Outcome {
+pub(crate) fn killed(cause: Cause) -> Outcome {
     let by = CancelledBy::of(cause);
     Outcome::Cancelled(Cancellation { by, reason: String::new(), dying_span: None })
 }
 
 /// The end of the handler in flight that its run's stop has killed.
-fn end_killed(life: &mut Life, cause: Cause) {
+pub(crate) fn end_killed(life: &mut Life, cause: Cause) {
     let run = life.entity().in_flight()[0].dispatched.clone();
     let mut end = end_of_run(&run, killed(cause));
     end.cause = cause;
     life.tell(Input::HandlerEnded(Box::new(end))).expect("it was in flight");
 }
 
-fn replays(life: &Life) {
+pub(crate) fn replays(life: &Life) {
     let mut replay = Replay::new();
     life.log.iter().for_each(|record| replay.feed(record));
     let summary = replay.finish();
     assert_eq!(summary.divergences, [], "what was decided is decided again");
 }
 
-fn resume(life: &Life, expected_run: Option<u32>) -> Input {
+pub(crate) fn resume(life: &Life, expected_run: Option<u32>) -> Input {
     let (by, reason) = ("ann".to_owned(), "it was my laptop".to_owned());
     Input::Resume(Box::new(Resume { by, reason, expected_run, limits: limits(life) }))
 }
 
-fn shown(life: &Life) -> Status {
+pub(crate) fn shown(life: &Life) -> Status {
     status(life.entity(), WallTime::from_millis(life.now)).expect("a session").status
 }
 
@@ -135,26 +140,6 @@ fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
     assert_eq!(elapsed(&life).run, Duration::ZERO, "a resume starts a fresh window");
     life.tell(ended(dispatch, 2, completed(Some("Finish")))).expect("it goes on");
     assert_eq!(life.state(), "Done");
-    assert_eq!(shown(&life), Status::Done);
-    replays(&life);
-}
-
-#[test]
-fn a_rerun_that_is_one_too_many_is_stopped_before_it_begins() {
-    let source = spec("max_handler_runs = 1").replace("region = \"north\"", "on_crash = \"rerun\"");
-    let mut life = Life::of(&source);
-    let unsaid = LimitSettings::default();
-    let settings = life.spec.limits.as_ref().expect("it has some").settings;
-    life.tell(Input::Start { limits: settings.effective(&unsaid, &unsaid) }).expect("new");
-    let dispatch = life.start();
-    let before = life.log.len();
-    let commands = life.tell(ended(dispatch, 1, Outcome::Interrupted)).expect("it was in flight");
-    assert_eq!(commands, [], "nothing starts");
-    assert_eq!(
-        life.kinds(before),
-        ["ended", "limit.breached", "run.stopping", "dispatched", "ended", "run.stopped"]
-    );
-    assert!(life.entity().is_settled(), "nothing of it is left in flight");
     assert_eq!(shown(&life), Status::Done);
     replays(&life);
 }
@@ -382,12 +367,7 @@ on_cancelled = "Finish"
 "#;
 
 fn looping(limits: &str) -> Life {
-    let mut life = Life::of(&format!("{LOOP}[limits]\n{limits}\n"));
-    let unsaid = LimitSettings::default();
-    let declared = life.spec.limits.as_ref().expect("it has some").settings;
-    let limits = declared.effective(&unsaid, &unsaid);
-    life.tell(Input::Start { limits }).expect("a new session");
-    life
+    of(&format!("{LOOP}[limits]\n{limits}\n"))
 }
 
 fn in_flight(life: &Life) -> (DispatchId, u32) {

@@ -1,7 +1,7 @@
 //! Spec files: what is read, and what is said of the ones that can't be.
 
 use proptest::prelude::*;
-use sandglass_liveness::spec::{Assigned, Effect, OnCrash};
+use sandglass_liveness::spec::{Assigned, Counted, Effect, OnCrash};
 use sandglass_liveness::{Diagnostic, Severity, Spec};
 use serde_json::json;
 
@@ -179,6 +179,22 @@ fn further_keys_of_an_integration_are_its_configuration() {
 }
 
 #[test]
+fn reads_what_the_bounds_of_a_run_count_handlers_as() {
+    for (said, expected, has_turns) in [
+        ("deadline = \"1s\"", Counted::Handler, false),
+        ("deadline = \"1s\"\nturn = true", Counted::Turn, true),
+        ("deadline = \"1s\"\nturn = \"true\"\ncontinues = false", Counted::Turn, true),
+        ("deadline = \"1s\"\ncontinues = true", Counted::Continuation, false),
+        ("deadline = \"1s\"\nturn = false\ncontinues = false", Counted::Handler, false),
+    ] {
+        let spec = read(&with(said));
+        assert_eq!((spec.counted("run_tools"), spec.has_turns()), (expected, has_turns), "{said}");
+        assert_eq!(spec.integrations["run_tools"].config.len(), 0, "it configures nothing");
+        assert_eq!(spec.counted("nonsense"), Counted::Handler);
+    }
+}
+
+#[test]
 fn reads_variables_effects_and_guards() {
     let source = SESSION.replace(
         "effect = [\"trigger run_tools\", \"increment rounds\"]",
@@ -300,6 +316,13 @@ fn every_mistake_says_where_and_what_to_do() {
     mistake("on_timeout = \"HandlerTimedOut\"", "on_timeout = \"Nope\"", "`on_timeout` is `Nope`");
     mistake("type = \"wasm\"", "type = \"shell\"", "no integration is of type `shell`");
     mistake("region = \"north\"", "on_crash = \"retry\"", "`on_crash` can't be `retry`");
+    mistake("region = \"north\"", "turn = 1", "must be true or false, and is an integer");
+    mistake("region = \"north\"", "continues = [true]", "must be true or false, and is an array");
+    mistake(
+        "region = \"north\"",
+        "turn = true\ncontinues = true",
+        "70:1: error: integration `run_tools` says both `turn` and `continues`\n  help: keep `turn`",
+    );
     mistake(
         "allow_indefinite_states = [\"Idle\"]",
         "allow_indefinite_states = [\"Idle\", \"Nowhere\"]",
@@ -496,6 +519,12 @@ fn what_is_legal_and_doubtful_is_warned_of() {
             "deadline = \"900s\"",
             "deadline = \"900s\"\non_sucess = \"Finish\"",
             "did you mean `on_success`?",
+        ),
+        ("deadline = \"900s\"", "deadline = \"900s\"\nturns = true", "did you mean `turn`?"),
+        (
+            "deadline = \"900s\"",
+            "deadline = \"900s\"\ncontinue = true",
+            "did you mean `continues`?",
         ),
         (
             "deadline = \"900s\"",

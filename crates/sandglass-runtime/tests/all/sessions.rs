@@ -329,6 +329,71 @@ async fn who_tells_more_than_is_recorded_is_not_silent() {
     world.replays().await;
 }
 
+/// A session whose handler says `more`, and may be started again while it runs.
+async fn again(more: &str, limits: &str) -> World {
+    let more = format!("deadline = \"900s\"\n{more}\n");
+    let source = SESSION.replace("deadline = \"900s\"\n", &more);
+    World::with(&format!("{source}\n{AGAIN}\n[limits]\n{limits}\n"), &[]).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_too_many_is_not_begun_whoever_asks_for_it_and_after_restarts() {
+    let world = again("turn = true\non_crash = \"rerun\"", "max_loop_iterations = 2").await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1).await;
+    let world = world.restart_after(1).await;
+    world.send("Again").await.expect("taken");
+    pass(1).await;
+    let world = world.restart_after(1).await;
+    assert_eq!(counts(&world.script), [("started", 5), ("running", 2)].into());
+    assert_eq!(breaches(&world).await, []);
+    let before = world.records().await.len();
+    world.send("Again").await.expect("taken, and its handler refused");
+    settle().await;
+    let found = breaches(&world).await;
+    assert_eq!(found[0].limit, Limit::MaxLoopIterations);
+    assert_eq!((found.len(), found[0].threshold, found[0].observed), (1, 2, 3));
+    let kinds = world.kinds().await;
+    assert_eq!(
+        kinds[before..before + 5],
+        ["transition", "limit.breached", "run.stopping", "dispatched", "ended"]
+    );
+    assert_eq!((kinds[kinds.len() - 1], status(&world).await), ("run.stopped", Status::Done));
+    assert_eq!(counts(&world.script), [("started", 5), ("running", 0)].into());
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_with_anothers_work_is_held_by_no_bound() {
+    let limits = "max_handler_runs = 1\nmax_loop_iterations = 1";
+    let world = again("continues = true", limits).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    for _ in 0..3 {
+        world.send("Again").await.expect("taken");
+    }
+    settle().await;
+    assert_eq!(counts(&world.script), [("started", 4), ("running", 4)].into());
+    assert_eq!((breaches(&world).await, status(&world).await), (Vec::new(), Status::Running));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_uses_up_no_handler_of_a_run() {
+    let world = again("on_crash = \"rerun\"", "max_handler_runs = 2").await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    settle().await;
+    let world = world.restart_after(1).await.restart_after(1).await;
+    world.send("Again").await.expect("taken");
+    settle().await;
+    assert_eq!(counts(&world.script), [("started", 4), ("running", 2)].into());
+    world.send("Again").await.expect("taken, and its handler refused");
+    settle().await;
+    let found = breaches(&world).await;
+    assert_eq!(found[0].limit, Limit::MaxHandlerRuns);
+    assert_eq!((found.len(), found[0].threshold, found[0].observed), (1, 2, 3));
+    world.replays().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_busy_without_progress_is_unstuck() {
     let limits = "progress_timeout = \"600s\"\nabort_timeout = 0";

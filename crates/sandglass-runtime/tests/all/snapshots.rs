@@ -135,7 +135,7 @@ async fn a_start_reads_the_tail_alone_and_gives_what_all_records_give() {
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_cannot_be_used_is_passed_over() {
     let spoilt: [fn(&str) -> String; 3] = [
-        |good| good.replace(r#"{"version":2,"#, r#"{"version":99,"#),
+        |good| good.replace(r#"{"version":3,"#, r#"{"version":99,"#),
         |_| "no snapshot".to_owned(),
         |good| good.replace(&one().to_string(), &two().to_string()),
     ];
