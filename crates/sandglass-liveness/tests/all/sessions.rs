@@ -144,6 +144,25 @@ fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
     replays(&life);
 }
 
+#[test]
+fn without_a_grace_what_is_in_flight_is_killed_at_once() {
+    for none in ["0", "\"0\"", "\"0s\""] {
+        let mut life = started(&format!("run_timeout = \"1h\"\nabort_timeout = {none}"));
+        life.now = 1_000 + 3_500_000;
+        let dispatch = life.start();
+        let (limit, commands) = wait_for_a_limit(&mut life);
+        assert_eq!(limit, Limit::RunTimeout, "{none}");
+        let reason = "watchdog_wall_clock_exceeded".to_owned();
+        assert_eq!(commands, [Command::Stop { dispatch, cause: Cause::RunStopped, reason }]);
+        let session = life.entity().session().expect("a session");
+        let found = evaluate(session, true, &elapsed(&life));
+        assert_eq!((found.due, found.next), (None, None), "nothing more is waited for");
+        end_killed(&mut life, Cause::RunStopped);
+        assert_eq!(shown(&life), Status::Blocked);
+        replays(&life);
+    }
+}
+
 fn cancel() -> Input {
     let (by, reason) = ("ann".to_owned(), "enough".to_owned());
     Input::Stop { run_seq: None, cause: StopCause::Operator { by, reason } }

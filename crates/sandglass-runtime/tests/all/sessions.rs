@@ -329,6 +329,41 @@ async fn who_tells_more_than_is_recorded_is_not_silent() {
     world.replays().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_whole_time_of_a_session_is_kept_with_work_in_flight_and_without() {
+    let limits = "execution_timeout = \"1000s\"\nabort_timeout = 0\ninactivity_warn = 0";
+    for (has_work, state, expected) in [
+        (false, "Idle", &["limit.breached", "run.stopping", "run.stopped"][..]),
+        (
+            true,
+            "Stopped",
+            &["limit.breached", "run.stopping", "ended", "transition", "run.stopped"],
+        ),
+    ] {
+        let world = world(limits, &[Act::Hang]).await;
+        pass(500).await;
+        if has_work {
+            world.send("ProcessToolCalls").await.expect("taken");
+        }
+        pass_ms(499_999).await;
+        assert_eq!(breaches(&world).await, [], "not before its time");
+        let before = world.records().await.len();
+        pass_ms(3).await;
+        assert_eq!(world.kinds().await[before..], *expected);
+        assert_eq!((world.state().await.as_str(), status(&world).await), (state, Status::Done));
+        assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "without a grace");
+        let found = breaches(&world).await;
+        assert_eq!(found[0].limit, Limit::ExecutionTimeout);
+        assert_eq!((found[0].threshold, found[0].observed), (1_000_000, 1_000_001));
+        let stopped = stops(&world).await;
+        assert_eq!(stopped[0].stop_reason_code, "execution_timeout_exceeded");
+        assert_eq!(stopped[0].directive, Some(Directive::Cancel));
+        let refused = world.send("ProcessToolCalls").await.expect_err("it is over");
+        assert!(refused.to_string().contains("it is over"), "{refused}");
+        world.replays().await;
+    }
+}
+
 /// A session whose handler says `more`, and may be started again while it runs.
 async fn again(more: &str, limits: &str) -> World {
     let more = format!("deadline = \"900s\"\n{more}\n");
