@@ -77,6 +77,8 @@ struct Handler {
     names_success: bool,
     keeps: bool,
     reruns: bool,
+    /// What its spec says of how it is counted, by version.
+    counted: [&'static str; VERSIONS],
     again: bool,
     /// Where each ending leads; none where it stays.
     endings: [Option<usize>; 5],
@@ -118,6 +120,15 @@ impl Automaton {
     /// The same; most have limits, which `dice` says.
     pub(crate) fn limited(self, lives: Lives, dice: &Dice) -> Self {
         Self { limits: dice.per_mille(600).then(|| limits(lives, dice)), ..self }
+    }
+
+    /// The same, with what bounds count some of its handlers as, which `dice` says.
+    pub(crate) fn counted(mut self, dice: &Dice) -> Self {
+        let said = ["", "", "", "turn = true\n", "continues = true\n"];
+        for handler in &mut self.handlers {
+            handler.counted = [""; VERSIONS].map(|_| *dice.pick(&said));
+        }
+        self
     }
 
     /// Whether its entities are sessions.
@@ -207,6 +218,7 @@ impl Automaton {
         if handler.reruns {
             writeln!(out, "on_crash = \"rerun\"")?;
         }
+        out.write_str(handler.counted[version])?;
         for (key, name) in ENDINGS {
             match key {
                 "on_success" if handler.names_success => {}
@@ -269,6 +281,7 @@ impl Handler {
             names_success: dice.per_mille(300),
             keeps: dice.per_mille(250),
             reruns: dice.per_mille(300),
+            counted: [""; VERSIONS],
             again: dice.per_mille(250),
             endings: [0; 5].map(ending),
             then: None,

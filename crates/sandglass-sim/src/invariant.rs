@@ -37,6 +37,9 @@ pub enum Invariant {
     /// While the run of a session is to stop or has stopped, nothing is taken and nothing is
     /// dispatched but to end at once.
     NothingWhileStopped,
+    /// A run starts no more handlers, and no more turns of a loop, than it may, each counted as
+    /// its spec says; what breaches that is the first that is too many.
+    WithinBounds,
     /// The same seed ends at the same clock, next random number and log.
     Reproducible,
     /// No state's timer fires that the old rule, with handlers that re-armed it, would not
@@ -62,6 +65,7 @@ impl Invariant {
             Self::AppendsFit => "appends-fit",
             Self::OneStop => "one-stop",
             Self::NothingWhileStopped => "nothing-while-stopped",
+            Self::WithinBounds => "within-bounds",
             Self::Reproducible => "reproducible",
             Self::OldRuleFires => "old-rule-fires",
         }

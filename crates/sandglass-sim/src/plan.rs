@@ -109,8 +109,10 @@ impl Plan {
         let lives = if kind == Kind::Long { Lives::Last } else { Lives::End };
         let types = 1 + dice.below(3);
         let limits = Dice::new(seed, "limits");
+        let counted = Dice::new(seed, "counted");
         let automata = (0..types).map(|at| {
-            Automaton::made_up(format!("Kind{at}"), lives, &dice).limited(lives, &limits)
+            let made_up = Automaton::made_up(format!("Kind{at}"), lives, &dice);
+            made_up.limited(lives, &limits).counted(&counted)
         });
         (plan, automata.collect())
     }

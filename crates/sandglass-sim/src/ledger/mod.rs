@@ -1,6 +1,7 @@
 //! What really happened, as nobody inside the simulated process can know it, and the checks
 //! of the log against it: each record as it becomes durable, each answer as it is given.
 
+mod bounds;
 mod counts;
 mod requests;
 mod runs;
@@ -171,7 +172,10 @@ impl Ledger {
         let request = request_of(&record.event);
         let doubled = request.and_then(|id| self.requests.found(id, record.position));
         let old = self.old_rule.recorded(record, entity, self.fold.specs());
-        let of_session = entity.and_then(|entity| self.sessions.recorded(entity, &record.event));
+        let of_session = entity.and_then(|entity| {
+            let spec = self.fold.spec(entity.spec)?;
+            self.sessions.recorded(spec, entity, &record.event)
+        });
         for (invariant, what) in found.into_iter().chain(doubled).chain(old).chain(of_session) {
             self.violated(invariant, what);
         }

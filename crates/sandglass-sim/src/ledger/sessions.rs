@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use sandglass_liveness::Entity;
+use sandglass_liveness::{Entity, Session, Spec};
 use sandglass_model::{
     Directive, DispatchId, EntityRef, Event, RunStopped, RunStopping, StopCause, TransitionCause,
 };
 
+use super::bounds::Bounds;
 use crate::invariant::Invariant;
 
 /// The runs of all sessions, as their records tell: what the fold says of them is not asked,
@@ -21,6 +22,7 @@ struct Run {
     run_seq: u32,
     stopping: Option<RunStopping>,
     stopped: Option<RunStopped>,
+    bounds: Bounds,
     /// What was dispatched behind its stop, in the batch that is under way.
     too_late: Vec<DispatchId>,
 }
@@ -28,15 +30,17 @@ struct Run {
 type Found = Option<(Invariant, String)>;
 
 impl Sessions {
-    /// One more record about `entity`, which is as it was before.
-    pub(super) fn recorded(&mut self, entity: &Entity, event: &Event) -> Found {
+    /// One more record about `entity`, which is as it was before and obeys `spec`.
+    pub(super) fn recorded(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Found {
         let name = &entity.entity;
-        if let (Event::RunStarted { run_seq: 1, .. }, None) = (event, self.0.get(name)) {
-            self.0.insert(name.clone(), Run { run_seq: 1, ..Run::default() });
+        if let (Event::RunStarted { run_seq: 1, limits }, None) = (event, self.0.get(name)) {
+            let bounds = Bounds::of(limits);
+            self.0.insert(name.clone(), Run { run_seq: 1, bounds, ..Run::default() });
             return None;
         }
         let run = self.0.get_mut(name)?;
         let wrong = run.recorded(event, entity.in_flight_count());
+        let wrong = wrong.or_else(|| run.out_of_bounds(spec, entity, event));
         wrong.map(|(invariant, what)| (invariant, format!("run {} of {name} {what}", run.run_seq)))
     }
 
@@ -52,16 +56,25 @@ impl Sessions {
 }
 
 impl Run {
+    fn out_of_bounds(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Found {
+        // What is dispatched behind a stop ends with it, and is held by that.
+        let goes_on = |session: &&Session| session.is_running() && self.stopped.is_none();
+        let session = entity.session().filter(goes_on)?;
+        let what = self.bounds.recorded(spec, session, event)?;
+        Some((Invariant::WithinBounds, what))
+    }
+
     fn recorded(&mut self, event: &Event, in_flight: usize) -> Found {
         let one_stop = |what: &str| Some((Invariant::OneStop, what.to_owned()));
         let is_over = self.stopping.is_some() || self.stopped.is_some();
         match event {
-            Event::RunStarted { run_seq, .. } => {
+            Event::RunStarted { run_seq, limits } => {
                 let goes_on = self.stopped.as_ref().and_then(|stopped| stopped.directive);
                 if *run_seq != self.run_seq + 1 || !goes_on.is_some_and(Directive::goes_on) {
                     return one_stop(&format!("is followed by run {run_seq}"));
                 }
-                *self = Self { run_seq: *run_seq, ..Self::default() };
+                let bounds = Bounds::of(limits);
+                *self = Self { run_seq: *run_seq, bounds, ..Self::default() };
             }
             Event::SessionResumed { from_run_seq, run_seq, by, .. } => {
                 let directive = self.stopped.as_ref().and_then(|stopped| stopped.directive);
