@@ -12,6 +12,7 @@
 
 pub mod body;
 mod connection;
+mod event_stream;
 mod guard;
 pub mod key;
 pub mod patience;

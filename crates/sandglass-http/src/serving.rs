@@ -5,21 +5,25 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tower::Service as _;
 
 use crate::connection::Connection;
+use crate::event_stream;
 use crate::patience::{TooLong, pause, within};
 use crate::settings::{HEAD_MIN_BYTES, Settings};
 
@@ -150,27 +154,63 @@ async fn serve_connection(
     mut stopped: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
 ) {
+    // Boxed, so that a stream of events that is written after it doesn't hold its memory.
+    let requests = Box::pin(serve_requests(connection, router, protocol, &mut stopped));
+    let ended = match requests.await {
+        Ok(None) => Ok(()),
+        Ok(Some((connection, events))) => {
+            event_stream::write(connection, events).await.map_err(Into::into)
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Serves requests until the connection ends, or has nothing to do but to carry events.
+async fn serve_requests(
+    connection: Connection,
+    router: Router,
+    protocol: http1::Builder,
+    stopped: &mut watch::Receiver<bool>,
+) -> Result<Option<(Connection, Response)>, axum::BoxError> {
+    let (hand_over, mut handed_over) = mpsc::channel(1);
+    // Of a later one it isn't known here whether all answers before it are written.
+    let is_first = AtomicBool::new(true);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let can_be_alone =
+            is_first.swap(false, Ordering::Relaxed) && event_stream::may_follow(&request);
+        let hand_over = can_be_alone.then(|| hand_over.clone());
         // A router is always ready.
         let answer = router.clone().call(request.map(Body::new));
-        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+        async move {
+            let answer = answer.await.unwrap_or_else(|never| match never {});
+            if let Some(hand_over) = hand_over.filter(|_| event_stream::is(&answer)) {
+                // It is taken, and this dropped, as soon as this waits.
+                let _ = hand_over.try_send(answer);
+                return pending().await;
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
-    let connection = protocol.serve_connection(TokioIo::new(connection), service);
-    let mut connection = std::pin::pin!(connection);
-    let stopping = async {
+    let mut connection = protocol.serve_connection(TokioIo::new(connection), service);
+    let mut stopping = pin!(async {
         // Where nobody can tell it to stop any more, it is being dropped.
         if stopped.wait_for(|stopped| *stopped).await.is_err() {
             pending::<()>().await;
         }
-    };
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stopping => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+    });
+    let mut is_stopping = false;
+    loop {
+        is_stopping = tokio::select! {
+            ended = &mut connection => return Ok(ended.map(|()| None)?),
+            // The service has the other end as long as the connection lives.
+            Some(events) = handed_over.recv() => {
+                return Ok(Some((connection.into_parts().io.into_inner(), events)));
+            }
+            () = &mut stopping, if !is_stopping => true,
+        };
+        Pin::new(&mut connection).graceful_shutdown();
     }
 }

@@ -3,4 +3,5 @@
 mod bodies;
 mod clients;
 mod ending;
+mod streams;
 mod world;
