@@ -7,21 +7,24 @@ pub(crate) mod core_module;
 pub(crate) mod embedder;
 pub(crate) mod env;
 pub(crate) mod guest_memory;
+pub(crate) mod node_pack;
 pub(crate) mod wasi;
 pub(crate) mod world;
 
-use sandglass_model::{Cause, Monotonic, Outcome};
+use sandglass_model::{Cause, Monotonic, Outcome, RejectionKind};
 use wasmtime::Store;
 
 use crate::boundary::{self, Stopped};
+use crate::error::rejection;
 use crate::module::Code;
+use crate::node::Work;
 use crate::store::{Phase, RunStore};
 
 /// How a call came back.
 pub(crate) enum Called {
     /// The handler returned.
     Returned(Outcome),
-    /// The handler was never called: there was no place for its context.
+    /// The handler was never called: there was no place for its context, or it isn't one.
     NotCalled(Outcome),
 }
 
@@ -34,22 +37,40 @@ pub(crate) struct Moments {
     pub(crate) returned: Option<Monotonic>,
 }
 
-/// Instantiates `code` in `store` and calls its handler.
+/// Instantiates `code` in `store` and has it do its `work`.
 ///
 /// # Errors
 /// The guest trapped, or its run had to end ([`Stopped`]).
 pub(crate) async fn call(
-    code: &Code,
+    (code, work): (&Code, &Work),
     store: &mut Store<RunStore>,
     max_answer_bytes: u64,
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
-    match code {
-        Code::Module(module) => core_module::call(module, store, max_answer_bytes, moments).await,
-        Code::Component(component) => {
+    match (code, work) {
+        (Code::Module(module), Work::Handle) => {
+            core_module::call(module, store, max_answer_bytes, moments).await
+        }
+        (Code::Component(component), Work::Handle) => {
             component::call(component, store, max_answer_bytes, moments).await
         }
+        (Code::NodePack(pack), Work::Invoke(call)) => {
+            node_pack::invoke(pack, store, call, max_answer_bytes, moments).await
+        }
+        (Code::NodePack(pack), Work::Describe) => node_pack::describe(pack, store, moments).await,
+        (Code::NodePack(_), Work::Handle) => Ok(misdirected(
+            "module is an OpenWOP node pack, which has nodes and no handler; a host of OpenWOP \
+             workflows invokes them",
+        )),
+        (Code::Module(_) | Code::Component(_), Work::Invoke(_) | Work::Describe) => {
+            Ok(misdirected("module is a handler and no OpenWOP node pack, so it has no nodes"))
+        }
     }
+}
+
+/// A guest was asked for what it isn't.
+fn misdirected(why: &str) -> Called {
+    Called::NotCalled(Outcome::Rejected(rejection(RejectionKind::InvalidDispatch, why)))
 }
 
 /// The guest is ready to be called, if its run may go on: one look at the clock for both.

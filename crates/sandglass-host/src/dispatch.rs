@@ -14,6 +14,7 @@ use crate::capability::named_streams::Streams;
 use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
 use crate::manifest::Integration;
+use crate::node::{NodeCall, Work};
 use crate::recording::{Player, RecordingLimits, Taping};
 use crate::run::{Run, StopHandle};
 
@@ -67,6 +68,7 @@ pub struct Dispatch {
     pub(crate) asks: Option<Arc<dyn Asks>>,
     pub(crate) taping: Taping,
     pub(crate) call_limits: CallLimits,
+    pub(crate) work: Work,
     pub(crate) run: Arc<Run>,
 }
 
@@ -104,6 +106,7 @@ impl Dispatch {
             asks: None,
             taping: Taping::Off,
             call_limits: CallLimits::default(),
+            work: Work::default(),
             run: Arc::new(Run::new()),
         }
     }
@@ -184,6 +187,20 @@ impl Dispatch {
     #[must_use]
     pub fn call_limits(self, call_limits: CallLimits) -> Self {
         Self { call_limits, ..self }
+    }
+
+    /// Has it invoke a node of the pack that the integration is, in place of a handler. The
+    /// response is the outcome's: of `completed` and `suspended` the result of an
+    /// [`Outcome::Completed`](crate::Outcome::Completed), of `failed` that of an
+    /// [`Outcome::Failed`](crate::Outcome::Failed) of the kind `typed_failure`.
+    #[must_use]
+    pub fn node(self, call: NodeCall) -> Self {
+        Self { work: Work::Invoke(call), ..self }
+    }
+
+    /// Has the pack that the integration is say what it is.
+    pub(crate) fn describing(self) -> Self {
+        Self { work: Work::Describe, ..self }
     }
 
     /// Has its run recorded, within `limits`, so that it can be had again

@@ -8,6 +8,7 @@ use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use crate::abi::Called;
+use crate::abi::node_pack::NotAllocated;
 use crate::boundary::Stopped;
 use crate::error::rejection;
 use crate::run::Run;
@@ -149,6 +150,9 @@ fn trap(error: &wasmtime::Error) -> Trap {
     if error.is::<wasmtime::ThrownException>() {
         let message = "guest threw an exception that nothing caught".to_owned();
         return Trap { kind: TrapKind::UncaughtException, message };
+    }
+    if let Some(not_allocated) = error.downcast_ref::<NotAllocated>() {
+        return Trap { kind: TrapKind::MemoryOutOfBounds, message: not_allocated.to_string() };
     }
     let Some(trap) = error.downcast_ref::<T>() else {
         // Only a host function answers another error: its arguments made no sense.

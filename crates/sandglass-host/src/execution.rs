@@ -44,9 +44,10 @@ use crate::host::Shared;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
 use crate::mappings;
+use crate::node::{NodeCall, Work};
 use crate::notice::{About, Notice};
 use crate::origin::Origin;
-use crate::recording::{Header, Recorder, Tape, Taping};
+use crate::recording::{Header, Invocation, Recorder, Tape, Taping};
 use crate::run_clock::RunClock;
 use crate::sandbox::Metering;
 use crate::secret::Redactor;
@@ -252,7 +253,8 @@ impl Execution {
         let in_flight = metrics.holding(Level::InFlight);
         let mut moments = Moments::default();
         let code = &self.integration.compiled.code;
-        let call = abi::call(code, &mut store, limits.response_bytes, &mut moments);
+        let work = (code, &self.dispatch.work);
+        let call = abi::call(work, &mut store, limits.response_bytes, &mut moments);
         let (called, cpu) = on_cpu(&self.shared, now, notice.as_ref(), call).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         drop((armed, in_flight));
@@ -377,6 +379,7 @@ impl Execution {
                 origin: Some(Arc::new(self.origin())),
                 wasi: None,
                 memory: None,
+                node: None,
                 call_spans,
                 metrics: self.shared.telemetry.metrics.clone(),
             },
@@ -417,10 +420,17 @@ impl Execution {
         let redactor = Redactor::default();
         let tape = match self.dispatch.taping {
             Taping::Record(limits) => {
+                let node = match &self.dispatch.work {
+                    Work::Invoke(NodeCall { index, request, .. }) => {
+                        Some(Invocation { index: *index, request: request.clone() })
+                    }
+                    Work::Handle | Work::Describe => None,
+                };
                 let header = Header {
                     module: self.integration.compiled.hash,
                     limits: self.integration.manifest.limits,
-                    context: context.json().to_vec(),
+                    context: node.as_ref().map_or_else(|| context.json().to_vec(), |_| Vec::new()),
+                    node,
                 };
                 let share = self.shared.recordings.share();
                 Tape::Recording(Box::new(Recorder::new(limits, share, &header, redactor.clone())))

@@ -91,7 +91,7 @@ struct Function {
     module: Cow<'static, str>,
     field: Cow<'static, str>,
     /// The name that reports and labels carry: `module.field`, without the
-    /// module of the users' own ABI.
+    /// module of the users' own ABI and of OpenWOP's, whose functions carry it themselves.
     name: &'static str,
     class: Class,
     /// What is measured of its calls, once there is one.
@@ -118,7 +118,8 @@ impl Functions {
         field: &'static str,
         class: Class,
     ) -> FunctionId {
-        let name = if module == crate::abi::env::MODULE {
+        let bare = [crate::abi::env::MODULE, crate::abi::node_pack::MODULE];
+        let name = if bare.contains(&module) {
             field.to_owned()
         } else {
             format!("{module}.{field}")

@@ -12,6 +12,7 @@ use sandglass_model::{ModuleHash, Rejection, RejectionKind};
 use sandglass_source::printable;
 use serde::Serialize;
 
+use crate::abi::node_pack;
 use crate::error::rejection;
 use crate::host::Host;
 use crate::manifest::Abi;
@@ -58,7 +59,7 @@ pub struct Inspection {
     pub exports: Vec<Export>,
     /// How many more it exports.
     pub exports_omitted: u64,
-    /// What a handler exports and it doesn't.
+    /// What a guest of its kind exports and it doesn't.
     pub missing_exports: Vec<MissingExport>,
     /// Its linear memories, at most a hundred.
     pub memories: Vec<Memory>,
@@ -151,16 +152,16 @@ pub struct Export {
     /// Whether the host uses it.
     pub is_used: bool,
     /// The type that it must have, where it has another.
-    pub expected_signature: Option<&'static str>,
+    pub expected_signature: Option<String>,
 }
 
-/// Something that a handler must export.
+/// Something that a guest of its kind must export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingExport {
     /// Its name.
     pub name: &'static str,
-    /// The type that it must have.
-    pub signature: &'static str,
+    /// The type that it must have; where there are two, both.
+    pub signature: String,
     /// What it exports that is most like it.
     pub nearest: Option<String>,
 }
@@ -267,12 +268,13 @@ fn inspected(
     memory_bytes: u64,
 ) -> Inspection {
     let wasi = wasi(&scan.imports);
-    let initializes = abi == Abi::Core
+    let initializes = abi != Abi::Component
         && scan.exports.iter().any(|export| export.name == core_module::INITIALIZE);
     let mut looked_for = 0;
     let imports = scan.imports.into_iter().map(|asked| match abi {
         Abi::Core => core_import(sandbox, asked, &mut looked_for),
         Abi::Component => component_import(sandbox, asked, &mut looked_for),
+        Abi::NodePack => pack_import(sandbox, asked, &mut looked_for),
     });
     let (exports, missing_exports) = exports(abi, scan.exports);
     Inspection {
@@ -367,32 +369,65 @@ fn component_import(sandbox: &Sandbox, asked: Asked, looked_for: &mut usize) -> 
     }
 }
 
-/// What the host uses of a guest, with the types that they must have.
-const fn used(abi: Abi) -> &'static [(&'static str, &'static str)] {
-    match abi {
-        Abi::Core => {
-            &[(core_module::MEMORY, "a memory"), (core_module::RUN, "(i32, i32) -> (i32)")]
-        }
-        Abi::Component => &[(component::HANDLE, component::HANDLER)],
+fn pack_import(sandbox: &Sandbox, asked: Asked, looked_for: &mut usize) -> Import {
+    let Asked { module, name, signature } = asked;
+    let known = node_pack::import(&module, &name);
+    let nearest = match known {
+        None if looks(looked_for) => module::node_pack::nearest_import(&module, &name),
+        _ => None,
+    };
+    Import {
+        host_function: sandbox.pack_functions.named(&module, &name),
+        group: known.map(|_| group::of_pack(&name)),
+        waits: false,
+        is_known: known.is_some(),
+        expected_signature: known
+            .filter(|known| known.form(&signature).is_none())
+            .map(|known| known.wanted()),
+        nearest,
+        other_version: None,
+        needs: None,
+        module,
+        name,
+        signature,
     }
 }
 
-/// What it exports, and what a handler does and it doesn't.
+/// Something that the host uses of a guest, and the types that it may have.
+type Used = (&'static str, &'static [&'static str]);
+
+/// What the host uses of a guest.
+fn used(abi: Abi) -> Vec<Used> {
+    const MEMORY: Used = (core_module::MEMORY, &["a memory"]);
+    match abi {
+        Abi::Core => vec![MEMORY, (core_module::RUN, &["(i32, i32) -> (i32)"])],
+        Abi::Component => vec![(component::HANDLE, &[component::HANDLER])],
+        Abi::NodePack => {
+            let of_pack = node_pack::EXPORTS.iter().map(|export| (export.name, export.types));
+            std::iter::once(MEMORY).chain(of_pack).collect()
+        }
+    }
+}
+
+/// What it exports, and what a guest of its kind does and it doesn't.
 fn exports(abi: Abi, found: Vec<Exported>) -> (Vec<Export>, Vec<MissingExport>) {
     let used = used(abi);
     let missing = used.iter().filter(|(name, _)| !found.iter().any(|one| one.name == *name));
-    let missing = missing.map(|(name, signature)| {
+    let missing = missing.map(|(name, types)| {
         let nearest = module::nearest(name, found.iter().map(|one| one.name.as_str()));
+        let signature = types.join(" or ");
         MissingExport { name, signature, nearest: nearest.map(str::to_owned) }
     });
     let missing = missing.collect();
     let told = found.into_iter().map(|Exported { name, signature }| {
         let wanted = used.iter().find(|(used, _)| *used == name).map(|(_, wanted)| *wanted);
-        let initializes = abi == Abi::Core && name == core_module::INITIALIZE;
-        let wanted = wanted.or(initializes.then_some("() -> ()"));
+        let initializes = abi != Abi::Component && name == core_module::INITIALIZE;
+        let wanted: Option<&[&str]> = wanted.or(initializes.then_some(&["() -> ()"]));
         Export {
             is_used: wanted.is_some(),
-            expected_signature: wanted.filter(|wanted| *wanted != signature),
+            expected_signature: wanted
+                .filter(|wanted| !wanted.contains(&signature.as_str()))
+                .map(|wanted| wanted.join(" or ")),
             name,
             signature,
         }

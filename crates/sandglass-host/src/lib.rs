@@ -58,6 +58,7 @@ mod limiter;
 pub mod manifest;
 mod mappings;
 mod module;
+mod node;
 mod notice;
 mod origin;
 mod present;
@@ -78,6 +79,7 @@ pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
     Opened, Pieces, Request, Response,
 };
+pub use capability::log::Level as LogLevel;
 pub use capability::named_streams::Streams;
 pub use capability::signal::{Signal, Signals};
 pub use deadline::DispatchDeadline;
@@ -89,6 +91,10 @@ pub use host_function::{
 };
 pub use kernel::KernelFeatures;
 pub use manifest::{Abi, AskTarget, Integration, InvalidAskTarget, Manifest};
+pub use node::{
+    DESCRIBE_BUDGET, NodeAccess, NodeCall, NodeStatus, PACK_NAME_MAX_BYTES, PACK_NODES_MAX,
+    PackDescription,
+};
 pub use present::Doing;
 pub use recording::{KeepArguments, RecordingLimits};
 pub use run::StopHandle;

@@ -103,7 +103,7 @@ impl Manifest {
     #[must_use]
     pub fn module_max_bytes(&self) -> u64 {
         match self.abi {
-            Some(Abi::Core) => self.limits.module_bytes,
+            Some(Abi::Core | Abi::NodePack) => self.limits.module_bytes,
             Some(Abi::Component) => self.limits.component_bytes,
             None => self.limits.module_bytes.max(self.limits.component_bytes),
         }

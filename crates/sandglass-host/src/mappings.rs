@@ -12,9 +12,11 @@ const OF_SLOT: u64 = 2;
 /// that, and what it can't reach.
 const OF_MEMORY: u64 = 3;
 
-/// Mappings of a run on demand beside its memories: a stack and its guard page, tables and
-/// what surrounds them.
-const ON_DEMAND: u64 = 6;
+/// Mappings of a run on demand beside its memories and stacks: tables and what surrounds them.
+const ON_DEMAND: u64 = 4;
+
+/// Mappings of a stack on demand: it and its guard page.
+const OF_STACK: u64 = 2;
 
 /// Mappings for which there is to be room for each slot of a new pool. A core module that
 /// waits in a host call has 4; a component may have a memory more.
@@ -71,9 +73,10 @@ pub(crate) fn of_run(memories: u64) -> Option<Held> {
     MAPPINGS.take(memories.saturating_mul(OF_MEMORY))
 }
 
-/// The same for a run on demand.
-pub(crate) fn of_run_on_demand(memories: u64) -> Option<Held> {
-    MAPPINGS.take(memories.saturating_mul(OF_MEMORY).saturating_add(ON_DEMAND))
+/// The same for a run on demand, with so many stacks.
+pub(crate) fn of_run_on_demand(memories: u64, stacks: u64) -> Option<Held> {
+    let of_stacks = stacks.saturating_mul(OF_STACK).saturating_add(ON_DEMAND);
+    MAPPINGS.take(memories.saturating_mul(OF_MEMORY).saturating_add(of_stacks))
 }
 
 impl Mappings {

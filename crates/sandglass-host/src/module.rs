@@ -5,6 +5,7 @@ mod cache;
 pub(crate) mod component;
 pub(crate) mod core_module;
 mod flights;
+pub(crate) mod node_pack;
 mod source;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::sandbox::{MAX_TABLE_ELEMENTS, MAX_TABLES, Sandbox};
 pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
 use core_module::CoreModule;
+use node_pack::NodePack;
 pub(crate) use flights::{Boarding, Flights, Made};
 pub(crate) use source::MadeElsewhere;
 use source::Source;
@@ -55,10 +57,11 @@ pub(crate) struct Compiled {
 
 type Announced = BTreeMap<String, BTreeMap<String, DispatchMetrics>>;
 
-/// The two kinds of guests.
+/// The kinds of guests.
 pub(crate) enum Code {
     Module(CoreModule),
     Component(Component),
+    NodePack(NodePack),
 }
 
 impl Code {
@@ -66,8 +69,18 @@ impl Code {
         let image = match self {
             Self::Module(module) => module.pre.module().image_range(),
             Self::Component(component) => component.pre.instance_pre().component().image_range(),
+            Self::NodePack(pack) => pack.pre.module().image_range(),
         };
         image.end.addr().saturating_sub(image.start.addr()) as u64
+    }
+
+    /// Stacks that a run of it may have at the same time.
+    const fn stacks(&self) -> u64 {
+        match self {
+            Self::Module(_) | Self::Component(_) => 1,
+            // The host calls it from inside of what it calls.
+            Self::NodePack(_) => 2,
+        }
     }
 }
 
@@ -96,7 +109,9 @@ impl Compiled {
     pub(crate) fn mappings(&self) -> Option<mappings::Held> {
         match self.sandbox.kind.allocation {
             Allocation::Pooled => mappings::of_run(self.needs.memories),
-            Allocation::OnDemand => mappings::of_run_on_demand(self.needs.memories),
+            Allocation::OnDemand => {
+                mappings::of_run_on_demand(self.needs.memories, self.code.stacks())
+            }
         }
     }
 
@@ -219,6 +234,10 @@ pub(crate) fn compile(
     let engine = &sandbox.engine;
     let source = Source { engine, made, folder, hash, binary: &binary, metrics, clock };
     let (code, needs) = match Kind::of(&binary) {
+        Kind::CoreModule if node_pack::is_one(&binary) => {
+            let (pack, needs) = node_pack::compile(&sandbox, &source)?;
+            (Code::NodePack(pack), needs)
+        }
         Kind::CoreModule => {
             let (module, needs) = core_module::compile(&sandbox, &source)?;
             (Code::Module(module), needs)
@@ -238,17 +257,21 @@ pub(crate) fn compile(
     })
 }
 
-/// Whether `bytes` are a core module that is larger than a slot of a pool whose memories
+/// Whether `bytes` are a core module that runs in no slot of a pool whose memories have
+/// `slot_memory_bytes`: a pack of nodes, or one that is larger.
+pub(crate) fn needs_no_slot(bytes: &[u8], slot_memory_bytes: u64) -> bool {
+    let Ok(binary) = wat::parse_bytes(bytes) else { return false };
+    Kind::of(&binary) == Kind::CoreModule
+        && (node_pack::is_one(&binary) || is_too_large_for_slot(&binary, slot_memory_bytes))
+}
+
+/// Whether `binary`, a core module, is larger than a slot of a pool whose memories
 /// have `slot_memory_bytes`: told from what it declares, so that it isn't compiled for a
 /// slot in vain. What can't be parsed isn't; nor is a component, of which only its
 /// compiled form tells what it instantiates.
-pub(crate) fn is_too_large_for_slot(bytes: &[u8], slot_memory_bytes: u64) -> bool {
-    let Ok(binary) = wat::parse_bytes(bytes) else { return false };
-    if Kind::of(&binary) == Kind::Component {
-        return false;
-    }
+fn is_too_large_for_slot(binary: &[u8], slot_memory_bytes: u64) -> bool {
     let (mut tables, mut largest_table, mut largest_memory) = (0_u32, 0, 0);
-    for payload in wasmparser::Parser::new(0).parse_all(&binary).filter_map(Result::ok) {
+    for payload in wasmparser::Parser::new(0).parse_all(binary).filter_map(Result::ok) {
         match payload {
             wasmparser::Payload::TableSection(section) => {
                 for table in section.into_iter().filter_map(Result::ok) {
@@ -442,7 +465,7 @@ mod tests {
                 "(module {rest} (func (export \"run\") (param i32 i32) (result i32) i32.const 0))"
             );
             let told =
-                is_too_large_for_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
+                needs_no_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
             assert_eq!(told, too_large, "{rest}");
             let (metrics, clock) = (&Metrics::disabled(), &SystemClock::new());
             let how = Compiling { made: None, folder: None, metrics, clock };
@@ -450,6 +473,6 @@ mod tests {
             let found = matches!(compiled, Err(NotCompiled::TooLargeForSlot(..)));
             assert_eq!(found, too_large, "the compiler agrees: {rest}");
         }
-        assert!(!is_too_large_for_slot(b"(module", 1), "that is for the compiler to say");
+        assert!(!needs_no_slot(b"(module", 1), "that is for the compiler to say");
     }
 }

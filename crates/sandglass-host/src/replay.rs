@@ -18,7 +18,8 @@ use crate::dispatch::{Context, Dispatch};
 use crate::error::Error;
 use crate::host::Host;
 use crate::manifest::{Integration, Manifest};
-use crate::recording::{End, Found, Given, Header, Player, secrets_in};
+use crate::node::{NoAccess, NodeCall};
+use crate::recording::{End, Found, Given, Header, Invocation, Player, secrets_in};
 pub use crate::recording::{PlayedCall, Watcher};
 use crate::secret::Secret;
 use crate::store::Phase;
@@ -261,6 +262,10 @@ impl Host {
         let dispatch = Dispatch::new(entity, "Replay", Context::default())
             .deadline(DispatchDeadline::after(patience))
             .played_by(player);
+        let dispatch = match &replay.run.header.node {
+            Some(invocation) => dispatch.node(again(invocation)),
+            None => dispatch,
+        };
         let report = self.run(integration, dispatch).await?;
         let found = found.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let compared = Compared { ended, end, report: &report, found: &found };
@@ -270,6 +275,12 @@ impl Host {
         };
         Ok(Replayed { calls: found.calls, divergence })
     }
+}
+
+/// The invocation of a node, which reaches nothing but its recording.
+fn again(invocation: &Invocation) -> NodeCall {
+    let Invocation { index, request } = invocation.clone();
+    NodeCall { index, request, access: Arc::new(NoAccess), seed: [0; 32] }
 }
 
 /// How the recorded run ended: by itself, or because it was ended there.

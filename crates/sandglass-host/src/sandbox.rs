@@ -12,6 +12,7 @@ use wasmtime::{
 };
 
 use crate::abi;
+use crate::abi::node_pack::PairForm;
 use crate::functions::Functions;
 use crate::host_function::{Linked, Registry};
 use crate::mappings;
@@ -79,6 +80,8 @@ pub(crate) struct Sandbox {
     pub(crate) component_functions: Arc<Functions>,
     /// The embedder's own functions, as components import them.
     pub(crate) component_embedders: Vec<Arc<Linked>>,
+    /// What packs of OpenWOP nodes import. Each is linked to them as it has their types.
+    pub(crate) pack_functions: Arc<Functions>,
     /// What can be imported, by module and name, with its type.
     pub(crate) imports: BTreeMap<(String, String), ExternType>,
     /// The embedder's own functions.
@@ -109,6 +112,8 @@ impl Sandbox {
             &mut component_functions,
             registry,
         )?;
+        let mut pack_functions = Functions::default();
+        abi::node_pack::link(&mut Linker::new(&engine), &mut pack_functions, |_| PairForm::Two)?;
         Ok(Self {
             kind,
             engine,
@@ -117,6 +122,7 @@ impl Sandbox {
             component_linker,
             component_functions: Arc::new(component_functions),
             component_embedders,
+            pack_functions: Arc::new(pack_functions),
             imports,
             embedders,
             _mappings: mappings,
@@ -133,6 +139,7 @@ impl Sandbox {
         match code {
             Code::Module(_) => &self.functions,
             Code::Component(_) => &self.component_functions,
+            Code::NodePack(_) => &self.pack_functions,
         }
     }
 

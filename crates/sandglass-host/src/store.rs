@@ -9,6 +9,7 @@ use sandglass_model::{Frame, GuestLimits, Monotonic, Story, SystemClock};
 use sandglass_telemetry::Metrics;
 use wasmtime::{Memory, WasmBacktrace};
 
+use crate::abi::node_pack::NodeRun;
 use crate::abi::wasi::Wasi;
 
 use crate::accounting::Accounting;
@@ -75,6 +76,8 @@ pub(crate) struct RunStore {
     pub(crate) wasi: Option<Wasi>,
     /// The guest's memory, once somebody has asked for it.
     pub(crate) memory: Option<Memory>,
+    /// The invocation, where the guest is a pack of nodes and instantiated.
+    pub(crate) node: Option<NodeRun>,
     pub(crate) call_spans: CallSpans,
     pub(crate) metrics: Metrics,
 }
@@ -100,6 +103,7 @@ impl RunStore {
             origin: None,
             wasi: None,
             memory: None,
+            node: None,
             call_spans: CallSpans::idle(),
             metrics: Metrics::disabled(),
         }

@@ -275,6 +275,10 @@ named_kinds! {
         MissingExport = "missing_export",
         /// An import or export has another type than the contract says.
         WrongSignature = "wrong_signature",
+        /// It is an OpenWOP node pack of a version of that ABI that the host doesn't run.
+        UnsupportedAbiVersion = "unsupported_abi_version",
+        /// It is an OpenWOP node pack, and says of itself what can't be meant, or nothing.
+        InvalidPack = "invalid_pack",
         /// It needs more memory or tables at the start than it may have.
         NeedsTooMuch = "needs_too_much",
         /// The arguments of the dispatch aren't valid.

@@ -9,7 +9,7 @@ use crate::capability::result::violation;
 use crate::secret::Redactor;
 
 /// Longest message of a failure, in bytes: people read it in a line of a report.
-const MESSAGE_MAX_BYTES: u32 = 2048;
+pub(super) const MESSAGE_MAX_BYTES: u32 = 2048;
 
 /// The outcome that the answer `bytes` stands for.
 pub(crate) fn outcome(bytes: &[u8], redactor: &Redactor) -> Outcome {

@@ -27,11 +27,16 @@ pub(crate) const FIELDS_MAX_BYTES: u32 = 64 * 1024;
 
 /// How much a guest's line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub enum Level {
+    /// Something failed.
     Error,
+    /// Something is doubtful.
     Warn,
+    /// What is done, for whoever operates it.
     Info,
+    /// The same for whoever looks for mistakes.
     Debug,
+    /// All of it.
     Trace,
 }
 
@@ -51,6 +56,17 @@ impl Level {
             .into_iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map_or(Self::Info, |(_, level)| level)
+    }
+
+    /// The level of this number, as OpenWOP counts them; whatever else is information.
+    pub(crate) const fn numbered(number: i32) -> Self {
+        match number {
+            0 => Self::Trace,
+            1 => Self::Debug,
+            3 => Self::Warn,
+            4 => Self::Error,
+            _ => Self::Info,
+        }
     }
 }
 

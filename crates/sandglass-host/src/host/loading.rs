@@ -103,12 +103,13 @@ impl Inner {
     }
 
     /// Compiles `bytes`, and keeps what comes of it. What is too large for a slot of the
-    /// pool is compiled for an engine that has none.
+    /// pool is compiled for an engine that has none; and so is a pack of nodes, whose runs have
+    /// two stacks where a slot has one.
     fn compile(&self, key: Key, bytes: &[u8]) -> Made {
         let on_demand = EngineKind { allocation: Allocation::OnDemand, ..key.1 };
         let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
         let compiled = match key.1.allocation {
-            Allocation::Pooled if module::is_too_large_for_slot(bytes, slot_memory_bytes) => {
+            Allocation::Pooled if module::needs_no_slot(bytes, slot_memory_bytes) => {
                 self.compile_for(on_demand, bytes, None)
             }
             Allocation::Pooled => match self.compile_for(key.1, bytes, None) {
@@ -120,7 +121,8 @@ impl Inner {
             Allocation::OnDemand => self.compile_for(key.1, bytes, None),
         };
         let compiled = compiled.map_err(NotCompiled::rejection)?;
-        if compiled.sandbox.kind.allocation == Allocation::OnDemand {
+        let is_pack = matches!(compiled.code, module::Code::NodePack(_));
+        if compiled.sandbox.kind.allocation == Allocation::OnDemand && !is_pack {
             tracing::warn!(
                 module = %compiled.hash,
                 "the module may be larger than a slot of the pool (in memories, tables, modules, \

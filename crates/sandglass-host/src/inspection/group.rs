@@ -74,6 +74,20 @@ pub(super) fn of_core(module: &str, name: &str) -> &'static str {
     found.map_or("other", |(_, group)| group)
 }
 
+/// What `name` of the module of OpenWOP's node packs is about, which is known to packs.
+pub(super) fn of_pack(name: &str) -> &'static str {
+    let prefixes = [
+        ("openwop_channel", "channels"),
+        ("openwop_variable", "variables"),
+        ("openwop_interrupt", "interrupts"),
+        ("openwop_log", "log"),
+        ("openwop_now", "clock"),
+        ("openwop_random", "random"),
+    ];
+    let found = prefixes.iter().find(|(prefix, _)| name.starts_with(prefix));
+    found.map_or("other", |(_, group)| group)
+}
+
 /// What the functions of `interface` are about, which has no version.
 pub(super) fn of_component(interface: &str) -> &'static str {
     if is_wasi(interface) {
@@ -134,6 +148,9 @@ mod tests {
         env::link(&mut linker, &mut functions).expect("they are linked");
         for name in functions.names() {
             assert_ne!(of_core(env::MODULE, name), "other", "{name}");
+        }
+        for name in abi::node_pack::imports() {
+            assert_ne!(of_pack(name), "other", "{name}");
         }
         let mut linker = wasmtime::component::Linker::new(&engine);
         let mut functions = Functions::default();

@@ -7,6 +7,7 @@ use sandglass_source::shortened;
 use serde::Serialize;
 
 use crate::error::rejection;
+use crate::module::node_pack;
 
 /// The contract that a module is written against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -16,11 +17,15 @@ pub enum Abi {
     Core,
     /// A component of the world `sandglass:integration/handler`.
     Component,
+    /// A core module that is a pack of OpenWOP nodes (RFC 0008): it exports
+    /// `openwop_abi_version` or `openwop_node_invoke`.
+    #[serde(rename = "openwop")]
+    NodePack,
 }
 
 impl Abi {
     /// As manifests name them.
-    pub const NAMES: [&str; 2] = ["core", "component"];
+    pub const NAMES: [&str; 3] = ["core", "component", "openwop"];
 
     /// The one of this name.
     #[must_use]
@@ -28,6 +33,7 @@ impl Abi {
         match name {
             "core" => Some(Self::Core),
             "component" => Some(Self::Component),
+            "openwop" => Some(Self::NodePack),
             _ => None,
         }
     }
@@ -38,6 +44,7 @@ impl Abi {
         match self {
             Self::Core => "core",
             Self::Component => "component",
+            Self::NodePack => "openwop",
         }
     }
 
@@ -47,11 +54,13 @@ impl Abi {
         match self {
             Self::Core => "core ABI 1",
             Self::Component => "sandglass:integration@0.1.0",
+            Self::NodePack => "OpenWOP node pack ABI 1",
         }
     }
 
     /// The one that a module's bytes, text or binary, are written against. It reads
-    /// no more of them than it takes to tell.
+    /// no more of them than it takes to tell: of a component the first bytes, of a binary core
+    /// module what stands before its code, and of one in text all.
     ///
     /// # Errors
     /// They are no WebAssembly.
@@ -61,12 +70,13 @@ impl Abi {
         const COMPONENT_LAYER: [u8; 2] = [1, 0];
         if bytes.starts_with(&MAGIC) {
             let component = bytes.get(6..8) == Some(&COMPONENT_LAYER);
-            return Ok(if component { Self::Component } else { Self::Core });
+            return Ok(if component { Self::Component } else { Self::of_core(bytes) });
         }
         let text = str::from_utf8(bytes).ok().map(after_comments);
         match text.and_then(|text| text.strip_prefix('(')).map(after_comments) {
             Some(text) if text.starts_with("component") => Ok(Self::Component),
-            Some(_) => Ok(Self::Core),
+            // What is wrong with one that can't be read is told when it is compiled.
+            Some(_) => Ok(wat::parse_bytes(bytes).map_or(Self::Core, |bytes| Self::of_core(&bytes))),
             None => {
                 let shown = text.map_or_else(String::new, |text| {
                     format!(": it begins with `{}`", shortened(text, 20).escape_debug())
@@ -76,6 +86,10 @@ impl Abi {
             }
         }
     }
+
+    fn of_core(binary: &[u8]) -> Self {
+        if node_pack::is_one(binary) { Self::NodePack } else { Self::Core }
+    }
 }
 
 impl fmt::Display for Abi {
@@ -83,6 +97,7 @@ impl fmt::Display for Abi {
         f.write_str(match self {
             Self::Core => "a core module",
             Self::Component => "a component",
+            Self::NodePack => "an OpenWOP node pack",
         })
     }
 }
@@ -137,6 +152,20 @@ mod tests {
         assert_eq!(Abi::of(b"\0asm\x0d\0\x01\0"), Ok(Abi::Component));
         assert_eq!(Abi::of(b"(component)"), Ok(Abi::Component));
         assert_eq!(Abi::of(b";; a comment\n(component $c)"), Ok(Abi::Component));
+    }
+
+    #[test]
+    fn a_pack_is_told_by_what_it_exports_in_text_and_binary() {
+        for export in ["openwop_abi_version", "openwop_node_invoke"] {
+            let text = format!("(module (func (export \"run\")) (func (export \"{export}\")))");
+            assert_eq!(Abi::of(text.as_bytes()), Ok(Abi::NodePack), "{text}");
+            let binary = wat::parse_str(&text).expect("it is text");
+            assert_eq!(Abi::of(&binary), Ok(Abi::NodePack), "{text}");
+        }
+        let other = "(module (func (export \"openwop_alloc\")))";
+        assert_eq!(Abi::of(other.as_bytes()), Ok(Abi::Core));
+        let broken = "(module (func (export \"openwop_node_invoke\"";
+        assert_eq!(Abi::of(broken.as_bytes()), Ok(Abi::Core), "the compiler says what is wrong");
     }
 
     #[test]

@@ -207,8 +207,9 @@ fn limits(
     table.only(&KEYS, out);
     let defaults = GuestLimits::default();
     let module_size = size(table, "module_size", MODULE_MAX_BYTES, out);
-    let [core, component] =
-        [Abi::Core, Abi::Component].map(|of| module_size.filter(|_| abi == Some(of)));
+    let is_component = abi == Some(Abi::Component);
+    let component = module_size.filter(|_| is_component);
+    let core = module_size.filter(|_| !is_component && abi.is_some());
     let limits = GuestLimits {
         memory_bytes: size(table, "memory", MEMORY_MAX_BYTES, out).unwrap_or(defaults.memory_bytes),
         table_elements: table

@@ -37,12 +37,7 @@ pub(super) fn compile(
     sandbox: &Sandbox,
     source: &Source<'_>,
 ) -> Result<(CoreModule, Needs), NotCompiled> {
-    let module: Module = source.compiled().map_err(|why| match why {
-        NotMade::NotCompiled(error) => not_compiled(sandbox, source.binary, &error).into(),
-        NotMade::TooLarge(error, made) => {
-            NotCompiled::TooLargeForSlot(needs_too_much(&error), made)
-        }
-    })?;
+    let module: Module = source.compiled().map_err(|why| uncompiled(sandbox, source, why))?;
     let run = check_exports(&module)?;
     check_imports(sandbox, &module)?;
     let fetches_context = module.imports().any(|import| import.name() == abi::env::GET_CONTEXT);
@@ -71,6 +66,16 @@ pub(super) fn compile(
     Ok((compiled, needs))
 }
 
+/// Why there is no module of what `source` has.
+pub(super) fn uncompiled(sandbox: &Sandbox, source: &Source<'_>, why: NotMade) -> NotCompiled {
+    match why {
+        NotMade::NotCompiled(error) => not_compiled(sandbox, source.binary, &error).into(),
+        NotMade::TooLarge(error, made) => {
+            NotCompiled::TooLargeForSlot(needs_too_much(&error), made)
+        }
+    }
+}
+
 /// Tells a module that isn't valid from one that uses what is off here, and from
 /// one that is too large for the compiler.
 fn not_compiled(sandbox: &Sandbox, binary: &[u8], error: &wasmtime::Error) -> Rejection {
@@ -93,20 +98,23 @@ fn needs_too_much(error: &wasmtime::Error) -> Rejection {
     )
 }
 
-fn check_exports(module: &Module) -> Result<ModuleExport, Rejection> {
+/// Checks that the module exports its memory, which is where the host reads and writes.
+pub(super) fn check_memory(module: &Module) -> Result<(), Rejection> {
     match module.get_export(MEMORY) {
-        Some(ExternType::Memory(memory)) if !memory.is_64() && !memory.is_shared() => {}
-        Some(other) => {
-            return Err(rejection(
-                RejectionKind::WrongSignature,
-                format!(
-                    "module exports `{MEMORY}` as {}, and it must be a 32-bit memory",
-                    shown(&other)
-                ),
-            ));
-        }
-        None => return Err(missing_export(module, MEMORY, "a memory")),
+        Some(ExternType::Memory(memory)) if !memory.is_64() && !memory.is_shared() => Ok(()),
+        Some(other) => Err(rejection(
+            RejectionKind::WrongSignature,
+            format!(
+                "module exports `{MEMORY}` as {}, and it must be a 32-bit memory",
+                shown(&other)
+            ),
+        )),
+        None => Err(missing_export(module, MEMORY, "a memory")),
     }
+}
+
+fn check_exports(module: &Module) -> Result<ModuleExport, Rejection> {
+    check_memory(module)?;
     match module.get_export(RUN) {
         Some(ExternType::Func(run)) if is_handler(&run) => {}
         Some(other) => {
@@ -140,7 +148,7 @@ fn check_room_for_context(module: &Module) -> Result<(), Rejection> {
     }
 }
 
-fn initializer(module: &Module) -> Result<Option<ModuleExport>, Rejection> {
+pub(super) fn initializer(module: &Module) -> Result<Option<ModuleExport>, Rejection> {
     match module.get_export(INITIALIZE) {
         None => Ok(None),
         Some(ExternType::Func(function))
@@ -242,7 +250,7 @@ pub(crate) fn shown(ty: &ExternType) -> String {
     }
 }
 
-fn initial_memory_bytes(module: &Module) -> u64 {
+pub(super) fn initial_memory_bytes(module: &Module) -> u64 {
     match module.get_export(MEMORY) {
         Some(ExternType::Memory(memory)) => memory.minimum().saturating_mul(memory.page_size()),
         _ => 0,

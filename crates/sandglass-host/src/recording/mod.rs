@@ -25,7 +25,7 @@ use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
 
-pub(crate) use header::Header;
+pub(crate) use header::{Header, Invocation};
 pub(crate) use player::{End, Found, Player, secrets_in};
 pub use player::{PlayedCall, Watcher};
 pub(crate) use recorder::Recorder;

@@ -1,0 +1,258 @@
+//! Calls a pack of OpenWOP nodes (RFC 0008) as version 1 of its ABI says: what describes it,
+//! and one of its nodes with a request.
+//!
+//! ```text
+//! host                                    pack
+//!   openwop_alloc(size of the request) ──▶ ptr
+//!   openwop_node_invoke(index, request) ─▶ ... ── imports ──▶ host
+//!                                          what a call answers is in memory that the host
+//!                                          has the pack allocate, behind the call
+//!   a copy of the response              ◀─ ptr, len
+//!   openwop_free(the response)          ─▶
+//! ```
+
+mod contract;
+mod imports;
+mod random;
+mod response;
+mod run;
+
+use sandglass_model::{Failure, FailureKind, Outcome, RejectionKind};
+use wasmtime::{Extern, Func, Instance, Memory, Store, WasmParams, WasmResults};
+
+use crate::boundary;
+use crate::capability::result::violation;
+use crate::error::rejection;
+use crate::module::node_pack::{NodePack, PairExport};
+use crate::node::{NodeCall, PACK_NAME_MAX_BYTES, PACK_NODES_MAX, PackDescription};
+use crate::store::{RunStore, printable};
+
+use super::{Called, Moments, guest_memory};
+
+pub(crate) use contract::{
+    ABI_VERSION, ALLOC, EXPORTS, FREE, MODULE, NODE_COUNT, NODE_ID_AT, NODE_INVOKE, PACK_NAME,
+    PairForm, export, import, imports, marks_a_pack,
+};
+pub(crate) use imports::link;
+pub(crate) use run::{NodeRun, NotAllocated};
+
+/// Invokes a node of `pack` in `store`.
+///
+/// # Errors
+/// The guest trapped, or its run had to end ([`Stopped`](boundary::Stopped)).
+pub(crate) async fn invoke(
+    pack: &NodePack,
+    store: &mut Store<RunStore>,
+    call: &NodeCall,
+    max_response_bytes: u64,
+    moments: &mut Moments,
+) -> wasmtime::Result<Called> {
+    let guest = Guest::instantiate(pack, store, Some(call), moments).await?;
+    let outcome = match guest.invoke(store, call, max_response_bytes).await {
+        Ok(outcome) => outcome,
+        Err(error) => run::outcome_of(&error).ok_or(error)?,
+    };
+    moments.returned = Some(super::returned_in_time(store)?);
+    Ok(Called::Returned(outcome))
+}
+
+/// Has `pack` say what it is.
+///
+/// # Errors
+/// As [`invoke`].
+pub(crate) async fn describe(
+    pack: &NodePack,
+    store: &mut Store<RunStore>,
+    moments: &mut Moments,
+) -> wasmtime::Result<Called> {
+    let guest = Guest::instantiate(pack, store, None, moments).await?;
+    let described = match guest.describe(store).await {
+        Ok(described) => described,
+        Err(error) if run::outcome_of(&error).is_some() => {
+            Err(invalid("pack calls `openwop_interrupt` when it has to say what it is".to_owned()))
+        }
+        Err(error) => return Err(error),
+    };
+    moments.returned = Some(super::returned_in_time(store)?);
+    Ok(match described {
+        Ok(description) => Called::Returned(response::description(&description)),
+        Err(refused) => Called::NotCalled(refused),
+    })
+}
+
+/// That the pack says of itself what can't be meant.
+fn invalid(why: String) -> Outcome {
+    Outcome::Rejected(rejection(RejectionKind::InvalidPack, why))
+}
+
+struct Guest<'a> {
+    pack: &'a NodePack,
+    instance: Instance,
+    memory: Memory,
+}
+
+impl<'a> Guest<'a> {
+    async fn instantiate(
+        pack: &'a NodePack,
+        store: &mut Store<RunStore>,
+        call: Option<&NodeCall>,
+        moments: &mut Moments,
+    ) -> wasmtime::Result<Self> {
+        // A budget of nothing ends before the guest begins.
+        boundary::glance(store.data_mut())?;
+        let instance = pack.pre.instantiate_async(&mut *store).await?;
+        let memory = instance
+            .get_module_export(&mut *store, &pack.memory)
+            .and_then(Extern::into_memory)
+            .expect("its exports were checked when it was loaded");
+        let guest = Self { pack, instance, memory };
+        let alloc = guest.function(store, &pack.alloc).typed(&*store)?;
+        let data = store.data_mut();
+        data.memory = Some(memory);
+        data.node = Some(NodeRun::new(call, data.clock.shared().wall(), alloc));
+        if let Some(initialize) = &pack.initialize {
+            guest.call::<(), ()>(store, initialize, ()).await?;
+        }
+        super::instantiated(store.data_mut(), moments)?;
+        Ok(guest)
+    }
+
+    async fn invoke(
+        &self,
+        store: &mut Store<RunStore>,
+        call: &NodeCall,
+        max_bytes: u64,
+    ) -> wasmtime::Result<Outcome> {
+        let len = run::length(&call.request)?;
+        let ptr = self.call::<i32, i32>(store, &self.pack.alloc, len).await?;
+        run::write(self.memory, &mut *store, ptr, &call.request)?;
+        let args = (call.index.cast_signed(), ptr, len);
+        let answered = self.call_pair(store, &self.pack.node_invoke, args).await?;
+        let bytes = match self.read(store, answered, max_bytes) {
+            Ok(bytes) => bytes,
+            Err(failure) => return Ok(Outcome::Failed(failure)),
+        };
+        self.call::<_, ()>(store, &self.pack.free, answered).await?;
+        Ok(response::outcome(&bytes))
+    }
+
+    /// A copy of the response at this place.
+    fn read(
+        &self,
+        store: &Store<RunStore>,
+        (ptr, len): (i32, i32),
+        max_bytes: u64,
+    ) -> Result<Vec<u8>, Failure> {
+        if len == 0 {
+            let message = format!("`{NODE_INVOKE}` answered no response: its length is 0");
+            return Err(violation(FailureKind::AbsentResult, message));
+        }
+        let bytes = guest_memory::slice(self.memory.data(store), "the response", ptr, len);
+        let bytes = bytes
+            .map_err(|why| violation(FailureKind::ResultOutOfBounds, why.to_string()))?;
+        if bytes.len() as u64 > max_bytes {
+            let message =
+                format!("the response has {} bytes, and {max_bytes} are allowed", bytes.len());
+            return Err(violation(FailureKind::ResultTooLarge, message));
+        }
+        Ok(bytes.to_vec())
+    }
+
+    async fn describe(
+        &self,
+        store: &mut Store<RunStore>,
+    ) -> wasmtime::Result<Result<PackDescription, Outcome>> {
+        let version = self.call::<(), i32>(store, &self.pack.abi_version, ()).await?;
+        if version != contract::VERSION {
+            return Ok(Err(Outcome::Rejected(rejection(
+                RejectionKind::UnsupportedAbiVersion,
+                format!(
+                    "pack has version {} of the OpenWOP node pack ABI, and this host runs version \
+                     {}; build it for that",
+                    version.cast_unsigned(),
+                    contract::VERSION
+                ),
+            ))));
+        }
+        let place = self.call_pair(store, &self.pack.pack_name, ()).await?;
+        let name = match self.name(store, PACK_NAME, place) {
+            Ok(name) => name,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let count = self.call::<(), i32>(store, &self.pack.node_count, ()).await?.cast_unsigned();
+        if count > PACK_NODES_MAX {
+            let why = format!("pack has {count} nodes, and {PACK_NODES_MAX} are allowed");
+            return Ok(Err(invalid(why)));
+        }
+        let mut node_types: Vec<String> = Vec::new();
+        for index in 0..count.cast_signed() {
+            let place = self.call_pair(store, &self.pack.node_id_at, index).await?;
+            match self.name(store, NODE_ID_AT, place) {
+                Ok(node) if node_types.contains(&node) => {
+                    return Ok(Err(invalid(format!("pack has the node `{node}` more than once"))));
+                }
+                Ok(node) => node_types.push(node),
+                Err(refused) => return Ok(Err(refused)),
+            }
+        }
+        let abi_version = version.cast_unsigned();
+        Ok(Ok(PackDescription { abi_version, name, node_types }))
+    }
+
+    /// The name at this place, which `export` answered.
+    fn name(
+        &self,
+        store: &Store<RunStore>,
+        export: &'static str,
+        (ptr, len): (i32, i32),
+    ) -> Result<String, Outcome> {
+        let bytes = guest_memory::slice(self.memory.data(store), "the name", ptr, len);
+        let bytes = bytes.map_err(|why| invalid(format!("`{export}`: {why}")))?;
+        if bytes.is_empty() || bytes.len() > PACK_NAME_MAX_BYTES as usize {
+            return Err(invalid(format!(
+                "`{export}` answered a name of {} bytes, and it must have 1 to \
+                 {PACK_NAME_MAX_BYTES}",
+                bytes.len()
+            )));
+        }
+        match str::from_utf8(bytes) {
+            Ok(name) if printable(name) == name => Ok(name.to_owned()),
+            Ok(_) => Err(invalid(format!("`{export}` answered a name with control characters"))),
+            Err(error) => Err(invalid(format!(
+                "`{export}` answered a name that is no UTF-8 (byte {})",
+                error.valid_up_to()
+            ))),
+        }
+    }
+
+    async fn call_pair<P: WasmParams + Sync>(
+        &self,
+        store: &mut Store<RunStore>,
+        export: &PairExport,
+        args: P,
+    ) -> wasmtime::Result<(i32, i32)> {
+        match export.form {
+            PairForm::Two => self.call(store, &export.function, args).await,
+            PairForm::Packed => {
+                self.call(store, &export.function, args).await.map(PairForm::unpack)
+            }
+        }
+    }
+
+    async fn call<P: WasmParams + Sync, R: WasmResults + Sync>(
+        &self,
+        store: &mut Store<RunStore>,
+        export: &wasmtime::ModuleExport,
+        args: P,
+    ) -> wasmtime::Result<R> {
+        let function = self.function(store, export).typed::<P, R>(&*store)?;
+        function.call_async(store, args).await
+    }
+
+    fn function(&self, store: &mut Store<RunStore>, export: &wasmtime::ModuleExport) -> Func {
+        self.instance
+            .get_module_export(store, export)
+            .and_then(Extern::into_func)
+            .expect("its exports were checked when it was loaded")
+    }
+}
