@@ -38,6 +38,8 @@ pages! {
     "missing_grant",
     "missing_export",
     "wrong_signature",
+    "unsupported_abi_version",
+    "invalid_pack",
     "needs_too_much",
     "invalid_dispatch",
     "host_unavailable",

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use sandglass_host::Abi;
 use sandglass_host::inspection::{
     Export, Grant, Granted, Import, Inspection, LargeFunction, Memory, Permissions, Table, WasiUse,
 };
@@ -49,6 +50,9 @@ pub(crate) fn lines(path: &Path, told: &Told, output: &Output) -> Vec<String> {
     };
     add(of_guest(guest));
     let granted = permissions.as_ref().map(|permissions| &permissions.granted);
+    if guest.abi == Abi::NodePack {
+        add(vec![("nodes", NODES.to_owned())]);
+    }
     add(named("memory", memories(guest, granted)).collect());
     add(named("tables", guest.tables.iter().map(|one| table(one, granted))).collect());
     add(named("exports", exports(guest)).collect());
@@ -68,6 +72,8 @@ pub(crate) fn lines(path: &Path, told: &Told, output: &Output) -> Vec<String> {
 
 const NO_MANIFEST: &str = "none beside it names it, so it may reach nothing and is granted \
                            what every guest is";
+
+const NODES: &str = "its exports say which, once it runs; its bytes don't";
 
 fn headline(path: &str, guest: &Inspection, output: &Output) -> String {
     let form = if guest.is_text { ", as text" } else { "" };
@@ -170,14 +176,14 @@ fn exports(guest: &Inspection) -> Vec<String> {
         .map(|missing| {
             let near =
                 missing.nearest.as_ref().map(|near| format!("; it exports `{}`", printable(near)));
-            let ty = shortened(missing.signature, TYPE_MAX_CHARS);
+            let ty = shortened(&missing.signature, TYPE_MAX_CHARS);
             format!("MISSING  {}  {ty}{}", missing.name, near.unwrap_or_default())
         })
         .collect();
     let line = |export: &Export| {
         let ty = shortened(&export.signature, TYPE_MAX_CHARS);
         let (name, ty) = (printable(&export.name), printable(&ty));
-        match export.expected_signature {
+        match &export.expected_signature {
             Some(wanted) => {
                 format!("WRONG    {name}  {ty}; it must be {}", shortened(wanted, TYPE_MAX_CHARS))
             }

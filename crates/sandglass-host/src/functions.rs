@@ -119,11 +119,8 @@ impl Functions {
         class: Class,
     ) -> FunctionId {
         let bare = [crate::abi::env::MODULE, crate::abi::node_pack::MODULE];
-        let name = if bare.contains(&module) {
-            field.to_owned()
-        } else {
-            format!("{module}.{field}")
-        };
+        let name =
+            if bare.contains(&module) { field.to_owned() } else { format!("{module}.{field}") };
         self.push(module.into(), field.into(), name, class)
     }
 

@@ -25,8 +25,8 @@ use crate::sandbox::{MAX_TABLE_ELEMENTS, MAX_TABLES, Sandbox};
 pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
 use core_module::CoreModule;
-use node_pack::NodePack;
 pub(crate) use flights::{Boarding, Flights, Made};
+use node_pack::NodePack;
 pub(crate) use source::MadeElsewhere;
 use source::Source;
 
@@ -464,8 +464,7 @@ mod tests {
             let guest = format!(
                 "(module {rest} (func (export \"run\") (param i32 i32) (result i32) i32.const 0))"
             );
-            let told =
-                needs_no_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
+            let told = needs_no_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
             assert_eq!(told, too_large, "{rest}");
             let (metrics, clock) = (&Metrics::disabled(), &SystemClock::new());
             let how = Compiling { made: None, folder: None, metrics, clock };

@@ -189,9 +189,10 @@ impl Host {
                 "pack didn't say what it is within {} ms; it was stopped in `{}`",
                 exceeded.budget_ms, exceeded.dying_span
             ))),
-            Outcome::Trapped(trap) => {
-                Err(invalid(format!("pack trapped when it had to say what it is: {}", trap.message)))
-            }
+            Outcome::Trapped(trap) => Err(invalid(format!(
+                "pack trapped when it had to say what it is: {}",
+                trap.message
+            ))),
             Outcome::Failed(failure) => Err(invalid(failure.message)),
             Outcome::Limit(breach) => Err(rejection(
                 RejectionKind::NeedsTooMuch,

@@ -66,18 +66,17 @@ pub(crate) async fn describe(
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     let guest = Guest::instantiate(pack, store, None, moments).await?;
-    let described = match guest.describe(store).await {
-        Ok(described) => described,
-        Err(error) if run::outcome_of(&error).is_some() => {
-            Err(invalid("pack calls `openwop_interrupt` when it has to say what it is".to_owned()))
+    match guest.describe(store).await {
+        Ok(Ok(description)) => {
+            moments.returned = Some(super::returned_in_time(store)?);
+            Ok(Called::Returned(response::description(&description)))
         }
-        Err(error) => return Err(error),
-    };
-    moments.returned = Some(super::returned_in_time(store)?);
-    Ok(match described {
-        Ok(description) => Called::Returned(response::description(&description)),
-        Err(refused) => Called::NotCalled(refused),
-    })
+        Ok(Err(refused)) => Ok(Called::NotCalled(refused)),
+        Err(error) if run::outcome_of(&error).is_some() => Ok(Called::NotCalled(invalid(
+            "pack calls `openwop_interrupt` when it has to say what it is".to_owned(),
+        ))),
+        Err(error) => Err(error),
+    }
 }
 
 /// That the pack says of itself what can't be meant.
@@ -148,8 +147,8 @@ impl<'a> Guest<'a> {
             return Err(violation(FailureKind::AbsentResult, message));
         }
         let bytes = guest_memory::slice(self.memory.data(store), "the response", ptr, len);
-        let bytes = bytes
-            .map_err(|why| violation(FailureKind::ResultOutOfBounds, why.to_string()))?;
+        let bytes =
+            bytes.map_err(|why| violation(FailureKind::ResultOutOfBounds, why.to_string()))?;
         if bytes.len() as u64 > max_bytes {
             let message =
                 format!("the response has {} bytes, and {max_bytes} are allowed", bytes.len());

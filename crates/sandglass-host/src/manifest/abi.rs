@@ -76,7 +76,9 @@ impl Abi {
         match text.and_then(|text| text.strip_prefix('(')).map(after_comments) {
             Some(text) if text.starts_with("component") => Ok(Self::Component),
             // What is wrong with one that can't be read is told when it is compiled.
-            Some(_) => Ok(wat::parse_bytes(bytes).map_or(Self::Core, |bytes| Self::of_core(&bytes))),
+            Some(_) => {
+                Ok(wat::parse_bytes(bytes).map_or(Self::Core, |bytes| Self::of_core(&bytes)))
+            }
             None => {
                 let shown = text.map_or_else(String::new, |text| {
                     format!(": it begins with `{}`", shortened(text, 20).escape_debug())

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::{InstancePre, Linker, Module, ModuleExport};
 
-use super::core_module::{MEMORY, check_memory, initial_memory_bytes, initializer, shown, uncompiled};
+use super::core_module::{
+    MEMORY, check_memory, initial_memory_bytes, initializer, shown, uncompiled,
+};
 use super::source::Source;
 use super::{Needs, NotCompiled, nearest};
 use crate::abi::node_pack::{self as abi, PairForm};

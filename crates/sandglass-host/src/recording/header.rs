@@ -34,8 +34,7 @@ impl Header {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Encoder::new(Vec::new());
         let limits = serde_json::to_string(&self.limits).expect("plain data");
-        let (items, version) =
-            if self.node.is_some() { (6, OF_NODES) } else { (5, OF_HANDLERS) };
+        let (items, version) = if self.node.is_some() { (6, OF_NODES) } else { (5, OF_HANDLERS) };
         out.array(items)
             .and_then(|out| {
                 out.str(NAME)?.u32(version)?.str(&self.module.to_string())?.str(&limits)

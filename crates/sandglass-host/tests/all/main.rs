@@ -16,6 +16,7 @@ mod kernel;
 mod live;
 mod loading;
 mod manifest;
+mod packs;
 mod replaying;
 mod secrets;
 mod server;

@@ -14,8 +14,8 @@ use crate::store::RunStore;
 
 use super::contract::{CHANNEL_READ, INTERRUPT, MODULE, PairForm, VARIABLE_GET};
 use super::random::MOST_BYTES;
-use super::run::{ended, give, node};
 use super::response;
+use super::run::{ended, give, node};
 
 /// What is read of the name of a channel or a variable, in bytes.
 const NAME_BYTES: u32 = 1024;
@@ -107,9 +107,9 @@ fn link_giving(
             MODULE,
             name,
             move |mut caller: Caller<'_, RunStore>, place: (i32, i32)| {
-                Box::new(async move {
-                    given(&mut caller, id, gives, place).await.map(PairForm::pack)
-                })
+                Box::new(
+                    async move { given(&mut caller, id, gives, place).await.map(PairForm::pack) },
+                )
             },
         ),
     }?;
@@ -123,11 +123,8 @@ async fn given(
     gives: Gives,
     place: (i32, i32),
 ) -> Result<(i32, i32)> {
-    let arguments = Arguments {
-        numbers: &[place.0.into(), place.1.into()],
-        texts: &[place],
-        list: None,
-    };
+    let arguments =
+        Arguments { numbers: &[place.0.into(), place.1.into()], texts: &[place], list: None };
     let entered = boundary::enter_from_module(caller, function, &arguments)?;
     let answer = boundary::carry_out_for_module(caller, entered, |caller| {
         Ok(gives.answer(caller, place)?.map(|value| value.to_string().into_bytes()))
@@ -141,11 +138,7 @@ async fn given(
 
 impl Gives {
     /// What the host has under the name, or for the payload, at this place.
-    fn answer(
-        self,
-        caller: &mut Caller<'_, RunStore>,
-        place: (i32, i32),
-    ) -> Result<Option<Value>> {
+    fn answer(self, caller: &mut Caller<'_, RunStore>, place: (i32, i32)) -> Result<Option<Value>> {
         if self == Self::Resumption {
             let payload = payload(caller, place)?;
             let access = &node(caller.data_mut())?.access;

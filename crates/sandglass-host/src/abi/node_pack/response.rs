@@ -38,14 +38,10 @@ pub(super) fn suspended(payload: Result<Value, Failure>) -> Outcome {
 ///
 /// # Errors
 /// It can't be read, or is no object.
-pub(super) fn payload(
-    bytes: Result<&[u8], Unreadable>,
-    max_bytes: u64,
-) -> Result<Value, Failure> {
+pub(super) fn payload(bytes: Result<&[u8], Unreadable>, max_bytes: u64) -> Result<Value, Failure> {
     let bytes = bytes.map_err(|why| violation(FailureKind::ResultOutOfBounds, why.to_string()))?;
     if bytes.len() as u64 > max_bytes {
-        let message =
-            format!("{PAYLOAD} has {} bytes, and {max_bytes} are allowed", bytes.len());
+        let message = format!("{PAYLOAD} has {} bytes, and {max_bytes} are allowed", bytes.len());
         return Err(violation(FailureKind::ResultTooLarge, message));
     }
     let payload = parse(PAYLOAD, bytes)?;
@@ -92,7 +88,8 @@ fn completed(response: Value) -> Completion {
 fn failed(response: Value) -> Failure {
     let error = response.get("error");
     let part = |key| error.and_then(|error| error.get(key)).and_then(Value::as_str);
-    let (Some(code), Some(message)) = (part("code").filter(|code| !code.is_empty()), part("message"))
+    let (Some(code), Some(message)) =
+        (part("code").filter(|code| !code.is_empty()), part("message"))
     else {
         return shape(response, "a failed one has an `error` with a `code` and a `message`");
     };
@@ -151,7 +148,10 @@ mod tests {
             (br#"{"outcome":"suspended"}"#, FailureKind::InvalidShape),
             (br#"{"outcome":"suspended","interrupt":"x"}"#, FailureKind::InvalidShape),
             (br#"{"outcome":"failed"}"#, FailureKind::InvalidShape),
-            (br#"{"outcome":"failed","error":{"code":"","message":""}}"#, FailureKind::InvalidShape),
+            (
+                br#"{"outcome":"failed","error":{"code":"","message":""}}"#,
+                FailureKind::InvalidShape,
+            ),
             (br#"{"outcome":"failed","error":{"code":"E"}}"#, FailureKind::InvalidShape),
         ] {
             assert_eq!(failure(response).kind, kind, "{}", String::from_utf8_lossy(response));

@@ -24,11 +24,7 @@ pub(crate) struct NodeRun {
 }
 
 impl NodeRun {
-    pub(super) fn new(
-        call: Option<&NodeCall>,
-        now: WallTime,
-        alloc: TypedFunc<i32, i32>,
-    ) -> Self {
+    pub(super) fn new(call: Option<&NodeCall>, now: WallTime, alloc: TypedFunc<i32, i32>) -> Self {
         let access = call.map(|call| Arc::clone(&call.access));
         Self {
             access: access.unwrap_or_else(|| Arc::new(NoAccess)),
