@@ -32,6 +32,9 @@
 //! and `abi` how they ask; `recording` is what is kept of a run, and [`replay`] has it
 //! again.
 
+/// The version of Wasmtime that guests run in.
+pub const ENGINE_VERSION: &str = "48.0.8";
+
 mod abi;
 mod accounting;
 mod admission;
@@ -104,3 +107,12 @@ pub use secret::{Answer, FixedSecrets, Secret, Secrets};
 pub use settings::Settings;
 pub use store::MAX_FRAMES;
 pub use ticker::TickerHealth;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_version_that_is_told_is_the_one_that_runs() {
+        let wanted = format!("wasmtime = {{ version = \"={}\"", super::ENGINE_VERSION);
+        assert!(include_str!("../../../Cargo.toml").contains(&wanted), "{wanted}");
+    }
+}

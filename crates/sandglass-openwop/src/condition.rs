@@ -59,10 +59,11 @@ impl Condition {
     pub fn compile(declared: &Value) -> Result<Self, Vec<Problem>> {
         let mut out = Problems::default();
         let condition = Self::read(declared, "", &mut out);
-        condition.ok_or_else(|| out.into_vec())
+        condition.filter(|_| out.is_empty()).ok_or_else(|| out.into_vec())
     }
 
     /// The same, with the problems added to `out`: at least one where it answers none.
+    /// Where there are some, what it answers isn't to be used.
     pub(crate) fn read(declared: &Value, path: &str, out: &mut Problems) -> Option<Self> {
         let fields = Fields::of(declared, path, "the condition", out)?;
         fields.only(&["type", "left", "right", "expression"], out);
@@ -158,4 +159,132 @@ fn pattern(fields: &Fields<'_>, right: &Value, out: &mut Problems) -> Option<Reg
     };
     out.add(path, format!("the pattern {} {why}", quoted(pattern)));
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn condition(kind: &str, left: &str, right: Value) -> Condition {
+        let declared = json!({"type": kind, "left": left, "right": right});
+        Condition::compile(&declared).expect("a condition")
+    }
+
+    #[test]
+    fn conditions_hold_by_what_the_scope_has() {
+        let scope = json!({
+            "status": "completed",
+            "output": {"approved": true, "n": 2.0, "tags": ["a", {"b": 1}], "text": "grün 42"},
+            "variables": {"limit": null},
+        });
+        for (kind, left, right, holds) in [
+            ("equals", "status", json!("completed"), true),
+            ("equals", "output.approved", json!(true), true),
+            ("equals", "output.n", json!(2), true),
+            ("equals", "output.missing", json!(null), true),
+            ("equals", "outputs.a.b.c", json!(null), true),
+            ("equals", "variables.limit", json!(0), false),
+            ("equals", "output.tags[1]", json!({"b": 1}), true),
+            ("notEquals", "status", json!("failed"), true),
+            ("notEquals", "output.n", json!(2), false),
+            ("contains", "output.tags", json!("a"), true),
+            ("contains", "output.tags", json!("b"), false),
+            ("contains", "output.text", json!("ün"), true),
+            ("contains", "output", json!("tags"), true),
+            ("contains", "output.n", json!(2), false),
+            ("contains", "output.missing", json!(""), false),
+            ("regex", "output.text", json!(r"^\w+ \d{2}$"), true),
+            ("regex", "output.text", json!("^4"), false),
+            ("regex", "output.n", json!("2"), false),
+            ("regex", "output.missing", json!(""), false),
+        ] {
+            let condition = condition(kind, left, right.clone());
+            assert_eq!(condition.holds(&scope), holds, "{kind} {left} {right}");
+        }
+        let expression =
+            json!({"type": "expression", "expression": "output.n > 1 and status != ''"});
+        assert!(Condition::compile(&expression).expect("a condition").holds(&scope));
+    }
+
+    #[test]
+    fn nothing_fails_in_any_scope() {
+        for scope in [json!(null), json!([]), json!("x"), json!({"output": [[]], "status": {}})] {
+            assert!(!condition("equals", "output.a", json!(1)).holds(&scope));
+            assert!(condition("notEquals", "output.a", json!(1)).holds(&scope));
+            assert!(!condition("contains", "status.x", json!(1)).holds(&scope));
+            assert!(!condition("regex", "status", json!(".")).holds(&scope));
+        }
+    }
+
+    #[test]
+    fn what_is_no_condition_is_told() {
+        for (declared, path, what) in [
+            (json!([]), "", "must be an object"),
+            (json!({"left": "status"}), "", "no `type`"),
+            (json!({"type": "equal"}), "/type", "did you mean `equals`?"),
+            (json!({"type": "equals", "right": 1}), "", "no `left`"),
+            (json!({"type": "equals", "left": "status"}), "", "no `right`"),
+            (
+                json!({"type": "equals", "left": "state", "right": 1}),
+                "/left",
+                "begins with `state`",
+            ),
+            (json!({"type": "equals", "left": 1, "right": 1}), "/left", "must be a string"),
+            (json!({"type": "regex", "left": "status", "right": 1}), "/right", "a pattern must be"),
+            (
+                json!({"type": "regex", "left": "status", "right": "a{1000}{1000}"}),
+                "/right",
+                "too large a program",
+            ),
+            (json!({"type": "regex", "left": "status", "right": "(?=a)"}), "/right", "look-around"),
+            (
+                json!({"type": "regex", "left": "status", "right": "x".repeat(1_025)}),
+                "/right",
+                "1025 bytes, and 1024 are allowed",
+            ),
+            (json!({"type": "expression"}), "", "no `expression`"),
+            (json!({"type": "expression", "expression": "1 +"}), "/expression", "no meaning"),
+            (json!({"type": "equals", "left": "status", "right": 1, "x": 1}), "/x", "unknown key"),
+        ] {
+            match Condition::compile(&declared) {
+                Err(problems) => {
+                    let found =
+                        problems.iter().find(|one| one.path == path && one.what.contains(what));
+                    assert!(found.is_some(), "{declared}: {problems:?}");
+                }
+                Ok(condition) => panic!("{declared}: {condition:?}"),
+            }
+        }
+    }
+
+    /// Most of these take a backtracking engine longer than the universe has been there, and
+    /// the last ones need a state for each of the many ways that the text may be read.
+    #[test]
+    fn hostile_patterns_end() {
+        let same = "a".repeat(REGEX_TEXT_MAX_BYTES);
+        let mut seed = 1_u32;
+        let mut either = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if seed >> 31 == 0 { 'a' } else { 'b' }
+        };
+        let mixed: String = (0..REGEX_TEXT_MAX_BYTES).map(|_| either()).collect();
+        for (pattern, text) in [
+            ("(a*)*[^a]", &same),
+            ("(a|aa)+[^a]$", &same),
+            ("^(a|a?)+[^a]$", &same),
+            ("(a{0,40}){0,20}[^a]", &same),
+            ("(.*)(.*)(.*)(.*)(.*)[^ab]$", &mixed),
+            (r"(\w|\p{Lu})+[^\w]$", &mixed),
+            ("a[ab]{500}[^ab]", &mixed),
+            ("(a|b)*a(a|b){300}[^ab]", &mixed),
+        ] {
+            let condition = condition("regex", "output", json!(pattern));
+            assert!(!condition.holds(&json!({"output": text})), "{pattern}");
+        }
+        let everything = condition("regex", "output", json!("a"));
+        assert!(everything.holds(&json!({"output": same})));
+        let longer = json!({"output": "a".repeat(REGEX_TEXT_MAX_BYTES + 1)});
+        assert!(!everything.holds(&longer), "it is too long to be searched");
+    }
 }

@@ -1,12 +1,68 @@
 //! An OpenWOP host over a Sandglass runtime: workflow runs are entities of it, their bounds
 //! are limits of their sessions, and their events are a projection of its records.
+//!
+//! ```text
+//! http ──▶ Service ──▶ Runtime: one entity for each run ──▶ RunHandlers: a node, then what is next
+//!   ▲                       │ records                              │
+//!   └── logs of runs ◀── projection                      plan(definition, state)
+//! ```
+//!
+//! `projection` makes events of records, `state` is the fold of events, and `plan` says what
+//! comes next: all three are pure. Nothing here bounds a run by itself.
 
+mod channels;
 pub mod condition;
+mod context;
 pub mod definition;
 mod document;
+mod event;
 pub mod expression;
+mod feed;
 mod fields;
+pub mod folder;
+mod handlers;
+mod http;
+mod interrupt;
+mod library;
+mod log;
+mod node;
+pub mod pack;
+mod plan;
 mod problem;
+mod projection;
+mod replay;
+mod service;
+mod settings;
+mod state;
+mod step;
+pub mod variables;
+
+use sandglass_liveness::Spec;
 
 pub use document::{DEPTH_MAX, KEY_MAX_BYTES};
+pub use event::Kind as EventKind;
+pub use handlers::RunHandlers;
+pub use http::{DISCOVERY_PATH, OPENAPI_PATH, OpenWop};
+pub use library::Library;
+pub use node::BUILTIN;
 pub use problem::{PROBLEMS_MAX, Place, Problem};
+pub use service::{OPERATOR, Service};
+pub use settings::{PackLimits, Settings};
+
+/// The type of entities that are runs.
+pub const RUN_TYPE: &str = "OpenwopRun";
+/// The type of entities that are replays of runs.
+pub const REPLAY_TYPE: &str = "OpenwopReplay";
+/// The type of entities that keep workflow definitions.
+pub const WORKFLOW_TYPE: &str = "OpenwopWorkflow";
+
+/// The specs of runs, of replays, and of what keeps definitions, to be given to the runtime's
+/// builder beside others.
+#[must_use]
+pub fn specs() -> [Spec; 3] {
+    let run = include_str!("run.ioa.toml");
+    let replay = run.replace(RUN_TYPE, REPLAY_TYPE);
+    [run, &replay, include_str!("workflow.ioa.toml")].map(|source| {
+        Spec::parse(source).spec.expect("the specs of this crate are sound; a test says so")
+    })
+}

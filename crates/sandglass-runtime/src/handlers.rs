@@ -168,8 +168,10 @@ pub(crate) fn lost(dispatched: &Dispatched) -> RunReport {
     unreported(dispatched, Outcome::Interrupted, Cause::HostLost)
 }
 
-/// The report of a run of which nothing is known but its end.
-pub(crate) fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> RunReport {
+/// The report of a run of which nothing is known but its end: of a handler that is no guest,
+/// say.
+#[must_use]
+pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> RunReport {
     RunReport {
         dispatch_id: dispatched.dispatch,
         trace: dispatched.trace,

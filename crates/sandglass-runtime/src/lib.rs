@@ -50,6 +50,7 @@ pub use folder::{
 };
 pub use handlers::{
     HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
+    unreported,
 };
 pub use host_handlers::{HostHandlers, Module};
 pub use pruning::Pruned;
@@ -60,7 +61,7 @@ pub use request::{
 pub use runtime::Runtime;
 pub use snapshot::SNAPSHOT_EVERY;
 pub use specs::{ReloadError, Reloaded};
-pub use timer::SimClock;
+pub use timer::{SimClock, until};
 
 /// The snippets of the page on embedding, compiled and run.
 #[cfg(doctest)]

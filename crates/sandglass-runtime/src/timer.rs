@@ -6,7 +6,7 @@ use sandglass_model::{Clock, Monotonic, WallTime};
 
 /// Waits until `clock` has reached `at`; for ever where that is never.
 #[allow(clippy::disallowed_methods, reason = "waiting happens here, and is checked by the clock")]
-pub(crate) async fn until(clock: &dyn Clock, at: Monotonic) {
+pub async fn until(clock: &dyn Clock, at: Monotonic) {
     loop {
         let left = at.since(clock.now());
         if left.is_zero() {

@@ -18,8 +18,9 @@ use serde_json::Value;
 pub use channel::{Access, Channel, Reducer};
 pub use edge::{Edge, TriggerRule};
 pub use graph::Graph;
+pub(crate) use node::is_type_id;
 pub use node::{Node, Port};
-pub use settings::{ComplianceClass, Settings};
+pub use settings::{ComplianceClass, OnCrash, Settings};
 pub use variable::{Variable, VariableType};
 
 use crate::problem::Problem;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sandglass_model::Object;
 use serde_json::Value;
 
-use super::{ID_MAX_BYTES, PORTS_MAX, PROSE_MAX_BYTES, Variable};
+use super::{ID_MAX_BYTES, OnCrash, PORTS_MAX, PROSE_MAX_BYTES, Variable};
 use crate::expression::Expression;
 use crate::fields::{Fields, Upper, is_identifier};
 use crate::problem::{Problems, quoted, under};
@@ -26,6 +26,8 @@ pub struct Node {
     pub inputs: BTreeMap<String, Port>,
     /// What else is set for it, as it was written.
     pub settings: Object,
+    /// What becomes of it where a crash interrupts it, if it says so itself.
+    pub on_crash: Option<OnCrash>,
     /// The credential that it names.
     pub credentials_ref: Option<String>,
     /// Whether it is left out of runs.
@@ -93,6 +95,9 @@ impl Node {
         Some(Self {
             config,
             inputs,
+            on_crash: fields
+                .fields("settings", "`settings`", out)
+                .and_then(|settings| OnCrash::read(&settings, out)),
             settings: fields.object("settings", out).unwrap_or_default(),
             credentials_ref: fields.text("credentialsRef", out).map(str::to_owned),
             disabled: fields.flag("disabled", out),

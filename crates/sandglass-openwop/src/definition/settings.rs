@@ -13,6 +13,25 @@ pub struct Settings {
     pub max_retries: Option<u32>,
     /// How often a loop is gone through: from 1, and 5 where it isn't given.
     pub max_loopback_iterations: u64,
+    /// What becomes of nodes that a crash interrupts and that don't say it themselves.
+    pub on_crash: Option<OnCrash>,
+}
+
+/// What becomes of a node that was under way when its host was lost: this host's own key
+/// `onCrash` in the settings of a definition or of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCrash {
+    /// It is run again.
+    Rerun,
+    /// Its run fails, with `run_interrupted`.
+    Fail,
+}
+
+impl OnCrash {
+    /// Reads it from settings.
+    pub(super) fn read(settings: &Fields<'_>, out: &mut Problems) -> Option<Self> {
+        settings.word("onCrash", &[("rerun", Self::Rerun), ("fail", Self::Fail)], out)
+    }
 }
 
 /// How sensitive what a definition's runs handle is (`metadata.complianceClass`).
@@ -95,6 +114,7 @@ impl Settings {
             timeout_ms: fields.whole("timeout", 0..=u64::MAX, out).filter(|ms| *ms > 0),
             max_retries: retries.and_then(|retries| u32::try_from(retries).ok()),
             max_loopback_iterations: iterations.unwrap_or(5),
+            on_crash: OnCrash::read(fields, out),
         }
     }
 }

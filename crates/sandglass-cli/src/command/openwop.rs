@@ -1,0 +1,90 @@
+//! `sandglass openwop`: an OpenWOP host.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::up::address;
+use crate::exit::Exit;
+use crate::{openwop, threads};
+
+/// Serves the workflows of a folder over HTTP, as an OpenWOP host
+///
+/// Runs, their bounds and their events are kept in the journal: a run that is under way when
+/// the host ends goes on with the next start, or fails, as its definition says. What is wrong
+/// with a definition or a pack is told, and that one left out. The interface is described at
+/// /v1/openapi.json; clients send the key as `Authorization: Bearer KEY`. SIGTERM or Ctrl-C
+/// accepts no more, lets nodes end for the grace, and leaves the rest to the next start.
+///
+/// Exit code: 0 stopped orderly, 2 a folder, key, journal or address can't be used, 130
+/// stopped at once.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    OPENWOP_KEY=$(openssl rand -hex 32) sandglass openwop --workflows workflows \\\n      \
+    --api-key-env OPENWOP_KEY\n  \
+    sandglass openwop --workflows workflows --packs packs --journal runs.db \\\n      \
+    --listen 127.0.0.1:7350 --api-key-env OPENWOP_KEY\n  \
+    curl http://127.0.0.1:7350/.well-known/openwop\n  \
+    curl -X POST http://127.0.0.1:7350/v1/runs -H \"Authorization: Bearer $OPENWOP_KEY\" \\\n      \
+    -H 'Content-Type: application/json' -d '{\"workflowId\": \"linear\"}'")]
+pub(crate) struct Arguments {
+    /// A folder of workflow definitions (*.json)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workflows: PathBuf,
+    /// A folder of node packs: folders with a pack.json and a module.wasm
+    #[arg(long, value_name = "DIR")]
+    pub(crate) packs: Option<PathBuf>,
+    /// Where to listen
+    #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:7350")]
+    pub(crate) listen: SocketAddr,
+    /// The environment variable that holds the key which clients send
+    #[arg(long, value_name = "VAR")]
+    pub(crate) api_key_env: String,
+    /// Keep everything in this journal, which is made if there is none; without one it is
+    /// gone with the process
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) bounds: Bounds,
+}
+
+/// How much runs may do.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Bounds {
+    /// Most nodes that a run may execute: the ceiling of `recursionLimit`
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_node_executions: u32,
+    /// The longest that a run may take, from 1s: the ceiling of `runTimeoutMs`
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = run_duration)]
+    pub(crate) max_run_duration: Duration,
+    /// Most turns of a run's orchestrator: the ceiling of `maxLoopIterations`
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_loop_iterations: u32,
+    /// Most runs that are under way at once; another one is refused with 429
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_active_runs: u32,
+    /// Most memory of a pack's node, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) pack_memory_mib: u32,
+    /// The longest that a pack's node may run
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::duration::parse)]
+    pub(crate) pack_execution: Duration,
+    /// Most fuel of a pack's node, about one unit for each instruction; not counted, unless
+    /// it is said here or by the pack
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pack_fuel: Option<u64>,
+}
+
+/// A run's duration: the protocol wants a second at least.
+fn run_duration(text: &str) -> Result<Duration, String> {
+    let time = crate::duration::parse(text)?;
+    if time < Duration::from_secs(1) { Err("from 1s on".to_owned()) } else { Ok(time) }
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let threads = threads::start(None)?;
+    let ended = threads.block_on(openwop::run(arguments));
+    // What is still running then is the next start's.
+    threads.shutdown_background();
+    ended
+}

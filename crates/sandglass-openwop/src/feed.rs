@@ -1,0 +1,111 @@
+//! The logs of the runs that somebody reads, kept up with what is recorded.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use sandglass_journal::Journal;
+use sandglass_model::EntityRef;
+use sandglass_runtime::{Event, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::log::RunLog;
+use crate::{REPLAY_TYPE, RUN_TYPE};
+
+/// After how many new logs those are forgotten that nobody reads any more.
+const SWEEP_EVERY: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Feeds {
+    journal: Arc<dyn Journal>,
+    logs: Arc<Mutex<Logs>>,
+    telling: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Logs {
+    by_run: BTreeMap<String, Weak<RunLog>>,
+    since_sweep: usize,
+}
+
+fn lock(logs: &Mutex<Logs>) -> MutexGuard<'_, Logs> {
+    logs.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Feeds {
+    /// Of what `runtime` records. Needs a tokio runtime.
+    pub(crate) fn of(runtime: &Runtime, journal: Arc<dyn Journal>) -> Self {
+        let logs = Arc::<Mutex<Logs>>::default();
+        let mut events = runtime.subscribe();
+        let telling = tokio::spawn({
+            let logs = Arc::clone(&logs);
+            async move {
+                while let Some(event) = events.next().await {
+                    match event {
+                        Ok(Event::Recorded(record)) => {
+                            let Some(entity) = &record.entity else { continue };
+                            if is_run(entity) {
+                                lock(&logs).tell(entity.id());
+                            }
+                        }
+                        Ok(_) => {}
+                        // What was missed may have been of any.
+                        Err(_) => lock(&logs).tell_all(),
+                    }
+                }
+            }
+        });
+        Self { journal, logs, telling }
+    }
+
+    /// The log of `run`, as far as it is recorded by now, and followed from now on.
+    pub(crate) async fn log(
+        &self,
+        run: &EntityRef,
+    ) -> Result<Arc<RunLog>, sandglass_journal::Error> {
+        let (log, is_new) = lock(&self.logs).enter(run);
+        log.catch_up(&*self.journal).await?;
+        if is_new {
+            tokio::spawn(RunLog::follow(Arc::downgrade(&log), Arc::clone(&self.journal)));
+        }
+        Ok(log)
+    }
+}
+
+impl Drop for Feeds {
+    fn drop(&mut self) {
+        self.telling.abort();
+        // Those that follow end by themselves when they are told.
+        lock(&self.logs).tell_all();
+    }
+}
+
+/// Whether `entity` is a run of a workflow.
+pub(crate) fn is_run(entity: &EntityRef) -> bool {
+    [RUN_TYPE, REPLAY_TYPE].contains(&entity.entity_type())
+}
+
+impl Logs {
+    fn tell(&self, run: &str) {
+        if let Some(log) = self.by_run.get(run).and_then(Weak::upgrade) {
+            log.tell();
+        }
+    }
+
+    fn tell_all(&self) {
+        self.by_run.values().filter_map(Weak::upgrade).for_each(|log| log.tell());
+    }
+
+    fn enter(&mut self, run: &EntityRef) -> (Arc<RunLog>, bool) {
+        if let Some(log) = self.by_run.get(run.id()).and_then(Weak::upgrade) {
+            return (log, false);
+        }
+        self.since_sweep += 1;
+        if self.since_sweep >= SWEEP_EVERY {
+            self.since_sweep = 0;
+            self.by_run.retain(|_, log| log.strong_count() > 0);
+        }
+        let log = Arc::new(RunLog::new(run.clone()));
+        self.by_run.insert(run.id().to_owned(), Arc::downgrade(&log));
+        (log, true)
+    }
+}

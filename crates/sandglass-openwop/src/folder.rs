@@ -1,0 +1,237 @@
+//! Folders of definitions and of packs: what of them can be used, and why the rest can't.
+//!
+//! It reads files and blocks meanwhile.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use crate::definition::{DEFINITION_MAX_BYTES, Definition};
+use crate::pack::{MANIFEST_MAX_BYTES, Manifest};
+use crate::problem::{Problem, quoted};
+
+/// Most files of a folder of definitions, and most packs of a folder of packs, that are read.
+pub const FILES_MAX: usize = 1_000;
+
+/// Most entries of a folder that are looked at: others may lie beside what is read.
+const ENTRIES_MAX: usize = 100_000;
+
+/// The file of a pack's folder that says what it is.
+const MANIFEST: &str = "pack.json";
+
+/// What was found in a folder.
+#[derive(Clone, Debug)]
+pub struct Found<T> {
+    /// What can be used, in the order of the files' names.
+    pub good: Vec<T>,
+    /// What can't be, in the order of the files' names.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A file that isn't used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// The file.
+    pub file: PathBuf,
+    /// Why not; at least one.
+    pub why: Vec<Problem>,
+}
+
+/// A definition, and the file that it is from.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DefinitionFile {
+    /// The file.
+    pub file: PathBuf,
+    /// What it says.
+    pub definition: Definition,
+}
+
+/// A pack, and where it is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Pack {
+    /// Its `pack.json`.
+    pub file: PathBuf,
+    /// What that says.
+    pub manifest: Manifest,
+    /// Its module: a regular file in its folder when the manifest was read. It hasn't been
+    /// opened.
+    pub module: PathBuf,
+}
+
+impl<T> Found<T> {
+    fn leave_out(&mut self, file: PathBuf, why: Vec<Problem>) {
+        self.left_out.push(LeftOut { file, why });
+    }
+
+    fn leave_out_for(&mut self, file: PathBuf, what: impl AsRef<str>) {
+        self.leave_out(file, vec![Problem::new("", what)]);
+    }
+}
+
+/// The definitions in `folder`: its files `*.json`, sorted by name, and not those of folders in
+/// it. Of two with one id, the second is left out, and so are files beyond the first
+/// [`FILES_MAX`].
+///
+/// # Errors
+/// The folder can't be read.
+pub fn definitions(folder: &Path) -> io::Result<Found<DefinitionFile>> {
+    let mut found = Found { good: Vec::new(), left_out: Vec::new() };
+    let mut ids: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let is_json = |name: &Path| name.extension().is_some_and(|extension| extension == "json");
+    for (number, file) in entries(folder, is_json)?.into_iter().enumerate() {
+        if number >= FILES_MAX {
+            found.leave_out_for(file, too_many("definitions"));
+            continue;
+        }
+        let definition =
+            text(&file, DEFINITION_MAX_BYTES).and_then(|text| Definition::parse(&text));
+        match definition {
+            Err(why) => found.leave_out(file, why),
+            Ok(definition) => match ids.get(&definition.id) {
+                Some(other) => {
+                    let what = format!(
+                        "`{}` has the id {}, too; rename one of them",
+                        other.display(),
+                        quoted(&definition.id)
+                    );
+                    found.leave_out(file, vec![Problem::new("/id", what)]);
+                }
+                None => {
+                    ids.insert(definition.id.clone(), file.clone());
+                    found.good.push(DefinitionFile { file, definition });
+                }
+            },
+        }
+    }
+    Ok(found)
+}
+
+/// The packs in `folder`: each folder in it that has a `pack.json`, sorted by name. A pack is
+/// left out whose name is that of one before it, or which has a node of a type that one before
+/// it or the host itself (`taken`) has.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn packs(folder: &Path, taken: &[&str]) -> io::Result<Found<Pack>> {
+    let mut found = Found { good: Vec::new(), left_out: Vec::new() };
+    let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let mut types: BTreeMap<String, String> = BTreeMap::new();
+    types.extend(taken.iter().map(|taken| ((*taken).to_owned(), "the host itself".to_owned())));
+    let mut number = 0;
+    for pack in entries(folder, |_| true)? {
+        let file = pack.join(MANIFEST);
+        // A link that leads nowhere is told, and so is a file that isn't to be read.
+        if file.symlink_metadata().is_err_and(|error| absent(&error)) {
+            continue;
+        }
+        number += 1;
+        if number > FILES_MAX {
+            found.leave_out_for(file, too_many("packs"));
+            continue;
+        }
+        match read_pack(&file, &pack) {
+            Err(why) => found.leave_out(file, why),
+            Ok((manifest, module)) => {
+                let why = clashes(&manifest, &names, &types);
+                if why.is_empty() {
+                    names.insert(manifest.name.clone(), file.clone());
+                    let owner = format!("`{}`", file.display());
+                    let own = manifest.nodes.iter();
+                    types.extend(own.map(|node| (node.type_id.clone(), owner.clone())));
+                    found.good.push(Pack { file, manifest, module });
+                } else {
+                    found.leave_out(file, why);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn read_pack(file: &Path, folder: &Path) -> Result<(Manifest, PathBuf), Vec<Problem>> {
+    let manifest = Manifest::parse(&text(file, MANIFEST_MAX_BYTES)?)?;
+    let module = manifest.module(folder).map_err(|problem| vec![problem])?;
+    Ok((manifest, module))
+}
+
+/// What of a pack others have already.
+fn clashes(
+    manifest: &Manifest,
+    names: &BTreeMap<String, PathBuf>,
+    types: &BTreeMap<String, String>,
+) -> Vec<Problem> {
+    let mut why = Vec::new();
+    if let Some(other) = names.get(&manifest.name) {
+        let what = format!(
+            "`{}` is the pack {}, too; remove one of them",
+            other.display(),
+            quoted(&manifest.name)
+        );
+        why.push(Problem::new("/name", what));
+    }
+    for (index, node) in manifest.nodes.iter().enumerate() {
+        if let Some(other) = types.get(&node.type_id) {
+            let what = format!("{other} has nodes of type {}, too", quoted(&node.type_id));
+            why.push(Problem::new(format!("/nodes/{index}/typeId"), what));
+        }
+    }
+    why.truncate(crate::PROBLEMS_MAX);
+    why
+}
+
+fn too_many(what: &str) -> String {
+    format!("the folder has more than {FILES_MAX} {what}; move some to another one")
+}
+
+/// Whether there is nothing of that name. What lies in no folder isn't there, either.
+fn absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The entries of a folder that are wanted, sorted by name.
+fn entries(folder: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for (number, entry) in fs::read_dir(folder)?.enumerate() {
+        if number >= ENTRIES_MAX {
+            let what = format!("it has more than {ENTRIES_MAX} entries; use a folder of its own");
+            return Err(io::Error::other(what));
+        }
+        let path = entry?.path();
+        if wanted(&path) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The text of a regular file of at most `max` bytes.
+fn text(file: &Path, max: usize) -> Result<String, Vec<Problem>> {
+    let wrong = |what: String| vec![Problem::new("", what)];
+    let not_read = |error: io::Error| {
+        let gone = file.is_symlink() && absent(&error);
+        let what = if gone { "it is a link that leads to nothing" } else { "it can't be read" };
+        wrong(format!("{what}: {error}"))
+    };
+    // Before it is opened: opening a pipe waits for somebody who writes.
+    if !fs::metadata(file).map_err(not_read)?.is_file() {
+        return Err(wrong("it is no regular file".to_owned()));
+    }
+    let most = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    let mut bytes = Vec::new();
+    File::open(file).map_err(not_read)?.take(most).read_to_end(&mut bytes).map_err(not_read)?;
+    if bytes.len() > max {
+        return Err(wrong(format!("it has more than the {max} bytes that are allowed; split it")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        wrong(format!("it isn't UTF-8, from byte {at} on; save it as UTF-8"))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! Events of runs: as a stream, as a list, and by polling.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use sandglass_http::patience::within;
+use sandglass_model::Monotonic;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::error::{Code, Error};
+use super::view::Masks;
+use super::{OpenWop, answer};
+use crate::event::{Entry, Kind};
+use crate::log::{Line, RunLog};
+
+/// Most events that a reader is handed at once.
+const HANDED_MAX: usize = 64;
+
+/// What a client wants to see of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Everything.
+    Debug,
+    /// Everything but what nodes log.
+    Updates,
+    /// What changes a value, and what the run comes to.
+    Values,
+    /// What is said to people, and what the run comes to.
+    Messages,
+}
+
+impl Mode {
+    const ALL: [(&'static str, Self); 4] = [
+        ("values", Self::Values),
+        ("updates", Self::Updates),
+        ("messages", Self::Messages),
+        ("debug", Self::Debug),
+    ];
+
+    fn of(name: Option<&str>) -> Result<Self, Error> {
+        let Some(name) = name else { return Ok(Self::Updates) };
+        let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, mode)| mode).ok_or_else(|| {
+            let known: Vec<&str> = Self::ALL.iter().map(|(known, _)| *known).collect();
+            let message = format!("`streamMode` must be one of {}", known.join(", "));
+            Error::new(Code::UnsupportedStreamMode, message).detail("supported", json!(known))
+        })
+    }
+
+    fn has(self, kind: Kind) -> bool {
+        let is_of_run = kind.is_terminal() || kind == Kind::RunStarted;
+        match self {
+            Self::Debug => true,
+            Self::Updates => !kind.is_detail(),
+            Self::Values => {
+                is_of_run
+                    || matches!(
+                        kind,
+                        Kind::VariableChanged | Kind::ChannelWritten | Kind::NodeCompleted
+                    )
+            }
+            Self::Messages => {
+                is_of_run || matches!(kind, Kind::InterruptRequested | Kind::InterruptResolved)
+            }
+        }
+    }
+}
+
+/// The parameters of a query, each of which may be given once.
+fn query(uri: &Uri, known: &[&str]) -> Result<BTreeMap<String, String>, Error> {
+    let mut found = BTreeMap::new();
+    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        let shown: String = name.chars().take(64).collect();
+        let wrong = |why: &str| {
+            let message = format!("the query's `{shown}` {why}; there are {}", known.join(", "));
+            Error::new(Code::Validation, message).detail("parameter", shown.clone())
+        };
+        if !known.contains(&&*name) {
+            return Err(wrong("isn't known"));
+        }
+        if found.insert(name.into_owned(), value.into_owned()).is_some() {
+            return Err(wrong("is given twice"));
+        }
+    }
+    Ok(found)
+}
+
+/// `GET /v1/runs/{runId}/events`
+pub(super) async fn events(
+    State(host): State<OpenWop>,
+    Path(run): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Error> {
+    let query = query(&uri, &["streamMode"])?;
+    let mode = query.get("streamMode").map(String::as_str);
+    match wanted(&headers)? {
+        Wanted::Json => {
+            // A list is whole, unless less is asked for.
+            let mode = mode.map_or(Ok(Mode::Debug), |mode| Mode::of(Some(mode)))?;
+            let service = host.service();
+            let log = service.log(&run).await?;
+            let masks = masks(&host, &log).await?;
+            let lines = log.all();
+            let lines = lines.iter().filter(|line| mode.has(line.entry.event.kind));
+            let events: Vec<Value> =
+                lines.map(|line| masks.event(&run, &line.entry)).collect();
+            Ok(answer(StatusCode::OK, json!({ "events": events })))
+        }
+        Wanted::Stream => {
+            let mode = Mode::of(mode)?;
+            let next = last_event_id(&headers)?.map_or(0, |last| last.saturating_add(1));
+            let place = host.reader()?;
+            let log = host.service().log(&run).await?;
+            let masks = masks(&host, &log).await?;
+            Ok(stream(&host, log, masks, (mode, next), place))
+        }
+    }
+}
+
+async fn masks(host: &OpenWop, log: &RunLog) -> Result<Arc<Masks>, Error> {
+    let standing = host.service().definition_of(log).await?;
+    Ok(Arc::new(Masks::of(&standing, host.service().library())))
+}
+
+enum Wanted {
+    Json,
+    Stream,
+}
+
+/// What the client takes: a list, where it doesn't say that it wants a stream.
+fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
+    let mut accepted = Vec::new();
+    for value in headers.get_all(header::ACCEPT) {
+        let value = value.to_str().map_err(|_| {
+            Error::new(Code::Validation, "`Accept` must be ASCII").detail("header", "Accept")
+        })?;
+        accepted.extend(value.split(',').map(|range| {
+            range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+        }));
+    }
+    let takes = |types: &[&str]| accepted.iter().any(|range| types.contains(&range.as_str()));
+    if takes(&["text/event-stream", "text/*"]) {
+        Ok(Wanted::Stream)
+    } else if accepted.is_empty() || takes(&["application/json", "application/*", "*/*"]) {
+        Ok(Wanted::Json)
+    } else {
+        let message = "`Accept` must be `text/event-stream` or `application/json`";
+        Err(Error::new(Code::NotAcceptable, message))
+    }
+}
+
+/// The number of the last event that the client has.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let Some(sent) = headers.get("last-event-id") else { return Ok(None) };
+    let number = sent.to_str().ok().map(str::trim);
+    match number {
+        Some("") => Ok(None),
+        number => number.and_then(|number| number.parse().ok()).map(Some).ok_or_else(|| {
+            let message = "`Last-Event-ID` must be the number of an event";
+            Error::new(Code::Validation, message).detail("header", "Last-Event-ID")
+        }),
+    }
+}
+
+/// One who reads the events of a run as they come.
+struct Reader {
+    host: OpenWop,
+    log: Arc<RunLog>,
+    masks: Arc<Masks>,
+    mode: Mode,
+    next: u64,
+    more: watch::Receiver<bool>,
+    closing: watch::Receiver<bool>,
+    /// When it was handed something last.
+    handed_at: Option<Monotonic>,
+    is_done: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+fn stream(
+    host: &OpenWop,
+    log: Arc<RunLog>,
+    masks: Arc<Masks>,
+    (mode, next): (Mode, u64),
+    place: OwnedSemaphorePermit,
+) -> Response {
+    let reader = Reader {
+        more: log.watch(),
+        closing: host.0.closing.subscribe(),
+        host: host.clone(),
+        log,
+        masks,
+        mode,
+        next,
+        handed_at: None,
+        is_done: false,
+        _place: place,
+    };
+    let pieces = unfold(reader, async |mut reader| {
+        let piece = reader.piece().await?;
+        Some((Ok::<_, Infallible>(piece), reader))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, Body::from_stream(pieces)).into_response()
+}
+
+impl Reader {
+    /// What it is sent next; none at the end of the stream.
+    async fn piece(&mut self) -> Option<Bytes> {
+        if self.is_done {
+            return None;
+        }
+        let host = self.host.clone();
+        let now = || host.service().now();
+        // It has taken what it was handed by now: the socket has room for more.
+        let behind = self.handed_at.take().map(|handed| now().since(handed));
+        loop {
+            self.more.mark_unchanged();
+            let (lines, is_end) = self.log.from(self.next, HANDED_MAX);
+            let patience = self.host.service().settings.reader_patience;
+            if !is_end && behind.is_some_and(|behind| behind > patience) {
+                self.is_done = true;
+                self.host.service().reader_dropped("slow");
+                let seconds = patience.as_secs();
+                return Some(Bytes::from(format!(
+                    ": dropped: nothing was taken for more than {seconds} s; resume with \
+                     Last-Event-ID\n\n"
+                )));
+            }
+            self.next += lines.len() as u64;
+            self.is_done = is_end;
+            let text = self.text(&lines);
+            if !text.is_empty() {
+                self.handed_at = Some(now());
+                return Some(text);
+            }
+            if is_end {
+                return None;
+            }
+            if lines.is_empty() {
+                match self.wait().await {
+                    Waited::More => {}
+                    Waited::Silence => return Some(Bytes::from_static(b": keep-alive\n\n")),
+                    Waited::Closing => {
+                        self.is_done = true;
+                        return Some(Bytes::from_static(
+                            b": the host shuts down; resume with Last-Event-ID\n\n",
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The text of those that it wants to see.
+    fn text(&self, lines: &[Arc<Line>]) -> Bytes {
+        let run = self.log.run.id();
+        let wanted = lines.iter().filter(|line| self.mode.has(line.entry.event.kind));
+        let mut texts = wanted.map(|line| line.text(|entry| frame(&self.masks, run, entry)));
+        match (texts.next(), texts.next()) {
+            (None, _) => Bytes::new(),
+            (Some(only), None) => only,
+            (Some(first), Some(second)) => {
+                let mut all = [first, second].concat();
+                texts.for_each(|text| all.extend_from_slice(&text));
+                all.into()
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> Waited {
+        let Self { host, more, closing, .. } = self;
+        let woken = async {
+            tokio::select! {
+                biased;
+                _ = closing.wait_for(|closing| *closing) => Waited::Closing,
+                _ = more.changed() => Waited::More,
+            }
+        };
+        let silence = host.service().settings.keep_alive;
+        within(silence, woken).await.unwrap_or(Waited::Silence)
+    }
+}
+
+enum Waited {
+    More,
+    Silence,
+    Closing,
+}
+
+/// An event as a stream has it.
+fn frame(masks: &Masks, run: &str, entry: &Entry) -> String {
+    let data = masks.event(run, entry);
+    format!("id: {}\nevent: {}\ndata: {data}\n\n", entry.sequence, entry.event.kind)
+}
+
+/// `GET /v1/runs/{runId}/events/poll`
+pub(super) async fn poll(
+    State(host): State<OpenWop>,
+    Path(run): Path<String>,
+    uri: Uri,
+) -> Result<Response, Error> {
+    let query = query(&uri, &["lastSequence", "timeout"])?;
+    let wrong = |name: &str, what: &str| {
+        Error::new(Code::Validation, format!("`{name}` must be {what}")).detail("parameter", name)
+    };
+    let next = match query.get("lastSequence").map(String::as_str) {
+        None | Some("-1") => 0,
+        Some(last) => last
+            .parse::<u64>()
+            .map_err(|_| wrong("lastSequence", "the number of an event, or -1"))?
+            .saturating_add(1),
+    };
+    let most = host.service().settings.max_poll;
+    let timeout = match query.get("timeout").map(|timeout| timeout.parse::<f64>()) {
+        None => std::time::Duration::ZERO,
+        Some(Ok(seconds)) if seconds.is_finite() && seconds >= 0.0 => {
+            std::time::Duration::try_from_secs_f64(seconds).unwrap_or(most).min(most)
+        }
+        Some(_) => return Err(wrong("timeout", "a number of seconds from 0 on")),
+    };
+    let log = host.service().log(&run).await?;
+    let masks = masks(&host, &log).await?;
+    let (mut lines, mut is_complete) = log.from(next, usize::MAX);
+    if lines.is_empty() && !is_complete && !timeout.is_zero() {
+        let _place = host.polling()?;
+        let mut more = log.watch();
+        let mut closing = host.0.closing.subscribe();
+        let come = async {
+            loop {
+                more.mark_unchanged();
+                let found = log.from(next, usize::MAX);
+                if !found.0.is_empty() || found.1 {
+                    return found;
+                }
+                tokio::select! {
+                    biased;
+                    _ = closing.wait_for(|closing| *closing) => return found,
+                    _ = more.changed() => {}
+                }
+            }
+        };
+        if let Ok(found) = within(timeout, come).await {
+            (lines, is_complete) = found;
+        }
+    }
+    let events: Vec<Value> = lines.iter().map(|line| masks.event(&run, &line.entry)).collect();
+    Ok(answer(StatusCode::OK, json!({ "events": events, "isComplete": is_complete })))
+}

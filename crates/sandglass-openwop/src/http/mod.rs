@@ -1,0 +1,221 @@
+//! The HTTP surface of the protocol.
+//!
+//! ```text
+//! guarded ──▶ door (key) ──▶ routes ──▶ request: what is asked, checked ──▶ Service
+//!                               └─────▶ view: runs and events, masked ◀── logs of runs
+//! ```
+
+pub(crate) mod discovery;
+pub(crate) mod error;
+mod events;
+mod request;
+mod runs;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use sandglass_http::key::{self, Digest};
+use sandglass_http::{Unserved, body, fallbacks, guarded};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use self::error::{Code, Error};
+use crate::service::{Service, hex};
+
+/// Where the protocol's discovery document is.
+pub const DISCOVERY_PATH: &str = "/.well-known/openwop";
+/// Where the description of the interface is.
+pub const OPENAPI_PATH: &str = "/v1/openapi.json";
+
+/// How long a piece of a body may take to come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest path with its query, in bytes: ids and cursors are short.
+const TARGET_MAX_BYTES: usize = 2_048;
+
+/// The description of the interface: OpenAPI 3.1.
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// The interface of an OpenWOP host. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct OpenWop(Arc<Interface>);
+
+#[derive(Debug)]
+struct Interface {
+    service: Arc<Service>,
+    key: Digest,
+    discovery: Document,
+    openapi: Document,
+    readers: Arc<Semaphore>,
+    polls: Arc<Semaphore>,
+    closing: watch::Sender<bool>,
+}
+
+/// A document that doesn't change as long as its host runs.
+#[derive(Debug)]
+struct Document {
+    text: Bytes,
+    etag: HeaderValue,
+}
+
+impl Document {
+    fn new(text: String) -> Self {
+        let digest = Sha256::digest(text.as_bytes());
+        let etag = format!("\"{}\"", hex(&digest[..16]));
+        let etag = HeaderValue::from_str(&etag).expect("digits in quotes");
+        Self { text: text.into(), etag }
+    }
+
+    fn served(&self, headers: &HeaderMap) -> Response {
+        let cached = [
+            (header::ETAG, self.etag.clone()),
+            (header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=60")),
+        ];
+        if is_known(headers, &self.etag) {
+            return (StatusCode::NOT_MODIFIED, cached).into_response();
+        }
+        let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        (cached, json, self.text.clone()).into_response()
+    }
+}
+
+/// Whether the client has the version with this tag (RFC 9110, 13.1.2: a weak comparison).
+fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let tags = headers.get_all(header::IF_NONE_MATCH).iter();
+    let mut tags = tags.filter_map(|tags| tags.to_str().ok()).flat_map(|tags| tags.split(','));
+    tags.any(|tag| {
+        let tag = tag.trim();
+        tag == "*" || tag.strip_prefix("W/").unwrap_or(tag).as_bytes() == etag.as_bytes()
+    })
+}
+
+impl OpenWop {
+    /// The interface of `service`, for whoever has `key`.
+    #[must_use]
+    pub fn new(service: Arc<Service>, key: Digest) -> Self {
+        let discovery = discovery::document(service.library(), &service.settings);
+        let places = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        let interface = Interface {
+            key,
+            discovery: Document::new(discovery.to_string()),
+            openapi: Document::new(OPENAPI.replace("{version}", env!("CARGO_PKG_VERSION"))),
+            readers: places(service.settings.max_readers),
+            polls: places(service.settings.max_polls),
+            closing: watch::Sender::new(false),
+            service,
+        };
+        Self(Arc::new(interface))
+    }
+
+    /// Ends the streams and polls of events that are open; whoever reads goes on where it was
+    /// with the next host.
+    pub fn close(&self) {
+        self.0.closing.send_replace(true);
+    }
+
+    /// The whole interface.
+    pub fn router(&self) -> Router {
+        let router = Router::new()
+            .route(DISCOVERY_PATH, get(discovered))
+            .route(OPENAPI_PATH, get(described))
+            .route("/v1/runs", post(runs::create))
+            .route("/v1/runs/{run}", get(runs::look).post(runs::act))
+            .route("/v1/runs/{run}/cancel", post(runs::cancel))
+            .route("/v1/runs/{run}/events", get(events::events))
+            .route("/v1/runs/{run}/events/poll", get(events::poll))
+            .route("/v1/runs/{run}/interrupts/{node}", post(runs::resolve));
+        let router = fallbacks(router, |unserved| {
+            let code = match unserved {
+                Unserved::Path { .. } => Code::NotFound,
+                Unserved::Method { .. } => Code::MethodNotAllowed,
+            };
+            Error::new(code, unserved.to_string()).into_response()
+        });
+        let router = router.layer(from_fn_with_state(self.clone(), door));
+        guarded(router, || {
+            Error::new(Code::Internal, "the host failed at this request; its log says where")
+                .into_response()
+        })
+        .with_state(self.clone())
+    }
+
+    fn service(&self) -> &Arc<Service> {
+        &self.0.service
+    }
+
+    /// A place among `places`, of which there are `most`.
+    fn place(places: &Arc<Semaphore>, most: usize, what: &str) -> Result<OwnedSemaphorePermit, Error> {
+        Arc::clone(places).try_acquire_owned().map_err(|_| {
+            Error::new(Code::RateLimited, format!("{most} clients {what}, as many as there may be"))
+        })
+    }
+
+    fn reader(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Self::place(&self.0.readers, self.service().settings.max_readers, "read events")
+    }
+
+    fn polling(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Self::place(&self.0.polls, self.service().settings.max_polls, "poll for events")
+    }
+
+    /// The object that a body is; an empty one where there is none.
+    async fn object(&self, headers: &HeaderMap, sent: Body) -> Result<Map<String, Value>, Error> {
+        let max_bytes = self.service().settings.max_request_body_bytes;
+        let limits = body::Limits { max_bytes, timeout: BODY_TIMEOUT };
+        let bytes = body::bytes(headers, sent, limits).await.map_err(|error| told(&error))?;
+        let fields = body::json::<Map<String, Value>>(headers, &bytes);
+        Ok(fields.map_err(|error| told(&error))?.unwrap_or_default())
+    }
+}
+
+/// What is wrong with a body.
+fn told(error: &body::Error) -> Error {
+    let code = match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
+        StatusCode::REQUEST_TIMEOUT => Code::SlowRequest,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::UnsupportedMediaType,
+        _ => Code::Validation,
+    };
+    Error::new(code, error.to_string())
+}
+
+/// Lets in whoever has the key, and anybody who asks what this is.
+async fn door(State(host): State<OpenWop>, request: Request, next: Next) -> Response {
+    let target = request.uri();
+    let length = target.path().len() + target.query().map_or(0, str::len);
+    if length > TARGET_MAX_BYTES {
+        let message = format!("the path and its query have {length} bytes, and {TARGET_MAX_BYTES} are allowed");
+        return Error::new(Code::Validation, message).into_response();
+    }
+    let needs_key = target.path().starts_with("/v1/") && target.path() != OPENAPI_PATH;
+    if needs_key {
+        let sent = key::bearer(request.headers());
+        let fits = sent.and_then(|sent| key::find(sent, [(&host.0.key, ())]));
+        if fits.is_none() {
+            let message = "send the host's key as `Authorization: Bearer KEY`";
+            return Error::new(Code::Unauthenticated, message).into_response();
+        }
+    }
+    next.run(request).await
+}
+
+async fn discovered(State(host): State<OpenWop>, headers: HeaderMap) -> Response {
+    host.0.discovery.served(&headers)
+}
+
+async fn described(State(host): State<OpenWop>, headers: HeaderMap) -> Response {
+    host.0.openapi.served(&headers)
+}
+
+/// An answer with this status and body.
+fn answer(status: StatusCode, body: Value) -> Response {
+    (status, Json(body)).into_response()
+}

@@ -1,0 +1,228 @@
+//! What clients ask for, checked before anything is done.
+
+use serde_json::{Map, Value};
+
+use super::error::{Code, Error};
+use crate::service::{Bounds, Overlay, Wanted};
+use crate::step::ForkMode;
+
+/// Most tags of a run, and longest tag, in characters; the protocol's.
+const TAGS_MAX: usize = 100;
+const TAG_MAX_CHARS: usize = 256;
+/// Largest metadata of a run, in bytes of JSON; what the protocol recommends.
+const METADATA_MAX_BYTES: usize = 50_000;
+/// Largest `configurable`, in bytes of JSON: it is in each request to a node.
+const CONFIGURABLE_MAX_BYTES: usize = 64 << 10;
+/// Longest id of a workflow, in bytes; the protocol's.
+const WORKFLOW_ID_MAX_BYTES: usize = 128;
+/// Longest reason of a cancel, in bytes.
+pub(crate) const REASON_MAX_BYTES: usize = sandglass_model::session::STOP_REASON_MAX_BYTES;
+
+/// The run that a body asks for.
+pub(crate) fn wanted(mut body: Map<String, Value>) -> Result<Wanted, Error> {
+    only(&body, "", &["workflowId", "inputs", "configurable", "tags", "metadata"])?;
+    let workflow = match body.remove("workflowId") {
+        Some(Value::String(id)) if (1..=WORKFLOW_ID_MAX_BYTES).contains(&id.len()) => id,
+        Some(_) => {
+            let message = format!("`workflowId` must be a text of 1 to {WORKFLOW_ID_MAX_BYTES} bytes");
+            return Err(Error::invalid("/workflowId", message));
+        }
+        None => return Err(Error::invalid("/workflowId", "`workflowId` is missing")),
+    };
+    let inputs = object(&mut body, "", "inputs")?.unwrap_or_default();
+    let configurable = object(&mut body, "", "configurable")?.unwrap_or_default();
+    let bounds = bounds(&configurable, "/configurable")?;
+    let tags = tags(&mut body, "")?.unwrap_or_default();
+    let metadata = metadata(&mut body, "")?.unwrap_or_default();
+    Ok(Wanted { workflow, inputs, configurable, tags, metadata, bounds })
+}
+
+/// What a body asks of a fork.
+pub(crate) fn fork(mut body: Map<String, Value>) -> Result<(u64, ForkMode, Overlay), Error> {
+    only(&body, "", &["mode", "fromSeq", "runOptionsOverlay"])?;
+    let mode = match body.remove("mode") {
+        Some(Value::String(mode)) if mode == "replay" => ForkMode::Replay,
+        Some(Value::String(mode)) if mode == "branch" => ForkMode::Branch,
+        Some(_) => return Err(Error::invalid("/mode", "`mode` must be `replay` or `branch`")),
+        None => return Err(Error::invalid("/mode", "`mode` is missing: `replay` or `branch`")),
+    };
+    let from = match body.remove("fromSeq") {
+        None => 0,
+        Some(from) => whole(&from).ok_or_else(|| {
+            Error::invalid("/fromSeq", "`fromSeq` must be a whole number from 0 on")
+        })?,
+    };
+    let path = "/runOptionsOverlay";
+    let overlay = object(&mut body, "", "runOptionsOverlay")?;
+    if overlay.is_some() && mode == ForkMode::Replay {
+        let message = "a replay runs as its source did; to run it otherwise, branch from it";
+        return Err(Error::invalid(path, message));
+    }
+    let mut overlay = overlay.unwrap_or_default();
+    only(&overlay, path, &["configurable", "tags", "metadata"])?;
+    let configurable = object(&mut overlay, path, "configurable")?.unwrap_or_default();
+    let overlay = Overlay {
+        bounds: bounds(&configurable, "/runOptionsOverlay/configurable")?,
+        configurable,
+        tags: tags(&mut overlay, path)?,
+        metadata: metadata(&mut overlay, path)?,
+    };
+    Ok((from, mode, overlay))
+}
+
+/// The reason that a body gives for a cancel.
+pub(crate) fn reason(mut body: Map<String, Value>) -> Result<String, Error> {
+    only(&body, "", &["reason"])?;
+    match body.remove("reason") {
+        None => Ok(String::new()),
+        Some(Value::String(reason)) if reason.len() <= REASON_MAX_BYTES => Ok(reason),
+        Some(_) => {
+            let message = format!("`reason` must be a text of at most {REASON_MAX_BYTES} bytes");
+            Err(Error::invalid("/reason", message))
+        }
+    }
+}
+
+/// The answer that a body gives to an interrupt.
+pub(crate) fn answer(mut body: Map<String, Value>) -> Result<Value, Error> {
+    only(&body, "", &["resumeValue"])?;
+    body.remove("resumeValue")
+        .ok_or_else(|| Error::invalid("/resumeValue", "`resumeValue` is missing"))
+}
+
+fn only(body: &Map<String, Value>, path: &str, known: &[&str]) -> Result<(), Error> {
+    match body.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => {
+            let shown: String = key.chars().take(64).collect();
+            let message = format!("`{shown}` isn't known here; there are {}", known.join(", "));
+            Err(Error::invalid(&format!("{path}/{shown}"), message))
+        }
+    }
+}
+
+fn object(
+    body: &mut Map<String, Value>,
+    path: &str,
+    key: &str,
+) -> Result<Option<Map<String, Value>>, Error> {
+    match body.remove(key) {
+        None => Ok(None),
+        Some(Value::Object(fields)) => Ok(Some(fields)),
+        Some(_) => {
+            Err(Error::invalid(&format!("{path}/{key}"), format!("`{key}` must be an object")))
+        }
+    }
+}
+
+fn tags(body: &mut Map<String, Value>, path: &str) -> Result<Option<Vec<String>>, Error> {
+    let Some(tags) = body.remove("tags") else { return Ok(None) };
+    let wrong = || {
+        let message =
+            format!("`tags` must be a list of at most {TAGS_MAX} texts of 1 to {TAG_MAX_CHARS} characters");
+        Error::invalid(&format!("{path}/tags"), message)
+    };
+    let tags = tags.as_array().filter(|tags| tags.len() <= TAGS_MAX).ok_or_else(wrong)?;
+    let tag = |tag: &Value| {
+        let tag = tag.as_str().filter(|tag| (1..=TAG_MAX_CHARS).contains(&tag.chars().count()));
+        tag.map(str::to_owned).ok_or_else(wrong)
+    };
+    tags.iter().map(tag).collect::<Result<_, _>>().map(Some)
+}
+
+fn metadata(body: &mut Map<String, Value>, path: &str) -> Result<Option<Map<String, Value>>, Error> {
+    let metadata = object(body, path, "metadata")?;
+    let bytes = metadata.as_ref().map_or(0, bytes);
+    if bytes > METADATA_MAX_BYTES {
+        let message = format!("`metadata` has {bytes} bytes, and {METADATA_MAX_BYTES} are allowed");
+        return Err(Error::invalid(&format!("{path}/metadata"), message));
+    }
+    Ok(metadata)
+}
+
+fn bytes(fields: &Map<String, Value>) -> usize {
+    serde_json::to_string(fields).map_or(usize::MAX, |text| text.len())
+}
+
+/// The bounds that `configurable` asks for, and a look at the other keys that the protocol
+/// reserves.
+fn bounds(configurable: &Map<String, Value>, path: &str) -> Result<Bounds, Error> {
+    let bytes = bytes(configurable);
+    if bytes > CONFIGURABLE_MAX_BYTES {
+        let message =
+            format!("`configurable` has {bytes} bytes, and {CONFIGURABLE_MAX_BYTES} are allowed");
+        return Err(Error::invalid(path, message));
+    }
+    let positive = |key: &str| match configurable.get(key) {
+        None => Ok(None),
+        Some(value) => match whole(value).filter(|number| *number > 0) {
+            Some(number) => Ok(Some(number)),
+            None => Err(Error::invalid(
+                &format!("{path}/{key}"),
+                format!("`{key}` must be a whole number from 1 on"),
+            )),
+        },
+    };
+    let wrong = |key: &str, what: &str| {
+        Err(Error::invalid(&format!("{path}/{key}"), format!("`{key}` must be {what}")))
+    };
+    if configurable.get("model").is_some_and(|model| model.as_str().is_none_or(str::is_empty)) {
+        return wrong("model", "a text that isn't empty");
+    }
+    let is_temperature =
+        |value: &Value| value.as_f64().is_some_and(|value| (0.0..=2.0).contains(&value));
+    if configurable.get("temperature").is_some_and(|value| !is_temperature(value)) {
+        return wrong("temperature", "a number from 0 to 2");
+    }
+    positive("maxTokens")?;
+    let texts = |value: &Value| {
+        value.as_object().is_some_and(|texts| texts.values().all(Value::is_string))
+    };
+    if configurable.get("promptOverrides").is_some_and(|value| !texts(value)) {
+        return wrong("promptOverrides", "an object of texts");
+    }
+    if configurable.contains_key("mockProvider") {
+        return wrong("mockProvider", "left out: this host has no providers to mock");
+    }
+    Ok(Bounds {
+        run_timeout_ms: positive("runTimeoutMs")?,
+        max_loop_iterations: positive("maxLoopIterations")?,
+        recursion_limit: positive("recursionLimit")?,
+    })
+}
+
+/// A whole number from 0 on; one with a point and nothing behind it is one, too, as in JSON
+/// Schema. Larger ones than can be counted are the largest.
+fn whole(value: &Value) -> Option<u64> {
+    let number = value.as_number()?;
+    if let Some(whole) = number.as_u64() {
+        return Some(whole);
+    }
+    let float = number.as_f64().filter(|float| *float >= 0.0 && float.fract() == 0.0)?;
+    // A cast of a float saturates.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+    Some(float as u64)
+}
+
+/// The key of a request that is to be done once.
+pub(crate) fn idempotency_key(headers: &axum::http::HeaderMap) -> Result<Option<&str>, Error> {
+    const KEY: &str = "idempotency-key";
+    /// Longest key, in bytes: what fits a header beside all else.
+    const KEY_MAX_BYTES: usize = 256;
+    let mut sent = headers.get_all(KEY).iter();
+    let Some(first) = sent.next() else { return Ok(None) };
+    let wrong = || {
+        let message = format!(
+            "`Idempotency-Key` must be sent once, with 1 to {KEY_MAX_BYTES} printable characters of ASCII"
+        );
+        Error::new(Code::Validation, message).detail("header", "Idempotency-Key")
+    };
+    if sent.next().is_some() {
+        return Err(wrong());
+    }
+    let key = first.to_str().map_err(|_| wrong())?.trim();
+    if !(1..=KEY_MAX_BYTES).contains(&key.len()) {
+        return Err(wrong());
+    }
+    Ok(Some(key))
+}

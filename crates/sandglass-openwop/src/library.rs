@@ -1,0 +1,254 @@
+//! What a host runs: the definitions and packs that it was given, and those definitions that
+//! runs began with and that have changed since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use sandglass_host::{Abi, Host, Integration, Manifest, file};
+use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
+use sandglass_model::{EntityRef, Event, GuestLimits, ModuleHash, Position};
+use sandglass_runtime::{ActorError, Runtime};
+use serde_json::json;
+
+use crate::context::Unknown;
+use crate::definition::Definition;
+use crate::folder::{self, LeftOut};
+use crate::node::BUILTIN;
+use crate::problem::Problem;
+use crate::settings::{PackLimits, millis};
+use crate::step::Begin;
+use crate::{WORKFLOW_TYPE, pack};
+
+/// Size of a WebAssembly page, in bytes.
+const PAGE_BYTES: u64 = 64 << 10;
+
+/// A pack that is loaded.
+#[derive(Debug)]
+pub(crate) struct Pack {
+    pub(crate) name: String,
+    pub(crate) integration: Integration,
+    pub(crate) max_execution: Duration,
+    pub(crate) manifest: pack::Manifest,
+    /// Its module, as it was read: replays load it with the limits of the recorded run.
+    pub(crate) module: Vec<u8>,
+    pub(crate) hash: ModuleHash,
+}
+
+/// A node type of a pack.
+#[derive(Clone, Debug)]
+pub(crate) struct PackNode {
+    pub(crate) pack: Arc<Pack>,
+    pub(crate) type_id: String,
+    pub(crate) index: u32,
+}
+
+impl PackNode {
+    /// The outputs of it that clients don't see.
+    pub(crate) fn sensitive_outputs(&self) -> impl Iterator<Item = &str> {
+        let node = self.pack.manifest.node(&self.type_id).into_iter();
+        node.flat_map(|node| node.sensitive_outputs.iter().map(String::as_str))
+    }
+
+    /// Whether it may be run again, since it has no effects outside of its run.
+    pub(crate) fn is_pure(&self) -> bool {
+        self.pack.manifest.is_pure(&self.type_id)
+    }
+}
+
+/// The definitions and packs of a host.
+#[derive(Debug, Default)]
+pub struct Library {
+    definitions: BTreeMap<String, Arc<Definition>>,
+    packs: Vec<Arc<Pack>>,
+    nodes: BTreeMap<String, PackNode>,
+    /// Definitions by their digest, also those that only runs still have.
+    pinned: RwLock<BTreeMap<String, Arc<Definition>>>,
+}
+
+impl Library {
+    /// Reads a folder of definitions, and a folder of packs, whose modules are compiled and
+    /// asked in `host` what nodes they have. What can't be used is left out, and answered.
+    ///
+    /// # Errors
+    /// A folder can't be read at all.
+    pub async fn read(
+        host: &Host,
+        workflows: &Path,
+        packs: Option<&Path>,
+        limits: &PackLimits,
+    ) -> std::io::Result<(Self, Vec<LeftOut>)> {
+        let mut library = Self::default();
+        let found = folder::definitions(workflows)?;
+        let mut left_out = found.left_out;
+        for found in found.good {
+            let definition = Arc::new(found.definition);
+            library.pin(&definition);
+            library.definitions.insert(definition.id.clone(), definition);
+        }
+        if let Some(packs) = packs {
+            let found = folder::packs(packs, &BUILTIN)?;
+            left_out.extend(found.left_out);
+            for found in found.good {
+                let file = found.file.clone();
+                match load(host, found, limits).await {
+                    Ok((pack, nodes)) => library.enter(pack, nodes),
+                    Err(problem) => left_out.push(LeftOut { file, why: vec![problem] }),
+                }
+            }
+        }
+        Ok((library, left_out))
+    }
+
+    /// Enters a pack, of whose name and node types there is no other.
+    fn enter(&mut self, pack: Pack, nodes: Vec<String>) {
+        let pack = Arc::new(pack);
+        for (index, type_id) in (0..).zip(nodes) {
+            let node = PackNode { pack: Arc::clone(&pack), type_id: type_id.clone(), index };
+            self.nodes.insert(type_id, node);
+        }
+        self.packs.push(pack);
+    }
+
+    /// The definition with this id.
+    #[must_use]
+    pub fn definition(&self, id: &str) -> Option<&Arc<Definition>> {
+        self.definitions.get(id)
+    }
+
+    /// The ids of all definitions, in their order.
+    pub fn definitions(&self) -> impl Iterator<Item = &str> {
+        self.definitions.keys().map(String::as_str)
+    }
+
+    /// The names of the packs that are loaded, in the order of their folders.
+    pub fn packs(&self) -> impl Iterator<Item = &str> {
+        self.packs.iter().map(|pack| pack.name.as_str())
+    }
+
+    /// The node of a pack that is of this type.
+    pub(crate) fn node(&self, type_id: &str) -> Option<&PackNode> {
+        self.nodes.get(type_id)
+    }
+
+    /// Whether somebody provides nodes of this type.
+    #[must_use]
+    pub fn provides(&self, type_id: &str) -> bool {
+        BUILTIN.contains(&type_id) || self.nodes.contains_key(type_id)
+    }
+
+    fn pin(&self, definition: &Arc<Definition>) {
+        let mut pinned = self.pinned.write().unwrap_or_else(PoisonError::into_inner);
+        pinned.insert(definition.digest.to_string(), Arc::clone(definition));
+    }
+
+    /// Has `runtime` keep all definitions, so that each run has its own for as long as it is
+    /// in the journal.
+    ///
+    /// # Errors
+    /// One can't be recorded.
+    pub async fn keep(&self, runtime: &Runtime) -> Result<(), ActorError> {
+        for definition in self.definitions.values() {
+            let entity = entity_of(&definition.id, &definition.digest.to_string());
+            match runtime.create(entity.clone()).await {
+                Ok(_) => {}
+                Err(ActorError::EntityExists(_)) => {
+                    // A host that ended in between has not kept it.
+                    if runtime.entity(&entity).await?.state != "New" {
+                        continue;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            let text = ("definition".to_owned(), json!(definition.canonical));
+            runtime.send(&entity, "Keep", [text].into()).await?;
+        }
+        Ok(())
+    }
+
+    /// The definition that a run began with.
+    pub(crate) async fn pinned(
+        &self,
+        journal: &dyn Journal,
+        begin: &Begin,
+    ) -> Result<Arc<Definition>, Unknown> {
+        let known = {
+            let pinned = self.pinned.read().unwrap_or_else(PoisonError::into_inner);
+            pinned.get(&begin.digest).cloned()
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let unknown = || Unknown::NoDefinition {
+            workflow: begin.workflow.clone(),
+            digest: begin.digest.clone(),
+        };
+        let entity = entity_of(&begin.workflow, &begin.digest);
+        let page = journal.read_entity(entity, Position(1), PAGE_MAX_ENTRIES).await?;
+        let text = page.into_records()?.into_iter().find_map(|record| match record.event {
+            Event::Transition { mut params, .. } => params.remove("definition"),
+            _ => None,
+        });
+        let text = text.as_ref().and_then(|text| text.as_str()).ok_or_else(unknown)?;
+        let definition = Definition::parse(text).map_err(|_| unknown())?;
+        let definition = Arc::new(definition);
+        let mut pinned = self.pinned.write().unwrap_or_else(PoisonError::into_inner);
+        pinned.insert(begin.digest.clone(), Arc::clone(&definition));
+        Ok(definition)
+    }
+}
+
+/// The entity that keeps a version of a definition.
+fn entity_of(id: &str, digest: &str) -> EntityRef {
+    EntityRef::new(WORKFLOW_TYPE, format!("{id}@{digest}"))
+        .expect("an id of at most 128 bytes, and a digest of 64")
+}
+
+/// Compiles a pack, and finds out whether it is what its manifest says.
+async fn load(
+    host: &Host,
+    found: folder::Pack,
+    limits: &PackLimits,
+) -> Result<(Pack, Vec<String>), Problem> {
+    let folder::Pack { manifest, module: file, .. } = found;
+    let wasm = &manifest.wasm;
+    let memory_bytes = wasm
+        .memory_pages_max
+        .map_or(limits.max_memory_bytes, |pages| u64::from(pages).saturating_mul(PAGE_BYTES))
+        .min(limits.max_memory_bytes);
+    let max_ms = millis(limits.max_execution);
+    let max_ms = wasm.max_execution_ms.map_or(max_ms, |ms| ms.min(max_ms));
+    let fuel = match (wasm.fuel, limits.fuel) {
+        (Some(asked), Some(most)) => Some(asked.min(most)),
+        (asked, most) => asked.or(most),
+    };
+    let limits = GuestLimits { memory_bytes, fuel, ..GuestLimits::default() };
+    let module = file::read(&file, limits.module_bytes)
+        .map_err(|error| Problem::new("/runtime/entry", error.to_string()))?;
+    let granted = Manifest::named(&manifest.name).abi(Abi::NodePack).limits(limits);
+    let refused = |rejection: sandglass_model::Rejection| {
+        Problem::new("", format!("{}: {}", rejection.kind, rejection.message))
+    };
+    let integration = host.load(&module, granted).map_err(refused)?;
+    let described = host.describe_pack(&integration).await.map_err(refused)?;
+    if described.name != manifest.name {
+        let what = format!(
+            "the module calls itself `{}` and pack.json calls it `{}`; make them the same",
+            described.name, manifest.name
+        );
+        return Err(Problem::new("/name", what));
+    }
+    let declared: BTreeSet<&str> =
+        manifest.nodes.iter().map(|node| node.type_id.as_str()).collect();
+    let has: BTreeSet<&str> = described.node_types.iter().map(String::as_str).collect();
+    if let Some(other) = declared.symmetric_difference(&has).next() {
+        let side = if has.contains(other) { "the module" } else { "pack.json" };
+        let what = format!("only {side} has the node `{other}`; both must have the same");
+        return Err(Problem::new("/nodes", what));
+    }
+    let (hash, name) = (integration.module(), manifest.name.clone());
+    let max_execution = Duration::from_millis(max_ms);
+    let pack = Pack { name, integration, max_execution, manifest, module, hash };
+    Ok((pack, described.node_types))
+}

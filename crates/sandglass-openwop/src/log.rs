@@ -1,0 +1,198 @@
+//! The log of one run for whoever reads it: its records are read and made events once, however
+//! many follow it, and each reader goes through them at its own pace.
+
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
+use sandglass_model::{EntityRef, Position, WallTime};
+use tokio::sync::{Mutex, Notify, watch};
+
+use crate::definition::Definition;
+use crate::event::{Entry, RunEvent};
+use crate::projection::Projection;
+use crate::state::RunState;
+
+/// What is known of a run by its records, up to one of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Folded {
+    pub(crate) projection: Projection,
+    /// How many events there are.
+    pub(crate) events: u64,
+    /// When its first and its last event were recorded.
+    pub(crate) started_at: Option<WallTime>,
+    pub(crate) last_at: Option<WallTime>,
+    next: Position,
+}
+
+impl Default for Folded {
+    fn default() -> Self {
+        Self {
+            projection: Projection::default(),
+            events: 0,
+            started_at: None,
+            last_at: None,
+            next: Position(1),
+        }
+    }
+}
+
+impl Folded {
+    /// Reads on to the end of what `journal` has of `run`, and hands each event to `take`.
+    pub(crate) async fn read_on(
+        &mut self,
+        journal: &dyn Journal,
+        run: &EntityRef,
+        mut take: impl FnMut(Entry),
+    ) -> Result<(), sandglass_journal::Error> {
+        loop {
+            let page = journal.read_entity(run.clone(), self.next, PAGE_MAX_ENTRIES).await?;
+            let next = page.next;
+            for record in page.into_records()? {
+                self.next = Position(record.position.0.saturating_add(1));
+                for event in self.projection.apply(&record) {
+                    self.started_at.get_or_insert(record.at);
+                    self.last_at = Some(record.at);
+                    take(Entry { sequence: self.events, at: record.at, event });
+                    self.events += 1;
+                }
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// How a run stands, and how it has come to that.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub(crate) folded: Folded,
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) state: RunState,
+}
+
+/// The log of one run, shared by those who read it.
+#[derive(Debug)]
+pub(crate) struct RunLog {
+    pub(crate) run: EntityRef,
+    entries: RwLock<Vec<Arc<Line>>>,
+    reading: Mutex<Folded>,
+    /// Changes when there is more, and says whether all is there.
+    more: watch::Sender<bool>,
+    /// Told when something was recorded.
+    recorded: Arc<Notify>,
+}
+
+/// One event, with its text for streams.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) entry: Entry,
+    text: std::sync::OnceLock<bytes::Bytes>,
+}
+
+impl Line {
+    /// Its text, made by `make` where nobody has asked for it before.
+    pub(crate) fn text(&self, make: impl FnOnce(&Entry) -> String) -> bytes::Bytes {
+        self.text.get_or_init(|| make(&self.entry).into()).clone()
+    }
+}
+
+impl RunLog {
+    pub(crate) fn new(run: EntityRef) -> Self {
+        Self {
+            run,
+            entries: RwLock::default(),
+            reading: Mutex::default(),
+            more: watch::Sender::new(false),
+            recorded: Arc::default(),
+        }
+    }
+
+    /// Reads what was recorded since.
+    pub(crate) async fn catch_up(
+        &self,
+        journal: &dyn Journal,
+    ) -> Result<(), sandglass_journal::Error> {
+        let mut folded = self.reading.lock().await;
+        let mut new = Vec::new();
+        let take = |entry| new.push(Arc::new(Line { entry, text: Default::default() }));
+        let read = folded.read_on(journal, &self.run, take).await;
+        let has_more = !new.is_empty();
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).append(&mut new);
+        let is_over = folded.projection.is_over;
+        drop(folded);
+        self.more.send_if_modified(|known| {
+            let changed = has_more || is_over != *known;
+            *known = is_over;
+            changed
+        });
+        read
+    }
+
+    /// Up to `most` events from number `from` on, and whether those are all that will be.
+    pub(crate) fn from(&self, from: u64, most: usize) -> (Vec<Arc<Line>>, bool) {
+        // First, so that an end that is recorded in between isn't taken for seen.
+        let is_over = *self.more.borrow();
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(entries.len());
+        let to = from.saturating_add(most).min(entries.len());
+        (entries[from..to].to_vec(), is_over && to == entries.len())
+    }
+
+    /// All events.
+    pub(crate) fn all(&self) -> Vec<Arc<Line>> {
+        self.from(0, usize::MAX).0
+    }
+
+    /// How far the records were read.
+    pub(crate) async fn folded(&self) -> Folded {
+        self.reading.lock().await.clone()
+    }
+
+    /// Says that something of the run was recorded.
+    pub(crate) fn tell(&self) {
+        self.recorded.notify_one();
+    }
+
+    /// Changes when there is more.
+    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
+        self.more.subscribe()
+    }
+
+    /// Keeps the log of `weak` up with what is recorded, as long as somebody reads it and its
+    /// run isn't over.
+    pub(crate) async fn follow(weak: Weak<Self>, journal: Arc<dyn Journal>) {
+        let Some(recorded) = weak.upgrade().map(|log| Arc::clone(&log.recorded)) else { return };
+        loop {
+            {
+                let Some(log) = weak.upgrade() else { return };
+                if let Err(error) = log.catch_up(&*journal).await {
+                    tracing::warn!(run = %log.run, %error, "the log of a run can't be read on");
+                }
+                if *log.more.borrow() {
+                    return;
+                }
+            }
+            recorded.notified().await;
+        }
+    }
+}
+
+impl Drop for RunLog {
+    fn drop(&mut self) {
+        // Whoever follows it is done.
+        self.recorded.notify_one();
+    }
+}
+
+/// The state that `events` lead to.
+pub(crate) fn fold<'a>(
+    definition: &Definition,
+    events: impl IntoIterator<Item = &'a RunEvent>,
+) -> RunState {
+    let mut state = RunState::new(definition);
+    for event in events {
+        state.apply(definition, event);
+    }
+    state
+}

@@ -1,0 +1,44 @@
+//! The node types that every host has and that need nothing but their inputs.
+
+use serde_json::{Map, Value, json};
+
+use super::{Executed, FAIL, IDENTITY, NOOP};
+use crate::definition::Node;
+
+/// The longest wait of a node, in milliseconds: as long as a handler's budget can be.
+const DELAY_MAX_MS: u64 = sandglass_model::limit::MAX_BUDGET_MS;
+
+/// What comes of a node of a type that is a pure function; none where it is no such type.
+pub(crate) fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<Executed> {
+    Some(match node.type_id.as_str() {
+        NOOP => Executed::completed(json!({})),
+        IDENTITY => Executed::completed(Value::Object(inputs.clone())),
+        FAIL => {
+            let said = |key: &str| {
+                inputs.get(key).or(node.config.get(key)).and_then(Value::as_str)
+            };
+            let message = said("message").unwrap_or("this node always fails");
+            Executed::failed(said("code").unwrap_or("conformance_test_failure"), message)
+        }
+        _ => return None,
+    })
+}
+
+/// How long a delay is, in milliseconds.
+///
+/// # Errors
+/// It says nothing of it, or what can't be meant.
+pub(crate) fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, Executed> {
+    let given = inputs.get("delayMs").or_else(|| node.config.get("delayMs"));
+    let Some(given) = given else {
+        let message = "a delay needs `delayMs`, as an input or in its config";
+        return Err(Executed::failed("invalid_input", message));
+    };
+    let millis = given.as_f64().filter(|millis| (0.0..=DELAY_MAX_MS as f64).contains(millis));
+    // The value is inside the range that was just checked.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    millis.map(|millis| millis.ceil() as u64).ok_or_else(|| {
+        let message = format!("`delayMs` must be a number of milliseconds from 0 to {DELAY_MAX_MS}");
+        Executed::failed("invalid_input", message)
+    })
+}

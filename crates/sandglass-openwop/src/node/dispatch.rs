@@ -1,0 +1,194 @@
+//! `core.dispatch`: starts the workers that an orchestrator has chosen. Those that are nodes of
+//! the same workflow are what its edges lead to; those that are workflows become child runs,
+//! one after the other.
+
+use std::sync::Arc;
+
+use sandglass_model::{EntityRef, RunReport, StopCause};
+use sandglass_runtime::{HandlerRun, SessionStop};
+use serde_json::{Map, Value, json};
+
+use super::Executed;
+use crate::context::Context;
+use crate::definition::{Definition, Node};
+use crate::event::{Kind, RunEvent};
+use crate::handlers::{Shared, cancelled, stopped};
+use crate::service::{Service, id_of_child};
+use crate::state::RunState;
+use crate::step::Parent;
+
+/// How deep runs may work for one another: as deep as asks of entities may.
+const DEPTH_MAX: u32 = sandglass_liveness::decide::ASK_DEPTH_MAX;
+
+/// Starts the workers of the last decision.
+pub(crate) async fn execute(
+    shared: &Arc<Shared>,
+    run: &HandlerRun,
+    context: &Context,
+    node: &Node,
+) -> Result<Executed, Box<RunReport>> {
+    let chosen = chosen(&context.state);
+    let (nodes, workflows): (Vec<String>, Vec<String>) =
+        chosen.into_iter().partition(|worker| follows(&context.definition, node, worker));
+    let mut events = Vec::new();
+    let mut workers = Map::new();
+    for worker in nodes {
+        workers.insert(worker, json!({ "kind": "node" }));
+    }
+    for (nth, worker) in workflows.into_iter().enumerate() {
+        let child = Child { shared, run, context, node, worker: &worker, nth };
+        let ended = child.to_its_end(&mut events).await?;
+        workers.insert(worker, ended);
+    }
+    Ok(Executed::completed(json!({ "workers": workers })).with(events))
+}
+
+/// The workers of the last decision.
+fn chosen(state: &RunState) -> Vec<String> {
+    let workers = state.decision.as_ref().and_then(|decision| decision.get("nextWorkerIds"));
+    let workers = workers.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    workers.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Whether `worker` is a node of the workflow itself: one that `node` leads to, or `node`.
+fn follows(definition: &Definition, node: &Node, worker: &str) -> bool {
+    definition.node(worker).is_some() || worker == node.id
+}
+
+/// A worker that is a workflow.
+struct Child<'a> {
+    shared: &'a Arc<Shared>,
+    run: &'a HandlerRun,
+    context: &'a Context,
+    node: &'a Node,
+    worker: &'a str,
+    nth: usize,
+}
+
+impl Child<'_> {
+    /// Runs it, and answers how it has ended.
+    async fn to_its_end(&self, events: &mut Vec<RunEvent>) -> Result<Value, Box<RunReport>> {
+        events.push(self.told("dispatch.began", json!({})));
+        let (service, child) = match self.start().await {
+            Ok(started) => started,
+            Err(error) => {
+                events.push(self.told("dispatch.failed", json!({ "error": error })));
+                return Ok(json!({ "kind": "run", "status": "failed", "error": error }));
+            }
+        };
+        let id = child.id().to_owned();
+        events.push(self.told("dispatch.succeeded", json!({ "childRunId": id })));
+        tokio::select! {
+            biased;
+            request = stopped(self.run) => {
+                let reason = request.reason.clone();
+                let parent = Some(self.run.entity.clone());
+                let cause = StopCause::Parent { parent, reason };
+                let stop = SessionStop { run_seq: None, cause };
+                // One that has just ended needs none.
+                drop(service.runtime.stop_session(&child, stop).await);
+                return Err(Box::new(cancelled(self.run, request)));
+            }
+            _ = service.until_over(&child) => {}
+        }
+        let ended = self.harvest(&service, &child).await;
+        let status = ended["status"].as_str().unwrap_or("failed").to_owned();
+        let dispatched =
+            json!({ "childRunId": id, "childWorkflowId": self.worker, "childStatus": status });
+        events.push(RunEvent::of_node(Kind::NodeDispatched, &self.node.id, dispatched));
+        let mut more = json!({ "childRunId": id });
+        if let Some(error) = ended.get("error") {
+            more["error"] = error.clone();
+        }
+        events.push(self.told(&format!("child.{status}"), more));
+        if status == "completed" {
+            let keys = self.map_outputs(&ended["outputs"], events);
+            let more = json!({ "childRunId": id, "harvestedKeys": keys });
+            events.push(self.told("output.harvested", more));
+        }
+        Ok(ended)
+    }
+
+    async fn start(&self) -> Result<(Arc<Service>, EntityRef), Value> {
+        let error = |code: &str, message: String| json!({ "code": code, "message": message });
+        let service = self.shared.service.get().and_then(std::sync::Weak::upgrade);
+        let service = service
+            .ok_or_else(|| error("host_unavailable", "the host takes no runs".to_owned()))?;
+        let depth = self.context.begin.parent.as_ref().map_or(1, |parent| parent.depth + 1);
+        if depth > DEPTH_MAX {
+            let message = format!("runs may work for one another {DEPTH_MAX} deep");
+            return Err(error("dispatch_too_deep", message));
+        }
+        let parent = Parent {
+            run: self.run.entity.id().to_owned(),
+            node: self.node.id.clone(),
+            depth,
+        };
+        let id = id_of_child(self.run.dispatched.dispatch, self.nth);
+        let inputs = self.map_inputs();
+        let configurable = Map::new();
+        let child = service.start_child(&id, self.worker, inputs, parent, &configurable).await;
+        let child = child.map_err(|why| {
+            let told = Value::from(&why);
+            json!({ "code": told["error"], "message": told["message"] })
+        })?;
+        Ok((service, child))
+    }
+
+    /// What has come of it: `{kind, runId, status, outputs?, error?}`.
+    async fn harvest(&self, service: &Service, child: &EntityRef) -> Value {
+        let mut ended = json!({ "kind": "run", "runId": child.id(), "status": "failed" });
+        let Ok(log) = service.feeds.log(child).await else { return ended };
+        let Some(last) = log.all().last().cloned() else { return ended };
+        let payload = &last.entry.event.payload;
+        match last.entry.event.kind {
+            Kind::RunCompleted => {
+                ended["status"] = json!("completed");
+                ended["outputs"] = payload.get("outputs").cloned().unwrap_or_default();
+            }
+            Kind::RunCancelled => ended["status"] = json!("cancelled"),
+            _ => ended["error"] = payload.get("error").cloned().unwrap_or_default(),
+        }
+        ended
+    }
+
+    /// The child's inputs: `config.inputMapping` says which of this run's variables each is; all
+    /// variables where nothing is said.
+    fn map_inputs(&self) -> Map<String, Value> {
+        let variables = &self.context.state.variables;
+        let Some(mapping) = self.node.config.get("inputMapping").and_then(Value::as_object) else {
+            return variables.clone();
+        };
+        let of = |(input, variable): (&String, &Value)| {
+            Some((input.clone(), variables.get(variable.as_str()?)?.clone()))
+        };
+        mapping.iter().filter_map(of).collect()
+    }
+
+    /// Sets the variables that `config.outputMapping` names to the child's outputs.
+    fn map_outputs(&self, outputs: &Value, events: &mut Vec<RunEvent>) -> Vec<String> {
+        let mapping = self.node.config.get("outputMapping").and_then(Value::as_object);
+        let mut keys = Vec::new();
+        for (variable, output) in mapping.into_iter().flatten() {
+            let Some(value) = output.as_str().and_then(|output| outputs.get(output)) else {
+                continue;
+            };
+            let payload = json!({ "name": variable, "next": value, "nodeId": self.node.id });
+            events.push(RunEvent::of_node(Kind::VariableChanged, &self.node.id, payload));
+            keys.push(variable.clone());
+        }
+        keys
+    }
+
+    fn told(&self, phase: &str, more: Value) -> RunEvent {
+        let mut payload = json!({
+            "phase": phase,
+            "workerId": self.worker,
+            "parentRunId": self.run.entity.id(),
+        });
+        if let (Some(payload), Value::Object(more)) = (payload.as_object_mut(), more) {
+            payload.extend(more);
+        }
+        RunEvent::of_node(Kind::WorkflowChain, &self.node.id, payload)
+    }
+}

@@ -1,0 +1,280 @@
+//! The nodes of packs: what they are given, what they reach, and what their answers mean.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sandglass_host::{
+    Dispatch, DispatchDeadline, Host, LogLevel, NodeAccess, NodeCall, NodeStatus,
+    RecordingLimits,
+};
+use sandglass_model::{Cause, Outcome};
+use sandglass_runtime::HandlerRun;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{End, Executed, outputs_of};
+use crate::context::{Context, size};
+use crate::definition::{Definition, Node};
+use crate::event::{Kind, RunError, RunEvent};
+use crate::library::PackNode;
+use crate::state::RunState;
+
+/// Most that one invocation may write to channels, variables and the log, together, in bytes of
+/// JSON.
+const WRITTEN_MAX_BYTES: usize = 1 << 20;
+/// Longest name of a variable, in bytes.
+const NAME_MAX_BYTES: usize = 256;
+
+/// Runs the pack's node `of` in `host` as `node` of a run, for the handler `run`.
+pub(crate) async fn invoke(
+    host: &Host,
+    run: &HandlerRun,
+    context: &Context,
+    (node, of): (&Node, &PackNode),
+    inputs: Map<String, Value>,
+) -> Executed {
+    let reach = Arc::new(Reach::new(node, context));
+    let call = call(run, context, (node, of), inputs, Arc::clone(&reach));
+    let dispatched = &run.dispatched;
+    let whose = sandglass_host::Context {
+        tenant: run.tenant.clone(),
+        ..sandglass_host::Context::default()
+    };
+    let budget = of.pack.max_execution.min(run.budget);
+    let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), whose)
+        .deadline(DispatchDeadline::after(budget))
+        .integration(of.type_id.clone())
+        .attempt(dispatched.attempt)
+        .identity(dispatched.dispatch, dispatched.trace)
+        .recorded(RecordingLimits::default())
+        .node(call);
+    if let Some(parent) = run.parent {
+        dispatch = dispatch.parent(parent);
+    }
+    let handle = dispatch.stop_handle();
+    run.stop.on_request(move |request| {
+        // A host that shuts down leaves it to the next one, as its definition says.
+        if request.cause != Cause::Shutdown {
+            handle.stop(request.cause, &request.reason);
+        }
+    });
+    let report = match host.run(&of.pack.integration, dispatch).await {
+        Ok(report) => report,
+        Err(error) => {
+            return Executed::failed("host_unavailable", format!("the host can't run it: {error}"));
+        }
+    };
+    let response = match &report.outcome {
+        Outcome::Completed(completion) => Some(completion.result.clone()),
+        Outcome::Failed(failure) => failure.result.clone(),
+        _ => None,
+    };
+    let end = match &report.outcome {
+        Outcome::Completed(completion) => end_of(&completion.result),
+        Outcome::Failed(failure) => End::Failed(crate::projection::told(failure)),
+        _ => End::Broken,
+    };
+    Executed { end, events: reach.events(), response, report: Some(Box::new(report)) }
+}
+
+fn call(
+    run: &HandlerRun,
+    context: &Context,
+    (node, of): (&Node, &PackNode),
+    mut inputs: Map<String, Value>,
+    access: Arc<Reach>,
+) -> NodeCall {
+    let index = context.definition.node(&node.id);
+    let state = index.map(|index| &context.state.nodes[index]);
+    let attempt = state.map_or(0, |state| state.attempt);
+    if let Some(answer) = state.and_then(|state| state.resumed_with.clone()) {
+        inputs.insert("resumeValue".to_owned(), answer);
+    }
+    // What the author fixed, where the run says nothing else.
+    for (name, value) in &node.config {
+        inputs.entry(name).or_insert_with(|| value.clone());
+    }
+    let request = json!({
+        "abiVersion": 1,
+        "nodeContext": {
+            "runId": run.entity.id(),
+            "nodeId": node.id,
+            "tenantId": run.tenant,
+            "attempt": attempt,
+            "configurable": context.begin.configurable,
+            "agent": context.state.orchestrator.as_ref().map(|agent| json!({ "agentId": agent })),
+        },
+        "inputs": inputs,
+    });
+    NodeCall {
+        index: of.index,
+        request: request.to_string().into_bytes(),
+        access,
+        seed: seed(run.entity.id(), &node.id, attempt),
+    }
+}
+
+/// What a node's randomness is derived from: the same for each run of the same attempt.
+fn seed(run: &str, node: &str, attempt: u32) -> [u8; 32] {
+    let part = |text: &str| (text.len() as u64).to_be_bytes();
+    let digest = Sha256::new()
+        .chain_update(part(run))
+        .chain_update(run)
+        .chain_update(part(node))
+        .chain_update(node)
+        .chain_update(attempt.to_be_bytes());
+    digest.finalize().into()
+}
+
+/// What a pack's answer means, whose form its host has checked.
+pub(crate) fn end_of(response: &Value) -> End {
+    match response["outcome"].as_str() {
+        Some("completed") => End::Completed(outputs_of(response["output"].clone())),
+        Some("suspended") => match interrupt(&response["interrupt"]) {
+            Ok(interrupt) => End::Suspended(interrupt),
+            Err(why) => End::Failed(RunError::new("invalid_interrupt", why)),
+        },
+        _ => End::Failed(RunError::new("invalid_response", "the pack's answer has no outcome")),
+    }
+}
+
+/// The kinds of interrupts.
+const INTERRUPTS: [&str; 8] = [
+    "approval",
+    "clarification",
+    "external-event",
+    "custom",
+    "conversation.start",
+    "conversation.exchange",
+    "conversation.close",
+    "low-confidence",
+];
+
+/// An interrupt as the protocol has it: `{kind, key, data, resumeSchema?, timeoutMs?}`.
+fn interrupt(given: &Value) -> Result<Value, String> {
+    let text = |key: &str| given.get(key).and_then(Value::as_str);
+    let kind = text("kind").filter(|kind| INTERRUPTS.contains(kind)).ok_or_else(|| {
+        format!("`kind` of an interrupt must be one of {}", INTERRUPTS.join(", "))
+    })?;
+    let key = text("key").filter(|key| (1..=256).contains(&key.len()));
+    let key = key.ok_or("`key` of an interrupt must be a text of 1 to 256 bytes")?;
+    let data = given.get("data").filter(|data| data.is_object());
+    let data = data.ok_or("`data` of an interrupt must be an object")?;
+    let mut interrupt = json!({ "kind": kind, "key": key, "data": data });
+    if let Some(schema) = given.get("resumeSchema").filter(|schema| !schema.is_null()) {
+        if !schema.is_object() {
+            return Err("`resumeSchema` of an interrupt must be an object".to_owned());
+        }
+        interrupt["resumeSchema"] = schema.clone();
+    }
+    if let Some(timeout) = given.get("timeoutMs").filter(|timeout| !timeout.is_null()) {
+        let millis = timeout.as_u64().filter(|ms| *ms <= sandglass_model::limit::MAX_BUDGET_MS);
+        interrupt["timeoutMs"] =
+            json!(millis.ok_or("`timeoutMs` of an interrupt must be whole milliseconds")?);
+    }
+    Ok(interrupt)
+}
+
+/// What a node reads and writes: it sees its own writes, and others do once it has completed.
+#[derive(Debug)]
+struct Reach {
+    node: String,
+    type_id: String,
+    definition: Arc<Definition>,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    state: RunState,
+    events: Vec<RunEvent>,
+    bytes: usize,
+}
+
+impl Reach {
+    fn new(node: &Node, context: &Context) -> Self {
+        Self {
+            node: node.id.clone(),
+            type_id: node.type_id.clone(),
+            definition: Arc::clone(&context.definition),
+            written: Mutex::new(Written {
+                state: context.state.clone(),
+                events: Vec::new(),
+                bytes: 0,
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn events(&self) -> Vec<RunEvent> {
+        std::mem::take(&mut self.lock().events)
+    }
+
+    /// Notes what the node has done, unless it is too much.
+    fn note(&self, kind: Kind, payload: Value) -> NodeStatus {
+        let mut written = self.lock();
+        let bytes = written.bytes.saturating_add(size(&payload)).saturating_add(64);
+        if bytes > WRITTEN_MAX_BYTES {
+            return NodeStatus::CapabilityBreach;
+        }
+        written.bytes = bytes;
+        let event = RunEvent::of_node(kind, &self.node, payload);
+        written.state.apply(&self.definition, &event);
+        written.events.push(event);
+        NodeStatus::Ok
+    }
+}
+
+impl NodeAccess for Reach {
+    fn channel_read(&self, name: &str) -> Option<Value> {
+        let channel = self.definition.channels.get(name)?;
+        let may = channel.readers.allows(&self.node, &self.type_id);
+        if may { self.lock().state.channels.get(name).cloned() } else { None }
+    }
+
+    fn channel_write(&self, name: &str, value: Value) -> NodeStatus {
+        let Some(channel) = self.definition.channels.get(name) else { return NodeStatus::NotFound };
+        if !channel.writers.allows(&self.node, &self.type_id) {
+            return NodeStatus::ChannelAccessDenied;
+        }
+        self.note(Kind::ChannelWritten, json!({ "channel": name, "value": value }))
+    }
+
+    fn variable_get(&self, key: &str) -> Option<Value> {
+        self.lock().state.variables.get(key).cloned()
+    }
+
+    fn variable_set(&self, key: &str, value: Value) -> NodeStatus {
+        if key.is_empty() || key.len() > NAME_MAX_BYTES || key.chars().any(char::is_control) {
+            return NodeStatus::ValidationError;
+        }
+        let declared = self.definition.variables.iter().find(|variable| variable.name == key);
+        if declared.is_some_and(|variable| !variable.kind.takes(&value)) {
+            return NodeStatus::ValidationError;
+        }
+        let mut payload = json!({ "name": key, "next": value, "nodeId": self.node });
+        if let Some(previous) = self.variable_get(key) {
+            payload["previous"] = previous;
+        }
+        self.note(Kind::VariableChanged, payload)
+    }
+
+    fn interrupt(&self, payload: &Value) -> Option<Value> {
+        let key = payload.get("key").and_then(Value::as_str)?;
+        self.lock().state.resolved.get(&(self.node.clone(), key.to_owned())).cloned()
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        let level = match level {
+            LogLevel::Trace | LogLevel::Debug => "debug",
+            LogLevel::Info => "info",
+            LogLevel::Warn => "warn",
+            LogLevel::Error => "error",
+        };
+        let payload = json!({ "level": level, "message": message, "nodeId": self.node });
+        // What is too much is in the host's log alone.
+        let _ = self.note(Kind::LogAppended, payload);
+    }
+}

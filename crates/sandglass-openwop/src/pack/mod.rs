@@ -1,0 +1,9 @@
+//! Node packs: what their manifests say, and where their modules are.
+
+mod manifest;
+mod requirement;
+
+pub use manifest::{
+    CANONICAL_NODE_PREFIX, Category, DEFAULT_ENTRY, MANIFEST_MAX_BYTES, MEMORY_PAGES_MAX, Manifest,
+    PACK_NODES_MAX, PackNode, WasmLimits,
+};

@@ -1,0 +1,229 @@
+//! What a run does next: a pure function of its definition and how it stands.
+//!
+//! Nodes are run one at a time, in the order of the graph, so that the same events lead to the
+//! same next step for a run, its replay and its host after a restart.
+
+use serde_json::{Map, Value, json};
+
+use crate::definition::{Definition, TriggerRule};
+use crate::event::{Kind, RunError, RunEvent};
+use crate::node::{is_dispatch, is_orchestrator};
+use crate::state::{NodeStatus, RunState};
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// This node, by its place in the definition.
+    Run(usize),
+    /// It waits for an answer.
+    Wait,
+    /// Its end.
+    Complete(Value),
+    /// Its end, by an error.
+    Fail(RunError),
+}
+
+/// What comes next, and what is decided on the way there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) events: Vec<RunEvent>,
+    pub(crate) step: Step,
+}
+
+/// What `state` leads to. The events are folded into it.
+pub(crate) fn plan(definition: &Definition, state: &mut RunState) -> Plan {
+    let mut events = Vec::new();
+    let step = step(definition, state, &mut events);
+    Plan { events, step }
+}
+
+fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent>) -> Step {
+    if state.waiting.is_some() {
+        return Step::Wait;
+    }
+    if let Some(open) =
+        state.nodes.iter().position(|node| matches!(node.status, NodeStatus::Running))
+    {
+        // Of a fork from the middle of it.
+        return Step::Run(open);
+    }
+    if let Some(error) = unhandled_failure(definition, state) {
+        return Step::Fail(error);
+    }
+    if has_terminated(definition, state) {
+        return Step::Complete(outputs(definition, state));
+    }
+    for index in definition.graph.order().iter().copied() {
+        if !matches!(state.nodes[index].status, NodeStatus::Pending) {
+            continue;
+        }
+        match verdict(definition, state, index) {
+            Verdict::NotYet => {}
+            Verdict::Run => return Step::Run(index),
+            Verdict::Skip(reason) => {
+                let event = RunEvent::skipped(&definition.nodes[index].id, reason);
+                state.apply(definition, &event);
+                events.push(event);
+            }
+        }
+    }
+    // Only where nothing else is left to do does it go round.
+    for index in 0..definition.edges.len() {
+        if !definition.graph.is_back(index) || !leads_on(definition, state, index) {
+            continue;
+        }
+        let to = definition.edges[index].target;
+        let target = &definition.nodes[to];
+        let rounds = state.nodes[to].executions.saturating_sub(1);
+        let limit = definition.settings.max_loopback_iterations;
+        if !is_orchestrator(target) && rounds >= limit {
+            let iterations = rounds.saturating_add(1);
+            events.push(RunEvent::of_node(
+                Kind::LoopbackLimit,
+                &target.id,
+                json!({ "nodeId": target.id, "iterations": iterations, "limit": limit }),
+            ));
+            let message = format!("the loop back to `{}` may be taken {limit} times", target.id);
+            let details = json!({ "nodeId": target.id, "limit": limit, "observed": iterations });
+            return Step::Fail(
+                RunError::new("loopback_limit_exceeded", message).details(details),
+            );
+        }
+        return Step::Run(to);
+    }
+    Step::Complete(outputs(definition, state))
+}
+
+/// The error of a node that has failed, and behind which no edge takes that up.
+fn unhandled_failure(definition: &Definition, state: &RunState) -> Option<RunError> {
+    state.nodes.iter().enumerate().find_map(|(index, node)| match &node.status {
+        NodeStatus::Failed(error) if !handles_failure(definition, index) => {
+            let node = &definition.nodes[index].id;
+            let mut details = error.details.clone().unwrap_or_else(|| json!({}));
+            if let Some(details) = details.as_object_mut() {
+                details.entry("nodeId").or_insert(json!(node));
+            }
+            Some(RunError::new(&*error.code, &*error.message).details(details))
+        }
+        _ => None,
+    })
+}
+
+/// Whether some edge goes on from the failure of the node at `index`.
+pub(crate) fn handles_failure(definition: &Definition, index: usize) -> bool {
+    definition.graph.outgoing(index).iter().any(|edge| {
+        let rule = definition.edges[*edge].trigger_rule;
+        matches!(rule, TriggerRule::AllComplete | TriggerRule::AnyFailed)
+    })
+}
+
+/// Whether its orchestrator has decided that it is over.
+fn has_terminated(definition: &Definition, state: &RunState) -> bool {
+    let decided = state.decision.as_ref().and_then(|decision| decision.get("kind"));
+    let is_over = decided.and_then(Value::as_str) == Some("terminate");
+    is_over
+        && definition.nodes.iter().zip(&state.nodes).any(|(node, state)| {
+            is_orchestrator(node) && matches!(state.status, NodeStatus::Completed)
+        })
+}
+
+enum Verdict {
+    NotYet,
+    Run,
+    Skip(&'static str),
+}
+
+/// Whether the node at `index` is to be run: by the rules of its edges, whose names and
+/// meaning are those of Airflow's trigger rules. The rules of all its edges have to hold:
+/// `any_success` and `any_failed` over the edges that have them, the others for each edge.
+fn verdict(definition: &Definition, state: &RunState, index: usize) -> Verdict {
+    let mut any_success = None::<bool>;
+    let mut any_failed = None::<bool>;
+    let mut all = true;
+    for at in definition.graph.incoming(index).iter().copied() {
+        if definition.graph.is_back(at) {
+            continue;
+        }
+        let edge = &definition.edges[at];
+        let source = &state.nodes[edge.source].status;
+        if !source.is_resolved() {
+            return Verdict::NotYet;
+        }
+        match edge.trigger_rule {
+            TriggerRule::AllSuccess => all &= leads_on(definition, state, at),
+            TriggerRule::AllComplete => {
+                all &= matches!(source, NodeStatus::Failed(_)) || leads_on(definition, state, at);
+            }
+            TriggerRule::NoneFailed => {
+                all &= matches!(source, NodeStatus::Skipped) || leads_on(definition, state, at);
+            }
+            TriggerRule::AnySuccess => {
+                *any_success.get_or_insert(false) |= leads_on(definition, state, at);
+            }
+            TriggerRule::AnyFailed => {
+                *any_failed.get_or_insert(false) |= matches!(source, NodeStatus::Failed(_));
+            }
+        }
+    }
+    if definition.nodes[index].disabled {
+        Verdict::Skip("it is disabled")
+    } else if all && any_success.unwrap_or(true) && any_failed.unwrap_or(true) {
+        Verdict::Run
+    } else {
+        Verdict::Skip("its edges don't lead to it")
+    }
+}
+
+/// Whether the source of the edge at `index` has done its work and its condition holds.
+fn leads_on(definition: &Definition, state: &RunState, index: usize) -> bool {
+    let edge = &definition.edges[index];
+    let source = &state.nodes[edge.source];
+    if !matches!(source.status, NodeStatus::Completed) {
+        return false;
+    }
+    let from = &definition.nodes[edge.source];
+    let target = &definition.nodes[edge.target];
+    if is_dispatch(from) && !definition.graph.is_back(index) && !is_chosen(state, &target.id) {
+        return false;
+    }
+    let Some(condition) = &edge.condition else { return true };
+    condition.holds(&scope(state, source.status.as_str(), &source.outputs))
+}
+
+/// Whether the orchestrator has chosen this node as a worker.
+fn is_chosen(state: &RunState, node: &str) -> bool {
+    let workers = state.decision.as_ref().and_then(|decision| decision.get("nextWorkerIds"));
+    let workers = workers.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    workers.iter().any(|worker| worker.as_str() == Some(node))
+}
+
+/// What conditions and expressions see.
+pub(crate) fn scope(state: &RunState, status: &str, outputs: &Value) -> Value {
+    json!({
+        "status": status,
+        "output": outputs,
+        "outputs": outputs,
+        "variables": state.variables,
+        "inputs": state.inputs,
+    })
+}
+
+/// What the whole run has come to: the outputs of the only node that nothing follows, or of
+/// all of those by their ids.
+fn outputs(definition: &Definition, state: &RunState) -> Value {
+    let is_completed = |index: usize| matches!(state.nodes[index].status, NodeStatus::Completed);
+    let is_last = |index: &usize| {
+        definition.graph.outgoing(*index).iter().all(|edge| {
+            definition.graph.is_back(*edge) || !is_completed(definition.edges[*edge].target)
+        })
+    };
+    let completed = (0..definition.nodes.len()).filter(|index| is_completed(*index));
+    let last: Vec<usize> = completed.filter(is_last).collect();
+    if let [only] = last.as_slice() {
+        return state.nodes[*only].outputs.clone();
+    }
+    let of = |index: usize| {
+        (definition.nodes[index].id.clone(), state.nodes[index].outputs.clone())
+    };
+    Value::Object(last.into_iter().map(of).collect::<Map<_, _>>())
+}

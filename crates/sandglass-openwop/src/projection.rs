@@ -1,0 +1,359 @@
+//! The events of a run, as its entity's records say them: nothing else decides what happened.
+//!
+//! ```text
+//! transition  Pending -> Running     run.started
+//! dispatched  node, effect, turn     node.started, or node.retried after a crash
+//! ended       completed              the events that its result holds
+//!             limit, timed_out       cap.breached
+//!             cancelled              node.cancelled
+//! limit.breached                     cap.breached
+//! run.stopped                        run.completed, run.failed or run.cancelled
+//! ```
+
+use sandglass_model::{
+    Decision, Dispatched, Ended, Event, Failure, Limit, LimitBreached, LimitKind, Object, Outcome, Record,
+    RunStopped, StopCause,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::event::{Kind, Origin, RunError, RunEvent};
+use crate::step::{Begin, Next};
+
+/// The state of a run's entity before it has begun.
+pub(crate) const PENDING: &str = "Pending";
+/// The action by which a run has failed.
+pub(crate) const FAIL: &str = "Fail";
+/// The action by which a replay ends as the run that it replays was cancelled.
+pub(crate) const CANCEL_AS_RECORDED: &str = "CancelAsRecorded";
+/// The param of an action that says what is run next.
+pub(crate) const NEXT: &str = "next";
+/// The param of a run's first action: all that it begins with.
+pub(crate) const BEGIN: &str = "begin";
+/// The param of an action that says what happened by it.
+pub(crate) const EVENTS: &str = "events";
+/// The param of a run's last action: the payload of its last event.
+pub(crate) const ENDING: &str = "ending";
+
+/// The integrations that begin a node.
+const NODES: [&str; 3] = ["node", "effect", "turn"];
+/// The integrations that go on with a node.
+const RESUMED: [&str; 2] = ["resumed_node", "resumed_effect"];
+
+/// What the handler of a step answers.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct StepResult {
+    /// What happened.
+    pub(crate) events: Vec<RunEvent>,
+    /// The answer of a pack's node, as it was: a replay compares with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) response: Option<Value>,
+}
+
+/// Makes a run's events of its records, one after the other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Projection {
+    /// What its first action said.
+    pub(crate) begin: Option<Begin>,
+    /// What the last action has led to.
+    next: Option<Next>,
+    /// The node that is being run.
+    open: Option<String>,
+    /// Where it is run, or was last.
+    origin: Option<Origin>,
+    /// Why the node has failed that is being run, where it has.
+    pub(crate) failed: Option<RunError>,
+    /// What the last action said of the run's end.
+    ending: Option<(String, Value)>,
+    /// The breach that stops the run.
+    breach: Option<LimitBreached>,
+    /// Whether its end was recorded.
+    pub(crate) is_over: bool,
+    /// Whether it is being stopped.
+    pub(crate) is_stopping: bool,
+}
+
+impl Projection {
+    /// What happened by `record`.
+    pub(crate) fn apply(&mut self, record: &Record) -> Vec<RunEvent> {
+        match &record.event {
+            Event::Transition { action, params, from, .. } => {
+                self.transition(action, params, from)
+            }
+            Event::Dispatched(dispatched) => self.dispatched(dispatched).into_iter().collect(),
+            Event::Ended(ended) => self.ended(ended),
+            Event::LimitBreached(breach) => self.breached(breach).into_iter().collect(),
+            Event::RunStopping(_) => {
+                self.is_stopping = true;
+                Vec::new()
+            }
+            Event::RunStopped(stopped) => self.stopped(stopped).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn transition(&mut self, action: &str, params: &Object, from: &str) -> Vec<RunEvent> {
+        let read = |name: &str| params.get(name).cloned();
+        self.next = read(NEXT).and_then(|next| serde_json::from_value(next).ok());
+        // An ending that is no handler's own names its cause.
+        let told = read(ENDING).or_else(|| (action == FAIL).then(|| unexpected(params)));
+        self.ending = told.map(|ending| (action.to_owned(), ending));
+        let mut events = Vec::new();
+        let begin = read(BEGIN).filter(|_| from == PENDING);
+        if let Some(begin) =
+            begin.and_then(|begin| serde_json::from_value::<Begin>(begin).ok())
+        {
+            events.push(RunEvent::of_run(Kind::RunStarted, begin.started()));
+            self.begin = Some(begin);
+        }
+        let told = read(EVENTS).and_then(|told| serde_json::from_value(told).ok());
+        let told: Vec<RunEvent> = told.unwrap_or_default();
+        told.iter().for_each(|event| self.note(event));
+        events.extend(told);
+        events
+    }
+
+    fn dispatched(&mut self, dispatched: &Dispatched) -> Option<RunEvent> {
+        let integration = dispatched.integration.as_str();
+        if NODES.contains(&integration) || RESUMED.contains(&integration) {
+            let (dispatch, attempt) = (dispatched.dispatch, dispatched.attempt);
+            self.origin = Some(Origin { dispatch, attempt });
+        }
+        if !NODES.contains(&integration) {
+            return None;
+        }
+        let Some(Next::Node { node, type_id, attempt, .. }) = &self.next else { return None };
+        // Of a run that was forked while it ran this one, or whose host was lost.
+        let is_open = self.open.as_ref() == Some(node);
+        let (kind, payload) = if is_open && dispatched.attempt > 1 {
+            let lost = RunError::new("host_lost", "the host was lost while it ran this node");
+            let attempt = dispatched.attempt.saturating_sub(1);
+            (Kind::NodeRetried, json!({ "nodeId": node, "attempt": attempt, "lastError": lost }))
+        } else if is_open {
+            return None;
+        } else {
+            let payload = json!({ "nodeId": node, "typeId": type_id, "attempt": attempt });
+            (Kind::NodeStarted, payload)
+        };
+        self.open = Some(node.clone());
+        Some(RunEvent::of_node(kind, node, payload))
+    }
+
+    fn ended(&mut self, ended: &Ended) -> Vec<RunEvent> {
+        if let Outcome::Completed(completion) = &ended.outcome {
+            let mut result: StepResult =
+                serde_json::from_value(completion.result.clone()).unwrap_or_default();
+            for event in &mut result.events {
+                if event.origin.is_none() && event.kind.ends_a_run_of_a_node() {
+                    event.origin.clone_from(&self.origin);
+                }
+                self.note(event);
+            }
+            return result.events;
+        }
+        if matches!(ended.decision, Decision::Rerun) {
+            return Vec::new();
+        }
+        let Some(node) = self.open.clone() else { return Vec::new() };
+        match failure(&node, ended) {
+            // Whether it has failed for good is for the handler behind it to say.
+            Some((breach, error)) => {
+                self.failed = Some(error);
+                breach.into_iter().collect()
+            }
+            None => {
+                self.open = None;
+                let payload = json!({ "nodeId": node, "reason": "the run is stopped" });
+                vec![RunEvent::of_node(Kind::NodeCancelled, &node, payload)]
+            }
+        }
+    }
+
+    /// Follows which node is being run.
+    fn note(&mut self, event: &RunEvent) {
+        match event.kind {
+            Kind::NodeStarted => self.open.clone_from(&event.node_id),
+            Kind::NodeRetried => self.failed = None,
+            Kind::NodeCompleted | Kind::NodeFailed | Kind::NodeCancelled
+                if self.open == event.node_id =>
+            {
+                (self.open, self.failed) = (None, None);
+            }
+            _ => {}
+        }
+    }
+
+    fn breached(&mut self, breach: &LimitBreached) -> Option<RunEvent> {
+        let copied = self.begin.as_ref().map(|begin| begin.copied).unwrap_or_default();
+        let (kind, before) = match breach.limit {
+            Limit::ExecutionTimeout | Limit::RunTimeout => ("run-duration", 0),
+            Limit::MaxHandlerRuns => ("node-executions", copied.executions),
+            Limit::MaxLoopIterations => ("loop-iterations", copied.turns),
+            // Of a handler or of one of its calls: its end says it.
+            _ => return None,
+        };
+        let breach = LimitBreached {
+            threshold: breach.threshold.saturating_add(before),
+            observed: breach.observed.saturating_add(before),
+            ..breach.clone()
+        };
+        let mut payload =
+            json!({ "kind": kind, "limit": breach.threshold, "observed": breach.observed });
+        let node = match (&self.next, breach.limit) {
+            (Some(Next::Node { node, .. }), Limit::MaxHandlerRuns | Limit::MaxLoopIterations) => {
+                Some(node.clone())
+            }
+            _ => self.open.clone(),
+        };
+        if let Some(node) = &node {
+            payload["nodeId"] = json!(node);
+        }
+        self.breach = Some(breach);
+        Some(RunEvent { kind: Kind::CapBreached, node_id: node, payload, origin: None })
+    }
+
+    fn stopped(&mut self, stopped: &RunStopped) -> Option<RunEvent> {
+        if stopped.directive.is_some_and(sandglass_model::Directive::goes_on) {
+            return None;
+        }
+        self.is_over = true;
+        let duration = stopped.elapsed_ms;
+        let (kind, mut payload) = match &stopped.cause {
+            StopCause::Completion | StopCause::Trap => match self.ending.take() {
+                Some((action, ending)) if action == FAIL => (Kind::RunFailed, ending),
+                Some((action, ending)) if action == CANCEL_AS_RECORDED => {
+                    (Kind::RunCancelled, ending)
+                }
+                Some((_, ending)) => (Kind::RunCompleted, ending),
+                None => (Kind::RunCompleted, json!({})),
+            },
+            StopCause::Operator { reason, .. } => {
+                let reason = Some(reason).filter(|reason| !reason.is_empty());
+                (Kind::RunCancelled, json!({ "reason": reason.map_or("cancelled", String::as_str) }))
+            }
+            StopCause::Parent { parent, .. } => {
+                let parent = parent.as_ref().map(|parent| parent.id().to_owned());
+                let mut payload = json!({ "reason": "parent-cancelled" });
+                if let Some(parent) = parent {
+                    payload["parentRunId"] = json!(parent);
+                }
+                (Kind::RunCancelled, payload)
+            }
+            cause @ (StopCause::Limit { .. } | StopCause::Shutdown) => {
+                let error = self.breach.as_ref().map_or_else(
+                    || RunError::new(cause.code(), "the run was stopped"),
+                    breach_error,
+                );
+                (Kind::RunFailed, json!({ "error": error }))
+            }
+        };
+        if let Some(payload) = payload.as_object_mut() {
+            payload.entry("durationMs").or_insert(json!(duration));
+        }
+        Some(RunEvent::of_run(kind, payload))
+    }
+}
+
+/// The ending of a run that no handler has decided.
+fn unexpected(params: &Object) -> Value {
+    let part = |key: &str| {
+        params.get("error").and_then(|error| error.get(key)).and_then(Value::as_str)
+    };
+    let error = RunError::new(
+        part("kind").unwrap_or("host_error"),
+        part("message").unwrap_or("the host could not go on with the run"),
+    );
+    json!({ "error": error })
+}
+
+/// Why a run has failed that a bound of it stopped.
+fn breach_error(breach: &LimitBreached) -> RunError {
+    let (limit, observed) = (breach.threshold, breach.observed);
+    match breach.limit {
+        Limit::MaxHandlerRuns => RunError::new(
+            "recursion_limit_exceeded",
+            format!("the run may execute {limit} nodes, and this would be number {observed}"),
+        )
+        .details(json!({ "limit": limit, "observed": observed })),
+        Limit::MaxLoopIterations => RunError::new(
+            "loop_limit_exceeded",
+            format!("its orchestrator may take {limit} turns, and this would be number {observed}"),
+        )
+        .details(json!({ "limit": limit, "iteration": observed })),
+        _ => RunError::new(
+            "run_timeout",
+            format!("the run may take {limit} ms, and has taken {observed} ms"),
+        )
+        .details(json!({ "limitMs": limit, "elapsedMs": observed })),
+    }
+}
+
+/// Why a node has failed whose handler did not complete, and the bound of it that was
+/// breached, if one was; none where it was ended with its run.
+fn failure(node: &str, ended: &Ended) -> Option<(Option<RunEvent>, RunError)> {
+    let died_in = ended.dying_span.as_deref();
+    let breached = |kind: &str, code: &str, message: String, limit: u64, observed: u64| {
+        // A number that the clock gives is above its limit; one that a guest asks for, too.
+        let observed = observed.max(limit.saturating_add(1));
+        let mut details = json!({ "kind": kind, "limit": limit, "observed": observed });
+        if let Some(span) = died_in {
+            details["dyingSpan"] = json!(span);
+        }
+        details["nodeId"] = json!(node);
+        let payload =
+            json!({ "kind": kind, "limit": limit, "observed": observed, "nodeId": node });
+        let error = RunError::new(code, message).details(details);
+        Some((Some(RunEvent::of_node(Kind::CapBreached, node, payload)), error))
+    };
+    match &ended.outcome {
+        Outcome::Cancelled(_) | Outcome::Completed(_) => None,
+        Outcome::Limit(breach) => {
+            let code = match breach.kind {
+                LimitKind::WasmMemory | LimitKind::WasmTable => "wasm_memory_exceeded",
+                LimitKind::WasmFuel => "wasm_fuel_exhausted",
+            };
+            let kind = match breach.kind {
+                // The protocol knows no tables: they are memory, too.
+                LimitKind::WasmTable => LimitKind::WasmMemory.as_str(),
+                kind => kind.as_str(),
+            };
+            breached(kind, code, breach.to_string(), breach.limit, breach.observed)
+        }
+        Outcome::TimedOut(exceeded) => breached(
+            "wasm-execution-time",
+            "wasm_execution_timeout",
+            exceeded.to_string(),
+            exceeded.budget_ms,
+            exceeded.elapsed_ms,
+        ),
+        Outcome::Failed(failure) => {
+            Some((None, told(failure)))
+        }
+        Outcome::Interrupted => {
+            let message = "the host was lost while it ran this node, whose effects may have landed";
+            Some((None, RunError::new("run_interrupted", message)))
+        }
+        other => {
+            let (kind, message) = other.error().unwrap_or_default();
+            let mut details = json!({ "nodeId": node });
+            if let Some(span) = died_in {
+                details["dyingSpan"] = json!(span);
+            }
+            let code = match other {
+                Outcome::Trapped(_) => "wasm_trap".to_owned(),
+                _ => kind.clone(),
+            };
+            details["kind"] = json!(kind);
+            Some((None, RunError::new(code, message).details(details)))
+        }
+    }
+}
+
+/// The error that a node has told, or what is wrong with what it told.
+pub(crate) fn told(failure: &Failure) -> RunError {
+    let told = failure.result.as_ref().and_then(|result| result.get("error"));
+    match told.and_then(|told| serde_json::from_value::<RunError>(told.clone()).ok()) {
+        Some(error) => RunError::new(error.code, error.message).details_or(error.details),
+        None => RunError::new(failure.kind.as_str(), failure.message.clone()),
+    }
+}

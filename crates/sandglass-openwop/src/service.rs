@@ -1,0 +1,567 @@
+//! Runs, as clients ask for them: created, looked at, cancelled, forked, answered.
+
+use std::sync::Arc;
+
+use sandglass_journal::Journal;
+use sandglass_liveness::Refusal;
+use sandglass_liveness::session::{LimitSettings, Setting, Standing};
+use sandglass_model::{EntityRef, Entropy, Object, StopCause, SystemEntropy};
+use sandglass_runtime::{ActorError, Birth, Request, Runtime, SessionStop, Snapshot};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::context::{Context, Unknown};
+use crate::definition::Definition;
+use crate::event::{Kind, RunEvent};
+use crate::feed::Feeds;
+use crate::handlers::{RunHandlers, first_step};
+use crate::http::error::{Code, Error};
+use crate::library::Library;
+use crate::log::{RunLog, Standing as RunStanding, fold};
+use crate::projection::{BEGIN, EVENTS, NEXT, PENDING};
+use crate::settings::{Settings, unbounded};
+use crate::state::RunState;
+use crate::step::{Begin, Copied, Fork, ForkMode, Next, Parent};
+use crate::{REPLAY_TYPE, RUN_TYPE, variables};
+
+/// What the ids of runs begin with.
+const RUN_PREFIX: &str = "run-";
+/// What those of replays begin with.
+const REPLAY_PREFIX: &str = "replay-";
+
+/// The operator that a client's cancel is by.
+pub const OPERATOR: &str = "openwop";
+
+/// What clients ask for, over a runtime.
+#[derive(Debug)]
+pub struct Service {
+    pub(crate) runtime: Runtime,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) handlers: RunHandlers,
+    pub(crate) settings: Settings,
+    pub(crate) feeds: Feeds,
+}
+
+/// A run that somebody asks for, once it is known that it can be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) workflow: String,
+    pub(crate) inputs: Map<String, Value>,
+    pub(crate) configurable: Map<String, Value>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) bounds: Bounds,
+}
+
+/// The bounds that a run asks for; what it doesn't say is as its host has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) run_timeout_ms: Option<u64>,
+    pub(crate) max_loop_iterations: Option<u64>,
+    pub(crate) recursion_limit: Option<u64>,
+}
+
+/// A run that is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Created {
+    pub(crate) run: String,
+    /// Whether an earlier request has created it.
+    pub(crate) is_replayed: bool,
+}
+
+impl Service {
+    /// Takes requests for runs of `runtime`, which has `handlers`, and whose journal `journal`
+    /// is. Records the definitions that aren't in it yet. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// They can't be recorded.
+    pub async fn start(
+        runtime: Runtime,
+        journal: Arc<dyn Journal>,
+        handlers: RunHandlers,
+        settings: Settings,
+    ) -> Result<Arc<Self>, ActorError> {
+        handlers.shared.library.keep(&runtime).await?;
+        let feeds = Feeds::of(&runtime, Arc::clone(&journal));
+        let service = Arc::new(Self { runtime, journal, handlers, settings, feeds });
+        let _ = service.handlers.shared.service.set(Arc::downgrade(&service));
+        Ok(service)
+    }
+
+    pub(crate) fn library(&self) -> &Arc<Library> {
+        &self.handlers.shared.library
+    }
+
+    /// The run with this id.
+    pub(crate) async fn find(&self, id: &str) -> Result<(EntityRef, Arc<Snapshot>), Error> {
+        let entity = entity_of(id).ok_or_else(|| Error::no_run(id))?;
+        match self.runtime.entity(&entity).await {
+            // One that has not begun was never answered to anybody.
+            Ok(snapshot) if snapshot.state == PENDING => Err(Error::no_run(id)),
+            Ok(snapshot) => Ok((entity, snapshot)),
+            Err(ActorError::UnknownEntity(_)) => Err(Error::no_run(id)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The log of a run.
+    pub(crate) async fn log(&self, id: &str) -> Result<Arc<RunLog>, Error> {
+        let (entity, _) = self.find(id).await?;
+        self.feeds.log(&entity).await.map_err(|error| unreadable(&error))
+    }
+
+    /// What the host's clock says.
+    pub(crate) fn now(&self) -> sandglass_model::Monotonic {
+        self.handlers.shared.clock.now()
+    }
+
+    /// Notes that a reader of events was let go.
+    #[allow(clippy::unused_self, reason = "its metrics are counted here")]
+    pub(crate) fn reader_dropped(&self, why: &'static str) {
+        tracing::info!(reason = why, "a reader of events was dropped");
+    }
+
+    /// The definition that a run began with.
+    pub(crate) async fn definition_of(&self, log: &RunLog) -> Result<Arc<Definition>, Error> {
+        let folded = log.folded().await;
+        let begin = folded.projection.begin.as_ref().ok_or_else(|| Error::no_run(log.run.id()))?;
+        let definition = self.library().pinned(&*self.journal, begin).await;
+        definition.map_err(|unknown| unknown_of(&unknown))
+    }
+
+    /// How a run stands.
+    pub(crate) async fn standing(&self, log: &RunLog) -> Result<RunStanding, Error> {
+        let definition = self.definition_of(log).await?;
+        let folded = log.folded().await;
+        let lines = log.all();
+        let state = fold(&definition, lines.iter().map(|line| &line.entry.event));
+        Ok(RunStanding { folded, definition, state })
+    }
+
+    /// Creates a run; with a key, once, whoever asks again.
+    pub(crate) async fn create(
+        &self,
+        wanted: Wanted,
+        key: Option<(&str, String)>,
+    ) -> Result<Created, Error> {
+        let definition = Arc::clone(self.library().definition(&wanted.workflow).ok_or_else(|| {
+            let shown: String = wanted.workflow.chars().take(128).collect();
+            Error::new(Code::WorkflowNotFound, "this host has no such workflow")
+                .detail("workflowId", shown)
+        })?);
+        let inputs = Value::Object(wanted.inputs.clone());
+        variables::initial(&definition.variables, Some(&inputs)).map_err(|problems| {
+            let first = problems.first().map(ToString::to_string).unwrap_or_default();
+            let all: Vec<Value> = problems
+                .iter()
+                .map(|problem| json!({ "path": problem.path, "message": problem.what }))
+                .collect();
+            Error::new(Code::Validation, format!("the inputs can't be taken: {first}"))
+                .detail("problems", all)
+        })?;
+        let run = match &key {
+            Some((key, _)) => id_of_key(key),
+            None => self.drawn(RUN_PREFIX)?,
+        };
+        let request = key.map(|(_, digest)| digest);
+        let limits = self.limits(&definition, &wanted.bounds, Copied::default())?;
+        let begin = Begin {
+            workflow: definition.id.clone(),
+            digest: definition.digest.to_string(),
+            inputs: wanted.inputs,
+            configurable: wanted.configurable,
+            tags: wanted.tags,
+            metadata: wanted.metadata,
+            request: request.clone(),
+            fork: None,
+            copied: Copied::default(),
+            parent: None,
+        };
+        let entity = entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
+        if request.is_some() {
+            // Who asks again is answered also where there is no room for another run.
+            if let Some(created) = self.again(&entity, request.as_deref()).await? {
+                return Ok(created);
+            }
+        }
+        self.has_room()?;
+        self.begin(&entity, begin, &definition, limits).await
+    }
+
+    /// Starts a run that works for another one; once, however often it is asked for.
+    pub(crate) async fn start_child(
+        &self,
+        id: &str,
+        workflow: &str,
+        inputs: Map<String, Value>,
+        parent: Parent,
+        configurable: &Map<String, Value>,
+    ) -> Result<EntityRef, Error> {
+        let definition = self.library().definition(workflow).cloned();
+        let definition = definition.ok_or_else(|| {
+            Error::new(Code::WorkflowNotFound, format!("this host has no workflow `{workflow}`"))
+        })?;
+        let limits = self.limits(&definition, &Bounds::default(), Copied::default())?;
+        let begin = Begin {
+            workflow: definition.id.clone(),
+            digest: definition.digest.to_string(),
+            inputs,
+            configurable: configurable.clone(),
+            tags: Vec::new(),
+            metadata: Map::new(),
+            request: None,
+            fork: None,
+            copied: Copied::default(),
+            parent: Some(parent),
+        };
+        let entity = entity_of(id).ok_or_else(|| Error::no_run(id))?;
+        self.begin(&entity, begin, &definition, limits).await?;
+        Ok(entity)
+    }
+
+    /// Creates the entity of a run, and has it begin.
+    async fn begin(
+        &self,
+        entity: &EntityRef,
+        begin: Begin,
+        definition: &Arc<Definition>,
+        limits: LimitSettings,
+    ) -> Result<Created, Error> {
+        let birth = Birth { limits, ..Birth::default() };
+        match self.runtime.create_as(entity.clone(), birth).await {
+            Ok(_) => {}
+            Err(ActorError::EntityExists(_)) => {
+                // Somebody else has just asked with the same key; or its host has ended in
+                // between, and it begins now.
+                if let Some(created) = self.again(entity, begin.request.as_deref()).await? {
+                    return Ok(created);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let request = begin.request.clone();
+        let (action, mut params) = match &begin.fork {
+            Some(_) => {
+                let next = Next::Replay { at: 1 };
+                ("Replay", Object::from([(NEXT.to_owned(), json!(next))]))
+            }
+            None => {
+                let definition = Arc::clone(definition);
+                first_step(&mut Context::beginning(begin.clone(), definition, self.library()))
+            }
+        };
+        params.insert(BEGIN.to_owned(), json!(begin));
+        match self.runtime.request(entity, Request::new(action).params(params)).await {
+            Ok(_) => Ok(Created { run: entity.id().to_owned(), is_replayed: false }),
+            Err(ActorError::Refused { refusal, .. }) => {
+                // It has begun by somebody else's request meanwhile.
+                match self.again(entity, request.as_deref()).await? {
+                    Some(created) => Ok(created),
+                    None => {
+                        tracing::error!(%entity, %refusal, "a run can't begin");
+                        Err(Error::new(Code::Internal, "the run could not be begun"))
+                    }
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The run that an earlier request with the same key has created; none where none has.
+    async fn again(
+        &self,
+        entity: &EntityRef,
+        request: Option<&str>,
+    ) -> Result<Option<Created>, Error> {
+        let snapshot = match self.runtime.entity(entity).await {
+            Ok(snapshot) => snapshot,
+            Err(ActorError::UnknownEntity(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if snapshot.state == PENDING {
+            return Ok(None);
+        }
+        let log = self.feeds.log(entity).await.map_err(|error| unreadable(&error))?;
+        let begin = log.folded().await.projection.begin;
+        let same = begin.is_some_and(|begin| begin.request.as_deref() == request);
+        if !same {
+            let message = "this idempotency key was used for another request; use a new one";
+            return Err(Error::new(Code::IdempotencyKeyMismatch, message));
+        }
+        Ok(Some(Created { run: entity.id().to_owned(), is_replayed: true }))
+    }
+
+    /// Whether one more run may be under way.
+    fn has_room(&self) -> Result<(), Error> {
+        let most = self.settings.max_active_runs;
+        if self.handlers.active() >= most {
+            let message = format!("{most} runs are under way, as many as there may be");
+            return Err(Error::new(Code::RateLimited, message));
+        }
+        Ok(())
+    }
+
+    /// What is asked of the session that a run is: what the host allows is its ceiling.
+    fn limits(
+        &self,
+        definition: &Definition,
+        bounds: &Bounds,
+        copied: Copied,
+    ) -> Result<LimitSettings, Error> {
+        let left = |asked: Option<u64>, most: u64, used: u64, name: &str| {
+            let all = asked.unwrap_or(most).min(most);
+            match all.checked_sub(used).filter(|left| *left > 0) {
+                Some(left) => Ok(Some(Setting::At(left))),
+                None => Err(Error::invalid(
+                    &format!("/runOptionsOverlay/configurable/{name}"),
+                    format!("the events before `fromSeq` have used {used} of {all}; fork earlier"),
+                )),
+            }
+        };
+        let asked = bounds.run_timeout_ms.or(definition.settings.timeout_ms);
+        let settings = &self.settings;
+        Ok(LimitSettings {
+            // Whatever is above the ceiling is cut to it by the runtime.
+            execution_timeout: asked.map(Setting::At),
+            max_handler_runs: left(
+                bounds.recursion_limit,
+                settings.max_node_executions,
+                copied.executions,
+                "recursionLimit",
+            )?,
+            max_loop_iterations: left(
+                bounds.max_loop_iterations,
+                settings.max_loop_iterations,
+                copied.turns,
+                "maxLoopIterations",
+            )?,
+            ..LimitSettings::default()
+        })
+    }
+
+    fn drawn(&self, prefix: &str) -> Result<String, Error> {
+        let mut bytes = [0; 16];
+        SystemEntropy.fill(&mut bytes).map_err(|_| Error::from(ActorError::NoRandomness))?;
+        Ok(format!("{prefix}{}", hex(&bytes)))
+    }
+
+    /// Cancels a run; answers how it stands then.
+    pub(crate) async fn cancel(&self, id: &str, reason: &str) -> Result<&'static str, Error> {
+        let (entity, _) = self.find(id).await?;
+        let cause = StopCause::Operator { by: OPERATOR.to_owned(), reason: reason.to_owned() };
+        let stop = SessionStop { run_seq: None, cause };
+        match self.runtime.stop_session(&entity, stop).await {
+            Ok(_) => {}
+            Err(ActorError::Refused { refusal: Refusal::RunStopped { .. }, .. }) => {
+                let log = self.feeds.log(&entity).await.map_err(|error| unreadable(&error))?;
+                let ended = log.all().last().map(|line| line.entry.event.kind);
+                return match ended {
+                    Some(Kind::RunCancelled) => Ok("cancelled"),
+                    _ => Err(Error::new(Code::RunTerminal, "the run has come to its end before")),
+                };
+            }
+            Err(ActorError::Refused { refusal: Refusal::RunStopping { .. }, .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let snapshot = self.runtime.entity(&entity).await?;
+        Ok(if is_over(&snapshot) { "cancelled" } else { "cancelling" })
+    }
+
+    /// Waits until a run has come to its end.
+    pub(crate) async fn until_over(&self, entity: &EntityRef) -> Result<(), ActorError> {
+        self.runtime.wait_until(entity, is_over).await.map(drop)
+    }
+
+    /// Forks a run.
+    pub(crate) async fn fork(
+        &self,
+        id: &str,
+        (from, mode): (u64, ForkMode),
+        overlay: &Overlay,
+    ) -> Result<Created, Error> {
+        let log = self.log(id).await?;
+        let source = self.standing(&log).await?;
+        if from >= source.folded.events {
+            let last = source.folded.events.saturating_sub(1);
+            let message = format!("the run's last event is number {last}; fork from there or before");
+            return Err(Error::new(Code::ForkPastEnd, message).detail("lastSequence", last));
+        }
+        if mode == ForkMode::Replay && source.state.ended.is_none() {
+            let message = "the run is under way; replay it when it has ended, or branch from it";
+            return Err(Error::new(Code::RunActive, message));
+        }
+        let Some(of) = source.folded.projection.begin.clone() else {
+            return Err(Error::no_run(id));
+        };
+        self.has_room()?;
+        let prefix = match mode {
+            ForkMode::Replay => REPLAY_PREFIX,
+            ForkMode::Branch => RUN_PREFIX,
+        };
+        let run = self.drawn(prefix)?;
+        let lines = log.all();
+        let count = |kind: Kind| {
+            let until = usize::try_from(from).unwrap_or(usize::MAX).min(lines.len());
+            lines[..until].iter().filter(|line| line.entry.event.kind == kind).count() as u64
+        };
+        let copied = Copied {
+            executions: count(Kind::NodeStarted),
+            turns: count(Kind::OrchestratorDecided),
+        };
+        let (limits, copied) = match mode {
+            // It ends as its source did: no clock and no counter decides again.
+            ForkMode::Replay => (unbounded(), Copied::default()),
+            ForkMode::Branch => {
+                (self.limits(&source.definition, &overlay.bounds, copied)?, copied)
+            }
+        };
+        let mut configurable = of.configurable;
+        configurable.extend(overlay.configurable.clone());
+        let begin = Begin {
+            configurable,
+            tags: overlay.tags.clone().unwrap_or(of.tags),
+            metadata: overlay.metadata.clone().unwrap_or(of.metadata),
+            request: None,
+            fork: Some(Fork { source: id.to_owned(), from, mode }),
+            copied,
+            parent: None,
+            ..of
+        };
+        let entity = entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
+        self.begin(&entity, begin, &source.definition, limits).await
+    }
+
+    /// Gives a run the answer that it waits for.
+    pub(crate) async fn resolve(
+        &self,
+        id: &str,
+        node: &str,
+        answer: Value,
+    ) -> Result<&'static str, Error> {
+        // Of two answers at once one finds that it has moved on from here.
+        let (entity, snapshot) = self.find(id).await?;
+        let log = self.feeds.log(&entity).await.map_err(|error| unreadable(&error))?;
+        let standing = self.standing(&log).await?;
+        let waiting = standing.state.waiting.as_ref().filter(|waiting| waiting.node == node);
+        let Some(waiting) = waiting else {
+            let knows = standing.definition.node(node).is_some();
+            return Err(if knows {
+                let message = "the node waits for no answer, or has it";
+                Error::new(Code::InterruptResolved, message).detail("nodeId", node)
+            } else {
+                let shown: String = node.chars().take(64).collect();
+                Error::new(Code::NotFound, "the run has no such node").detail("nodeId", shown)
+            });
+        };
+        crate::interrupt::check(&waiting.payload, &answer)?;
+        let kind = waiting.payload["kind"].clone();
+        let resolved = json!({
+            "nodeId": node, "interruptId": waiting.interrupt, "kind": kind, "resumeValue": answer,
+        });
+        let resumed =
+            json!({ "nodeId": node, "interruptId": waiting.interrupt, "resumeValue": answer });
+        let events = [
+            RunEvent::of_node(Kind::InterruptResolved, node, resolved),
+            RunEvent::of_node(Kind::NodeResumed, node, resumed),
+        ];
+        let index = standing.definition.node(node).unwrap_or_default();
+        let type_id = standing.definition.nodes[index].type_id.clone();
+        let next = Next::Resumed { node: node.to_owned(), type_id };
+        let params =
+            Object::from([(NEXT.to_owned(), json!(next)), (EVENTS.to_owned(), json!(events))]);
+        let once = crate::context::class(self.library(), &standing.definition, index)
+            == crate::context::Class::Once;
+        let action = if once { "ResumeEffect" } else { "ResumeNode" };
+        let request = Request::new(action).params(params).expecting(snapshot.sequence);
+        match self.runtime.request(&entity, request).await {
+            Ok(_) => Ok("running"),
+            Err(ActorError::Refused { .. } | ActorError::Conflict { .. }) => {
+                let message = "the node waits for no answer any more";
+                Err(Error::new(Code::InterruptResolved, message).detail("nodeId", node))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What a fork has other than its source.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overlay {
+    pub(crate) configurable: Map<String, Value>,
+    pub(crate) bounds: Bounds,
+    pub(crate) tags: Option<Vec<String>>,
+    pub(crate) metadata: Option<Map<String, Value>>,
+}
+
+/// Whether a run has come to its end.
+fn is_over(snapshot: &Snapshot) -> bool {
+    snapshot.session.as_ref().is_some_and(|session| session.is_over())
+}
+
+/// Whether a run is being stopped.
+pub(crate) fn is_stopping(snapshot: &Snapshot) -> bool {
+    let session = snapshot.session.as_ref();
+    session.is_some_and(|session| matches!(session.standing, Standing::Stopping { .. }))
+}
+
+/// The entity of the run with this id; none where it is no id of a run.
+pub(crate) fn entity_of(id: &str) -> Option<EntityRef> {
+    let of = |prefix: &str| {
+        let digits = id.strip_prefix(prefix)?;
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (digits.len() == 32 && digits.bytes().all(is_digit)).then_some(())
+    };
+    let entity_type = of(RUN_PREFIX).map(|()| RUN_TYPE).or(of(REPLAY_PREFIX).map(|()| REPLAY_TYPE));
+    EntityRef::new(entity_type?, id).ok()
+}
+
+/// The id of the run that an idempotency key stands for: so the key lives as long as the run,
+/// also over a restart.
+fn id_of_key(key: &str) -> String {
+    let digest = Sha256::new().chain_update("openwop-idempotency-key\0").chain_update(key).finalize();
+    format!("{RUN_PREFIX}{}", hex(&digest[..16]))
+}
+
+/// The id of the child run that `dispatch` starts as its `nth`.
+pub(crate) fn id_of_child(dispatch: sandglass_model::DispatchId, nth: usize) -> String {
+    let digest = Sha256::new()
+        .chain_update("openwop-child\0")
+        .chain_update(dispatch.as_bytes())
+        .chain_update((nth as u64).to_be_bytes())
+        .finalize();
+    format!("{RUN_PREFIX}{}", hex(&digest[..16]))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(crate) fn unreadable(error: &sandglass_journal::Error) -> Error {
+    tracing::warn!(%error, "a run's records can't be read");
+    Error::new(Code::Unavailable, "the run's records can't be read now; try again later")
+}
+
+fn unknown_of(unknown: &Unknown) -> Error {
+    tracing::error!(error = %unknown, "a run can't be told");
+    Error::new(Code::Internal, "the run's records can't be understood; the host's log says why")
+}
+
+/// As clients see how a run stands.
+pub(crate) fn status(state: &RunState, is_stopping: bool) -> &'static str {
+    match (&state.ended, is_stopping, &state.waiting) {
+        (Some((Kind::RunCompleted, _)), ..) => "completed",
+        (Some((Kind::RunCancelled, _)), ..) => "cancelled",
+        (Some(_), ..) => "failed",
+        (None, true, _) => "cancelling",
+        (None, false, Some(waiting)) => match waiting.payload["kind"].as_str() {
+            Some("approval" | "low-confidence") => "waiting-approval",
+            Some("external-event") => "waiting-external",
+            _ => "waiting-input",
+        },
+        (None, false, None) => "running",
+    }
+}

@@ -1,0 +1,146 @@
+//! What the actions of a run's entity carry: what it begins with, and what it does next.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// All that a run begins with. Kept in its first record, so that nothing else is needed to
+/// tell its story.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Begin {
+    /// The workflow.
+    pub(crate) workflow: String,
+    /// The digest of its definition: later versions of it change nothing for this run.
+    pub(crate) digest: String,
+    /// What whoever asked for it gave.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(crate) inputs: Map<String, Value>,
+    /// How it is to run.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(crate) configurable: Map<String, Value>,
+    /// What it is found by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tags: Vec<String>,
+    /// What whoever asked for it wants to know again.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(crate) metadata: Map<String, Value>,
+    /// The digest of the request, where it came with an idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) request: Option<String>,
+    /// The run that it was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fork: Option<Fork>,
+    /// What of its bounds was used by the events that it has from that run.
+    #[serde(default, skip_serializing_if = "Copied::is_nothing")]
+    pub(crate) copied: Copied,
+    /// The run that it works for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<Parent>,
+}
+
+/// How a run was forked from another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fork {
+    /// That run.
+    pub(crate) source: String,
+    /// The first of its events that is not simply taken over.
+    pub(crate) from: u64,
+    /// What becomes of the others.
+    pub(crate) mode: ForkMode,
+}
+
+/// What a fork does with the events of its source from some point on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ForkMode {
+    /// It comes to them again: pure nodes are run once more and compared.
+    Replay,
+    /// It goes on by itself.
+    Branch,
+}
+
+/// What a fork has of its source's counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Copied {
+    /// Nodes that were executed.
+    pub(crate) executions: u64,
+    /// Turns that an orchestrator took.
+    pub(crate) turns: u64,
+}
+
+impl Copied {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Who a child run works for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parent {
+    /// The run.
+    pub(crate) run: String,
+    /// Its node.
+    pub(crate) node: String,
+    /// How many runs are above this one.
+    pub(crate) depth: u32,
+}
+
+impl Begin {
+    /// The payload of the run's first event.
+    pub(crate) fn started(&self) -> Value {
+        let mut payload = json!({
+            "workflowId": self.workflow,
+            "inputs": self.inputs,
+            "transport": "rest",
+            "engineVersion": env!("CARGO_PKG_VERSION"),
+        });
+        if !self.tags.is_empty() {
+            payload["tags"] = json!(self.tags);
+        }
+        if !self.metadata.is_empty() {
+            payload["metadata"] = json!(self.metadata);
+        }
+        if let Some(Fork { source, from, mode }) = &self.fork {
+            payload["forkedFrom"] = json!({ "runId": source, "fromSeq": from, "mode": mode });
+        }
+        if let Some(parent) = &self.parent {
+            payload["parentRunId"] = json!(parent.run);
+        }
+        payload
+    }
+}
+
+/// What a run does next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(crate) enum Next {
+    /// It runs a node.
+    Node {
+        /// Which.
+        node: String,
+        /// Of which type.
+        type_id: String,
+        /// How often it was retried.
+        #[serde(default)]
+        attempt: u32,
+    },
+    /// It goes on with a node that has waited.
+    Resumed {
+        /// Which.
+        node: String,
+        /// Of which type.
+        type_id: String,
+    },
+    /// It takes over, or comes again to, its source's events from here on.
+    Replay {
+        /// The next event.
+        at: u64,
+    },
+    /// It waits for an answer until some time.
+    Expiry {
+        /// The interrupt.
+        interrupt: String,
+        /// How long, in milliseconds.
+        after_ms: u64,
+    },
+}
