@@ -16,6 +16,7 @@ mod interrupts;
 mod journal_file;
 mod json;
 mod narrate;
+mod openwop;
 mod play;
 mod project;
 pub mod reading;

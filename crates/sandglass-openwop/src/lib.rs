@@ -41,6 +41,7 @@ use sandglass_liveness::Spec;
 
 pub use document::{DEPTH_MAX, KEY_MAX_BYTES};
 pub use event::Kind as EventKind;
+pub use folder::LeftOut;
 pub use handlers::RunHandlers;
 pub use http::{DISCOVERY_PATH, OPENAPI_PATH, OpenWop};
 pub use library::Library;

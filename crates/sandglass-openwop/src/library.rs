@@ -2,7 +2,7 @@
 //! runs began with and that have changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -72,15 +72,15 @@ impl Library {
     /// asked in `host` what nodes they have. What can't be used is left out, and answered.
     ///
     /// # Errors
-    /// A folder can't be read at all.
+    /// A folder can't be read at all: which, and why.
     pub async fn read(
         host: &Host,
         workflows: &Path,
         packs: Option<&Path>,
         limits: &PackLimits,
-    ) -> std::io::Result<(Self, Vec<LeftOut>)> {
+    ) -> Result<(Self, Vec<LeftOut>), (PathBuf, std::io::Error)> {
         let mut library = Self::default();
-        let found = folder::definitions(workflows)?;
+        let found = folder::definitions(workflows).map_err(|error| (workflows.into(), error))?;
         let mut left_out = found.left_out;
         for found in found.good {
             let definition = Arc::new(found.definition);
@@ -88,7 +88,7 @@ impl Library {
             library.definitions.insert(definition.id.clone(), definition);
         }
         if let Some(packs) = packs {
-            let found = folder::packs(packs, &BUILTIN)?;
+            let found = folder::packs(packs, &BUILTIN).map_err(|error| (packs.into(), error))?;
             left_out.extend(found.left_out);
             for found in found.good {
                 let file = found.file.clone();

@@ -9,6 +9,7 @@ mod inspect;
 mod journal;
 mod log;
 mod new;
+pub(crate) mod openwop;
 mod play;
 pub(crate) mod replay;
 pub(crate) mod run;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Journal(journal::Arguments),
     Play(play::Arguments),
     Up(up::Arguments),
+    #[command(name = "openwop")]
+    OpenWop(Box<openwop::Arguments>),
     Top(top::Arguments),
     Status(status::Arguments),
     Cancel(session::CancelArguments),
@@ -71,6 +74,7 @@ impl Command {
             Self::Replay(arguments) => replay::execute(&arguments),
             Self::Play(arguments) => play::execute(&arguments),
             Self::Up(arguments) => up::execute(&arguments),
+            Self::OpenWop(arguments) => openwop::execute(&arguments),
             Self::Top(arguments) => top::execute(&arguments),
             Self::Status(arguments) => status::execute(&arguments),
             Self::Cancel(arguments) => session::cancel(&arguments),

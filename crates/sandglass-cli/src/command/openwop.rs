@@ -67,7 +67,7 @@ pub(crate) struct Bounds {
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) pack_memory_mib: u32,
     /// The longest that a pack's node may run
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(crate) pack_execution: Duration,
     /// Most fuel of a pack's node, about one unit for each instruction; not counted, unless
     /// it is said here or by the pack
@@ -75,9 +75,19 @@ pub(crate) struct Bounds {
     pub(crate) pack_fuel: Option<u64>,
 }
 
+/// A duration that handlers can have.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let most = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
+    if time < Duration::from_millis(1) || time > most {
+        return Err("from 1ms to 366days".to_owned());
+    }
+    Ok(time)
+}
+
 /// A run's duration: the protocol wants a second at least.
 fn run_duration(text: &str) -> Result<Duration, String> {
-    let time = crate::duration::parse(text)?;
+    let time = duration(text)?;
     if time < Duration::from_secs(1) { Err("from 1s on".to_owned()) } else { Ok(time) }
 }
 

@@ -38,7 +38,7 @@ use folder::Served;
 /// to go is days old, mostly.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// How often observations of metrics are taken in while nobody scrapes them.
-const UPKEEP_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 /// How long the last spans may take to be exported.
 const EXPORT_MAX: Duration = Duration::from_secs(2);
 /// Most handlers that are named when they are stopped; the journal names all.
@@ -156,12 +156,7 @@ impl Up {
         let grace = duration::told(config.grace);
         let unrecorded = serving.shutdown(config.grace, |draining| say(&draining, &grace)).await;
         host.shutdown().await;
-        if let Some(otlp) = otlp {
-            let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
-            if let Ok(Stopped { lost, error: Some(error), .. }) = exported {
-                tracing::warn!(%error, lost, "the last spans are lost");
-            }
-        }
+        export_rest(otlp).await;
         if unrecorded.is_empty() {
             tell("stopped; the journal holds how everything ended");
             return Exit::Ok;
@@ -172,6 +167,15 @@ impl Up {
             unrecorded.len()
         ));
         Exit::Failed
+    }
+}
+
+/// Exports the last spans, or says how many are lost.
+pub(crate) async fn export_rest(otlp: Option<Otlp>) {
+    let Some(otlp) = otlp else { return };
+    let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
+    if let Ok(Stopped { lost, error: Some(error), .. }) = exported {
+        tracing::warn!(%error, lost, "the last spans are lost");
     }
 }
 
@@ -232,7 +236,7 @@ fn told(findings: &[Finding]) -> String {
     findings.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
-async fn journal(path: Option<PathBuf>) -> anyhow::Result<Arc<dyn Journal>> {
+pub(crate) async fn journal(path: Option<PathBuf>) -> anyhow::Result<Arc<dyn Journal>> {
     let Some(path) = path else {
         tell("without --journal all is in memory, and gone with this process");
         return Ok(Arc::new(MemoryJournal::new()));

@@ -10,6 +10,7 @@ pub(crate) mod error;
 mod events;
 mod request;
 mod runs;
+mod status;
 mod view;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use sandglass_http::key::{self, Digest};
 use sandglass_http::{Unserved, body, fallbacks, guarded};
+use sandglass_telemetry::prometheus::Exporter;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -35,6 +37,9 @@ use crate::service::{Service, hex};
 pub const DISCOVERY_PATH: &str = "/.well-known/openwop";
 /// Where the description of the interface is.
 pub const OPENAPI_PATH: &str = "/v1/openapi.json";
+
+/// Where the host's metrics are, where it is served alone.
+const METRICS_PATH: &str = "/metrics";
 
 /// How long a piece of a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,6 +62,7 @@ struct Interface {
     readers: Arc<Semaphore>,
     polls: Arc<Semaphore>,
     closing: watch::Sender<bool>,
+    exporter: Exporter,
 }
 
 /// A document that doesn't change as long as its host runs.
@@ -98,9 +104,9 @@ fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
 }
 
 impl OpenWop {
-    /// The interface of `service`, for whoever has `key`.
+    /// The interface of `service`, for whoever has `key`; its metrics are those of `exporter`.
     #[must_use]
-    pub fn new(service: Arc<Service>, key: Digest) -> Self {
+    pub fn new(service: Arc<Service>, key: Digest, exporter: Exporter) -> Self {
         let discovery = discovery::document(service.library(), &service.settings);
         let places = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         let interface = Interface {
@@ -110,6 +116,7 @@ impl OpenWop {
             readers: places(service.settings.max_readers),
             polls: places(service.settings.max_polls),
             closing: watch::Sender::new(false),
+            exporter,
             service,
         };
         Self(Arc::new(interface))
@@ -121,9 +128,29 @@ impl OpenWop {
         self.0.closing.send_replace(true);
     }
 
-    /// The whole interface.
+    /// The whole interface, to be served alone.
     pub fn router(&self) -> Router {
-        let router = Router::new()
+        let status = Router::new()
+            .route("/healthz", get(status::health))
+            .route(METRICS_PATH, get(status::metrics));
+        let router = fallbacks(self.routes().merge(status), |unserved| {
+            let code = match unserved {
+                Unserved::Path { .. } => Code::NotFound,
+                Unserved::Method { .. } => Code::MethodNotAllowed,
+            };
+            Error::new(code, unserved.to_string()).into_response()
+        });
+        self.guarded(router)
+    }
+
+    /// The routes of the protocol alone, to be served beside others: what neither has is
+    /// answered by the others.
+    pub fn beside(&self) -> Router {
+        self.guarded(self.routes())
+    }
+
+    fn routes(&self) -> Router<Self> {
+        Router::new()
             .route(DISCOVERY_PATH, get(discovered))
             .route(OPENAPI_PATH, get(described))
             .route("/v1/runs", post(runs::create))
@@ -131,14 +158,10 @@ impl OpenWop {
             .route("/v1/runs/{run}/cancel", post(runs::cancel))
             .route("/v1/runs/{run}/events", get(events::events))
             .route("/v1/runs/{run}/events/poll", get(events::poll))
-            .route("/v1/runs/{run}/interrupts/{node}", post(runs::resolve));
-        let router = fallbacks(router, |unserved| {
-            let code = match unserved {
-                Unserved::Path { .. } => Code::NotFound,
-                Unserved::Method { .. } => Code::MethodNotAllowed,
-            };
-            Error::new(code, unserved.to_string()).into_response()
-        });
+            .route("/v1/runs/{run}/interrupts/{node}", post(runs::resolve))
+    }
+
+    fn guarded(&self, router: Router<Self>) -> Router {
         let router = router.layer(from_fn_with_state(self.clone(), door));
         guarded(router, || {
             Error::new(Code::Internal, "the host failed at this request; its log says where")
@@ -195,7 +218,8 @@ async fn door(State(host): State<OpenWop>, request: Request, next: Next) -> Resp
         let message = format!("the path and its query have {length} bytes, and {TARGET_MAX_BYTES} are allowed");
         return Error::new(Code::Validation, message).into_response();
     }
-    let needs_key = target.path().starts_with("/v1/") && target.path() != OPENAPI_PATH;
+    let path = target.path();
+    let needs_key = (path.starts_with("/v1/") && path != OPENAPI_PATH) || path == METRICS_PATH;
     if needs_key {
         let sent = key::bearer(request.headers());
         let fits = sent.and_then(|sent| key::find(sent, [(&host.0.key, ())]));

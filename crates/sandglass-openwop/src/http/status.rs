@@ -1,0 +1,35 @@
+//! Whether the host does its work, and what it measures.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sandglass_host::TickerHealth;
+use sandglass_journal::Health;
+use serde_json::json;
+
+use super::error::{Code, Error};
+use super::{OpenWop, answer};
+
+/// The text format of Prometheus.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// `GET /healthz`
+pub(super) async fn health(State(host): State<OpenWop>) -> Result<Response, Error> {
+    let service = host.service();
+    let ticker = service.handlers.shared.host.ticker_health() != TickerHealth::Healthy;
+    let journal = service.journal.health() != Health::Working;
+    let closing = *host.0.closing.borrow();
+    let reasons = [(ticker, "ticker"), (journal, "journal"), (closing, "shutting_down")];
+    let reasons: Vec<&str> =
+        reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect();
+    if reasons.is_empty() {
+        return Ok(answer(StatusCode::OK, json!({ "healthy": true })));
+    }
+    let message = format!("the host doesn't do its work: {}", reasons.join(", "));
+    Err(Error::new(Code::Unavailable, message).detail("reasons", json!(reasons)))
+}
+
+/// `GET /metrics`
+pub(super) async fn metrics(State(host): State<OpenWop>) -> Response {
+    ([(header::CONTENT_TYPE, PROMETHEUS)], host.0.exporter.render()).into_response()
+}
