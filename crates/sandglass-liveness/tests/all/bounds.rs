@@ -104,6 +104,11 @@ enum Step {
 
 use Step::{Act, Crash, Fail, Then};
 
+/// What a test calls it, whether turns are declared, what happens, and what is counted of it.
+type Counting = (&'static str, bool, &'static [Step], (u64, u64));
+/// Limits, what fits them, what doesn't, and the breach that this is.
+type Breaching = (&'static str, &'static [Step], Step, (Limit, u64, u64));
+
 /// Where turns are declared, or where none is.
 fn session(declares_turns: bool, limits: &str) -> Life {
     let source = if declares_turns { ROUND.to_owned() } else { ROUND.replace("turn = true\n", "") };
@@ -165,7 +170,7 @@ fn breach(life: &Life, from: usize) -> Option<(Limit, u64, u64)> {
 
 #[test]
 fn runs_and_turns_are_counted_as_the_spec_declares_them() {
-    let cases: [(&str, bool, &[Step], (u64, u64)); 13] = [
+    let cases: [Counting; 13] = [
         ("turns, whoever asks", true, &[Act("Decide"), Act("Work"), Act("Decide")], (3, 2)),
         ("turns that follow", true, &[Act("Work"), Then("Decide"), Then("Decide")], (3, 2)),
         ("no turn that isn't declared", true, &[Act("Work"), Then("Work"), Then("Work")], (3, 0)),
@@ -191,7 +196,7 @@ fn runs_and_turns_are_counted_as_the_spec_declares_them() {
 #[test]
 fn the_first_that_is_too_many_is_refused_before_it_is_dispatched() {
     let (runs, turns) = (Limit::MaxHandlerRuns, Limit::MaxLoopIterations);
-    let cases: [(&str, &[Step], Step, (Limit, u64, u64)); 6] = [
+    let cases: [Breaching; 6] = [
         ("max_loop_iterations = 1", &[Act("Decide"), Act("Work")], Act("Decide"), (turns, 1, 2)),
         ("max_loop_iterations = 1", &[Act("Decide"), Act("GoOn")], Then("Decide"), (turns, 1, 2)),
         ("max_loop_iterations = 1", &[Act("Work")], Act("DecideTwice"), (turns, 1, 2)),
