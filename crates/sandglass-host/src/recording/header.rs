@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(from.u32().expect("its version"), version);
         }
         let mut newer = handler.write();
-        newer[2 + NAME.len() + 1] = 3;
+        newer[2 + NAME.len()] = 3;
         let refused = Header::read(&mut Decoder::new(&newer)).expect_err("another version");
         assert!(refused.0.contains("has version 3"), "{refused}");
     }
