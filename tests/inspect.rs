@@ -113,3 +113,34 @@ fn what_is_no_webassembly_is_refused_with_its_code() {
     sandglass(&[&"inspect", &cut]).exits(2).says("invalid_module");
     sandglass(&[&"inspect", &folder.path("absent.wasm")]).exits(2).says("can't read");
 }
+
+/// A pack of OpenWOP nodes, of which there are none.
+const PACK: &str = r#"(module
+    (import "openwop" "openwop_channel_read" (func (param i32 i32) (result i64)))
+    (import "openwop" "openwop_log" (func (param i32 i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 16) "empty")
+    (func (export "openwop_abi_version") (result i32) (i32.const 1))
+    (func (export "openwop_pack_name") (result i32 i32) (i32.const 16) (i32.const 5))
+    (func (export "openwop_node_count") (result i32) (i32.const 0))
+    (func (export "openwop_node_id_at") (param i32) (result i64) (i64.const 0))
+    (func (export "openwop_alloc") (param i32) (result i32) (i32.const 1024))
+    (func (export "openwop_free") (param i32 i32))
+    (func (export "openwop_node_invoke") (param i32 i32 i32) (result i64) (i64.const 0)))"#;
+
+#[test]
+fn a_node_pack_is_told_as_one_and_run_as_no_handler() {
+    let folder = Folder::new();
+    folder.write("pack.wat", PACK);
+    let pack = folder.path("pack.wat");
+    sandglass(&[&"inspect", &pack])
+        .exits(0)
+        .says("an OpenWOP node pack (OpenWOP node pack ABI 1), as text")
+        .says("its exports say which, once it runs")
+        .says("channels openwop_channel_read")
+        .says("used     openwop_node_invoke  (i32, i32, i32) -> (i64)");
+    let told = sandglass(&[&"inspect", &pack, &"--json"]).exits(0).out;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["guest"]["abi"], "openwop");
+    sandglass(&[&"run", &pack]).exits(125).says("invalid_dispatch").says("an OpenWOP node pack");
+}

@@ -42,6 +42,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "json", run: target::json::read },
     Target { name: "literals", run: target::literals::read },
     Target { name: "manifest", run: target::files::manifest },
+    Target { name: "pack", run: target::pack::run },
     Target { name: "scenario", run: target::files::scenario },
     Target { name: "spec", run: target::spec::read },
 ];

@@ -7,4 +7,5 @@ pub(crate) mod inspection;
 pub(crate) mod journal;
 pub(crate) mod json;
 pub(crate) mod literals;
+pub(crate) mod pack;
 pub(crate) mod spec;

@@ -110,8 +110,10 @@ pub(super) async fn give(caller: &mut Caller<'_, RunStore>, bytes: &[u8]) -> Res
     }
     node.is_allocating = true;
     let alloc = node.alloc.clone();
-    let ptr = alloc.call_async(&mut *caller, len).await?;
+    let allocated = alloc.call_async(&mut *caller, len).await;
+    // Also where it throws an exception, which the pack can catch.
     self::node(caller.data_mut())?.is_allocating = false;
+    let ptr = allocated?;
     let memory = guest_memory::memory(caller)?;
     write(memory, caller, ptr, bytes)?;
     Ok((ptr, len))

@@ -1,12 +1,13 @@
 //! How an invocation ends that doesn't complete.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use sandglass_host::{Context, Dispatch, Manifest, Outcome};
+use sandglass_host::{Context, Dispatch, Host, Manifest, Outcome, Settings};
 use sandglass_model::{Cause, FailureKind, GuestLimits, LimitKind, RejectionKind, TrapKind};
 use serde_json::json;
 
-use super::kit::{LONG, Pack, SHORT, call, dispatch, host, limits, load, run, run_within};
+use super::kit::{LONG, Pack, SHORT, World, call, dispatch, host, limits, load, run, run_within};
 
 /// One that answers `text`.
 fn answering(text: &str) -> Pack {
@@ -14,6 +15,13 @@ fn answering(text: &str) -> Pack {
     let mut pack = Pack::invoking(&format!("(i32.const 32768) (i32.const {})", text.len()));
     pack.more = format!("(data (i32.const 32768) \"{}\")", text.replace('"', "\\22"));
     pack
+}
+
+/// A world with a channel of the name that stands at 32.
+fn holding_one() -> Arc<World> {
+    let mut world = World::default();
+    world.channels.get_mut().expect("no panic before").insert("test.one".to_owned(), json!(1));
+    Arc::new(world)
 }
 
 #[tokio::test]
@@ -77,9 +85,7 @@ async fn memory_that_was_refused_is_the_limit_however_the_pack_gives_up() {
         Pack::invoking("(call $now) drop (call $channel_read (i32.const 32) (i32.const 8))");
     in_import.alloc = more;
     in_import.more = "(global $asked (mut i32) (i32.const 0))".to_owned();
-    let mut world = super::kit::World::default();
-    world.channels.get_mut().expect("no panic before").insert("test.one".to_owned(), json!(1));
-    let world = Arc::new(world);
+    let world = holding_one();
     for pack in [in_invoke, in_alloc, in_import] {
         let report = run(&pack, &world).await;
         let Outcome::Limit(breach) = &report.outcome else { panic!("{report:?}") };
@@ -91,11 +97,7 @@ async fn memory_that_was_refused_is_the_limit_however_the_pack_gives_up() {
 
 #[tokio::test]
 async fn a_place_that_cannot_be_meant_is_a_trap() {
-    let world = {
-        let mut world = super::kit::World::default();
-        world.channels.get_mut().expect("no panic before").insert("test.one".to_owned(), json!(1));
-        Arc::new(world)
-    };
+    let world = holding_one();
     let reads = "(call $channel_read (i32.const 32) (i32.const 8))";
     let second = "(if (result i32) (global.get $asked) (then (i32.const 131072))
         (else (global.set $asked (i32.const 1)) (i32.const 16384)))";
@@ -132,15 +134,14 @@ async fn arguments_that_cannot_be_meant_are_a_trap_in_the_call() {
 
 #[tokio::test]
 async fn an_allocator_that_needs_itself_is_ended() {
-    let mut world = super::kit::World::default();
-    world.channels.get_mut().expect("no panic before").insert("test.one".to_owned(), json!(1));
+    let world = holding_one();
     let reads = "(call $channel_read (i32.const 32) (i32.const 8))";
     let alloc = "(if (global.get $asked) (then
             (call $channel_read (i32.const 32) (i32.const 8)) drop drop))
         (global.set $asked (i32.const 1)) (i32.const 16384)";
     let more = "(global $asked (mut i32) (i32.const 0))".to_owned();
     let pack = Pack { alloc, more, ..Pack::invoking(reads) };
-    let report = run(&pack, &Arc::new(world)).await;
+    let report = run(&pack, &world).await;
     let Outcome::Trapped(trap) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(trap.kind, TrapKind::BadHostCall);
     assert!(trap.message.contains("`openwop_alloc` calls what needs `openwop_alloc`"), "{trap:?}");
@@ -149,9 +150,7 @@ async fn an_allocator_that_needs_itself_is_ended() {
 
 #[tokio::test]
 async fn a_pack_that_spins_is_killed_wherever_it_does() {
-    let mut world = super::kit::World::default();
-    world.channels.get_mut().expect("no panic before").insert("test.one".to_owned(), json!(1));
-    let world = Arc::new(world);
+    let world = holding_one();
     let spin = "(loop (br 0)) unreachable";
     let second = "(if (global.get $asked) (then (loop (br 0))))
         (global.set $asked (i32.const 1)) (i32.const 16384)";
@@ -182,6 +181,74 @@ async fn a_pack_that_spins_is_killed_wherever_it_does() {
         assert_eq!(report.host_calls.count, calls);
         assert!(!exceeded.backtrace.is_empty(), "{exceeded:?}");
     }
+}
+
+/// An allocator that does this when it is asked the second time, on behalf of a call.
+fn second_time(then: &'static str) -> Pack {
+    Pack {
+        alloc: then,
+        more: "(global $asked (mut i32) (i32.const 0)) (tag $oops)
+            (func $is_second (result i32)
+                (global.get $asked) (global.set $asked (i32.const 1)))"
+            .to_owned(),
+        ..Pack::invoking("(call $channel_read (i32.const 32) (i32.const 8))")
+    }
+}
+
+#[tokio::test]
+async fn a_trap_of_the_allocator_is_one_of_the_pack() {
+    let pack = second_time("(if (call $is_second) (then unreachable)) (i32.const 16384)");
+    let report = run(&pack, &holding_one()).await;
+    let Outcome::Trapped(trap) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(trap.kind, TrapKind::Unreachable);
+    assert_eq!(report.dying_span.as_deref(), Some("guest"));
+    assert!(!report.backtrace.is_empty());
+}
+
+#[tokio::test]
+async fn an_exception_of_the_allocator_can_be_caught_and_the_pack_goes_on() {
+    let mut pack = second_time(
+        "(if (call $is_second) (then
+            (if (i32.eqz (global.get $thrown)) (then
+                (global.set $thrown (i32.const 1)) (throw $oops)))))
+         (i32.const 16384)",
+    );
+    pack.more += "(global $thrown (mut i32) (i32.const 0))";
+    pack.invoke = "
+        (block $caught (try_table (catch $oops $caught)
+            (call $channel_read (i32.const 32) (i32.const 8)) drop drop unreachable))
+        (call $channel_read (i32.const 32) (i32.const 8)) (local.set $len) (local.set $ptr)
+        (call $completed (local.get $ptr) (local.get $len))"
+        .to_owned();
+    let report = run(&pack, &holding_one()).await;
+    let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(completion.result["output"], json!(1));
+    assert_eq!(report.host_calls.count, 2);
+}
+
+#[tokio::test]
+async fn a_caller_who_goes_away_while_the_pack_allocates_leaves_nothing_behind() {
+    let settings = Settings { max_runs: 1, max_on_demand: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let spins = second_time("(if (call $is_second) (then (loop (br 0)))) (i32.const 16384)");
+    let spins = load(&host, &spins.text());
+    let world = holding_one();
+    {
+        let running = host.run_in_place(&spins, dispatch(call(&world), LONG));
+        let asked = async {
+            while !world.was_read.load(Ordering::Acquire) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            report = running => panic!("{report:?}"),
+            () = asked => {}
+        }
+    }
+    let next = load(&host, &Pack::default().text());
+    let report = host.run(&next, dispatch(call(&world), LONG)).await.expect("its place is free");
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Packs as text, what they reach, and one run of them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -187,11 +188,14 @@ pub(super) struct World {
     pub(super) variables: Mutex<BTreeMap<String, Value>>,
     pub(super) resumes_with: Option<Value>,
     pub(super) interrupts: Mutex<Vec<Value>>,
+    /// Whether somebody has read a channel.
+    pub(super) was_read: AtomicBool,
     pub(super) lines: Mutex<Vec<(LogLevel, String)>>,
 }
 
 impl NodeAccess for World {
     fn channel_read(&self, name: &str) -> Option<Value> {
+        self.was_read.store(true, Ordering::Release);
         self.channels.lock().expect("no panic before").get(name).cloned()
     }
 
