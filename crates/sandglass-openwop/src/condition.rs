@@ -10,14 +10,14 @@ use crate::problem::{Problem, Problems, quoted};
 /// Longest pattern of a `regex` condition, in bytes.
 pub const PATTERN_MAX_BYTES: usize = 1_024;
 
-/// Largest program that a pattern may become, in bytes: room for a class of all letters and a
-/// counted repetition or two, and at most some thousand states for each byte of the text.
-pub const REGEX_MAX_BYTES: usize = 64 << 10;
+/// Largest program that a pattern may become, in bytes: room for some classes of all letters
+/// (Unicode has many) and a counted repetition or two.
+pub const REGEX_MAX_BYTES: usize = 256 << 10;
 
 /// Longest text that a `regex` condition searches, in bytes; it doesn't hold for a longer one.
-/// With [`REGEX_MAX_BYTES`] it bounds what a search takes, whatever the pattern: its time is at
-/// most their product.
-pub const REGEX_TEXT_MAX_BYTES: usize = 64 << 10;
+/// A search takes at most as long as the text times the program, and with both of this size
+/// and the worst pattern that is some tenths of a second.
+pub const REGEX_TEXT_MAX_BYTES: usize = 16 << 10;
 
 /// When an edge is taken, by what its source ended with.
 #[derive(Clone, Debug)]

@@ -27,7 +27,7 @@ pub(crate) fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> 
         );
         return Err(vec![Problem::new("", what)]);
     }
-    let value = json::read::<Value>(text).map_err(|error| vec![not_read(&error)])?;
+    let value = json::read::<Value>(text).map_err(|error| vec![not_read(&error, text)])?;
     let mut problems = Problems::default();
     walk(text, |pointer, _, seen| match seen {
         Seen::Value => true,
@@ -67,16 +67,20 @@ pub(crate) fn placed(mut problems: Vec<Problem>, text: &str) -> Vec<Problem> {
     problems
 }
 
-fn not_read(error: &json::Error) -> Problem {
-    match error {
-        json::Error::Invalid(error) => {
-            let mut problem = Problem::new("", format!("it is no valid JSON: {error}"));
-            let place = Place { line: error.line(), column: error.column().max(1) };
-            problem.place = (place.line > 0).then_some(place);
-            problem
-        }
-        error => Problem::new("", error.to_string()),
-    }
+fn not_read(error: &json::Error, text: &str) -> Problem {
+    let json::Error::Invalid(error) = error else { return Problem::new("", error.to_string()) };
+    let told = error.to_string();
+    // The parser counts columns in bytes.
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what = told.strip_suffix(&place).unwrap_or(&told);
+    let mut problem = Problem::new("", format!("it is no valid JSON: {what}; mend it"));
+    problem.place = error.line().checked_sub(1).and_then(|line| {
+        let line_text = text.split('\n').nth(line)?;
+        let before = error.column().saturating_sub(1);
+        let characters = line_text.char_indices().take_while(|(at, _)| *at < before).count();
+        Some(Place { line: line + 1, column: characters + 1 })
+    });
+    problem
 }
 
 /// What a walk comes by.

@@ -1,7 +1,7 @@
 //! Reads the fields of one JSON object, and notes each that is missing, unknown or of
 //! the wrong type.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use sandglass_model::Object;
@@ -197,6 +197,29 @@ impl<'v> Fields<'v> {
             }
         }
         texts
+    }
+
+    /// The same, none of which may stand twice.
+    pub(crate) fn unique_texts(
+        &self,
+        key: &str,
+        max: usize,
+        out: &mut Problems,
+    ) -> BTreeSet<&'v str> {
+        let texts = self.texts(key, max, out);
+        let mut seen = BTreeSet::new();
+        for text in texts {
+            if !seen.insert(text) {
+                out.add(self.under(key), format!("{} stands here twice", quoted(text)));
+            }
+        }
+        seen
+    }
+
+    /// A text of at most `max` characters.
+    pub(crate) fn characters(&self, key: &str, max: usize, out: &mut Problems) {
+        let fits = |text: &str| text.chars().nth(max).is_none();
+        self.patterned(key, &format!("at most {max} characters"), fits, out);
     }
 
     /// Any object.

@@ -1,9 +1,11 @@
 //! Channels that a definition declares.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::ID_MAX_BYTES;
-use crate::fields::{Fields, Upper, is_identifier, kind};
+use crate::fields::{Fields, Upper, is_identifier, kind, whole};
 use crate::problem::{Problems, quoted};
 
 /// Most entries of one side of a channel's access; the protocol's.
@@ -106,9 +108,11 @@ impl Channel {
         let reducer = reducer(&fields, out);
         fields.object("schema", out);
         fields.object("options", out);
+        let mut versions = BTreeSet::new();
         for (path, version) in fields.items("compatibleWith", ACCESS_MAX, out) {
-            if crate::fields::whole(version).is_none_or(|version| version == 0) {
-                out.add(path, "a schema version is a whole number from 1 on");
+            let version = whole(version).filter(|version| *version > 0);
+            if !version.is_some_and(|version| versions.insert(version)) {
+                out.add(path, "a schema version is a whole number from 1 on, and stands here once");
             }
         }
         let (readers, writers) = access(&fields, out);
@@ -170,7 +174,7 @@ fn side(fields: &Fields<'_>, key: &str, out: &mut Problems) -> Access {
     if fields.value(key).is_none() {
         return Access::Open;
     }
-    let entries = fields.texts(key, ACCESS_MAX, out);
+    let entries = fields.unique_texts(key, ACCESS_MAX, out);
     for entry in &entries {
         let name = entry.strip_suffix('*').unwrap_or(entry);
         let named = is_identifier(name, &['.', '_', '-'], Upper::Allowed);

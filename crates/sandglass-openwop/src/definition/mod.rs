@@ -50,6 +50,8 @@ pub const REGEXES_MAX: usize = 100;
 pub const ID_MAX_BYTES: usize = 256;
 /// Longest id of a definition, in bytes; the protocol's.
 pub const DEFINITION_ID_MAX_BYTES: usize = 128;
+/// Longest name of a definition, in characters; the protocol's.
+pub const DEFINITION_NAME_MAX_CHARS: usize = 256;
 /// Longest text for people, such as a description, in bytes.
 pub const PROSE_MAX_BYTES: usize = 64 << 10;
 

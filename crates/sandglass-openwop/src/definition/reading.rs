@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::node::{Known, position};
 use super::{
     CHANNELS_MAX, Channel, ComplianceClass, DEFINITION_ID_MAX_BYTES, DEFINITION_MAX_BYTES,
-    Definition, Digest, EDGES_MAX, EXPRESSIONS_MAX, Edge, Graph, ID_MAX_BYTES, LISTED_MAX,
-    NODES_MAX, Node, PROSE_MAX_BYTES, Port, REGEXES_MAX, Settings, VARIABLES_MAX, Variable,
+    DEFINITION_NAME_MAX_CHARS, Definition, Digest, EDGES_MAX, EXPRESSIONS_MAX, Edge, Graph,
+    ID_MAX_BYTES, LISTED_MAX, NODES_MAX, Node, PROSE_MAX_BYTES, Port, REGEXES_MAX, Settings,
+    VARIABLES_MAX, Variable,
 };
 use crate::document::{placed, read};
 use crate::fields::{Fields, Upper, is_identifier};
@@ -63,7 +64,8 @@ fn whole(value: &Value, text: &str, out: &mut Problems) -> Option<Definition> {
         |id| is_identifier(id, &['_', '-'], Upper::Refused),
         out,
     );
-    let name = fields.required_name("name", 4 * 256, out);
+    let name = fields.required_name("name", PROSE_MAX_BYTES, out);
+    fields.characters("name", DEFINITION_NAME_MAX_CHARS, out);
     let version = fields.required_name("version", ID_MAX_BYTES, out);
     let description = fields.prose("description", PROSE_MAX_BYTES, out);
     for_people(&fields, out);

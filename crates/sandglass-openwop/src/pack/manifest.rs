@@ -204,11 +204,16 @@ fn whole(value: &Value, text: &str, out: &mut Problems) -> Option<Manifest> {
     fields.patterned("name", "it as `vendor.ORGANISATION.PACK`", is_pack_name, out);
     let version = fields.required_name("version", ID_MAX_BYTES, out);
     fields.patterned("version", "it as `1.2.3`", is_version, out);
-    let description = fields.prose("description", 4 * 1_024, out);
+    let description = fields.prose("description", PROSE_MAX_BYTES, out);
+    fields.characters("description", 1_024, out);
     for key in ["author", "homepage", "repository"] {
         fields.prose(key, PROSE_MAX_BYTES, out);
     }
-    fields.texts("keywords", 50, out);
+    for keyword in fields.texts("keywords", 50, out) {
+        if keyword.len() > 64 {
+            out.add("/keywords", format!("{} has more than 64 bytes; shorten it", quoted(keyword)));
+        }
+    }
     fields.required("engines", out);
     if let Some(engines) = fields.fields("engines", "`engines`", out) {
         engines.required_text("openwop", out);
@@ -347,23 +352,31 @@ impl PackNode {
         let category = fields.required("category", out);
         let category = category.and_then(|_| fields.word("category", CATEGORIES, out));
         let role = fields.required_name("role", ID_MAX_BYTES, out);
-        let mut capabilities = BTreeSet::new();
-        for capability in fields.texts("capabilities", LISTED_MAX, out) {
+        let capabilities = fields.unique_texts("capabilities", LISTED_MAX, out);
+        for capability in &capabilities {
             let known = ["streamable", "cacheable", "side-effectful", "mcp-exportable"];
-            if !known.contains(&capability) {
+            if !known.contains(capability) {
                 let hint = out.hint(capability, known);
                 let what = format!("no capability is named {}; {hint}", quoted(capability));
                 out.add(fields.under("capabilities"), what);
             }
-            capabilities.insert(capability);
         }
         let schemas =
             ["configSchemaRef", "inputSchemaRef", "outputSchemaRef", "envelopeContractRef"];
         for key in schemas {
             fields.text(key, out);
         }
-        fields.object("artifact", out);
-        fields.object("mcp", out);
+        if let Some(artifact) = fields.fields("artifact", "the artifact", out) {
+            artifact.only(&["typeId", "syncOn", "supportsCheckpoint"], out);
+            artifact.text("typeId", out);
+            artifact.word("syncOn", &[("completion", ()), ("approval", ()), ("manual", ())], out);
+            artifact.flag("supportsCheckpoint", out);
+        }
+        if let Some(mcp) = fields.fields("mcp", "`mcp`", out) {
+            mcp.only(&["exposeAsTool", "toolName"], out);
+            mcp.flag("exposeAsTool", out);
+            mcp.text("toolName", out);
+        }
         requirement::of_node(&fields, out);
         Some(Self {
             label: label.map(str::to_owned),

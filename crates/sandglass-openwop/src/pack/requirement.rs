@@ -1,7 +1,10 @@
 //! What packs ask of a host that this one doesn't give. A pack that asks for it is refused
 //! when it is read: its nodes would fail in the middle of a run otherwise.
 
-use crate::fields::Fields;
+use serde_json::Value;
+
+use crate::definition::{ID_MAX_BYTES, PROSE_MAX_BYTES};
+use crate::fields::{Fields, Upper, is_identifier};
 use crate::problem::{Problems, quoted, under};
 
 /// Platform primitives that packs are given: `openwop_now_ms` tells the time, and a replay
@@ -24,7 +27,7 @@ const LISTED_MAX: usize = 100;
 
 /// What `runtime.requires` asks for.
 pub(super) fn primitives(runtime: &Fields<'_>, out: &mut Problems) {
-    for primitive in runtime.texts("requires", LISTED_MAX, out) {
+    for primitive in runtime.unique_texts("requires", LISTED_MAX, out) {
         if GIVEN.contains(&primitive) {
             continue;
         }
@@ -58,14 +61,23 @@ pub(super) fn of_node(node: &Fields<'_>, out: &mut Problems) {
         let what = "the node needs to be authorised by OAuth, and this host does no OAuth";
         out.add(node.under("auth"), what);
     }
-    node.object("fallbackModel", out);
+    if let Some(model) = node.fields("fallbackModel", "the model", out) {
+        model.only(&["provider", "model"], out);
+        model.required_name("provider", ID_MAX_BYTES, out);
+        let pattern = "a lower-case letter, then lower-case letters, digits and `-`";
+        model.patterned("provider", pattern, |id| is_identifier(id, &['-'], Upper::Refused), out);
+        model.required_name("model", ID_MAX_BYTES, out);
+    }
 }
 
 /// What a connector asks for, and whether its actions and triggers are nodes of the pack.
 pub(super) fn of_connector(connector: &Fields<'_>, nodes: &[&str], out: &mut Problems) {
     connector.only(&["id", "displayName", "auth", "actions", "triggers"], out);
-    connector.required_text("id", out);
-    connector.required_text("displayName", out);
+    connector.required_name("id", ID_MAX_BYTES, out);
+    let pattern = "a lower-case letter, then lower-case letters, digits, `.` and `-`";
+    let is_id = |id: &str| is_identifier(id, &['.', '-'], Upper::Refused);
+    connector.patterned("id", pattern, is_id, out);
+    connector.required_name("displayName", PROSE_MAX_BYTES, out);
     if connector.value("auth").is_some() {
         let what = "the connector needs credentials, and this host gives none";
         out.add(connector.under("auth"), what);
@@ -74,7 +86,7 @@ pub(super) fn of_connector(connector: &Fields<'_>, nodes: &[&str], out: &mut Pro
         let Some(action) = Fields::of(value, path, "the action", out) else { continue };
         let keys = ["typeId", "displayName", "idempotent", "rateLimit", "paginated"];
         action.only(&keys, out);
-        action.required_text("displayName", out);
+        action.required_name("displayName", PROSE_MAX_BYTES, out);
         action.flag("idempotent", out);
         action.flag("paginated", out);
         if let Some(limit) = action.fields("rateLimit", "`rateLimit`", out) {
@@ -102,10 +114,18 @@ fn known(type_id: &str, path: String, nodes: &[&str], out: &mut Problems) {
 /// Capabilities of the host that the pack needs and that are not said to be optional.
 pub(super) fn of_host(pack: &Fields<'_>, out: &mut Problems) {
     let meta = pack.fields("peerDependenciesMeta", "`peerDependenciesMeta`", out);
+    for (name, _) in meta.iter().flat_map(Fields::entries) {
+        let about = meta.as_ref().and_then(|meta| meta.fields(name, "what is said of it", out));
+        if let Some(about) = about {
+            about.only(&["optional"], out);
+            about.flag("optional", out);
+        }
+    }
     let Some(peers) = pack.fields("peerDependencies", "`peerDependencies`", out) else { return };
     for (name, _) in peers.entries() {
-        let about = meta.as_ref().and_then(|meta| meta.fields(name, "what is said of it", out));
-        if about.is_some_and(|about| about.flag("optional", out)) {
+        peers.text(name, out);
+        let about = meta.as_ref().and_then(|meta| meta.value(name));
+        if about.and_then(|about| about.get("optional")) == Some(&Value::Bool(true)) {
             continue;
         }
         let what = format!(
@@ -121,6 +141,8 @@ pub(super) fn of_host(pack: &Fields<'_>, out: &mut Problems) {
 pub(super) fn signature(pack: &Fields<'_>, out: &mut Problems) {
     let Some(signing) = pack.fields("signing", "`signing`", out) else { return };
     signing.only(&["publicKeyRef", "signatureRef", "method"], out);
+    signing.text("publicKeyRef", out);
+    signing.text("signatureRef", out);
     if signing.entries().next().is_none() {
         return;
     }

@@ -1,1 +1,3 @@
 //! The OpenWOP host as its clients see it.
+
+mod definitions;

@@ -1,0 +1,271 @@
+//! Whatever JSON there is, it is a definition or there are problems.
+
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use sandglass_openwop::definition::Definition;
+use sandglass_openwop::pack::Manifest;
+use sandglass_openwop::{PROBLEMS_MAX, Problem};
+use serde_json::{Map, Value, json};
+
+/// Words that mean something somewhere, so that what is made up gets far.
+const WORDS: &[&str] = &[
+    "id",
+    "name",
+    "version",
+    "nodes",
+    "edges",
+    "triggers",
+    "variables",
+    "channels",
+    "metadata",
+    "settings",
+    "typeId",
+    "position",
+    "x",
+    "y",
+    "config",
+    "inputs",
+    "type",
+    "value",
+    "static",
+    "variable",
+    "variableName",
+    "connection",
+    "nodeId",
+    "outputKey",
+    "expression",
+    "sourceNodeId",
+    "targetNodeId",
+    "condition",
+    "left",
+    "right",
+    "equals",
+    "contains",
+    "regex",
+    "status",
+    "output.approved",
+    "output == 1",
+    "(a|b)*",
+    "reducer",
+    "append",
+    "access",
+    "a",
+    "b",
+    "number",
+    "required",
+    "defaultValue",
+    "manual",
+    "runtime",
+    "language",
+    "wasm",
+    "entry",
+    "module.wasm",
+    "requires",
+    "signing",
+    "engines",
+    "role",
+    "pure",
+    "category",
+    "data",
+    "1.0.0",
+    "é~/\u{0}",
+];
+
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![9 => proptest::sample::select(WORDS).prop_map(str::to_owned), 1 => ".{0,12}"]
+}
+
+fn leaf() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(|number| json!(number)),
+        word().prop_map(Value::from),
+    ]
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    leaf().prop_recursive(5, 64, 8, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..8).prop_map(Value::from),
+            vec((word(), inner), 0..8)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect::<Map<_, _>>())),
+        ]
+    })
+}
+
+/// A definition of which nothing is wrong.
+fn whole() -> Value {
+    let node = |id: &str| {
+        json!({
+            "id": id, "typeId": "core.noop", "name": id, "position": {"x": 0, "y": 0},
+            "config": {}, "inputs": {
+                "s": {"type": "static", "value": 1},
+                "v": {"type": "variable", "variableName": "v"},
+                "c": {"type": "connection", "nodeId": "a", "outputKey": "o"},
+                "e": {"type": "expression", "expression": "variables.v > 1"},
+            },
+        })
+    };
+    json!({
+        "id": "one", "name": "One", "version": "1", "nodes": [node("a"), node("b")],
+        "edges": [
+            {"id": "e", "sourceNodeId": "a", "targetNodeId": "b", "triggerRule": "any_success",
+             "condition": {"type": "regex", "left": "output.x", "right": "^a+$"}},
+            {"id": "f", "sourceNodeId": "b", "targetNodeId": "a"},
+        ],
+        "triggers": [{"id": "m", "type": "manual", "nodeId": "a"}],
+        "variables": [{"name": "v", "type": "number", "defaultValue": 1}],
+        "channels": {"c": {"reducer": "append", "access": {"readers": ["a"]}}},
+        "metadata": {"tags": ["t"]}, "settings": {"timeout": 1},
+    })
+}
+
+fn whole_pack() -> Value {
+    json!({
+        "name": "vendor.x.y", "version": "1.0.0", "engines": {"openwop": "*"},
+        "nodes": [{"typeId": "vendor.x.y", "version": "1", "category": "data", "role": "pure",
+                   "capabilities": ["cacheable"], "outputs": {"o": {"sensitive": true}}}],
+        "runtime": {"language": "wasm", "entry": "module.wasm", "requires": ["clock"],
+                    "wasm": {"abiVersion": 1, "fuel": 1}},
+    })
+}
+
+/// Pointers to all that is in a value.
+fn pointers(value: &Value, path: String, out: &mut Vec<String>) {
+    out.push(path.clone());
+    match value {
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                pointers(item, format!("{path}/{index}"), out);
+            }
+        }
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                pointers(value, format!("{path}/{key}"), out);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `whole` with something else somewhere.
+fn damaged(whole: fn() -> Value) -> impl Strategy<Value = Value> {
+    vec((any::<proptest::sample::Index>(), any_json()), 1..4).prop_map(move |damages| {
+        let mut value = whole();
+        for (index, damage) in damages {
+            let mut all = Vec::new();
+            pointers(&value, String::new(), &mut all);
+            let pointer = index.get(&all);
+            if let Some(spot) = value.pointer_mut(pointer) {
+                *spot = damage;
+            }
+        }
+        value
+    })
+}
+
+/// The protocol's schema of this name; what it says of files that aren't here holds for all.
+fn schema(text: &str) -> Validator {
+    let mut schema: Value = serde_json::from_str(text).expect("JSON");
+    let mut all = Vec::new();
+    pointers(&schema, String::new(), &mut all);
+    for pointer in all.iter().filter(|pointer| pointer.ends_with("/$ref")) {
+        let elsewhere = |name: &Value| name.as_str().is_some_and(|name| !name.starts_with('#'));
+        if schema.pointer(pointer).is_some_and(elsewhere) {
+            let parent = &pointer[..pointer.len() - "/$ref".len()];
+            *schema.pointer_mut(parent).expect("a parent") = json!(true);
+        }
+    }
+    jsonschema::validator_for(&schema).expect("a schema")
+}
+
+static DEFINITIONS: LazyLock<Validator> =
+    LazyLock::new(|| schema(include_str!("../../data/schemas/workflow-definition.schema.json")));
+static MANIFESTS: LazyLock<Validator> =
+    LazyLock::new(|| schema(include_str!("../../data/schemas/node-pack-manifest.schema.json")));
+
+fn check_valid(validator: &Validator, value: &Value) {
+    if let Err(error) = validator.validate(value) {
+        panic!("it is accepted, and the protocol's schema refuses it: {error}\n{value}");
+    }
+}
+
+fn check_problems(problems: &[Problem], text: &str) {
+    assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{problems:?}");
+    let lines: Vec<&str> = text.split('\n').collect();
+    for problem in problems {
+        assert!(!problem.what.is_empty() && !problem.what.chars().any(char::is_control));
+        if let Some(place) = problem.place {
+            let line = lines[place.line - 1].chars().count();
+            assert!((1..=line + 1).contains(&place.column), "{problem}");
+        }
+    }
+}
+
+fn check_definition(text: &str) {
+    match Definition::parse(text) {
+        Err(problems) => check_problems(&problems, text),
+        Ok(definition) => {
+            check_valid(&DEFINITIONS, &serde_json::from_str(text).expect("JSON"));
+            let again = Definition::parse(&definition.canonical).expect("it was accepted");
+            assert_eq!(again.canonical, definition.canonical);
+            assert_eq!(again.nodes, definition.nodes);
+            assert_eq!(again.graph, definition.graph);
+            assert_eq!(definition.graph.order().len(), definition.nodes.len());
+        }
+    }
+}
+
+fn check_manifest(text: &str) {
+    match Manifest::parse(text) {
+        Err(problems) => check_problems(&problems, text),
+        Ok(_) => {
+            let mut value: Value = serde_json::from_str(text).expect("JSON");
+            let runtime = value["runtime"].as_object_mut().expect("an object");
+            // RFC 0008 has it, and the schema doesn't; the entry has a default here.
+            runtime.remove("wasm");
+            runtime.entry("entry").or_insert_with(|| json!("module.wasm"));
+            check_valid(&MANIFESTS, &value);
+        }
+    }
+}
+
+#[test]
+fn what_is_whole_is_accepted() {
+    Definition::parse(&whole().to_string()).expect("a definition");
+    check_definition(&whole().to_string());
+    Manifest::parse(&whole_pack().to_string()).expect("a manifest");
+    check_manifest(&whole_pack().to_string());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn any_text_is_a_definition_or_has_problems(text in ".{0,200}") {
+        check_definition(&text);
+        check_manifest(&text);
+    }
+
+    #[test]
+    fn any_json_is_a_definition_or_has_problems(value in any_json()) {
+        let text = serde_json::to_string_pretty(&value).expect("JSON");
+        check_definition(&text);
+        check_manifest(&text);
+    }
+
+    #[test]
+    fn any_damaged_definition_is_one_or_has_problems(value in damaged(whole)) {
+        check_definition(&serde_json::to_string_pretty(&value).expect("JSON"));
+    }
+
+    #[test]
+    fn any_damaged_manifest_is_one_or_has_problems(value in damaged(whole_pack)) {
+        check_manifest(&serde_json::to_string_pretty(&value).expect("JSON"));
+    }
+}
