@@ -24,7 +24,8 @@ use crate::event::{Kind, RunError, RunEvent};
 use crate::feed::is_run;
 use crate::library::Library;
 use crate::node::{
-    self, DELAY, DISPATCH, End, Executed, SUPERVISOR, builtin, dispatch, inputs, orchestrator, packed,
+    self, DELAY, DISPATCH, End, Executed, SUPERVISOR, builtin, dispatch, inputs, orchestrator,
+    packed,
 };
 use crate::plan::{Step, plan};
 use crate::projection::{BEGIN, ENDING, EVENTS, NEXT, StepResult};
@@ -182,9 +183,7 @@ async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
         ("expiry", Some(Next::Expiry { after_ms, .. })) => {
             expire(shared, &run, &context, after_ms).await
         }
-        ("replay", Some(Next::Replay { at })) => {
-            replay::step(shared, &run, &mut context, at).await
-        }
+        ("replay", Some(Next::Replay { at })) => replay::step(shared, &run, &mut context, at).await,
         (_, Some(Next::Node { node, .. } | Next::Resumed { node, .. })) => {
             let executed = execute(shared, &run, &context, &node).await;
             match executed {
@@ -535,4 +534,3 @@ pub(crate) fn first_step(context: &mut Context) -> (&'static str, Object) {
     }
     (action, params)
 }
-

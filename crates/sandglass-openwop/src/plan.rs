@@ -85,9 +85,7 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
             ));
             let message = format!("the loop back to `{}` may be taken {limit} times", target.id);
             let details = json!({ "nodeId": target.id, "limit": limit, "observed": iterations });
-            return Step::Fail(
-                RunError::new("loopback_limit_exceeded", message).details(details),
-            );
+            return Step::Fail(RunError::new("loopback_limit_exceeded", message).details(details));
         }
         return Step::Run(to);
     }
@@ -222,8 +220,7 @@ fn outputs(definition: &Definition, state: &RunState) -> Value {
     if let [only] = last.as_slice() {
         return state.nodes[*only].outputs.clone();
     }
-    let of = |index: usize| {
-        (definition.nodes[index].id.clone(), state.nodes[index].outputs.clone())
-    };
+    let of =
+        |index: usize| (definition.nodes[index].id.clone(), state.nodes[index].outputs.clone());
     Value::Object(last.into_iter().map(of).collect::<Map<_, _>>())
 }

@@ -11,8 +11,8 @@
 //! ```
 
 use sandglass_model::{
-    Decision, Dispatched, Ended, Event, Failure, Limit, LimitBreached, LimitKind, Object, Outcome, Record,
-    RunStopped, StopCause,
+    Decision, Dispatched, Ended, Event, Failure, Limit, LimitBreached, LimitKind, Object, Outcome,
+    Record, RunStopped, StopCause,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -77,9 +77,7 @@ impl Projection {
     /// What happened by `record`.
     pub(crate) fn apply(&mut self, record: &Record) -> Vec<RunEvent> {
         match &record.event {
-            Event::Transition { action, params, from, .. } => {
-                self.transition(action, params, from)
-            }
+            Event::Transition { action, params, from, .. } => self.transition(action, params, from),
             Event::Dispatched(dispatched) => self.dispatched(dispatched).into_iter().collect(),
             Event::Ended(ended) => self.ended(ended),
             Event::LimitBreached(breach) => self.breached(breach).into_iter().collect(),
@@ -100,9 +98,7 @@ impl Projection {
         self.ending = told.map(|ending| (action.to_owned(), ending));
         let mut events = Vec::new();
         let begin = read(BEGIN).filter(|_| from == PENDING);
-        if let Some(begin) =
-            begin.and_then(|begin| serde_json::from_value::<Begin>(begin).ok())
-        {
+        if let Some(begin) = begin.and_then(|begin| serde_json::from_value::<Begin>(begin).ok()) {
             events.push(RunEvent::of_run(Kind::RunStarted, begin.started()));
             self.begin = Some(begin);
         }
@@ -229,7 +225,10 @@ impl Projection {
             },
             StopCause::Operator { reason, .. } => {
                 let reason = Some(reason).filter(|reason| !reason.is_empty());
-                (Kind::RunCancelled, json!({ "reason": reason.map_or("cancelled", String::as_str) }))
+                (
+                    Kind::RunCancelled,
+                    json!({ "reason": reason.map_or("cancelled", String::as_str) }),
+                )
             }
             StopCause::Parent { parent, .. } => {
                 let parent = parent.as_ref().map(|parent| parent.id().to_owned());
@@ -256,9 +255,8 @@ impl Projection {
 
 /// The ending of a run that no handler has decided.
 fn unexpected(params: &Object) -> Value {
-    let part = |key: &str| {
-        params.get("error").and_then(|error| error.get(key)).and_then(Value::as_str)
-    };
+    let part =
+        |key: &str| params.get("error").and_then(|error| error.get(key)).and_then(Value::as_str);
     let error = RunError::new(
         part("kind").unwrap_or("host_error"),
         part("message").unwrap_or("the host could not go on with the run"),
@@ -300,8 +298,7 @@ fn failure(node: &str, ended: &Ended) -> Option<(Option<RunEvent>, RunError)> {
             details["dyingSpan"] = json!(span);
         }
         details["nodeId"] = json!(node);
-        let payload =
-            json!({ "kind": kind, "limit": limit, "observed": observed, "nodeId": node });
+        let payload = json!({ "kind": kind, "limit": limit, "observed": observed, "nodeId": node });
         let error = RunError::new(code, message).details(details);
         Some((Some(RunEvent::of_node(Kind::CapBreached, node, payload)), error))
     };
@@ -326,9 +323,7 @@ fn failure(node: &str, ended: &Ended) -> Option<(Option<RunEvent>, RunError)> {
             exceeded.budget_ms,
             exceeded.elapsed_ms,
         ),
-        Outcome::Failed(failure) => {
-            Some((None, told(failure)))
-        }
+        Outcome::Failed(failure) => Some((None, told(failure))),
         Outcome::Interrupted => {
             let message = "the host was lost while it ran this node, whose effects may have landed";
             Some((None, RunError::new("run_interrupted", message)))

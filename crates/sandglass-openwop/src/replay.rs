@@ -14,9 +14,9 @@ use sandglass_runtime::HandlerRun;
 use serde_json::{Value, json};
 
 use crate::context::{Context, size};
+use crate::event::RunError;
 use crate::event::{Entry, Kind, Origin, RunEvent, event_id};
 use crate::handlers::{Answer, Shared, cancelled, failed, go_on};
-use crate::event::RunError;
 use crate::library::PackNode;
 use crate::log::Folded;
 use crate::node::{DISPATCH, SUPERVISOR, builtin, inputs, orchestrator};
@@ -147,7 +147,10 @@ fn diverged(fork: &Fork, entry: &Entry, difference: &Difference) -> RunEvent {
         "recorded": shown(&difference.recorded),
         "came": shown(&difference.came),
     });
-    RunEvent { node_id: entry.event.node_id.clone(), ..RunEvent::of_run(Kind::ReplayDiverged, payload) }
+    RunEvent {
+        node_id: entry.event.node_id.clone(),
+        ..RunEvent::of_run(Kind::ReplayDiverged, payload)
+    }
 }
 
 /// Executes the node that `entry` ends once more, where that has no effects; answers how it
@@ -240,7 +243,8 @@ async fn replay(
     origin: &Origin,
 ) -> Result<Option<Difference>, String> {
     let journal = &shared.journal;
-    let unreadable = |error: sandglass_journal::Error| format!("the journal can't be read: {error}");
+    let unreadable =
+        |error: sandglass_journal::Error| format!("the journal can't be read: {error}");
     let recording = journal.recording(origin.dispatch, origin.attempt).await.map_err(unreadable)?;
     let Some(recording) = recording else {
         return Err("nothing was recorded of it".to_owned());

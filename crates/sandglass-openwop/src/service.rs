@@ -144,11 +144,12 @@ impl Service {
         wanted: Wanted,
         key: Option<(&str, String)>,
     ) -> Result<Created, Error> {
-        let definition = Arc::clone(self.library().definition(&wanted.workflow).ok_or_else(|| {
-            let shown: String = wanted.workflow.chars().take(128).collect();
-            Error::new(Code::WorkflowNotFound, "this host has no such workflow")
-                .detail("workflowId", shown)
-        })?);
+        let definition =
+            Arc::clone(self.library().definition(&wanted.workflow).ok_or_else(|| {
+                let shown: String = wanted.workflow.chars().take(128).collect();
+                Error::new(Code::WorkflowNotFound, "this host has no such workflow")
+                    .detail("workflowId", shown)
+            })?);
         let inputs = Value::Object(wanted.inputs.clone());
         variables::initial(&definition.variables, Some(&inputs)).map_err(|problems| {
             let first = problems.first().map(ToString::to_string).unwrap_or_default();
@@ -383,7 +384,8 @@ impl Service {
         let source = self.standing(&log).await?;
         if from >= source.folded.events {
             let last = source.folded.events.saturating_sub(1);
-            let message = format!("the run's last event is number {last}; fork from there or before");
+            let message =
+                format!("the run's last event is number {last}; fork from there or before");
             return Err(Error::new(Code::ForkPastEnd, message).detail("lastSequence", last));
         }
         if mode == ForkMode::Replay && source.state.ended.is_none() {
@@ -411,9 +413,7 @@ impl Service {
         let (limits, copied) = match mode {
             // It ends as its source did: no clock and no counter decides again.
             ForkMode::Replay => (unbounded(), Copied::default()),
-            ForkMode::Branch => {
-                (self.limits(&source.definition, &overlay.bounds, copied)?, copied)
-            }
+            ForkMode::Branch => (self.limits(&source.definition, &overlay.bounds, copied)?, copied),
         };
         let mut configurable = of.configurable;
         configurable.extend(overlay.configurable.clone());
@@ -518,7 +518,8 @@ pub(crate) fn entity_of(id: &str) -> Option<EntityRef> {
 /// The id of the run that an idempotency key stands for: so the key lives as long as the run,
 /// also over a restart.
 fn id_of_key(key: &str) -> String {
-    let digest = Sha256::new().chain_update("openwop-idempotency-key\0").chain_update(key).finalize();
+    let digest =
+        Sha256::new().chain_update("openwop-idempotency-key\0").chain_update(key).finalize();
     format!("{RUN_PREFIX}{}", hex(&digest[..16]))
 }
 

@@ -232,9 +232,8 @@ impl RunState {
 
     /// The node that is being run or waits.
     pub(crate) fn current<'a>(&self, definition: &'a Definition) -> Option<&'a str> {
-        let is_current = |node: &NodeState| {
-            matches!(node.status, NodeStatus::Running | NodeStatus::Suspended)
-        };
+        let is_current =
+            |node: &NodeState| matches!(node.status, NodeStatus::Running | NodeStatus::Suspended);
         let index = self.nodes.iter().position(is_current)?;
         definition.nodes.get(index).map(|node| node.id.as_str())
     }

@@ -81,8 +81,7 @@ impl Up {
         let settings = settings(&arguments.bounds);
         // The address before the journal: one that is taken must leave no trace there.
         let listener = TcpListener::bind(arguments.listen).await;
-        let listener =
-            listener.with_context(|| format!("can't listen on {}", arguments.listen))?;
+        let listener = listener.with_context(|| format!("can't listen on {}", arguments.listen))?;
         let exporter = Exporter::new(Prefix::default());
         let metrics = exporter.metrics();
         let otlp = otlp::from_env(&metrics)?;

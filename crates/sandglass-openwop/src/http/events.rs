@@ -110,8 +110,7 @@ pub(super) async fn events(
             let masks = masks(&host, &log).await?;
             let lines = log.all();
             let lines = lines.iter().filter(|line| mode.has(line.entry.event.kind));
-            let events: Vec<Value> =
-                lines.map(|line| masks.event(&run, &line.entry)).collect();
+            let events: Vec<Value> = lines.map(|line| masks.event(&run, &line.entry)).collect();
             Ok(answer(StatusCode::OK, json!({ "events": events })))
         }
         Wanted::Stream => {
@@ -142,9 +141,11 @@ fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
         let value = value.to_str().map_err(|_| {
             Error::new(Code::Validation, "`Accept` must be ASCII").detail("header", "Accept")
         })?;
-        accepted.extend(value.split(',').map(|range| {
-            range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-        }));
+        accepted.extend(
+            value.split(',').map(|range| {
+                range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+            }),
+        );
     }
     let takes = |types: &[&str]| accepted.iter().any(|range| types.contains(&range.as_str()));
     if takes(&["text/event-stream", "text/*"]) {

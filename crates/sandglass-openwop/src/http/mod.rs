@@ -175,7 +175,11 @@ impl OpenWop {
     }
 
     /// A place among `places`, of which there are `most`.
-    fn place(places: &Arc<Semaphore>, most: usize, what: &str) -> Result<OwnedSemaphorePermit, Error> {
+    fn place(
+        places: &Arc<Semaphore>,
+        most: usize,
+        what: &str,
+    ) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(places).try_acquire_owned().map_err(|_| {
             Error::new(Code::RateLimited, format!("{most} clients {what}, as many as there may be"))
         })
@@ -215,7 +219,9 @@ async fn door(State(host): State<OpenWop>, request: Request, next: Next) -> Resp
     let target = request.uri();
     let length = target.path().len() + target.query().map_or(0, str::len);
     if length > TARGET_MAX_BYTES {
-        let message = format!("the path and its query have {length} bytes, and {TARGET_MAX_BYTES} are allowed");
+        let message = format!(
+            "the path and its query have {length} bytes, and {TARGET_MAX_BYTES} are allowed"
+        );
         return Error::new(Code::Validation, message).into_response();
     }
     let path = target.path();

@@ -24,7 +24,8 @@ pub(crate) fn wanted(mut body: Map<String, Value>) -> Result<Wanted, Error> {
     let workflow = match body.remove("workflowId") {
         Some(Value::String(id)) if (1..=WORKFLOW_ID_MAX_BYTES).contains(&id.len()) => id,
         Some(_) => {
-            let message = format!("`workflowId` must be a text of 1 to {WORKFLOW_ID_MAX_BYTES} bytes");
+            let message =
+                format!("`workflowId` must be a text of 1 to {WORKFLOW_ID_MAX_BYTES} bytes");
             return Err(Error::invalid("/workflowId", message));
         }
         None => return Err(Error::invalid("/workflowId", "`workflowId` is missing")),
@@ -118,8 +119,9 @@ fn object(
 fn tags(body: &mut Map<String, Value>, path: &str) -> Result<Option<Vec<String>>, Error> {
     let Some(tags) = body.remove("tags") else { return Ok(None) };
     let wrong = || {
-        let message =
-            format!("`tags` must be a list of at most {TAGS_MAX} texts of 1 to {TAG_MAX_CHARS} characters");
+        let message = format!(
+            "`tags` must be a list of at most {TAGS_MAX} texts of 1 to {TAG_MAX_CHARS} characters"
+        );
         Error::invalid(&format!("{path}/tags"), message)
     };
     let tags = tags.as_array().filter(|tags| tags.len() <= TAGS_MAX).ok_or_else(wrong)?;
@@ -130,7 +132,10 @@ fn tags(body: &mut Map<String, Value>, path: &str) -> Result<Option<Vec<String>>
     tags.iter().map(tag).collect::<Result<_, _>>().map(Some)
 }
 
-fn metadata(body: &mut Map<String, Value>, path: &str) -> Result<Option<Map<String, Value>>, Error> {
+fn metadata(
+    body: &mut Map<String, Value>,
+    path: &str,
+) -> Result<Option<Map<String, Value>>, Error> {
     let metadata = object(body, path, "metadata")?;
     let bytes = metadata.as_ref().map_or(0, bytes);
     if bytes > METADATA_MAX_BYTES {
@@ -175,9 +180,8 @@ fn bounds(configurable: &Map<String, Value>, path: &str) -> Result<Bounds, Error
         return wrong("temperature", "a number from 0 to 2");
     }
     positive("maxTokens")?;
-    let texts = |value: &Value| {
-        value.as_object().is_some_and(|texts| texts.values().all(Value::is_string))
-    };
+    let texts =
+        |value: &Value| value.as_object().is_some_and(|texts| texts.values().all(Value::is_string));
     if configurable.get("promptOverrides").is_some_and(|value| !texts(value)) {
         return wrong("promptOverrides", "an object of texts");
     }

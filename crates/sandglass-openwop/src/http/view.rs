@@ -65,7 +65,9 @@ impl Masks {
         let node = entry.event.node_id.as_deref().unwrap_or_default();
         let names = |name: &str| payload_name(&entry.event.payload, name);
         match entry.event.kind {
-            Kind::RunStarted => mask_keys(&mut payload["inputs"], |name| self.variables.contains(name)),
+            Kind::RunStarted => {
+                mask_keys(&mut payload["inputs"], |name| self.variables.contains(name))
+            }
             Kind::VariableChanged if self.variables.contains(names("name")) => {
                 mask_keys(payload, |key| key == "next" || key == "previous");
             }
@@ -140,11 +142,14 @@ pub(crate) fn snapshot(run: &str, standing: &Standing, masks: &Masks, is_stoppin
     }
     if let Some(waiting) = &state.waiting {
         set("currentNodeId", Some(json!(waiting.node)));
-        set("interrupt", Some(json!({
-            "interruptId": waiting.interrupt,
-            "nodeId": waiting.node,
-            "payload": waiting.payload,
-        })));
+        set(
+            "interrupt",
+            Some(json!({
+                "interruptId": waiting.interrupt,
+                "nodeId": waiting.node,
+                "payload": waiting.payload,
+            })),
+        );
     }
     if !definition.channels.is_empty() {
         let mut channels = json!(state.channels);
@@ -163,9 +168,12 @@ pub(crate) fn snapshot(run: &str, standing: &Standing, masks: &Masks, is_stoppin
         }
         set("configurable", Some(json!(begin.configurable)));
         if let Some(fork) = &begin.fork {
-            set("forkedFrom", Some(json!({
-                "runId": fork.source, "fromSeq": fork.from, "mode": fork.mode,
-            })));
+            set(
+                "forkedFrom",
+                Some(json!({
+                    "runId": fork.source, "fromSeq": fork.from, "mode": fork.mode,
+                })),
+            );
         }
         if let Some(parent) = &begin.parent {
             set("parentRunId", Some(json!(parent.run)));

@@ -14,9 +14,7 @@ pub(crate) fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<Executed>
         NOOP => Executed::completed(json!({})),
         IDENTITY => Executed::completed(Value::Object(inputs.clone())),
         FAIL => {
-            let said = |key: &str| {
-                inputs.get(key).or(node.config.get(key)).and_then(Value::as_str)
-            };
+            let said = |key: &str| inputs.get(key).or(node.config.get(key)).and_then(Value::as_str);
             let message = said("message").unwrap_or("this node always fails");
             Executed::failed(said("code").unwrap_or("conformance_test_failure"), message)
         }
@@ -38,7 +36,8 @@ pub(crate) fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, 
     // The value is inside the range that was just checked.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
     millis.map(|millis| millis.ceil() as u64).ok_or_else(|| {
-        let message = format!("`delayMs` must be a number of milliseconds from 0 to {DELAY_MAX_MS}");
+        let message =
+            format!("`delayMs` must be a number of milliseconds from 0 to {DELAY_MAX_MS}");
         Executed::failed("invalid_input", message)
     })
 }

@@ -119,11 +119,8 @@ impl Child<'_> {
             let message = format!("runs may work for one another {DEPTH_MAX} deep");
             return Err(error("dispatch_too_deep", message));
         }
-        let parent = Parent {
-            run: self.run.entity.id().to_owned(),
-            node: self.node.id.clone(),
-            depth,
-        };
+        let parent =
+            Parent { run: self.run.entity.id().to_owned(), node: self.node.id.clone(), depth };
         let id = id_of_child(self.run.dispatched.dispatch, self.nth);
         let inputs = self.map_inputs();
         let configurable = Map::new();

@@ -117,11 +117,9 @@ fn agent(node: &Node, state: &RunState) -> String {
 /// Whether it is a decision of the protocol: one of a closed set of kinds.
 fn check(decision: &Value) -> Result<(), String> {
     let fields = decision.as_object().ok_or("it must be an object")?;
-    let only = |known: &[&str]| {
-        match fields.keys().find(|key| !known.contains(&key.as_str())) {
-            Some(key) => Err(format!("it has `{key}`, which this kind doesn't have")),
-            None => Ok(()),
-        }
+    let only = |known: &[&str]| match fields.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => Err(format!("it has `{key}`, which this kind doesn't have")),
+        None => Ok(()),
     };
     let text = |key: &str, is_needed: bool| match fields.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(()),
@@ -137,11 +135,12 @@ fn check(decision: &Value) -> Result<(), String> {
         Some("next-worker") => {
             only(&["kind", "nextWorkerIds", "confidence"])?;
             let workers = fields.get("nextWorkerIds").and_then(Value::as_array);
-            let is_id = |id: &Value| {
-                id.as_str().is_some_and(|id| (1..=ID_MAX_BYTES).contains(&id.len()))
-            };
+            let is_id =
+                |id: &Value| id.as_str().is_some_and(|id| (1..=ID_MAX_BYTES).contains(&id.len()));
             match workers {
-                Some(ids) if (1..=WORKERS_MAX).contains(&ids.len()) && ids.iter().all(is_id) => Ok(()),
+                Some(ids) if (1..=WORKERS_MAX).contains(&ids.len()) && ids.iter().all(is_id) => {
+                    Ok(())
+                }
                 _ => Err(format!(
                     "`nextWorkerIds` must be a list of 1 to {WORKERS_MAX} ids of up to \
                      {ID_MAX_BYTES} bytes"

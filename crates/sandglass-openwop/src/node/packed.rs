@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_host::{
-    Dispatch, DispatchDeadline, Host, LogLevel, NodeAccess, NodeCall, NodeStatus,
-    RecordingLimits,
+    Dispatch, DispatchDeadline, Host, LogLevel, NodeAccess, NodeCall, NodeStatus, RecordingLimits,
 };
 use sandglass_model::{Cause, Outcome};
 use sandglass_runtime::HandlerRun;
