@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use sandglass_http::patience::{pause, within};
 use sandglass_model::{EntityRef, Monotonic};
 use sandglass_runtime::RunView;
@@ -49,9 +50,30 @@ impl Daemon {
     /// # Errors
     /// The listener doesn't know its address.
     pub fn serve(&self, listener: TcpListener) -> io::Result<Serving> {
+        self.serve_beside(listener, Router::new())
+    }
+
+    /// The same, with the routes of `others` beside its own.
+    ///
+    /// # Errors
+    /// As [`Daemon::serve`].
+    ///
+    /// # Panics
+    /// A route of `others` is one of its own, or they have a fallback.
+    pub fn serve_beside(&self, listener: TcpListener, others: Router) -> io::Result<Serving> {
         let settings = self.settings().connections();
-        let http = sandglass_http::serve(listener, self.router(), settings)?;
+        let http = sandglass_http::serve(listener, self.router().merge(others), settings)?;
         Ok(Serving { daemon: self.clone(), http })
+    }
+
+    /// The handlers that a shutdown waits for.
+    fn awaited(&self) -> Vec<(EntityRef, RunView)> {
+        let mut runs = self.in_flight();
+        runs.retain(|(entity, _)| {
+            let spec = self.runtime().spec(entity.entity_type());
+            spec.is_none_or(|spec| spec.stops_at_shutdown())
+        });
+        runs
     }
 }
 
@@ -79,22 +101,22 @@ impl Serving {
         self.daemon.close();
         self.http.stop_accepting();
         let runtime = self.daemon.runtime();
-        tell(Draining::Waiting { in_flight: self.daemon.in_flight().len() });
+        tell(Draining::Waiting { in_flight: self.daemon.awaited().len() });
         let ending = (grace / ENDING_PART).min(ENDING_MAX);
         let settled = async {
             // Recorded at once: whoever sends a signal may send a harder one soon.
             runtime.stop_sessions_for_shutdown().await;
-            while !self.daemon.in_flight().is_empty() {
+            while !self.daemon.awaited().is_empty() {
                 pause(LOOK_EVERY).await;
             }
         };
         if within(left(over).saturating_sub(ending), settled).await.is_err() {
-            tell(Draining::Stopping { handlers: self.daemon.in_flight() });
+            tell(Draining::Stopping { handlers: self.daemon.awaited() });
         }
         let answers = (ending / 2).min(ANSWERS_MAX);
         runtime.shutdown(left(over).saturating_sub(answers)).await;
         // Whoever takes the answer more slowly finds it in the journal.
         let _ = self.http.drain(left(over)).await;
-        self.daemon.in_flight()
+        self.daemon.awaited()
     }
 }

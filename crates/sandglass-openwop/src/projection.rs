@@ -110,6 +110,10 @@ impl Projection {
     }
 
     fn dispatched(&mut self, dispatched: &Dispatched) -> Option<RunEvent> {
+        if self.is_stopping {
+            // One more than a bound allows: it is recorded as asked for, and never begins.
+            return None;
+        }
         let integration = dispatched.integration.as_str();
         if NODES.contains(&integration) || RESUMED.contains(&integration) {
             let (dispatch, attempt) = (dispatched.dispatch, dispatched.attempt);

@@ -100,15 +100,19 @@ impl Runtime {
 
     /// Stops the runs of the sessions that have work in flight, since the host is about to shut
     /// down ([`Runtime::shutdown`]): each is recorded, and its handlers are asked to end. Those
-    /// that can't be recorded now are stopped all the same.
+    /// that can't be recorded now are stopped all the same. Those whose spec says `stop_at_shutdown =
+    /// false` go on until the runtime is shut down.
     pub async fn stop_sessions_for_shutdown(&self) {
+        let specs = self.0.shared.specs();
         let busy: Vec<EntityRef> = {
             let entities = self.0.shared.table.lock();
             let snapshots = entities.all_awake().filter_map(Handle::snapshot);
             let is_busy = |snapshot: &Arc<Snapshot>| {
                 let session = snapshot.session.as_ref();
+                let spec = specs.known.get(&snapshot.spec);
                 session.is_some_and(|session| session.is_running())
                     && !snapshot.in_flight.is_empty()
+                    && spec.is_none_or(|spec| spec.stops_at_shutdown())
             };
             snapshots.filter(is_busy).map(|snapshot| snapshot.entity.clone()).collect()
         };

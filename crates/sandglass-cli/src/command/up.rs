@@ -21,6 +21,7 @@ use crate::up;
     sandglass up --specs specs --journal runs.db\n  \
     API_KEY=$(openssl rand -hex 32) sandglass up --specs specs --listen 0.0.0.0:7341 --api-key-env API_KEY\n  \
     sandglass up --specs specs --config sandglass.toml\n  \
+    sandglass up --specs specs --workflows workflows --packs packs --api-key-env API_KEY\n  \
     curl -X POST http://127.0.0.1:7341/v1/entities/Session/1\n  \
     curl -X POST http://127.0.0.1:7341/v1/entities/Session/1/actions/ResumeByHand\n  \
     curl http://127.0.0.1:7341/v1/entities/Session/1")]
@@ -44,6 +45,13 @@ pub(crate) struct Arguments {
     /// An environment variable that holds a key for everything; its name is the owner's
     #[arg(long, value_name = "VAR")]
     pub(crate) api_key_env: Vec<String>,
+    /// Serve the workflow definitions (*.json) of this folder, too, as an OpenWOP host whose
+    /// clients have the key of the first `--api-key-env`
+    #[arg(long, value_name = "DIR", requires = "api_key_env")]
+    pub(crate) workflows: Option<PathBuf>,
+    /// A folder of node packs for those: folders with a pack.json and a module.wasm
+    #[arg(long, value_name = "DIR", requires = "workflows")]
+    pub(crate) packs: Option<PathBuf>,
     /// Settings, keys and secrets (TOML); what is said here goes before it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

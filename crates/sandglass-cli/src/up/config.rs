@@ -503,6 +503,8 @@ mod tests {
             journal: None,
             compiled_cache: None,
             api_key_env: Vec::new(),
+            workflows: None,
+            packs: None,
             config: None,
         };
         let mut config = Config::read(&arguments).expect("the defaults are sound");

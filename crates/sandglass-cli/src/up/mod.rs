@@ -4,6 +4,7 @@
 mod config;
 mod folder;
 mod limits;
+mod mounted;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use sandglass_host::Host;
 use sandglass_journal::{Journal, MemoryJournal};
 use sandglass_liveness::Retention;
 use sandglass_model::{Clock, SystemClock};
-use sandglass_runtime::{HostHandlers, Pruned, Runtime};
+use sandglass_openwop::OpenWop;
+use sandglass_runtime::{Handlers, HostHandlers, Pruned, Runtime};
 use sandglass_source::{Diagnostic, Finding};
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::otlp::{self, Otlp, Stopped};
@@ -33,6 +35,7 @@ use crate::{duration, journal_file};
 
 use config::{Config, MetricsConfig};
 use folder::Served;
+use mounted::Mounted;
 
 /// How often entities that have ended are looked for, where they are not to be kept: what is
 /// to go is days old, mostly.
@@ -101,6 +104,7 @@ struct Up {
     host: Host,
     exporter: Exporter,
     otlp: Option<Otlp>,
+    openwop: Option<OpenWop>,
 }
 
 impl Up {
@@ -134,25 +138,38 @@ impl Up {
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules.to_run())
             .recording(config.recording);
         handlers.compile().await;
+        let mounted = Mounted::read(arguments, &host, &journal, &clock, config.listen).await?;
+        let all_handlers: Arc<dyn Handlers> = match &mounted {
+            Some(mounted) => Arc::new(mounted.handlers.clone().beside(Arc::new(handlers.clone()))),
+            None => Arc::new(handlers.clone()),
+        };
         let runtime = Runtime::builder(Arc::clone(&journal))
             .clock(Arc::clone(&clock))
-            .handlers(Arc::new(handlers.clone()))
+            .handlers(all_handlers)
             .telemetry(telemetry)
             .accounts_one_in(config.accounts_one_in)
-            .ceilings(config.ceilings.clone())
-            .specs(specs)
+            .ceilings(mounted::ceilings(arguments, config.ceilings.clone()))
+            .specs(specs.into_iter().chain(mounted::specs(arguments)))
             .build()
             .await?;
+        let openwop = match mounted {
+            Some(mounted) => Some(mounted.start(&runtime, &journal, &exporter).await?),
+            None => None,
+        };
         let parts =
             Parts { runtime, handlers, journal, exporter: exporter.clone(), clock, modules };
         let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
-        let serving = daemon.serve(listener)?;
+        let beside = openwop.as_ref().map(OpenWop::beside).unwrap_or_default();
+        let serving = daemon.serve_beside(listener, beside)?;
         Output::new().line(format!("listening on http://{}", serving.local_addr()))?;
-        Ok(Self { config, daemon, serving, host, exporter, otlp })
+        Ok(Self { config, daemon, serving, host, exporter, otlp, openwop })
     }
 
     async fn stop(self) -> Exit {
-        let Self { config, serving, host, otlp, .. } = self;
+        let Self { config, serving, host, otlp, openwop, .. } = self;
+        if let Some(openwop) = openwop {
+            openwop.close();
+        }
         let grace = duration::told(config.grace);
         let unrecorded = serving.shutdown(config.grace, |draining| say(&draining, &grace)).await;
         host.shutdown().await;
@@ -198,7 +215,9 @@ async fn reload(daemon: Daemon, running: Config, arguments: Arguments) {
         let Served { specs, modules, warnings } = folder::read(&arguments.specs, &new.secrets)?;
         limits::of_known_types(&new.ceilings, specs.iter().map(|spec| spec.name.as_str()))?;
         warnings.iter().for_each(|warning| tell(warning));
-        daemon.reload(specs, modules, new.keys, new.ceilings).await?;
+        let specs = specs.into_iter().chain(mounted::specs(&arguments)).collect();
+        let ceilings = mounted::ceilings(&arguments, new.ceilings);
+        daemon.reload(specs, modules, new.keys, ceilings).await?;
         anyhow::Ok(())
     };
     match reloaded.await {

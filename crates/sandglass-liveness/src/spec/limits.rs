@@ -36,7 +36,8 @@ const OF_HANDLERS: [&str; 4] =
 pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> (Limits, HandlerLimits) {
     let mut known: Vec<&str> = LimitSettings::LIMITS.map(Limit::as_str).to_vec();
     known.extend(OF_HANDLERS);
-    known.extend(["stuck_after", "material", "synthetic", "retry", "stop_with_parent"]);
+    known.extend(["stuck_after", "material", "synthetic", "retry"]);
+    known.extend(["stop_with_parent", "stop_at_shutdown"]);
     table.only(&known, out);
     let (settings, places) = settings(table, out);
     let material = table.value("material").map(|_| names(table, "material", out));
@@ -46,6 +47,7 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> (Limits,
         material: material.unwrap_or_else(|| vec!["progress".to_owned()]),
         synthetic: names(table, "synthetic", out),
         stop_with_parent: table.flag("stop_with_parent", out).unwrap_or(false),
+        stop_at_shutdown: table.flag("stop_at_shutdown", out).unwrap_or(true),
         retries: retries(table, out),
     };
     (limits, of_handlers(table, out))

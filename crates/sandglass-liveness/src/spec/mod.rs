@@ -76,9 +76,20 @@ pub struct Limits {
     /// Whether a run that works for a handler of another session alone stops for good when
     /// that session does.
     pub stop_with_parent: bool,
+    /// Whether a shutdown of the host stops a run that has work in flight, so that somebody
+    /// has to resume it; otherwise the next start finds that work as interrupted.
+    pub stop_at_shutdown: bool,
     /// How often a run that a limit stopped is followed by another one by itself, for each
     /// session.
     pub retries: BTreeMap<Limit, u64>,
+}
+
+impl Spec {
+    /// Whether a shutdown of the host waits for the work of its entities, and stops their runs.
+    #[must_use]
+    pub fn stops_at_shutdown(&self) -> bool {
+        self.limits.as_ref().is_none_or(|limits| limits.stop_at_shutdown)
+    }
 }
 
 /// What came of reading a spec file.

@@ -1,0 +1,72 @@
+//! The OpenWOP host inside the daemon: runs of workflows beside its other entities, in the
+//! same journal, host and HTTP interface.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sandglass_host::Host;
+use sandglass_http::key::Digest;
+use sandglass_journal::Journal;
+use sandglass_liveness::Spec;
+use sandglass_liveness::session::Ceilings;
+use sandglass_model::Clock;
+use sandglass_openwop::{OpenWop, RunHandlers, Service, Settings};
+use sandglass_runtime::Runtime;
+use sandglass_telemetry::prometheus::Exporter;
+
+use crate::command::up::Arguments;
+use crate::openwop;
+
+/// What there is before the runtime.
+pub(super) struct Mounted {
+    pub(super) handlers: RunHandlers,
+    key: Digest,
+}
+
+impl Mounted {
+    /// Reads the folders of workflows and packs, where there are some.
+    pub(super) async fn read(
+        arguments: &Arguments,
+        host: &Host,
+        journal: &Arc<dyn Journal>,
+        clock: &Arc<dyn Clock>,
+        listen: SocketAddr,
+    ) -> anyhow::Result<Option<Self>> {
+        let (Some(workflows), Some(variable)) =
+            (&arguments.workflows, arguments.api_key_env.first())
+        else {
+            return Ok(None);
+        };
+        let key = openwop::key(variable, listen)?;
+        let packs = arguments.packs.as_deref();
+        let library = openwop::library(host, workflows, packs, &Settings::default()).await?;
+        let handlers = openwop::handlers(host, journal, clock, library);
+        Ok(Some(Self { handlers, key }))
+    }
+
+    /// Serves them over `runtime`.
+    pub(super) async fn start(
+        self,
+        runtime: &Runtime,
+        journal: &Arc<dyn Journal>,
+        exporter: &Exporter,
+    ) -> anyhow::Result<OpenWop> {
+        let Self { handlers, key } = self;
+        let (runtime, journal) = (runtime.clone(), Arc::clone(journal));
+        let service = Service::start(runtime, journal, handlers, Settings::default()).await?;
+        Ok(OpenWop::new(service, key, exporter.clone()))
+    }
+}
+
+/// The specs of its entities, where there is one.
+pub(super) fn specs(arguments: &Arguments) -> Vec<Spec> {
+    arguments.workflows.iter().flat_map(|_| sandglass_openwop::specs()).collect()
+}
+
+/// The ceilings of all sessions, with those of its runs, where there is one.
+pub(super) fn ceilings(arguments: &Arguments, mut ceilings: Ceilings) -> Ceilings {
+    if arguments.workflows.is_some() {
+        ceilings.of_type.extend(Settings::default().ceilings().of_type);
+    }
+    ceilings
+}
