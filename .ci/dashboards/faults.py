@@ -30,6 +30,9 @@ ALERTS_NOT_PROVOKED = {
 METRICS_NOT_PROVOKED = {
     "handler_recordings_refused_total": "takes more recordings at once than fit into memory",
     "metric_observations_folded_total": "a host of so few names folds nothing, or it is a fault",
+    "openwop_readers": "the daemon serves no workflows",
+    "openwop_readers_dropped_total": "the daemon serves no workflows",
+    "openwop_requests_refused_total": "the daemon serves no workflows",
     "cancels_refused_total": "the daemon has no keys, so everybody may cancel",
 }
 

@@ -39,4 +39,13 @@ fn complete(span: &Span, report: &RunReport) {
     if let Some(dying_span) = &report.dying_span {
         span.set(&[(names::DYING_SPAN, dying_span.as_str().into())]);
     }
+    // The names of limits are those that node packs have for them.
+    let cap = match &report.outcome {
+        Outcome::Limit(breach) => Some(breach.kind.as_str()),
+        Outcome::TimedOut(_) => Some("wasm-execution-time"),
+        _ => None,
+    };
+    if let Some(kind) = cap {
+        span.set(&[(names::CAP_KIND, kind.into())]);
+    }
 }

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use sandglass_journal::Journal;
 use sandglass_model::EntityRef;
 use sandglass_runtime::{Event, Runtime};
+use sandglass_telemetry::Tracer;
 use tokio::task::JoinHandle;
 
+use crate::breach::Breaches;
 use crate::log::RunLog;
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
@@ -32,10 +34,11 @@ fn lock(logs: &Mutex<Logs>) -> MutexGuard<'_, Logs> {
 }
 
 impl Feeds {
-    /// Of what `runtime` records. Needs a tokio runtime.
-    pub(crate) fn of(runtime: &Runtime, journal: Arc<dyn Journal>) -> Self {
+    /// Of what `runtime` records; `tracer` is told of breaches. Needs a tokio runtime.
+    pub(crate) fn of(runtime: &Runtime, journal: Arc<dyn Journal>, tracer: Tracer) -> Self {
         let logs = Arc::<Mutex<Logs>>::default();
         let mut events = runtime.subscribe();
+        let mut breaches = Breaches::new(tracer);
         let telling = tokio::spawn({
             let logs = Arc::clone(&logs);
             async move {
@@ -44,6 +47,7 @@ impl Feeds {
                         Ok(Event::Recorded(record)) => {
                             let Some(entity) = &record.entity else { continue };
                             if is_run(entity) {
+                                breaches.see(entity, &record);
                                 lock(&logs).tell(entity.id());
                             }
                         }

@@ -10,6 +10,7 @@
 //! `projection` makes events of records, `state` is the fold of events, and `plan` says what
 //! comes next: all three are pure. Nothing here bounds a run by itself.
 
+mod breach;
 mod channels;
 pub mod condition;
 mod context;

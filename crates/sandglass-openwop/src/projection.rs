@@ -17,6 +17,7 @@ use sandglass_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::breach::kind_of;
 use crate::event::{Kind, Origin, RunError, RunEvent};
 use crate::step::{Begin, Next};
 
@@ -185,12 +186,12 @@ impl Projection {
 
     fn breached(&mut self, breach: &LimitBreached) -> Option<RunEvent> {
         let copied = self.begin.as_ref().map(|begin| begin.copied).unwrap_or_default();
-        let (kind, before) = match breach.limit {
-            Limit::ExecutionTimeout | Limit::RunTimeout => ("run-duration", 0),
-            Limit::MaxHandlerRuns => ("node-executions", copied.executions),
-            Limit::MaxLoopIterations => ("loop-iterations", copied.turns),
-            // Of a handler or of one of its calls: its end says it.
-            _ => return None,
+        // Of a handler or of one of its calls its end says it.
+        let kind = kind_of(breach.limit)?;
+        let before = match breach.limit {
+            Limit::MaxHandlerRuns => copied.executions,
+            Limit::MaxLoopIterations => copied.turns,
+            _ => 0,
         };
         let breach = LimitBreached {
             threshold: breach.threshold.saturating_add(before),

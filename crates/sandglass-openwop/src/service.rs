@@ -7,6 +7,8 @@ use sandglass_liveness::Refusal;
 use sandglass_liveness::session::{LimitSettings, Setting, Standing};
 use sandglass_model::{EntityRef, Entropy, Object, StopCause, SystemEntropy};
 use sandglass_runtime::{ActorError, Birth, Request, Runtime, SessionStop, Snapshot};
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::OpenwopRefusal;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -82,7 +84,8 @@ impl Service {
         settings: Settings,
     ) -> Result<Arc<Self>, ActorError> {
         handlers.shared.library.keep(&runtime).await?;
-        let feeds = Feeds::of(&runtime, Arc::clone(&journal));
+        let tracer = handlers.shared.host.telemetry().tracer.clone();
+        let feeds = Feeds::of(&runtime, Arc::clone(&journal), tracer);
         let service = Arc::new(Self { runtime, journal, handlers, settings, feeds });
         let _ = service.handlers.shared.service.set(Arc::downgrade(&service));
         Ok(service)
@@ -115,10 +118,9 @@ impl Service {
         self.handlers.shared.clock.now()
     }
 
-    /// Notes that a reader of events was let go.
-    #[allow(clippy::unused_self, reason = "its metrics are counted here")]
-    pub(crate) fn reader_dropped(&self, why: &'static str) {
-        tracing::info!(reason = why, "a reader of events was dropped");
+    /// Where the host's metrics go.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.handlers.shared.host.telemetry().metrics
     }
 
     /// The definition that a run began with.
@@ -296,6 +298,7 @@ impl Service {
     fn has_room(&self) -> Result<(), Error> {
         let most = self.settings.max_active_runs;
         if self.handlers.active() >= most {
+            self.metrics().openwop_refused(OpenwopRefusal::Runs);
             let message = format!("{most} runs are under way, as many as there may be");
             return Err(Error::new(Code::RateLimited, message));
         }

@@ -8,6 +8,7 @@ mod expected;
 mod family;
 mod guest;
 mod level;
+mod openwop;
 mod room;
 mod sessions;
 
@@ -30,6 +31,7 @@ pub use guest::{GuestKind, GuestMetric};
 use level::Levels;
 pub use level::{Held, Holding, Level};
 pub use room::SCRAPE_MAX_BYTES;
+pub use openwop::OpenwopRefusal;
 pub use sessions::{CancelOf, ResumedBy};
 
 /// Takes what is measured, and reports it. Cheap to clone; the default reports

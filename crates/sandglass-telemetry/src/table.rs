@@ -334,6 +334,16 @@ metrics! {
         "cancels_refused_total"
         "Cancels of sessions or dispatches that were refused because who asked for them may not";
 
+    Gauges openwop_readers() Count
+        "openwop_readers"
+        "Clients of an OpenWOP host that read the events of a run as a stream";
+    Counters openwop_readers_dropped() Count
+        "openwop_readers_dropped_total"
+        "Readers of events that were let go, because they took nothing for too long";
+    Counters openwop_refused(of) Count
+        "openwop_requests_refused_total"
+        "Requests to an OpenWOP host that were refused, because there were too many runs, readers or polls";
+
     Counters folded() Count
         "metric_observations_folded_total"
         "Observations that went under the label value other, because there was no room for their own";

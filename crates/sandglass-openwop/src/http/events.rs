@@ -12,11 +12,11 @@ use futures_util::stream::unfold;
 use sandglass_http::patience::within;
 use sandglass_model::Monotonic;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::error::{Code, Error};
 use super::view::Masks;
-use super::{OpenWop, answer};
+use super::{OpenWop, ReaderPlace, answer};
 use crate::event::{Entry, Kind};
 use crate::log::{Line, RunLog};
 
@@ -183,7 +183,7 @@ struct Reader {
     /// When it was handed something last.
     handed_at: Option<Monotonic>,
     is_done: bool,
-    _place: OwnedSemaphorePermit,
+    _place: ReaderPlace,
 }
 
 fn stream(
@@ -191,7 +191,7 @@ fn stream(
     log: Arc<RunLog>,
     masks: Arc<Masks>,
     (mode, next): (Mode, u64),
-    place: OwnedSemaphorePermit,
+    place: ReaderPlace,
 ) -> Response {
     let reader = Reader {
         more: log.watch(),
@@ -232,7 +232,8 @@ impl Reader {
             let patience = self.host.service().settings.reader_patience;
             if !is_end && behind.is_some_and(|behind| behind > patience) {
                 self.is_done = true;
-                self.host.service().reader_dropped("slow");
+                self.host.service().metrics().openwop_reader_dropped();
+                tracing::info!(run = %self.log.run, "a reader of events was too slow, and is dropped");
                 let seconds = patience.as_secs();
                 return Some(Bytes::from(format!(
                     ": dropped: nothing was taken for more than {seconds} s; resume with \

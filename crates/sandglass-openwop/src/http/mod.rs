@@ -25,6 +25,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use sandglass_http::key::{self, Digest};
 use sandglass_http::{Unserved, body, fallbacks, guarded};
+use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_telemetry::prometheus::Exporter;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -176,21 +177,29 @@ impl OpenWop {
 
     /// A place among `places`, of which there are `most`.
     fn place(
+        &self,
         places: &Arc<Semaphore>,
         most: usize,
-        what: &str,
+        of: OpenwopRefusal,
     ) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(places).try_acquire_owned().map_err(|_| {
-            Error::new(Code::RateLimited, format!("{most} clients {what}, as many as there may be"))
+            self.service().metrics().openwop_refused(of);
+            let of = of.as_str();
+            Error::new(Code::RateLimited, format!("there are {most} {of} of events, as many as may be"))
         })
     }
 
-    fn reader(&self) -> Result<OwnedSemaphorePermit, Error> {
-        Self::place(&self.0.readers, self.service().settings.max_readers, "read events")
+    fn reader(&self) -> Result<ReaderPlace, Error> {
+        let most = self.service().settings.max_readers;
+        let place = self.place(&self.0.readers, most, OpenwopRefusal::Readers)?;
+        let place = ReaderPlace { host: self.clone(), place: Some(place) };
+        place.tell();
+        Ok(place)
     }
 
     fn polling(&self) -> Result<OwnedSemaphorePermit, Error> {
-        Self::place(&self.0.polls, self.service().settings.max_polls, "poll for events")
+        let most = self.service().settings.max_polls;
+        self.place(&self.0.polls, most, OpenwopRefusal::Polls)
     }
 
     /// The object that a body is; an empty one where there is none.
@@ -200,6 +209,28 @@ impl OpenWop {
         let bytes = body::bytes(headers, sent, limits).await.map_err(|error| told(&error))?;
         let fields = body::json::<Map<String, Value>>(headers, &bytes);
         Ok(fields.map_err(|error| told(&error))?.unwrap_or_default())
+    }
+}
+
+/// The place of one who reads events, as long as it is there.
+struct ReaderPlace {
+    host: OpenWop,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl ReaderPlace {
+    /// Has the metrics say how many there are.
+    fn tell(&self) {
+        let most = self.host.service().settings.max_readers;
+        let readers = most.saturating_sub(self.host.0.readers.available_permits());
+        self.host.service().metrics().openwop_readers(readers);
+    }
+}
+
+impl Drop for ReaderPlace {
+    fn drop(&mut self) {
+        drop(self.place.take());
+        self.tell();
     }
 }
 

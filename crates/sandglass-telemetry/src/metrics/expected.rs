@@ -3,6 +3,7 @@
 
 use sandglass_model::{Directive, Limit, OutcomeKind};
 
+use super::openwop::OpenwopRefusal;
 use super::sessions::{CancelOf, ResumedBy, directive};
 use super::{Metrics, Refusal, SpansDropped};
 
@@ -61,6 +62,10 @@ impl Metrics {
             }
             for of in CancelOf::ALL {
                 families.cancels_refused.expect([of.as_str()]);
+            }
+            families.openwop_readers_dropped.expect([]);
+            for of in OpenwopRefusal::ALL {
+                families.openwop_refused.expect([of.as_str()]);
             }
         }
     }

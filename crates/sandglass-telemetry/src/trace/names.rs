@@ -9,6 +9,14 @@ pub const DISPATCH: &str = "sandglass.dispatch";
 pub const HOST_CALL: &str = "sandglass.host_call";
 /// A transition of an entity.
 pub const TRANSITION: &str = "sandglass.transition";
+/// A breach of a bound of a workflow run.
+pub const CAP_BREACHED: &str = "openwop.cap_breached";
+/// Which bound of a workflow run or of its node was breached, as OpenWOP names it.
+pub const CAP_KIND: &str = "openwop.cap_kind";
+/// What the bound allows.
+pub const CAP_LIMIT: &str = "openwop.cap_limit";
+/// What was observed.
+pub const CAP_OBSERVED: &str = "openwop.cap_observed";
 
 /// Why a span failed (OpenTelemetry, stable).
 pub const ERROR_TYPE: &str = "error.type";

@@ -1,0 +1,71 @@
+//! Breaches of runs' bounds, as spans: those of nodes have one already, that of their
+//! dispatch.
+
+use sandglass_model::{EntityRef, Event, Limit, LimitBreached, Record, TraceContext};
+use sandglass_telemetry::trace::{Kind, SpanStart, Tracer, names};
+use sha2::{Digest as _, Sha256};
+
+/// The kind of a breach of a run's bound, as clients know it; none for limits that are no
+/// bounds of runs.
+pub(crate) const fn kind_of(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::ExecutionTimeout | Limit::RunTimeout => Some("run-duration"),
+        Limit::MaxHandlerRuns => Some("node-executions"),
+        Limit::MaxLoopIterations => Some("loop-iterations"),
+        _ => None,
+    }
+}
+
+/// Tells a collector of breaches, from the records as they come.
+#[derive(Debug)]
+pub(crate) struct Breaches {
+    tracer: Tracer,
+    /// The last transition, and whose: a breach follows from one in the same batch.
+    last: Option<(EntityRef, TraceContext)>,
+}
+
+impl Breaches {
+    pub(crate) const fn new(tracer: Tracer) -> Self {
+        Self { tracer, last: None }
+    }
+
+    /// Looks at a record of a run.
+    pub(crate) fn see(&mut self, run: &EntityRef, record: &Record) {
+        match &record.event {
+            Event::Transition { trace, .. } => self.last = Some((run.clone(), *trace)),
+            Event::LimitBreached(breach) if self.tracer.is_enabled() => self.tell(run, breach),
+            _ => {}
+        }
+    }
+
+    fn tell(&self, run: &EntityRef, breach: &LimitBreached) {
+        let Some(kind) = kind_of(breach.limit) else { return };
+        let parent = self.last.as_ref().filter(|(of, _)| of == run).map(|(_, trace)| *trace);
+        let digest = Sha256::new()
+            .chain_update(run.to_string())
+            .chain_update(breach.run_seq.to_be_bytes())
+            .chain_update(kind)
+            .finalize();
+        let mut bytes = [0; 24];
+        bytes.copy_from_slice(&digest[..24]);
+        let own = TraceContext::root(bytes);
+        // Under what it follows from, where that is known.
+        let context = parent.map_or(own, |parent| TraceContext { span_id: own.span_id, ..parent });
+        let span = self.tracer.start(&SpanStart {
+            name: names::CAP_BREACHED,
+            kind: Kind::Internal,
+            context,
+            parent,
+            links: &[],
+            attributes: &[
+                (names::ENTITY_TYPE, run.entity_type().into()),
+                (names::ENTITY_ID, run.id().into()),
+                (names::CAP_KIND, kind.into()),
+                (names::CAP_LIMIT, breach.threshold.into()),
+                (names::CAP_OBSERVED, breach.observed.into()),
+            ],
+        });
+        span.error(kind, "a bound of the run was breached");
+        span.end();
+    }
+}
