@@ -32,6 +32,9 @@ const CONNECTIONS_BESIDE: usize = 1_024;
 const GRACE: Duration = Duration::from_secs(2);
 /// How long answers may take then.
 const ANSWERS_MAX: Duration = Duration::from_secs(5);
+/// Nodes of packs that run at once. They don't run in the pool, so each maps its memory; what it
+/// has at most is `--pack-memory-mib`.
+const PACKS_AT_ONCE: u32 = 64;
 /// Shortest key where clients come from elsewhere, in bytes: what can't be guessed over a
 /// network in any time.
 const KEY_MIN_BYTES: usize = sandglass_http::key::KEY_MIN_BYTES;
@@ -152,6 +155,7 @@ fn host_settings(settings: &Settings) -> sandglass_host::Settings {
     sandglass_host::Settings {
         max_memory_bytes: settings.packs.max_memory_bytes.max(1 << 20),
         max_queued,
+        max_on_demand: usual.max_on_demand.max(PACKS_AT_ONCE),
         // There is one tenant.
         max_queued_per_tenant: max_queued,
         ..usual
