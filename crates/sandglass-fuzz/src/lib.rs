@@ -45,4 +45,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pack", run: target::pack::run },
     Target { name: "scenario", run: target::files::scenario },
     Target { name: "spec", run: target::spec::read },
+    Target { name: "workflow", run: target::workflow::read },
 ];

@@ -9,3 +9,4 @@ pub(crate) mod json;
 pub(crate) mod literals;
 pub(crate) mod pack;
 pub(crate) mod spec;
+pub(crate) mod workflow;

@@ -1,0 +1,65 @@
+//! Workflow definitions, manifests of node packs, conditions and expressions.
+
+use sandglass_model::json;
+use sandglass_openwop::condition::Condition;
+use sandglass_openwop::definition::Definition;
+use sandglass_openwop::expression::Expression;
+use sandglass_openwop::pack::Manifest;
+use sandglass_openwop::variables::initial;
+use sandglass_openwop::{PROBLEMS_MAX, Problem};
+use serde_json::Value;
+
+use crate::promise;
+
+/// What is refused is told, with places that are in the text; what is accepted reads as itself
+/// from its canonical text, and has an order of all its nodes. Conditions and expressions have
+/// an answer in any scope.
+pub(crate) fn read(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    match Definition::parse(text) {
+        Err(problems) => told(text, &problems),
+        Ok(definition) => {
+            let again = Definition::parse(&definition.canonical).expect("it was accepted");
+            assert_eq!(again.canonical, definition.canonical);
+            assert_eq!(again.nodes, definition.nodes);
+            let graph = &definition.graph;
+            assert_eq!(graph.order().len(), definition.nodes.len());
+            assert!(!graph.entries().is_empty());
+        }
+    }
+    if let Err(problems) = Manifest::parse(text) {
+        told(text, &problems);
+    }
+    if let Err(what) = Expression::parse(text) {
+        assert!(!what.is_empty());
+    }
+    let Ok(value) = json::read::<Value>(text) else { return };
+    if let Err(problems) = initial(&[], Some(&value)) {
+        told(text, &problems);
+    }
+    // A list is a condition or an expression and its scope.
+    match value.as_array().map(Vec::as_slice) {
+        Some([Value::String(expression), scope]) => {
+            if let Ok(expression) = Expression::parse(expression) {
+                let worth = expression.value(scope);
+                assert_eq!(expression.holds(scope), *worth == Value::Bool(true));
+            }
+        }
+        Some([condition, scope]) => match Condition::compile(condition) {
+            Ok(condition) => drop(condition.holds(scope)),
+            Err(problems) => told(text, &problems),
+        },
+        _ => {}
+    }
+}
+
+/// There is at least one, each can be shown, and its place is in the text.
+fn told(text: &str, problems: &[Problem]) {
+    assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{} problems", problems.len());
+    for problem in problems {
+        promise::shown(&problem.what);
+        let Some(place) = problem.place else { continue };
+        let line = text.split('\n').nth(place.line - 1).expect("the line is there");
+        assert!((1..=line.chars().count() + 1).contains(&place.column), "{problem}");
+    }
+}
