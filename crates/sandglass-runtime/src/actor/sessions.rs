@@ -96,6 +96,9 @@ impl Actor {
     /// Stops the run of its session because the host shuts down; answers whether that is so,
     /// and its handlers have the time to end by themselves that they are given.
     pub(super) async fn stopped_for_shutdown(&mut self) -> bool {
+        if !self.spec.stops_at_shutdown() {
+            return false;
+        }
         let session = self.entity.session().filter(|session| session.is_running());
         let Some(grace_ms) = session.map(|session| session.limits.abort_timeout_ms) else {
             return false;
