@@ -32,6 +32,7 @@ mod plan;
 mod problem;
 mod projection;
 mod replay;
+mod schema;
 mod service;
 mod settings;
 mod state;

@@ -17,6 +17,7 @@ use crate::definition::Definition;
 use crate::folder::{self, LeftOut};
 use crate::node::BUILTIN;
 use crate::problem::Problem;
+use crate::schema::Schema;
 use crate::settings::{PackLimits, millis};
 use crate::step::Begin;
 use crate::{WORKFLOW_TYPE, pack};
@@ -63,6 +64,8 @@ pub struct Library {
     definitions: BTreeMap<String, Arc<Definition>>,
     packs: Vec<Arc<Pack>>,
     nodes: BTreeMap<String, PackNode>,
+    /// What the `configurable` of runs may hold, by definition, where one says so.
+    schemas: BTreeMap<String, Schema>,
     /// Definitions by their digest, also those that only runs still have.
     pinned: RwLock<BTreeMap<String, Arc<Definition>>>,
 }
@@ -84,6 +87,16 @@ impl Library {
         let mut left_out = found.left_out;
         for found in found.good {
             let definition = Arc::new(found.definition);
+            if let Some(schema) = &definition.configurable_schema {
+                match Schema::compile(schema) {
+                    Ok(schema) => drop(library.schemas.insert(definition.id.clone(), schema)),
+                    Err(what) => {
+                        let why = vec![Problem::new("/configurableSchema", what)];
+                        left_out.push(LeftOut { file: found.file, why });
+                        continue;
+                    }
+                }
+            }
             library.pin(&definition);
             library.definitions.insert(definition.id.clone(), definition);
         }
@@ -115,6 +128,11 @@ impl Library {
     #[must_use]
     pub fn definition(&self, id: &str) -> Option<&Arc<Definition>> {
         self.definitions.get(id)
+    }
+
+    /// What the `configurable` of runs of this definition may hold, where it says so.
+    pub(crate) fn configurable(&self, id: &str) -> Option<&Schema> {
+        self.schemas.get(id)
     }
 
     /// The ids of all definitions, in their order.

@@ -2,10 +2,14 @@
 
 use serde_json::{Map, Value};
 
+use crate::context::size;
 use crate::definition::{Definition, Node, Port};
 use crate::event::RunError;
 use crate::plan::scope;
 use crate::state::RunState;
+
+/// Most that a node is given, in bytes of JSON: several ports may bring the same large value.
+const INPUTS_MAX_BYTES: usize = 4 << 20;
 
 /// The values of the ports of `node`, and what edges bring to ports that it doesn't declare.
 pub(crate) fn resolve(
@@ -15,6 +19,7 @@ pub(crate) fn resolve(
 ) -> Result<Map<String, Value>, RunError> {
     let node = &definition.nodes[index];
     let mut inputs = Map::new();
+    let mut bytes = 0_usize;
     let mut all_outputs = None;
     for (name, port) in &node.inputs {
         let value = match port {
@@ -41,6 +46,11 @@ pub(crate) fn resolve(
             }
         };
         if let Some(value) = value {
+            bytes = bytes.saturating_add(size(&value));
+            if bytes > INPUTS_MAX_BYTES {
+                let message = format!("the inputs of a node are {INPUTS_MAX_BYTES} bytes at most");
+                return Err(RunError::new("input_too_large", message));
+            }
             inputs.insert(name.clone(), value);
         }
     }
