@@ -4,73 +4,124 @@ use serde_json::{Map, Value, json};
 
 use crate::definition::{Channel, Reducer};
 
-/// Most entries of a channel that doesn't say how many it keeps.
+/// Most entries of a channel, and of one that doesn't say how many it keeps.
 const ENTRIES_MAX: u64 = 10_000;
 
 /// What `written` makes of what was in the channel before.
 pub(crate) fn reduce(channel: &Channel, before: Option<Value>, written: Value) -> Value {
     match channel.reducer {
         Reducer::Replace => written,
-        Reducer::Append | Reducer::Feedback => appended(channel, before, written, |_, _| false),
-        Reducer::Message => appended(channel, before, written, same("messageId")),
+        Reducer::Append | Reducer::Feedback => listed(channel, entries(before), written),
+        Reducer::Message => {
+            let entries = entries(before);
+            let is_there = entries.iter().any(|entry| are_same(entry, &written, "messageId"));
+            if is_there { Value::Array(entries) } else { listed(channel, entries, written) }
+        }
         Reducer::Votes => {
-            let mut votes = appended(channel, before, Value::Null, |_, _| true);
-            if let Value::Array(votes) = &mut votes {
-                let voter = |vote: &Value| vote.get("voter").or(vote.get("userId")).cloned();
-                // Each voter has one vote: the last.
-                votes.retain(|vote| voter(&written).is_none() || voter(vote) != voter(&written));
-            }
-            appended(channel, Some(votes), written, |_, _| false)
+            let mut entries = entries(before);
+            // Each voter has one vote: the last.
+            entries.retain(|vote| !are_same(vote, &written, "voter"));
+            listed(channel, entries, written)
         }
-        Reducer::Merge => {
-            let mut fields = match before {
-                Some(Value::Object(fields)) => fields,
-                _ => Map::new(),
-            };
-            match written {
-                Value::Object(more) => fields.extend(more),
-                other => {
-                    fields.insert("value".to_owned(), other);
-                }
-            }
-            Value::Object(fields)
-        }
-        Reducer::Counter => {
-            let before = before.unwrap_or_default();
-            // A counter is counted on by what is written, or by one.
-            match (before.as_i64().unwrap_or(0), written.as_i64()) {
-                (count, Some(more)) => json!(count.saturating_add(more)),
-                (count, None) => match written.as_f64() {
-                    Some(more) => json!(before.as_f64().unwrap_or(0.0) + more),
-                    None => json!(count.saturating_add(1)),
-                },
-            }
-        }
+        Reducer::Merge => merged(before, written),
+        Reducer::Counter => counted(before, &written),
     }
 }
 
-fn same(key: &'static str) -> impl Fn(&Value, &Value) -> bool {
-    move |one, other| one.get(key).is_some() && one.get(key) == other.get(key)
-}
-
-/// The entries with `written` behind them, where none of them `is_it`; the last ones, where
-/// there are too many.
-fn appended(
-    channel: &Channel,
-    before: Option<Value>,
-    written: Value,
-    is_it: impl Fn(&Value, &Value) -> bool,
-) -> Value {
-    let mut entries = match before {
+fn entries(before: Option<Value>) -> Vec<Value> {
+    match before {
         Some(Value::Array(entries)) => entries,
         None | Some(Value::Null) => Vec::new(),
         Some(other) => vec![other],
-    };
-    if !entries.iter().any(|entry| is_it(entry, &written)) && !written.is_null() {
-        entries.push(written);
     }
+}
+
+/// Whether both say the same under `key`.
+fn are_same(one: &Value, other: &Value, key: &str) -> bool {
+    one.get(key).is_some() && one.get(key) == other.get(key)
+}
+
+/// The entries with `written` behind them: the last ones, where there are too many.
+fn listed(channel: &Channel, mut entries: Vec<Value>, written: Value) -> Value {
+    entries.push(written);
     let most = channel.max_size.unwrap_or(ENTRIES_MAX).min(ENTRIES_MAX);
     let excess = entries.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
     entries.drain(..excess);
     Value::Array(entries)
+}
+
+/// The fields of both: what is no object is the field `value`.
+fn merged(before: Option<Value>, written: Value) -> Value {
+    let mut fields = match before {
+        Some(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    match written {
+        Value::Object(more) => fields.extend(more),
+        other => drop(fields.insert("value".to_owned(), other)),
+    }
+    Value::Object(fields)
+}
+
+/// The sum of both; what is no number counts as one.
+fn counted(before: Option<Value>, written: &Value) -> Value {
+    let before = before.unwrap_or_default();
+    match (before.as_i64().unwrap_or(0), written.as_i64(), written.as_f64()) {
+        (count, Some(more), _) => json!(count.saturating_add(more)),
+        (_, None, Some(more)) => json!(before.as_f64().unwrap_or(0.0) + more),
+        (count, None, None) => json!(count.saturating_add(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Definition;
+
+    fn channel(declared: &Value) -> Channel {
+        let definition = json!({
+            "id": "test", "name": "test", "version": "1",
+            "nodes": [{
+                "id": "a", "typeId": "core.noop", "name": "a", "position": { "x": 0, "y": 0 },
+                "config": {}, "inputs": {},
+            }],
+            "edges": [], "triggers": [], "variables": [], "metadata": {}, "settings": {},
+            "channels": { "c": declared },
+        });
+        let definition = Definition::parse(&definition.to_string()).expect("sound");
+        definition.channels["c"].clone()
+    }
+
+    #[test]
+    fn each_reducer_makes_of_writes_what_it_says() {
+        for (declared, written, expected) in [
+            (json!({ "reducer": "replace" }), json!([1, 2]), json!(2)),
+            (json!({ "reducer": "append", "maxSize": 2 }), json!([1, 2, 3]), json!([2, 3])),
+            (json!({ "reducer": "feedback" }), json!(["a", "a"]), json!(["a", "a"])),
+            (
+                json!({ "reducer": "message" }),
+                json!([{ "messageId": 1, "n": 1 }, { "messageId": 1, "n": 2 }, { "n": 3 }]),
+                json!([{ "messageId": 1, "n": 1 }, { "n": 3 }]),
+            ),
+            (
+                json!({ "reducer": "votes" }),
+                json!([{ "voter": "a", "yes": true }, { "voter": "b" }, { "voter": "a", "yes": false }]),
+                json!([{ "voter": "b" }, { "voter": "a", "yes": false }]),
+            ),
+            (
+                json!({ "reducer": "merge" }),
+                json!([{ "a": 1, "b": 1 }, { "b": 2 }, 3]),
+                json!({ "a": 1, "b": 2, "value": 3 }),
+            ),
+            (json!({ "reducer": "counter" }), json!([2, "once", 3]), json!(6)),
+            (json!({ "reducer": "counter" }), json!([1, 0.5]), json!(1.5)),
+            (json!({ "reducer": "counter" }), json!([i64::MAX, 1]), json!(i64::MAX)),
+        ] {
+            let channel = channel(&declared);
+            let writes = written.as_array().expect("a list").clone();
+            let after =
+                writes.into_iter().fold(None, |before, one| Some(reduce(&channel, before, one)));
+            assert_eq!(after, Some(expected), "{declared}");
+        }
+    }
 }

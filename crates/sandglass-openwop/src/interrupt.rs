@@ -13,7 +13,10 @@ pub(crate) fn check(payload: &Value, answer: &Value) -> Result<(), Error> {
     if let Some(schema) = payload.get("resumeSchema") {
         let schema = Schema::compile(schema).map_err(|why| {
             // Its pack brought it along, and nobody can answer it.
-            Error::new(Code::Validation, format!("`resumeSchema` of the interrupt can't be used: {why}"))
+            Error::new(
+                Code::Validation,
+                format!("`resumeSchema` of the interrupt can't be used: {why}"),
+            )
         })?;
         refused("/resumeValue", "`resumeValue` isn't as the interrupt wants it", &schema, answer)?;
     }

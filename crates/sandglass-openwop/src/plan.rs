@@ -224,3 +224,242 @@ fn outputs(definition: &Definition, state: &RunState) -> Value {
         |index: usize| (definition.nodes[index].id.clone(), state.nodes[index].outputs.clone());
     Value::Object(last.into_iter().map(of).collect::<Map<_, _>>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A definition of noop nodes and orchestrators, by the edges between them.
+    fn definition(
+        nodes: &[(&str, &str)],
+        edges: &[(&str, &str, Value)],
+        settings: Value,
+    ) -> Definition {
+        let nodes: Vec<Value> = nodes
+            .iter()
+            .map(|(id, type_id)| {
+                json!({
+                    "id": id, "typeId": type_id, "name": id, "position": { "x": 0, "y": 0 },
+                    "config": {}, "inputs": {}, "disabled": id.starts_with("off"),
+                })
+            })
+            .collect();
+        let edges: Vec<Value> = edges
+            .iter()
+            .enumerate()
+            .map(|(number, (source, target, more))| {
+                let mut edge = json!({
+                    "id": format!("e{number}"), "sourceNodeId": source, "targetNodeId": target,
+                });
+                let fields = edge.as_object_mut().expect("an object");
+                fields.extend(more.as_object().cloned().unwrap_or_default());
+                edge
+            })
+            .collect();
+        let text = json!({
+            "id": "test", "name": "test", "version": "1", "nodes": nodes, "edges": edges,
+            "triggers": [], "variables": [], "metadata": {}, "settings": settings,
+        });
+        Definition::parse(&text.to_string()).expect("sound")
+    }
+
+    /// What happens where the nodes answer as `answer` says: outputs, or nothing for a failure.
+    /// Answers the events, and the end.
+    fn run(
+        definition: &Definition,
+        state: &mut RunState,
+        mut answer: impl FnMut(&str, u64) -> Option<Value>,
+    ) -> (Vec<RunEvent>, Step) {
+        let mut events = Vec::new();
+        for _ in 0..200 {
+            let planned = plan(definition, state);
+            events.extend(planned.events);
+            let Step::Run(index) = planned.step else { return (events, planned.step) };
+            let id = definition.nodes[index].id.as_str();
+            let mut happened = vec![RunEvent::of_node(Kind::NodeStarted, id, json!({}))];
+            let nth = state.nodes[index].executions + 1;
+            match answer(id, nth) {
+                Some(outputs) => {
+                    if is_orchestrator(&definition.nodes[index]) {
+                        let payload = json!({ "agentId": "all", "decision": outputs });
+                        happened.push(RunEvent::of_node(Kind::OrchestratorDecided, id, payload));
+                    }
+                    happened.push(RunEvent::completed(id, &outputs));
+                }
+                None => happened.push(RunEvent::failed(id, &RunError::new("bad", "it failed"))),
+            }
+            happened.iter().for_each(|event| state.apply(definition, event));
+            events.extend(happened);
+        }
+        panic!("it goes on for ever");
+    }
+
+    /// The nodes that were begun (`a`) and skipped (`-a`), in order.
+    fn told(events: &[RunEvent]) -> Vec<String> {
+        let of = |event: &RunEvent| match (event.kind, &event.node_id) {
+            (Kind::NodeStarted, Some(node)) => Some(node.clone()),
+            (Kind::NodeSkipped, Some(node)) => Some(format!("-{node}")),
+            _ => None,
+        };
+        events.iter().filter_map(of).collect()
+    }
+
+    fn noops<'a>(ids: &[&'a str]) -> Vec<(&'a str, &'static str)> {
+        ids.iter().map(|id| (*id, "core.noop")).collect()
+    }
+
+    fn rule(rule: &str) -> Value {
+        json!({ "triggerRule": rule })
+    }
+
+    #[test]
+    fn a_node_runs_when_the_rules_of_its_edges_hold() {
+        let none = json!({});
+        for (rules, failing, expected) in [
+            // One of both before it fails.
+            (["all_success", "all_success"], "b", "a b c -d"),
+            (["any_success", "any_success"], "b", "a b c d"),
+            (["all_complete", "all_complete"], "b", "a b c d"),
+            (["none_failed", "none_failed"], "b", "a b c -d"),
+            (["any_failed", "any_failed"], "b", "a b c d"),
+            // None fails.
+            (["all_success", "all_success"], "", "a b c d"),
+            (["any_failed", "any_failed"], "", "a b c -d"),
+            (["none_failed", "any_success"], "", "a b c d"),
+            // The rules of both hold, or it isn't run.
+            (["any_failed", "all_success"], "b", "a b c d"),
+            (["any_failed", "all_success"], "c", "a b c -d"),
+        ] {
+            let handled = rule("all_complete");
+            let definition = definition(
+                &noops(&["a", "b", "c", "d", "x"]),
+                &[
+                    ("a", "b", none.clone()),
+                    ("a", "c", none.clone()),
+                    ("b", "d", rule(rules[0])),
+                    ("c", "d", rule(rules[1])),
+                    // So that no failure ends the run.
+                    ("b", "x", handled.clone()),
+                    ("c", "x", handled),
+                ],
+                json!({}),
+            );
+            let mut state = RunState::new(&definition);
+            let answer = |id: &str, _| (id != failing).then(|| json!({}));
+            let (events, step) = run(&definition, &mut state, answer);
+            let told: Vec<String> = told(&events).into_iter().filter(|node| node != "x").collect();
+            assert_eq!(told.join(" "), expected, "{rules:?}, {failing} fails");
+            assert!(matches!(step, Step::Complete(_)), "{step:?}");
+        }
+    }
+
+    #[test]
+    fn conditions_choose_and_what_is_not_chosen_is_skipped_to_its_end() {
+        let is = |right: &str| json!({ "condition": { "type": "equals", "left": "output.go", "right": right } });
+        let definition = definition(
+            &noops(&["a", "left", "right", "behind", "off"]),
+            &[
+                ("a", "left", is("left")),
+                ("a", "right", is("right")),
+                ("right", "behind", json!({})),
+                ("a", "off", json!({})),
+            ],
+            json!({}),
+        );
+        let mut state = RunState::new(&definition);
+        let (events, step) = run(&definition, &mut state, |_, _| Some(json!({ "go": "left" })));
+        assert_eq!(told(&events).join(" "), "a left -right -off -behind");
+        assert_eq!(step, Step::Complete(json!({ "go": "left" })));
+    }
+
+    #[test]
+    fn a_failure_that_nobody_takes_up_is_the_end() {
+        let definition = definition(&noops(&["a", "b"]), &[("a", "b", json!({}))], json!({}));
+        let (events, step) = run(&definition, &mut RunState::new(&definition), |_, _| None);
+        assert_eq!(told(&events), ["a"]);
+        let Step::Fail(error) = step else { panic!("{step:?}") };
+        assert_eq!((error.code.as_str(), error.details), ("bad", Some(json!({ "nodeId": "a" }))));
+    }
+
+    #[test]
+    fn a_loop_that_nobody_decides_is_taken_so_often_and_no_more() {
+        let again =
+            json!({ "condition": { "type": "equals", "left": "output.again", "right": true } });
+        let edges = [("a", "b", json!({})), ("b", "a", again)];
+        let nodes = noops(&["a", "b"]);
+        let definition = definition(&nodes, &edges, json!({ "maxLoopbackIterations": 2 }));
+        let twice = |_: &str, nth: u64| Some(json!({ "again": nth < 3 }));
+        let (events, step) = run(&definition, &mut RunState::new(&definition), twice);
+        assert_eq!(told(&events).join(" "), "a b a b a b");
+        assert!(matches!(step, Step::Complete(_)), "{step:?}");
+        let always = |_: &str, _| Some(json!({ "again": true }));
+        let (events, step) = run(&definition, &mut RunState::new(&definition), always);
+        assert_eq!(told(&events).join(" "), "a b a b a b");
+        assert_eq!(events.last().map(|event| event.kind), Some(Kind::LoopbackLimit));
+        let Step::Fail(error) = step else { panic!("{step:?}") };
+        assert_eq!(error.code, "loopback_limit_exceeded");
+    }
+
+    fn orchestrated() -> Definition {
+        let none = json!({});
+        definition(
+            &[
+                ("lead", "core.orchestrator.supervisor"),
+                ("hand", "core.dispatch"),
+                ("one", "core.noop"),
+                ("two", "core.noop"),
+            ],
+            &[
+                ("lead", "hand", none.clone()),
+                ("hand", "one", none.clone()),
+                ("hand", "two", none.clone()),
+                ("hand", "lead", none),
+            ],
+            json!({ "maxLoopbackIterations": 1 }),
+        )
+    }
+
+    fn decides(id: &str, nth: u64) -> Option<Value> {
+        let next = |workers: &[&str]| json!({ "kind": "next-worker", "nextWorkerIds": workers });
+        Some(match (id, nth) {
+            ("lead", 1) => next(&["one"]),
+            ("lead", 2) => next(&["one", "two"]),
+            ("lead", 3) => next(&["nobody"]),
+            ("lead", _) => json!({ "kind": "terminate" }),
+            _ => json!({}),
+        })
+    }
+
+    #[test]
+    fn an_orchestrator_chooses_workers_turn_by_turn_until_it_ends_the_run() {
+        let definition = orchestrated();
+        let (events, step) = run(&definition, &mut RunState::new(&definition), decides);
+        let expected = "lead hand one -two lead hand one two lead hand -one -two lead";
+        assert_eq!(told(&events).join(" "), expected);
+        assert!(matches!(step, Step::Complete(_)), "{step:?}");
+    }
+
+    #[test]
+    fn whoever_folds_any_beginning_of_the_events_goes_on_likewise() {
+        let definition = orchestrated();
+        let (events, _) = run(&definition, &mut RunState::new(&definition), decides);
+        for cut in 0..events.len() {
+            let mut state = RunState::new(&definition);
+            events[..cut].iter().for_each(|event| state.apply(&definition, event));
+            // A node that had begun is begun once more; everything else follows as it did.
+            let open = state.current(&definition).map(str::to_owned);
+            let mut counts = state.clone();
+            if let Some(index) = open.as_deref().and_then(|open| definition.node(open)) {
+                counts.nodes[index].executions -= 1;
+                state = counts;
+            }
+            let (rest, _) = run(&definition, &mut state, decides);
+            let mut all = told(&events[..cut]);
+            if open.is_some() {
+                all.pop();
+            }
+            all.extend(told(&rest));
+            assert_eq!(all, told(&events), "cut at {cut}");
+        }
+    }
+}

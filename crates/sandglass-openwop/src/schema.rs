@@ -25,7 +25,9 @@ impl Schema {
     pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > SCHEMA_MAX_BYTES {
-            return Err(format!("the schema has {bytes} bytes, and {SCHEMA_MAX_BYTES} are allowed"));
+            return Err(format!(
+                "the schema has {bytes} bytes, and {SCHEMA_MAX_BYTES} are allowed"
+            ));
         }
         let patterns = PatternOptions::regex().size_limit(PATTERN_MAX_BYTES);
         let options = jsonschema::options().with_pattern_options(patterns);

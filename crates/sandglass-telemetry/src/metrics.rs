@@ -30,8 +30,8 @@ use guest::GuestMetrics;
 pub use guest::{GuestKind, GuestMetric};
 use level::Levels;
 pub use level::{Held, Holding, Level};
-pub use room::SCRAPE_MAX_BYTES;
 pub use openwop::OpenwopRefusal;
+pub use room::SCRAPE_MAX_BYTES;
 pub use sessions::{CancelOf, ResumedBy};
 
 /// Takes what is measured, and reports it. Cheap to clone; the default reports

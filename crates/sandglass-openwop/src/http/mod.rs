@@ -185,7 +185,10 @@ impl OpenWop {
         Arc::clone(places).try_acquire_owned().map_err(|_| {
             self.service().metrics().openwop_refused(of);
             let of = of.as_str();
-            Error::new(Code::RateLimited, format!("there are {most} {of} of events, as many as may be"))
+            Error::new(
+                Code::RateLimited,
+                format!("there are {most} {of} of events, as many as may be"),
+            )
         })
     }
 

@@ -494,6 +494,23 @@ async fn a_shutdown_with_less_time_than_the_grace_kills_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_that_no_shutdown_stops_is_left_to_its_handlers() {
+    let world = world("stop_at_shutdown = false", &[Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1).await;
+    world.runtime.stop_sessions_for_shutdown().await;
+    assert_eq!(status(&world).await, Status::Running);
+    let records = shut_down(&world).await;
+    let is_stop = |record: &&Record| {
+        matches!(&record.event, Event::RunStopping(stopping)
+            if stopping.cause == StopCause::Shutdown)
+    };
+    assert_eq!(records.iter().filter(is_stop).count(), 0, "{records:#?}");
+    let ended = records.iter().any(|record| matches!(record.event, Event::Ended(_)));
+    assert!(ended, "its handler was asked to end, and did: {records:#?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entity_without_limits_is_no_session() {
     let world = World::of(&[]).await;
     assert_eq!(world.runtime.session_status(&one()).await, Ok(None));
