@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sandglass_journal::Journal;
 use sandglass_liveness::Refusal;
+use sandglass_liveness::decide::PARAMS_MAX_BYTES;
 use sandglass_liveness::session::{LimitSettings, Setting, Standing};
 use sandglass_model::{EntityRef, Entropy, Object, StopCause, SystemEntropy};
 use sandglass_runtime::{ActorError, Birth, Request, Runtime, SessionStop, Snapshot};
@@ -243,18 +244,6 @@ impl Service {
         definition: &Arc<Definition>,
         limits: LimitSettings,
     ) -> Result<Created, Error> {
-        let birth = Birth { limits, ..Birth::default() };
-        match self.runtime.create_as(entity.clone(), birth).await {
-            Ok(_) => {}
-            Err(ActorError::EntityExists(_)) => {
-                // Somebody else has just asked with the same key; or its host has ended in
-                // between, and it begins now.
-                if let Some(created) = self.again(entity, begin.request.as_deref()).await? {
-                    return Ok(created);
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
         let request = begin.request.clone();
         let (action, mut params) = match &begin.fork {
             Some(_) => {
@@ -267,6 +256,23 @@ impl Service {
             }
         };
         params.insert(BEGIN.to_owned(), json!(begin));
+        // Before there is an entity, of which nothing would come.
+        if serde_json::to_string(&params).is_ok_and(|text| text.len() > PARAMS_MAX_BYTES) {
+            let what = "the inputs, `configurable`, `metadata` and `tags` of the run together";
+            return Err(Error::too_large(what, PARAMS_MAX_BYTES));
+        }
+        let birth = Birth { limits, ..Birth::default() };
+        match self.runtime.create_as(entity.clone(), birth).await {
+            Ok(_) => {}
+            Err(ActorError::EntityExists(_)) => {
+                // Somebody else has just asked with the same key; or its host has ended in
+                // between, and it begins now.
+                if let Some(created) = self.again(entity, request.as_deref()).await? {
+                    return Ok(created);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
         match self.runtime.request(entity, Request::new(action).params(params)).await {
             Ok(_) => Ok(Created { run: entity.id().to_owned(), is_replayed: false }),
             Err(ActorError::Refused { refusal, .. }) => {
@@ -492,6 +498,10 @@ impl Service {
         let request = Request::new(action).params(params).expecting(snapshot.sequence);
         match self.runtime.request(&entity, request).await {
             Ok(_) => Ok("running"),
+            // It is recorded twice: as the answer, and as what the node goes on with.
+            Err(ActorError::Refused { refusal: Refusal::TooLarge { max, .. }, .. }) => {
+                Err(Error::too_large("twice the answer", max))
+            }
             Err(ActorError::Refused { .. } | ActorError::Conflict { .. }) => {
                 let message = "the node waits for no answer any more";
                 Err(Error::new(Code::InterruptResolved, message).detail("nodeId", node))

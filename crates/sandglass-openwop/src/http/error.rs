@@ -68,6 +68,7 @@ pub(crate) struct Error {
     message: String,
     details: Option<Map<String, Value>>,
     retry_after: Option<Duration>,
+    allow: Option<&'static str>,
 }
 
 /// The body of every answer of a status of 400 or above.
@@ -84,7 +85,8 @@ pub(crate) struct ErrorEnvelope {
 
 impl Error {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        let error = Self { code, message: message.into(), details: None, retry_after: None };
+        let message = message.into();
+        let error = Self { code, message, details: None, retry_after: None, allow: None };
         match code {
             Code::RateLimited | Code::Unavailable => error.retry_after(RETRY_AFTER),
             _ => error,
@@ -104,6 +106,17 @@ impl Error {
     fn retry_after(self, time: Duration) -> Self {
         let error = Self { retry_after: Some(time), ..self };
         error.detail("retryAfter", seconds(time))
+    }
+
+    /// That a path takes other methods: those.
+    pub(crate) fn allowing(methods: &'static str, message: impl Into<String>) -> Self {
+        Self { allow: Some(methods), ..Self::new(Code::MethodNotAllowed, message) }
+    }
+
+    /// That what is to be kept of a request is larger than it may be.
+    pub(crate) fn too_large(what: &str, max_bytes: usize) -> Self {
+        let message = format!("{what} would be larger than the {max_bytes} bytes that are allowed");
+        Self::new(Code::TooLarge, message)
     }
 
     /// That there is no such run.
@@ -138,12 +151,15 @@ impl From<ActorError> for Error {
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        let Self { code, message, details, retry_after } = self;
+        let Self { code, message, details, retry_after, allow } = self;
         let envelope = ErrorEnvelope { error: code.as_str(), message, details };
         let mut response = (code.status(), Json(envelope)).into_response();
         if code == Code::Unauthenticated {
             let challenge = HeaderValue::from_static("Bearer realm=\"openwop\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        if let Some(methods) = allow {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
         }
         if let Some(time) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, seconds(time).into());
@@ -172,5 +188,14 @@ mod tests {
         for code in Code::ALL {
             assert!(code.status().as_u16() >= 400, "{code:?}");
         }
+    }
+
+    #[test]
+    fn the_document_has_each_code_and_no_other() {
+        let document: Value = serde_json::from_str(super::super::OPENAPI).expect("JSON");
+        let codes = &document["components"]["schemas"]["ErrorEnvelope"]["properties"]["error"];
+        let described = codes["enum"].as_array().expect("a list").iter().filter_map(Value::as_str);
+        let own = Code::ALL.iter().map(|code| code.as_str());
+        assert_eq!(described.collect::<BTreeSet<_>>(), own.collect());
     }
 }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::error::{Code, Error};
+use super::path::Segments;
 use super::view::Masks;
 use super::{OpenWop, ReaderPlace, answer};
 use crate::event::{Entry, Kind};
@@ -95,12 +96,13 @@ fn query(uri: &Uri, known: &[&str]) -> Result<BTreeMap<String, String>, Error> {
 /// `GET /v1/runs/{runId}/events`
 pub(super) async fn events(
     State(host): State<OpenWop>,
-    Path(run): Path<String>,
+    Segments(run): Segments<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let query = query(&uri, &["streamMode"])?;
     let mode = query.get("streamMode").map(String::as_str);
+    let last = last_event_id(&headers)?;
     match wanted(&headers)? {
         Wanted::Json => {
             // A list is whole, unless less is asked for.
@@ -115,7 +117,7 @@ pub(super) async fn events(
         }
         Wanted::Stream => {
             let mode = Mode::of(mode)?;
-            let next = last_event_id(&headers)?.map_or(0, |last| last.saturating_add(1));
+            let next = last.map_or(0, |last| last.saturating_add(1));
             let place = host.reader()?;
             let log = host.service().log(&run).await?;
             let masks = masks(&host, &log).await?;
@@ -310,7 +312,7 @@ fn frame(masks: &Masks, run: &str, entry: &Entry) -> String {
 /// `GET /v1/runs/{runId}/events/poll`
 pub(super) async fn poll(
     State(host): State<OpenWop>,
-    Path(run): Path<String>,
+    Segments(run): Segments<String>,
     uri: Uri,
 ) -> Result<Response, Error> {
     let query = query(&uri, &["lastSequence", "timeout"])?;

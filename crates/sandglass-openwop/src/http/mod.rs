@@ -8,6 +8,7 @@
 pub(crate) mod discovery;
 pub(crate) mod error;
 mod events;
+mod path;
 mod request;
 mod runs;
 mod status;
@@ -155,7 +156,7 @@ impl OpenWop {
             .route(DISCOVERY_PATH, get(discovered))
             .route(OPENAPI_PATH, get(described))
             .route("/v1/runs", post(runs::create))
-            .route("/v1/runs/{run}", get(runs::look).post(runs::act))
+            .route("/v1/runs/{run}", get(runs::look).post(runs::act).fallback(runs::neither))
             .route("/v1/runs/{run}/cancel", post(runs::cancel))
             .route("/v1/runs/{run}/events", get(events::events))
             .route("/v1/runs/{run}/events/poll", get(events::poll))

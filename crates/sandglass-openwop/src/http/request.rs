@@ -225,7 +225,8 @@ pub(crate) fn idempotency_key(headers: &axum::http::HeaderMap) -> Result<Option<
         return Err(wrong());
     }
     let key = first.to_str().map_err(|_| wrong())?.trim();
-    if !(1..=KEY_MAX_BYTES).contains(&key.len()) {
+    let is_printable = key.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    if !(1..=KEY_MAX_BYTES).contains(&key.len()) || !is_printable {
         return Err(wrong());
     }
     Ok(Some(key))

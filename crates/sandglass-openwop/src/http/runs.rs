@@ -1,13 +1,14 @@
 //! Runs: created, looked at, cancelled, forked, answered.
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::error::{Code, Error};
+use super::error::Error;
+use super::path::Segments;
 use super::view::{Masks, snapshot};
 use super::{OpenWop, answer, request};
 use crate::service::{Created, hex, is_stopping};
@@ -66,8 +67,11 @@ async fn status(host: &OpenWop, run: &str) -> Result<&'static str, Error> {
 /// `GET /v1/runs/{runId}`
 pub(super) async fn look(
     State(host): State<OpenWop>,
-    Path(run): Path<String>,
+    Segments(run): Segments<String>,
 ) -> Result<Response, Error> {
+    if run.ends_with(FORK) {
+        return Err(not_so(&run));
+    }
     let service = host.service();
     let log = service.log(&run).await?;
     let standing = service.standing(&log).await?;
@@ -79,14 +83,12 @@ pub(super) async fn look(
 /// `POST /v1/runs/{runId}:fork`
 pub(super) async fn act(
     State(host): State<OpenWop>,
-    Path(target): Path<String>,
+    Segments(target): Segments<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
     let Some(run) = target.strip_suffix(FORK) else {
-        let message = "a run is forked by POST /v1/runs/{runId}:fork, and cancelled by POST \
-                       /v1/runs/{runId}/cancel";
-        return Err(Error::new(Code::MethodNotAllowed, message));
+        return Err(not_so(&target));
     };
     let body = host.object(&headers, body).await?;
     let (from, mode, overlay) = request::fork(body)?;
@@ -102,10 +104,23 @@ pub(super) async fn act(
     Ok(answer(StatusCode::CREATED, body))
 }
 
+/// What neither a run nor its forking takes.
+pub(super) async fn neither(Segments(target): Segments<String>) -> Error {
+    not_so(&target)
+}
+
+/// That the path doesn't take the method: the router can't tell a run from its forking.
+fn not_so(target: &str) -> Error {
+    let allowed = if target.ends_with(FORK) { "POST" } else { "GET,HEAD" };
+    let message = "a run is looked at by GET /v1/runs/{runId}, forked by POST \
+                   /v1/runs/{runId}:fork, and cancelled by POST /v1/runs/{runId}/cancel";
+    Error::allowing(allowed, message)
+}
+
 /// `POST /v1/runs/{runId}/cancel`
 pub(super) async fn cancel(
     State(host): State<OpenWop>,
-    Path(run): Path<String>,
+    Segments(run): Segments<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
@@ -117,7 +132,7 @@ pub(super) async fn cancel(
 /// `POST /v1/runs/{runId}/interrupts/{nodeId}`
 pub(super) async fn resolve(
     State(host): State<OpenWop>,
-    Path((run, node)): Path<(String, String)>,
+    Segments((run, node)): Segments<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
