@@ -2,7 +2,8 @@
 
 use sandglass_daemon::{Key, Keys, Permission};
 
-use crate::world::{Answer, Make, World};
+use crate::client::Answer;
+use crate::world::{Make, World};
 
 const ANN: &str = "anns-key-opens-everything";
 const BOB: &str = "bobs-key-is-for-looking";

@@ -1,7 +1,8 @@
 //! Requests that can't be meant: each is told what is wrong, in the one shape, and none
 //! is the daemon's fault.
 
-use crate::world::{Answer, Make, World, exchange, request};
+use crate::client::{Answer, exchange, request};
+use crate::world::{Make, World};
 use sandglass_daemon::Settings;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -179,7 +180,7 @@ fn a_head_that_is_too_large_is_refused_and_read_no_further() {
 
 fn said(world: &World, bytes: &[u8]) -> Option<Answer> {
     use std::io::Write as _;
-    let mut stream = crate::world::connect(world.address);
+    let mut stream = crate::client::connect(world.address);
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     Answer::read(&mut stream)

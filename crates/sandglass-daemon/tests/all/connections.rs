@@ -7,8 +7,9 @@ use std::time::Duration;
 use sandglass_daemon::Settings;
 use serde_json::json;
 
+use crate::client::{Answer, connect, exchange, request};
 use crate::operations::{until_ended, waiting};
-use crate::world::{Answer, Make, World, connect, exchange, request};
+use crate::world::{Make, World};
 
 const SHORT: Duration = Duration::from_millis(200);
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use sandglass_daemon::{Key, Permission, Settings};
 use serde_json::Value;
 
-use crate::world::{Make, World, connect, request};
+use crate::client::{connect, request};
+use crate::world::{Make, World};
 
 /// Reads events; the chunks of the answer end with line breaks of their own, which are
 /// passed over like any line that is none of an event's.

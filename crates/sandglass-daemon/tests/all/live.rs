@@ -8,8 +8,9 @@ use std::time::Duration;
 use sandglass_daemon::{Key, Permission, Settings};
 use serde_json::{Value, json};
 
+use crate::client::{connect, request};
 use crate::operations::waiting;
-use crate::world::{Make, World, connect, request};
+use crate::world::{Make, World};
 
 const POLL: &str = "wasi_snapshot_preview1.poll_oneoff";
 

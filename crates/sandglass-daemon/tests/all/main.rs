@@ -2,10 +2,13 @@
 
 mod access;
 mod bad_requests;
+#[path = "../../../sandglass-http/tests/described/client.rs"]
+mod client;
 mod connections;
+#[path = "../../../sandglass-http/tests/described/document.rs"]
+mod document;
 mod events;
 mod live;
 mod modules;
 mod operations;
-mod schema;
 mod world;

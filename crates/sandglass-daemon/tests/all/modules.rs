@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
+use crate::client::Answer;
 use crate::operations::{until_ended, waiting};
-use crate::world::{Answer, FINISHES, Make, WAITS, World};
+use crate::world::{FINISHES, Make, WAITS, World};
 
 const WASM: (&str, &str) = ("content-type", "application/wasm");
 

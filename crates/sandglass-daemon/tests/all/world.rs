@@ -3,8 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,8 @@ use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::schema::Document;
+use crate::client::{Answer, exchange, request};
+use crate::document::Document;
 
 /// Finishes at once, with its context as its result.
 pub(crate) const FINISHES: &str = include_str!("../../../../guest-fixtures/wat/echo.wat");
@@ -143,42 +143,7 @@ pub(crate) struct Make {
     pub(crate) host: Option<sandglass_host::Settings>,
 }
 
-/// An answer.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: Vec<u8>,
-}
-
 impl Answer {
-    /// Reads an answer whose connection closes behind it.
-    pub(crate) fn read(stream: &mut TcpStream) -> Option<Self> {
-        let mut bytes = Vec::new();
-        // A connection that is reset has still said what came before.
-        let _ = stream.read_to_end(&mut bytes);
-        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
-        let head = String::from_utf8(bytes[..end].to_vec()).expect("text");
-        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-        Some(Self { status: status.expect("a status"), head, body: bytes[end + 4..].to_vec() })
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let line = |line: &'_ str| line.split_once(": ").map(|(key, _)| key.to_lowercase());
-        let found = self.head.lines().find(|one| line(one).as_deref() == Some(name))?;
-        found.split_once(": ").map(|(_, value)| value)
-    }
-
-    #[track_caller]
-    pub(crate) fn is(self, status: u16) -> Self {
-        assert_eq!(self.status, status, "{}", self.text());
-        self
-    }
-
     /// An error of this status and code.
     #[track_caller]
     pub(crate) fn refuses(self, status: u16, code: &str) -> Value {
@@ -186,10 +151,6 @@ impl Answer {
         assert_eq!(error["code"], code, "{error}");
         assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{error}");
         error
-    }
-
-    fn text(&self) -> String {
-        format!("{}\n\n{}", self.head, String::from_utf8_lossy(&self.body))
     }
 }
 
@@ -208,7 +169,7 @@ impl World {
         let (daemon, serving) = threads.block_on(served(make, Arc::clone(&journal)));
         let address = serving.local_addr();
         let fetched = exchange(address, &request("GET", "/openapi.json", &[], b"")).is(200);
-        let document = Document::of(fetched.json());
+        let document = Document::of(fetched.json(), "Envelope");
         let driven = RefCell::default();
         Self { threads, serving: Some(serving), journal, daemon, address, document, driven }
     }
@@ -280,41 +241,4 @@ async fn served(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let serving = daemon.serve(listener).expect("it has an address");
     (daemon, serving)
-}
-
-/// A request, after which the connection closes.
-pub(crate) fn request(
-    method: &str,
-    target: &str,
-    headers: &[(&str, &str)],
-    body: &[u8],
-) -> Vec<u8> {
-    let mut head = format!("{method} {target} HTTP/1.1\r\nconnection: close\r\n");
-    if headers.iter().all(|(name, _)| *name != "host") {
-        head.push_str("host: localhost\r\n");
-    }
-    for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    if !body.is_empty() {
-        head.push_str(&format!("content-length: {}\r\n", body.len()));
-    }
-    head.push_str("\r\n");
-    [head.as_bytes(), body].concat()
-}
-
-/// Sends bytes, and gives the answer.
-#[track_caller]
-pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Answer {
-    let mut stream = connect(address);
-    // A server that has heard enough answers and closes before all is sent.
-    let _ = stream.write_all(bytes);
-    Answer::read(&mut stream).expect("an answer")
-}
-
-pub(crate) fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("it listens");
-    // Long enough for any machine: a test that would hang fails instead.
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
-    stream
 }

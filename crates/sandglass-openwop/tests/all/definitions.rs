@@ -136,7 +136,7 @@ fn whole_pack() -> Value {
 }
 
 /// Pointers to all that is in a value.
-fn pointers(value: &Value, path: String, out: &mut Vec<String>) {
+pub(crate) fn pointers(value: &Value, path: String, out: &mut Vec<String>) {
     out.push(path.clone());
     match value {
         Value::Array(items) => {

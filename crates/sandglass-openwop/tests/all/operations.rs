@@ -1,0 +1,448 @@
+//! Every operation of the served document, with each status that it declares, and that none is
+//! left out.
+
+use std::collections::BTreeSet;
+
+use sandglass_openwop::{DISCOVERY_PATH, EventKind, OPENAPI_PATH, Settings};
+use serde_json::{Value, json};
+
+use crate::client::{Answer, connect, exchange, request};
+use crate::host::{KEY, Make, World};
+
+/// Those that need what a test can't have at will: a client that is slow for seconds, a full
+/// mailbox, a failure of the host's own, a journal that can't be read.
+fn is_rare(operation: &str, status: u16) -> bool {
+    match status {
+        408 | 500 => true,
+        429 => !["POST /v1/runs", "POST /v1/runs/{runId}:fork"].contains(&operation),
+        // A stop is recorded later, and done at once.
+        503 => operation.starts_with("GET /v1/") || operation.ends_with("/cancel"),
+        _ => false,
+    }
+}
+
+#[test]
+fn every_operation_of_the_document_does_what_it_says() {
+    let world = World::new();
+    tells_what_it_is(&world);
+    creates_and_looks(&world);
+    has_a_request_done_once(&world);
+    follows_events(&world);
+    polls_events(&world);
+    cancels(&world);
+    forks(&world);
+    resolves(&world);
+    refuses_what_cannot_be_read(&world);
+    follows_links(&world);
+    tells_when_it_cannot(&world);
+    tells_its_state(&world);
+    // Where there is no room, a run is refused; it is asked of this host's document.
+    let full = World::of(Make {
+        settings: Settings { max_active_runs: 1, ..Settings::default() },
+        ..Make::default()
+    });
+    let run = full.run(&json!({"workflowId": "conformance-cancellable"}));
+    full.until(&run, |event| event["type"] == "node.started");
+    let refused = full.post("/v1/runs", r#"{"workflowId": "conformance-noop"}"#).is(429);
+    assert_eq!(refused.json()["error"], "rate_limited");
+    full.post(&format!("/v1/runs/{run}:fork"), r#"{"mode": "branch"}"#).is(429);
+    full.post(&format!("/v1/runs/{run}/cancel"), "").is(200);
+    let driven_elsewhere =
+        |operation: &str, status: u16| !full.not_driven().contains(&(operation.to_owned(), status));
+    let left = world.not_driven().into_iter().filter(|(operation, status)| {
+        !is_rare(operation, *status) && !driven_elsewhere(operation, *status)
+    });
+    assert_eq!(left.collect::<Vec<_>>(), []);
+}
+
+fn tells_what_it_is(world: &World) {
+    for path in [DISCOVERY_PATH, OPENAPI_PATH] {
+        let told = world.ask("GET", path, &[], b"").is(200);
+        let etag = told.header("etag").expect("a tag").to_owned();
+        for known in [etag.clone(), format!("\"x\", W/{etag}"), "*".to_owned()] {
+            world.ask("GET", path, &[("if-none-match", &known)], b"").is(304);
+        }
+        world.ask("GET", path, &[("if-none-match", "\"other\"")], b"").is(200);
+        world.ask("GET", &format!("{path}?{}", "x".repeat(2_100)), &[], b"").is(400);
+        let head = exchange(world.address, &request("HEAD", path, &[], b""));
+        assert_eq!((head.status, head.body.len()), (200, 0));
+    }
+    let document = &world.document.text;
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+    let types = &document["components"]["schemas"]["Event"]["properties"]["type"]["enum"];
+    let types = types.as_array().expect("a list").iter().filter_map(Value::as_str);
+    let own = EventKind::ALL.iter().map(|kind| kind.as_str());
+    assert_eq!(types.collect::<BTreeSet<_>>(), own.collect());
+}
+
+fn creates_and_looks(world: &World) {
+    let body = json!({
+        "workflowId": "conformance-identity", "inputs": {"payload": {"a": [1, null]}},
+        "configurable": {"runTimeoutMs": 1e9, "recursionLimit": 5.0, "temperature": 0.5},
+        "tags": ["x", "é"], "metadata": {"k": {"l": 1}},
+    });
+    let run = world.run(&body);
+    world.until_over(&run);
+    let snapshot = world.snapshot(&run);
+    assert_eq!(snapshot["status"], "completed");
+    assert_eq!(snapshot["outputs"], json!({"payload": {"a": [1, null]}}));
+    assert_eq!((&snapshot["tags"], &snapshot["metadata"]), (&body["tags"], &body["metadata"]));
+    world.post("/v1/runs", r#"{"workflowId": "nobody"}"#).is(404);
+    world.post("/v1/runs", r#"{"workflowId": "conformance-identity"}"#).is(400);
+    world.post("/v1/runs", "").is(400);
+    world.get(&format!("/v1/runs/run-{}", "0".repeat(32))).is(404);
+    world.get("/v1/runs/1").is(404);
+}
+
+fn has_a_request_done_once(world: &World) {
+    let ask = |key: &str, nonce: &str| {
+        let body = json!({"workflowId": "conformance-idempotent", "inputs": {"nonce": nonce}});
+        world.post_with("/v1/runs", &[("idempotency-key", key)], body.to_string().as_bytes())
+    };
+    let first = ask("key one", "1").is(201);
+    assert_eq!(first.header("openwop-idempotent-replay"), None);
+    let again = ask("key one", "1").is(201);
+    assert_eq!(again.header("openwop-idempotent-replay"), Some("true"));
+    assert_eq!(again.json()["runId"], first.json()["runId"]);
+    assert_eq!(ask("key one", "2").is(409).json()["error"], "idempotency_key_mismatch");
+    for bad in ["", "é", "a\tb", &"k".repeat(257)] {
+        ask(bad, "1").is(400);
+    }
+}
+
+fn follows_events(world: &World) {
+    let run = world.ended("log");
+    let at = format!("/v1/runs/{run}/events");
+    let all = world.get(&at).is(200).json()["events"].as_array().expect("a list").len();
+    for (mode, events) in [("debug", all), ("updates", all - 5), ("values", 3), ("messages", 2)] {
+        let target = format!("{at}?streamMode={mode}");
+        assert_eq!(
+            world.get(&target).is(200).json()["events"].as_array().map(Vec::len),
+            Some(events)
+        );
+        let stream = world.get_with(&target, "accept", "text/event-stream").is(200);
+        assert_eq!(frames(&stream.body).len(), events, "{mode}");
+    }
+    let stream = world.get_with(&at, "accept", "text/event-stream").is(200);
+    let event = &world.document.text["components"]["schemas"]["Event"];
+    for frame in frames(&stream.body) {
+        assert!(world.document.validator(event).is_valid(&frame), "{frame:#}");
+    }
+    let key = format!("Bearer {KEY}");
+    let resumed = |last: &str, accept: &str| {
+        let headers = [("authorization", &*key), ("accept", accept), ("last-event-id", last)];
+        world.ask("GET", &format!("{at}?streamMode=debug"), &headers, b"")
+    };
+    for (last, left) in [("0", all - 1), ("18446744073709551615", 0), ("", all)] {
+        assert_eq!(frames(&resumed(last, "text/event-stream").is(200).body).len(), left, "{last}");
+    }
+    for bad in ["x", "-1", "1.5", "18446744073709551616"] {
+        resumed(bad, "text/event-stream").is(400);
+        resumed(bad, "application/json").is(400);
+    }
+    let unknown = world.get(&format!("{at}?streamMode=other")).is(400).json();
+    assert_eq!(unknown["error"], "unsupported_stream_mode");
+    world.get(&format!("{at}?streamMode=debug&streamMode=debug")).is(400);
+    world.get(&format!("{at}?mode=debug")).is(400);
+    world.get_with(&at, "accept", "image/png").is(406);
+    world.get("/v1/runs/1/events").is(404);
+    world.get_with("/v1/runs/1/events", "accept", "text/event-stream").is(404);
+}
+
+/// The events of a stream, each told by its number, its type and its text.
+fn frames(body: &[u8]) -> Vec<Value> {
+    let text = str::from_utf8(body).expect("text");
+    let frames = text.split("\n\n").filter(|frame| !frame.is_empty() && !frame.starts_with(':'));
+    let read = |frame: &str| {
+        let field = |name: &str| {
+            let line = frame.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_else(|| panic!("no {name} in {frame}"))
+        };
+        let event: Value = serde_json::from_str(field("data: ")).expect("JSON");
+        assert_eq!(event["sequence"].to_string(), field("id: "));
+        assert_eq!(event["type"], field("event: "));
+        event
+    };
+    frames.map(read).collect()
+}
+
+fn polls_events(world: &World) {
+    let run = world.ended("conformance-multi-node");
+    let at = format!("/v1/runs/{run}/events/poll");
+    let all = world.get(&at).is(200).json();
+    assert_eq!(
+        (&all["isComplete"], all["events"].as_array().map(Vec::len)),
+        (&json!(true), Some(8))
+    );
+    for (query, events) in [
+        ("lastSequence=-1", 8),
+        ("lastSequence=3", 4),
+        ("lastSequence=3&timeout=0.5", 4),
+        ("lastSequence=7", 0),
+        ("lastSequence=18446744073709551615&timeout=1e9", 0),
+    ] {
+        let polled = world.get(&format!("{at}?{query}")).is(200).json();
+        assert_eq!(polled["events"].as_array().map(Vec::len), Some(events), "{query}");
+        assert_eq!(polled["isComplete"], true, "{query}");
+    }
+    for bad in [
+        "lastSequence=-2",
+        "lastSequence=",
+        "lastSequence=1.5",
+        "lastSequence=18446744073709551616",
+        "timeout=-1",
+        "timeout=inf",
+        "timeout=NaN",
+        "timeout=soon",
+        "timeout=",
+        "timeout=1&timeout=1",
+        "after=1",
+    ] {
+        world.get(&format!("{at}?{bad}")).is(400);
+    }
+    world.get("/v1/runs/1/events/poll").is(404);
+}
+
+fn cancels(world: &World) {
+    let run = world.run(&json!({"workflowId": "conformance-cancellable"}));
+    let at = format!("/v1/runs/{run}/cancel");
+    let said = world.post(&at, r#"{"reason": "enough"}"#).is(200).json();
+    assert_eq!(said["runId"], run);
+    world.until_over(&run);
+    assert_eq!(world.post(&at, "{}").is(200).json()["status"], "cancelled");
+    let over = world.ended("conformance-noop");
+    let refused = world.post(&format!("/v1/runs/{over}/cancel"), "").is(409).json();
+    assert_eq!(refused["error"], "run_already_terminal");
+    world.post("/v1/runs/1/cancel", "").is(404);
+}
+
+fn forks(world: &World) {
+    let run = world.ended("conformance-multi-node");
+    let at = format!("/v1/runs/{run}:fork");
+    let replay = world.post(&at, r#"{"mode": "replay", "fromSeq": 2}"#).is(201).json();
+    assert_eq!((&replay["mode"], &replay["fromSeq"]), (&json!("replay"), &json!(2)));
+    let overlay = json!({
+        "mode": "branch", "fromSeq": 3,
+        "runOptionsOverlay": {"configurable": {"recursionLimit": 2}, "tags": ["t"], "metadata": {}},
+    });
+    let branch = world.post(&at, &overlay.to_string()).is(201).json();
+    let branch = branch["runId"].as_str().expect("an id");
+    world.until_over(branch);
+    let snapshot = world.snapshot(branch);
+    assert_eq!(snapshot["forkedFrom"], json!({"runId": run, "fromSeq": 3, "mode": "branch"}));
+    assert_eq!(snapshot["tags"], json!(["t"]));
+    world.post(&at, r#"{"mode": "branch", "fromSeq": 8}"#).is(422);
+    world.post(&at, r#"{"mode": "branch", "fromSeq": -1}"#).is(400);
+    world.post(&at, r#"{"mode": "replay", "runOptionsOverlay": {}}"#).is(400);
+    // Used up by what is taken over.
+    let used = json!({
+        "mode": "branch", "fromSeq": 5, "runOptionsOverlay": {"configurable": {"recursionLimit": 1}},
+    });
+    world.post(&at, &used.to_string()).is(400);
+    world.post("/v1/runs/1:fork", r#"{"mode": "replay"}"#).is(404);
+    let active = world.run(&json!({"workflowId": "approval"}));
+    world.until_waiting(&active);
+    let refused = world.post(&format!("/v1/runs/{active}:fork"), r#"{"mode": "replay"}"#).is(409);
+    assert_eq!(refused.json()["error"], "run_active");
+}
+
+fn resolves(world: &World) {
+    let run = world.run(&json!({"workflowId": "approval"}));
+    let node = world.until_waiting(&run);
+    let at = format!("/v1/runs/{run}/interrupts/{node}");
+    let bad = world.post(&at, r#"{"resumeValue": {"action": "shrug"}}"#).is(400).json();
+    assert_eq!(bad["details"]["path"], "/resumeValue/action");
+    world.post(&format!("/v1/runs/{run}/interrupts/nobody"), r#"{"resumeValue": 1}"#).is(404);
+    // It is kept twice with the run.
+    let large = json!({"resumeValue": {"action": "accept", "comment": "x".repeat(600 << 10)}});
+    world.post(&at, &large.to_string()).is(413);
+    world.post(&at, r#"{"resumeValue": {"action": "accept"}}"#).is(200);
+    let late = world.post(&at, r#"{"resumeValue": {"action": "accept"}}"#).is(409).json();
+    assert_eq!(late["error"], "interrupt_already_resolved");
+    world.until_over(&run);
+    assert_eq!(world.snapshot(&run)["status"], "completed");
+    world.post("/v1/runs/1/interrupts/ask", r#"{"resumeValue": 1}"#).is(404);
+}
+
+/// What every operation with a body refuses, and every one that needs a key.
+fn refuses_what_cannot_be_read(world: &World) {
+    let run = world.ended("conformance-noop");
+    let posts = [
+        "/v1/runs".to_owned(),
+        format!("/v1/runs/{run}:fork"),
+        format!("/v1/runs/{run}/cancel"),
+        format!("/v1/runs/{run}/interrupts/noop"),
+    ];
+    let deep = format!(r#"{{"inputs": {}{}}}"#, r#"{"a":"#.repeat(70), "}".repeat(70));
+    let many = format!(r#"{{"inputs": {{"a": [{}1]}}}}"#, "1,".repeat(70_000));
+    for target in &posts {
+        let text = [("content-type", "text/plain")];
+        assert_eq!(
+            world.post_with(target, &text, b"{}").is(415).json()["error"],
+            "unsupported_media_type"
+        );
+        let coded = [("content-encoding", "gzip")];
+        world.post_with(target, &coded, b"{}").is(415);
+        for bad in ["{", "[]", "null", "7", "\"x\"", "{} {}", "\u{feff}{}", "{\"a\": 1e999}", " "] {
+            world.post(target, bad).is(400);
+        }
+        world.post_with(target, &[], b"{\"a\": \"\xff\"}").is(400);
+        world.post(target, &deep).is(400);
+        world.post(target, &many).is(400);
+        world.post(target, &format!(r#"{{"x": "{}"}}"#, "x".repeat(1 << 20))).is(413);
+        world.ask("POST", target, &[("content-type", "application/json")], b"{}").is(401);
+    }
+    let gets = [
+        format!("/v1/runs/{run}"),
+        format!("/v1/runs/{run}/events"),
+        format!("/v1/runs/{run}/events/poll"),
+        "/metrics".to_owned(),
+    ];
+    for target in &gets {
+        for bad in ["Bearer ", "Bearer another-key-of-these", "Basic YTpi", KEY] {
+            world.ask("GET", target, &[("authorization", bad)], b"").is(401);
+        }
+        world.ask("GET", target, &[], b"").is(401);
+    }
+    let long = "x".repeat(2_100);
+    for target in gets.iter().chain(["/healthz".to_owned()].iter()) {
+        world.get(&format!("{target}?{long}")).is(400);
+    }
+    for path in ["/v1/runs/%ff", "/v1/runs/%", "/v1/runs/%zz/events", "/v1/runs/%ff/events/poll"] {
+        world.get(path).is(400);
+    }
+    for path in ["/v1/runs/%ff:fork", "/v1/runs/%ff/cancel", "/v1/runs/1/interrupts/%ff"] {
+        world.post(path, "{}").is(400);
+    }
+    for path in ["/", "/v1", "/v1/runs/", "/v1/nothing", "/v1/runs//events", "/v2/runs"] {
+        assert_eq!(world.get(path).is(404).json()["error"], "not_found");
+    }
+    for (method, target, allowed) in [
+        ("GET", "/v1/runs".to_owned(), "POST"),
+        ("PUT", gets[1].clone(), "GET,HEAD"),
+        ("DELETE", posts[2].clone(), "POST"),
+        ("PATCH", DISCOVERY_PATH.to_owned(), "GET,HEAD"),
+        ("POST", gets[0].clone(), "GET,HEAD"),
+        ("GET", posts[1].clone(), "POST"),
+        ("DELETE", gets[0].clone(), "GET,HEAD"),
+        ("OPTIONS", posts[1].clone(), "POST"),
+        ("BREW", "/healthz".to_owned(), "GET,HEAD"),
+    ] {
+        let key = format!("Bearer {KEY}");
+        let refused = world.ask(method, &target, &[("authorization", &key)], b"").is(405);
+        assert_eq!(refused.header("allow"), Some(allowed), "{method} {target}");
+        assert_eq!(refused.json()["error"], "method_not_allowed");
+    }
+    // What is no HTTP is answered, too, or not, and nothing breaks by it.
+    for bytes in
+        [&b"\0\0\r\n\r\n"[..], b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"POST /v1/runs\r\n\r\n"]
+    {
+        use std::io::Write as _;
+        let mut stream = connect(world.address);
+        stream.write_all(bytes).expect("it listens");
+        let answer = Answer::read(&mut stream);
+        assert!(answer.is_none_or(|answer| answer.status < 500));
+    }
+}
+
+/// What the document says is to be had by an answer is there.
+fn follows_links(world: &World) {
+    let mut links = 0;
+    let run = world.ended("conformance-noop");
+    let create = world.post("/v1/runs", r#"{"workflowId": "conformance-noop"}"#).is(201).json();
+    let created = create["runId"].as_str().expect("an id").to_owned();
+    world.until_over(&created);
+    let fork = world.post(&format!("/v1/runs/{run}:fork"), r#"{"mode": "replay"}"#).is(201).json();
+    let waiting = world.run(&json!({"workflowId": "approval"}));
+    world.until_waiting(&waiting);
+    let looked = world.snapshot(&waiting);
+    for (template, method, answer) in [
+        ("/v1/runs", "post", &create),
+        ("/v1/runs/{runId}:fork", "post", &fork),
+        ("/v1/runs/{runId}", "get", &looked),
+    ] {
+        let responses = world.document.text["paths"][template][method]["responses"].as_object();
+        let declared = responses
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, response)| response["links"].as_object());
+        for (name, link) in declared.flatten() {
+            links += 1;
+            let id = link["operationId"].as_str().expect("an operation");
+            let mut found = operation(world, id).unwrap_or_else(|| panic!("{name}: no {id}"));
+            for (parameter, expression) in link["parameters"].as_object().expect("parameters") {
+                let place = expression.as_str().and_then(|one| one.strip_prefix("$response.body#"));
+                let value = answer.pointer(place.expect("of the body"));
+                let value = value.and_then(Value::as_str).expect("it is there");
+                found.1 = found.1.replace(&format!("{{{parameter}}}"), value);
+            }
+            let (method, target) = found;
+            assert!(!target.contains('{'), "{name}: {target}");
+            let status = if method == "GET" {
+                world.get(&target).status
+            } else {
+                let body = link.get("requestBody").map(ToString::to_string).unwrap_or_default();
+                world.post(&target, &body).status
+            };
+            // What has ended can't be cancelled, and an answer has to be given.
+            assert!([200, 201, 400, 409].contains(&status), "{name} is answered {status}");
+        }
+    }
+    assert_eq!(links, 5 + 4 + 3);
+}
+
+/// The method and the template of an operation.
+fn operation(world: &World, id: &str) -> Option<(String, String)> {
+    world.document.operations().into_iter().find_map(|operation| {
+        let (method, template) = operation.split_once(' ')?;
+        let found = &world.document.text["paths"][template][method.to_lowercase()];
+        (found["operationId"] == id).then(|| (method.to_owned(), template.to_owned()))
+    })
+}
+
+/// While nothing can be recorded, nothing is done.
+fn tells_when_it_cannot(world: &World) {
+    let waiting = world.run(&json!({"workflowId": "approval"}));
+    world.until_waiting(&waiting);
+    world.journal.set_failing(Some("disk full at /secret/place".to_owned()));
+    for (target, body) in [
+        ("/v1/runs".to_owned(), r#"{"workflowId": "conformance-noop"}"#),
+        (format!("/v1/runs/{waiting}:fork"), r#"{"mode": "branch"}"#),
+        (format!("/v1/runs/{waiting}/interrupts/ask"), r#"{"resumeValue": {"action": "accept"}}"#),
+    ] {
+        let refused = world.post(&target, body).is(503);
+        assert_eq!(refused.header("retry-after"), Some("1"), "{target}");
+        assert_eq!(refused.json()["error"], "service_unavailable");
+    }
+    let health = world.ask("GET", "/healthz", &[], b"").is(503).json();
+    assert_eq!(health["details"]["reasons"], json!(["journal"]));
+    world.journal.set_failing(None);
+    // Nothing has come of the answer.
+    assert_eq!(world.snapshot(&waiting)["status"], "waiting-approval");
+    world.post(&format!("/v1/runs/{waiting}/cancel"), "").is(200);
+    world.until_over(&waiting);
+}
+
+fn tells_its_state(world: &World) {
+    world.ended("conformance-noop");
+    assert_eq!(world.ask("GET", "/healthz", &[], b"").is(200).json(), json!({"healthy": true}));
+    let metrics = world.get_with("/metrics", "accept", "text/plain").is(200);
+    let text = String::from_utf8(metrics.body).expect("text");
+    assert!(text.contains("temper_wasm_epoch_ticker_healthy 1"), "{text}");
+    world.close();
+    let health = world.ask("GET", "/healthz", &[], b"").is(503).json();
+    assert_eq!(health["details"]["reasons"], json!(["shutting_down"]));
+}
+
+#[test]
+fn an_open_document_needs_no_key_and_all_else_does() {
+    let world = World::new();
+    for operation in world.document.operations() {
+        let (method, template) = operation.split_once(' ').expect("both");
+        let described = &world.document.text["paths"][template][method.to_lowercase()];
+        let is_open = described["security"] == json!([]);
+        let target = template.replace("{runId}", "1").replace("{nodeId}", "1");
+        let answer = exchange(world.address, &request(method, &target, &[], b""));
+        assert_eq!(answer.status == 401, !is_open, "{operation}: {}", answer.status);
+    }
+}
