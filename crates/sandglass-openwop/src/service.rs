@@ -6,7 +6,7 @@ use sandglass_journal::Journal;
 use sandglass_liveness::Refusal;
 use sandglass_liveness::decide::PARAMS_MAX_BYTES;
 use sandglass_liveness::session::{LimitSettings, Setting, Standing};
-use sandglass_model::{EntityRef, Entropy, Object, StopCause, SystemEntropy};
+use sandglass_model::{EntityRef, Entropy, Object, Sequence, StopCause, SystemEntropy};
 use sandglass_runtime::{ActorError, Birth, Request, Runtime, SessionStop, Snapshot};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::OpenwopRefusal;
@@ -273,14 +273,16 @@ impl Service {
             }
             Err(error) => return Err(error.into()),
         }
-        match self.runtime.request(entity, Request::new(action).params(params)).await {
+        // Of those who ask at once, one finds it as it was created.
+        let first = Request::new(action).params(params).expecting(Sequence::default());
+        match self.runtime.request(entity, first).await {
             Ok(_) => Ok(Created { run: entity.id().to_owned(), is_replayed: false }),
-            Err(ActorError::Refused { refusal, .. }) => {
+            Err(error @ (ActorError::Refused { .. } | ActorError::Conflict { .. })) => {
                 // It has begun by somebody else's request meanwhile.
                 match self.again(entity, request.as_deref()).await? {
                     Some(created) => Ok(created),
                     None => {
-                        tracing::error!(%entity, %refusal, "a run can't begin");
+                        tracing::error!(%entity, %error, "a run can't begin");
                         Err(Error::new(Code::Internal, "the run could not be begun"))
                     }
                 }
