@@ -318,7 +318,7 @@ async fn delay(
 ) -> Result<Executed, Box<RunReport>> {
     let millis = match builtin::delay_ms(node, inputs) {
         Ok(millis) => millis,
-        Err(executed) => return Ok(executed),
+        Err(error) => return Ok(End::Failed(error).into()),
     };
     match wait(shared, run, millis, started_at).await {
         None => Ok(Executed::completed(json!({ "delayedMs": millis }))),

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Executed, FAIL, IDENTITY, NOOP};
 use crate::definition::Node;
+use crate::event::RunError;
 
 /// The longest wait of a node, in milliseconds: as long as a handler's budget can be.
 const DELAY_MAX_MS: u64 = sandglass_model::limit::MAX_BUDGET_MS;
@@ -26,11 +27,11 @@ pub(crate) fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<Executed>
 ///
 /// # Errors
 /// It says nothing of it, or what can't be meant.
-pub(crate) fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, Executed> {
+pub(crate) fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, RunError> {
     let given = inputs.get("delayMs").or_else(|| node.config.get("delayMs"));
     let Some(given) = given else {
         let message = "a delay needs `delayMs`, as an input or in its config";
-        return Err(Executed::failed("invalid_input", message));
+        return Err(RunError::new("invalid_input", message));
     };
     let millis = given.as_f64().filter(|millis| (0.0..=DELAY_MAX_MS as f64).contains(millis));
     // The value is inside the range that was just checked.
@@ -38,6 +39,6 @@ pub(crate) fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, 
     millis.map(|millis| millis.ceil() as u64).ok_or_else(|| {
         let message =
             format!("`delayMs` must be a number of milliseconds from 0 to {DELAY_MAX_MS}");
-        Executed::failed("invalid_input", message)
+        RunError::new("invalid_input", message)
     })
 }
