@@ -35,6 +35,8 @@ use crate::step::{Begin, Next};
 
 /// The param of an action that names the handler whose end it follows from.
 const AFTER: &str = "after";
+/// What of a failure's result holds the answer that the host didn't take.
+const RESPONSE: &str = "response";
 
 /// Runs the handlers of runs; those of other entities are for somebody else.
 #[derive(Clone)]
@@ -261,12 +263,23 @@ impl Shared {
 
 /// The report of a handler that has failed with `error`.
 pub(crate) fn failed(run: &HandlerRun, error: &RunError) -> RunReport {
-    let failure = Failure {
-        kind: FailureKind::TypedFailure,
-        message: format!("{}: {}", error.code, error.message),
-        result: Some(json!({ "error": error })),
-    };
-    unreported(&run.dispatched, Outcome::Failed(failure), Cause::Returned)
+    unreported(&run.dispatched, Outcome::Failed(failure(error, None)), Cause::Returned)
+}
+
+/// A failure by `error`, and what a guest had answered by then: a replay compares with it.
+fn failure(error: &RunError, response: Option<Value>) -> Failure {
+    let mut result = json!({ "error": error });
+    if let Some(response) = response {
+        result[RESPONSE] = response;
+    }
+    let message = format!("{}: {}", error.code, error.message);
+    Failure { kind: FailureKind::TypedFailure, message, result: Some(result) }
+}
+
+/// The answer of a guest that the host didn't take; none where the failure is the guest's own,
+/// which says so.
+pub(crate) fn not_taken(failure: &Failure) -> Option<&Value> {
+    failure.result.as_ref().filter(|result| result.get("outcome").is_none())?.get(RESPONSE)
 }
 
 /// The report of a handler that was stopped.
@@ -403,7 +416,12 @@ fn ended(
         End::Failed(error) => Err(match report {
             // It says the same.
             Some(report) if matches!(report.outcome, Outcome::Failed(_)) => *report,
-            _ => failed(run, &error),
+            // Its guest has done its work, and what that answered can't be taken.
+            Some(report) => {
+                let outcome = Outcome::Failed(failure(&error, response));
+                RunReport { outcome, ..*report }
+            }
+            None => failed(run, &error),
         }),
         End::Broken => Err(match report {
             Some(report) => *report,

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use crate::context::{Context, size};
 use crate::event::RunError;
 use crate::event::{Entry, Kind, Origin, RunEvent, event_id};
-use crate::handlers::{Answer, Shared, cancelled, failed, go_on};
+use crate::handlers::{Answer, Shared, cancelled, failed, go_on, not_taken};
 use crate::library::PackNode;
 use crate::log::Folded;
-use crate::node::{DISPATCH, SUPERVISOR, builtin, inputs, orchestrator};
+use crate::node::{DISPATCH, End, SUPERVISOR, builtin, inputs, orchestrator};
 use crate::projection::{CANCEL_AS_RECORDED, ENDING, FAIL, NEXT, StepResult};
 use crate::service::entity_of;
 use crate::state::RunState;
@@ -174,6 +174,10 @@ async fn again(
             match orchestrator::decider(definition, before, index, node) {
                 Ok(orchestrator::Decider::Pack(type_id)) => type_id,
                 Ok(orchestrator::Decider::Decided(decision)) => {
+                    let decided = orchestrator::decided(node, before, decision.clone());
+                    if matches!(decided.end, End::Failed(_)) {
+                        return compared(&entry.event, &decided.end);
+                    }
                     let recorded = context.state.decision.as_ref();
                     return differs("output", "decision", recorded, Some(&decision));
                 }
@@ -182,10 +186,14 @@ async fn again(
         }
         type_id => type_id,
     };
-    if let Ok(inputs) = inputs::resolve(definition, before, index)
-        && let Some(executed) = builtin::pure(node, &inputs)
-    {
-        return compared(&entry.event, &executed.end);
+    match inputs::resolve(definition, before, index) {
+        // It was never begun.
+        Err(error) => return compared(&entry.event, &End::Failed(error)),
+        Ok(inputs) => {
+            if let Some(executed) = builtin::pure(node, &inputs) {
+                return compared(&entry.event, &executed.end);
+            }
+        }
     }
     let of = shared.library.node(type_id).filter(|of| of.is_pure())?;
     let origin = entry.event.origin.as_ref()?;
@@ -216,8 +224,7 @@ fn differs(
 }
 
 /// How the end of a node differs from the event that recorded it.
-fn compared(recorded: &RunEvent, came: &crate::node::End) -> Option<Difference> {
-    use crate::node::End;
+fn compared(recorded: &RunEvent, came: &End) -> Option<Difference> {
     let payload = &recorded.payload;
     match (recorded.kind, came) {
         (Kind::NodeCompleted, End::Completed(outputs)) => {
@@ -261,10 +268,16 @@ async fn replay(
     let ended = find_end(shared, origin).await.map_err(unreadable)?;
     let ended = ended.ok_or("its end isn't in the journal any more")?;
     let mut end = RecordedEnd::from(&ended);
-    if let Outcome::Completed(completion) = &ended.outcome {
-        // As the host has told it, before it was made an action of the run.
-        let response = completion.result.get("response").cloned().unwrap_or_default();
-        end.outcome = Outcome::Completed(Completion { result: response, ..Completion::default() });
+    // As the host has told it, before it was made an action of the run, or a failure of it.
+    let response = match &ended.outcome {
+        Outcome::Completed(completion) => {
+            Some(completion.result.get("response").cloned().unwrap_or_default())
+        }
+        Outcome::Failed(failure) => not_taken(failure).cloned(),
+        _ => None,
+    };
+    if let Some(result) = response {
+        end.outcome = Outcome::Completed(Completion { result, ..Completion::default() });
     }
     let integration = shared.host.load_for_replay(&of.pack.module, &recorded);
     let integration = integration.map_err(|rejection| rejection.to_string())?;
