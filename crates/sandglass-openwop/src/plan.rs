@@ -41,10 +41,10 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
     if state.waiting.is_some() {
         return Step::Wait;
     }
-    if let Some(open) =
-        state.nodes.iter().position(|node| matches!(node.status, NodeStatus::Running))
-    {
-        // Of a fork from the middle of it.
+    // Of a fork from the middle of it: it is run, and one that was suspended asks again.
+    let is_open =
+        |status: &NodeStatus| matches!(status, NodeStatus::Running | NodeStatus::Suspended);
+    if let Some(open) = state.nodes.iter().position(|node| is_open(&node.status)) {
         return Step::Run(open);
     }
     if let Some(error) = unhandled_failure(definition, state) {

@@ -19,6 +19,7 @@ use crate::event::{Kind, RunEvent};
 use crate::feed::Feeds;
 use crate::handlers::{RunHandlers, first_step};
 use crate::http::error::{Code, Error};
+use crate::http::request::bounds;
 use crate::library::Library;
 use crate::log::{RunLog, Standing as RunStanding, fold};
 use crate::projection::{BEGIN, EVENTS, NEXT, PENDING};
@@ -163,7 +164,6 @@ impl Service {
             Error::new(Code::Validation, format!("the inputs can't be taken: {first}"))
                 .detail("problems", all)
         })?;
-        self.check_configurable(&definition, &wanted.configurable)?;
         let run = match &key {
             Some((key, _)) => id_of_key(key),
             None => self.drawn(RUN_PREFIX)?,
@@ -191,18 +191,6 @@ impl Service {
         }
         self.has_room()?;
         self.begin(&entity, begin, &definition, limits).await
-    }
-
-    /// Whether the `configurable` of a run is as its workflow wants it.
-    fn check_configurable(
-        &self,
-        definition: &Definition,
-        configurable: &Map<String, Value>,
-    ) -> Result<(), Error> {
-        let Some(schema) = self.library().configurable(&definition.id) else { return Ok(()) };
-        let configurable = Value::Object(configurable.clone());
-        let message = "`configurable` isn't as the workflow wants it";
-        crate::interrupt::refused("/configurable", message, schema, &configurable)
     }
 
     /// Starts a run that works for another one; once, however often it is asked for.
@@ -339,7 +327,10 @@ impl Service {
                 Some(left) => Ok(Some(Setting::At(left))),
                 None => Err(Error::invalid(
                     &format!("/runOptionsOverlay/configurable/{name}"),
-                    format!("the events before `fromSeq` have used {used} of {all}; fork earlier"),
+                    format!(
+                        "the events before `fromSeq` have used {used} of {all}; fork earlier, or \
+                         allow more"
+                    ),
                 )),
             }
         };
@@ -426,22 +417,26 @@ impl Service {
         };
         let run = self.drawn(prefix)?;
         let lines = log.all();
-        let count = |kind: Kind| {
-            let until = usize::try_from(from).unwrap_or(usize::MAX).min(lines.len());
-            lines[..until].iter().filter(|line| line.entry.event.kind == kind).count() as u64
-        };
+        let until = usize::try_from(from).unwrap_or(usize::MAX).min(lines.len());
+        let before = fold(&source.definition, lines[..until].iter().map(|line| &line.entry.event));
+        // A node that is open there is run by the branch, which counts it.
+        let is_open = before.waiting.is_none() && before.current(&source.definition).is_some();
         let copied = Copied {
-            executions: count(Kind::NodeStarted),
-            turns: count(Kind::OrchestratorDecided),
-        };
-        let (limits, copied) = match mode {
-            // It ends as its source did: no clock and no counter decides again.
-            ForkMode::Replay => (unbounded(), Copied::default()),
-            ForkMode::Branch => (self.limits(&source.definition, &overlay.bounds, copied)?, copied),
+            executions: before.executions.saturating_sub(u64::from(is_open)),
+            turns: before.iteration,
         };
         let mut configurable = of.configurable;
         configurable.extend(overlay.configurable.clone());
-        self.check_configurable(&source.definition, &configurable)?;
+        let (limits, copied) = match mode {
+            // It ends as its source did: no clock and no counter decides again.
+            ForkMode::Replay => (unbounded(), Copied::default()),
+            ForkMode::Branch => {
+                // What the overlay doesn't say is as the source has it.
+                let path = "/runOptionsOverlay/configurable";
+                let bounds = bounds(&configurable, path)?;
+                (self.limits(&source.definition, &bounds, copied)?, copied)
+            }
+        };
         let begin = Begin {
             configurable,
             tags: overlay.tags.clone().unwrap_or(of.tags),
@@ -517,7 +512,6 @@ impl Service {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     pub(crate) configurable: Map<String, Value>,
-    pub(crate) bounds: Bounds,
     pub(crate) tags: Option<Vec<String>>,
     pub(crate) metadata: Option<Map<String, Value>>,
 }

@@ -9,7 +9,7 @@ pub(crate) mod discovery;
 pub(crate) mod error;
 mod events;
 mod path;
-mod request;
+pub(crate) mod request;
 mod runs;
 mod status;
 mod view;

@@ -62,8 +62,9 @@ pub(crate) fn fork(mut body: Map<String, Value>) -> Result<(u64, ForkMode, Overl
     let mut overlay = overlay.unwrap_or_default();
     only(&overlay, path, &["configurable", "tags", "metadata"])?;
     let configurable = object(&mut overlay, path, "configurable")?.unwrap_or_default();
+    // As they are laid over the source's, they are looked at once more.
+    bounds(&configurable, "/runOptionsOverlay/configurable")?;
     let overlay = Overlay {
-        bounds: bounds(&configurable, "/runOptionsOverlay/configurable")?,
         configurable,
         tags: tags(&mut overlay, path)?,
         metadata: metadata(&mut overlay, path)?,
@@ -151,7 +152,7 @@ fn bytes(fields: &Map<String, Value>) -> usize {
 
 /// The bounds that `configurable` asks for, and a look at the other keys that the protocol
 /// reserves.
-fn bounds(configurable: &Map<String, Value>, path: &str) -> Result<Bounds, Error> {
+pub(crate) fn bounds(configurable: &Map<String, Value>, path: &str) -> Result<Bounds, Error> {
     let bytes = bytes(configurable);
     if bytes > CONFIGURABLE_MAX_BYTES {
         let message =
