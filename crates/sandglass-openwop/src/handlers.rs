@@ -33,6 +33,8 @@ use crate::replay;
 use crate::service::Service;
 use crate::step::{Begin, Next};
 
+/// The action that begins a node whose effects may not be made twice.
+const RUN_EFFECT: &str = "RunEffect";
 /// The param of an action that names the handler whose end it follows from.
 const AFTER: &str = "after";
 /// What of a failure's result holds the answer that the host didn't take.
@@ -233,7 +235,13 @@ impl Shared {
 
     /// The report of a handler that has come to `answer`.
     fn answered(&self, run: &HandlerRun, context: Context, answer: Answer) -> RunReport {
-        let Answer { action, mut params, result, report } = answer;
+        let Answer { mut action, mut params, result, report } = answer;
+        let is_closing = || run.stop.requested().is_some_and(|stop| stop.cause == Cause::Shutdown);
+        if action == RUN_EFFECT && is_closing() {
+            // It would be recorded and never begun, and the next start could not tell that from
+            // one that was lost in the middle.
+            (action, _) = ("GoOn", params.remove(NEXT));
+        }
         if context.bytes > RUN_EVENTS_MAX_BYTES {
             let message = format!(
                 "the events of the run are larger than {RUN_EVENTS_MAX_BYTES} bytes together; \
@@ -539,7 +547,7 @@ fn run_node(context: &Context, index: usize, attempt: u32) -> (&'static str, Obj
     let action = match context.class(index) {
         Class::Turn => "TakeTurn",
         Class::Rerun => "RunNode",
-        Class::Once => "RunEffect",
+        Class::Once => RUN_EFFECT,
     };
     (action, Object::from([(NEXT.to_owned(), json!(next))]))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay};
 use sandglass_journal::PAGE_MAX_ENTRIES;
-use sandglass_model::{Completion, Ended, Event, Object, Outcome, RunReport};
+use sandglass_model::{Cause, Completion, Ended, Event, Object, Outcome, RunReport};
 use sandglass_runtime::HandlerRun;
 use serde_json::{Value, json};
 
@@ -31,14 +31,14 @@ const STEP_MAX_BYTES: usize = 512 << 10;
 
 /// Takes over the source's events from number `at` on: up to the next node that is executed
 /// once more, or as many as go into one record.
-#[expect(clippy::result_large_err, reason = "a report is what a handler ends with")]
 pub(crate) async fn step(
     shared: &Arc<Shared>,
     run: &HandlerRun,
     context: &mut Context,
     at: u64,
 ) -> Result<Answer, RunReport> {
-    if let Some(request) = run.stop.requested() {
+    // A host that shuts down stops none: the next one goes on with it.
+    if let Some(request) = run.stop.requested().filter(|request| request.cause != Cause::Shutdown) {
         return Err(cancelled(run, request));
     }
     let Some(fork) = context.begin.fork.clone() else {
@@ -161,6 +161,8 @@ async fn again(
     before: &RunState,
     entry: &Entry,
 ) -> Option<Difference> {
+    // One that was lost with its host has come to nothing that could be compared.
+    let origin = entry.event.origin.as_ref()?;
     let definition = &context.definition;
     let index = definition.node(entry.event.node_id.as_deref()?)?;
     let node = &definition.nodes[index];
@@ -196,7 +198,6 @@ async fn again(
         }
     }
     let of = shared.library.node(type_id).filter(|of| of.is_pure())?;
-    let origin = entry.event.origin.as_ref()?;
     match replay(shared, of, origin).await {
         Ok(difference) => difference,
         Err(why) => Some(Difference {
