@@ -10,7 +10,7 @@ use crate::event::{Entry, Kind};
 use crate::library::Library;
 use crate::log::Standing;
 use crate::service::status;
-use crate::state::RunState;
+use crate::state::{NodeStatus, RunState};
 
 /// What stands in the place of what is sensitive.
 const MASK: &str = "[masked]";
@@ -207,8 +207,12 @@ fn variables(definition: &Definition, state: &RunState, masks: &Masks) -> Value 
 
 fn node_states(definition: &Definition, state: &RunState, masks: &Masks) -> Value {
     let of = |(node, at): (&crate::definition::Node, &crate::state::NodeState)| {
+        // What was under way when its run came to its end was ended with it.
+        let is_cut = state.ended.is_some()
+            && matches!(at.status, NodeStatus::Running | NodeStatus::Suspended);
+        let status = if is_cut { "cancelled" } else { at.status.as_str() };
         let mut told = json!({
-            "status": at.status.as_str(),
+            "status": status,
             "typeId": node.type_id,
             "executions": at.executions,
             "attempt": at.attempt,
