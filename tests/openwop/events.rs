@@ -1,0 +1,138 @@
+//! Events of runs: as a stream, as a list, by polling.
+
+use serde_json::{Value, json};
+
+use crate::client::{Ask, Frame, Stream};
+use crate::host::shared;
+
+/// The events of a stream up to its end, with their numbers and types as the frames say them.
+#[track_caller]
+fn events(stream: Stream) -> Vec<Value> {
+    let mut events = Vec::new();
+    for frame in stream {
+        let Frame::Event { id, event, data } = frame else { continue };
+        assert_eq!((&data["sequence"], &data["type"]), (&json!(id), &json!(event)), "{data}");
+        events.push(data);
+    }
+    events
+}
+
+#[test]
+fn a_stream_tells_what_happens_as_it_does_and_closes_behind_the_last_event() {
+    let host = shared();
+    let body = json!({ "workflowId": "conformance-delay", "inputs": { "delayMs": 4_000 } });
+    let run = host.run_with(&body);
+    let mut stream = host.stream(&run.id, "", None);
+    let begun = stream
+        .by_ref()
+        .find(|frame| matches!(frame, Frame::Event { event, .. } if event == "node.started"));
+    assert!(begun.is_some());
+    assert_eq!(run.snapshot()["status"], "running", "told while it runs");
+    let rest = events(stream);
+    let log = run.finished();
+    let list = host.get(&format!("/v1/runs/{}/events", run.id)).expect(200);
+    assert_eq!(list, json!({ "events": log.events }));
+    let last = log.of("node.started")[0]["sequence"].as_u64().expect("a number");
+    let behind: Vec<&Value> =
+        log.events.iter().filter(|event| event["sequence"].as_u64() > Some(last)).collect();
+    assert_eq!(rest.iter().collect::<Vec<_>>(), behind);
+    // One that comes later sees all of it, and its end, too.
+    assert_eq!(events(host.stream(&run.id, "", None)), log.events);
+}
+
+#[test]
+fn a_reader_resumes_behind_the_last_event_that_it_has() {
+    let host = shared();
+    let run = host.run("conformance-multi-node");
+    let log = run.finished();
+    for from in 0..=log.events.len() {
+        let last = from.checked_sub(1).map(|last| last.to_string());
+        let rest = events(host.stream(&run.id, "", last.as_deref()));
+        assert_eq!(rest, log.events[from..], "behind {last:?}");
+    }
+    assert_eq!(events(host.stream(&run.id, "", Some("4000000000"))), Vec::<Value>::new());
+    let stream = Ask::new(&format!("GET /v1/runs/{}/events", run.id));
+    let stream = stream.header("accept", "text/event-stream");
+    for wrong in ["-1", "x", "1.5"] {
+        host.ask(&stream.clone().header("last-event-id", wrong)).fails(400, "validation_error");
+    }
+}
+
+#[test]
+fn a_silent_stream_says_that_it_lives() {
+    let host = shared();
+    let run = host.run("conformance-cancellable");
+    let mut stream = host.stream(&run.id, "", None);
+    // The first comment comes behind silence: every event so far was told.
+    let frames: Vec<Frame> =
+        stream.by_ref().take_while(|frame| matches!(frame, Frame::Event { .. })).collect();
+    assert_eq!(frames.len(), 2, "{frames:?}");
+    run.cancel(&json!({})).expect(200);
+    let rest = events(stream);
+    assert_eq!(rest.last().map(|event| &event["type"]), Some(&json!("run.cancelled")));
+}
+
+#[test]
+fn each_mode_has_its_events_and_another_one_is_refused() {
+    let host = shared();
+    let run = host.run("log");
+    let log = run.finished();
+    let types = |mode: &str| {
+        let query = format!("?streamMode={mode}");
+        let streamed = events(host.stream(&run.id, &query, None));
+        let listed = host.get(&format!("/v1/runs/{}/events{query}", run.id)).expect(200);
+        assert_eq!(listed["events"], json!(streamed), "{mode}");
+        streamed.iter().map(|event| event["type"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let all: Vec<String> = types("debug");
+    assert_eq!(all, log.types());
+    let updates: Vec<&str> =
+        log.types().into_iter().filter(|kind| *kind != "log.appended").collect();
+    assert_eq!(types("updates"), updates);
+    assert_eq!(types("values"), ["run.started", "node.completed", "run.completed"]);
+    assert_eq!(types("messages"), ["run.started", "run.completed"]);
+    for accept in ["application/json", "text/event-stream"] {
+        for mode in ["everything", ""] {
+            let line = format!("GET /v1/runs/{}/events?streamMode={mode}", run.id);
+            let refused = host.ask(&Ask::new(&line).header("accept", accept));
+            let details = refused.fails(400, "unsupported_stream_mode");
+            assert_eq!(details["supported"], json!(["values", "updates", "messages", "debug"]));
+        }
+    }
+    let image = Ask::new(&format!("GET /v1/runs/{}/events", run.id)).header("accept", "image/png");
+    host.ask(&image).fails(406, "not_acceptable");
+}
+
+#[test]
+fn a_poll_answers_what_is_behind_its_cursor_and_waits_for_it() {
+    let host = shared();
+    let body = json!({ "workflowId": "conformance-delay", "inputs": { "delayMs": 4_000 } });
+    let run = host.run_with(&body);
+    run.until_started("wait", 1);
+    let now = run.poll(1, "0").expect(200);
+    assert_eq!(now, json!({ "events": [], "isComplete": false }), "nothing yet");
+    // It comes with the next event, long before its time is over.
+    let waited = run.poll(1, "30").expect(200);
+    assert_eq!(waited["events"][0]["type"], "node.completed", "{waited}");
+    assert_eq!(waited["events"][0]["sequence"], 2, "{waited}");
+    let log = run.finished();
+    for last in -1..4 {
+        let from = usize::try_from(last + 1).expect("from 0 on");
+        let found = run.poll(last, "30").expect(200);
+        assert_eq!(found, json!({ "events": log.events[from..], "isComplete": true }));
+    }
+    let path = format!("/v1/runs/{}/events/poll", run.id);
+    let all = host.get(&path).expect(200);
+    assert_eq!(all, json!({ "events": log.events, "isComplete": true }));
+    for query in [
+        "lastSequence=x",
+        "lastSequence=-2",
+        "timeout=-1",
+        "timeout=NaN",
+        "cursor=1",
+        "timeout=1&timeout=2",
+    ] {
+        host.get(&format!("{path}?{query}")).fails(400, "validation_error");
+    }
+    assert_eq!(run.poll(3, "1e300").expect(200)["isComplete"], true);
+}

@@ -1,0 +1,148 @@
+//! Runs that wait for people.
+
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::host::{Host, SAMPLES, Setup, shared};
+use crate::log::{Log, Run, between};
+
+#[track_caller]
+fn asked<'a>(host: &'a Host, workflow: &str) -> Run<'a> {
+    let run = host.run(workflow);
+    assert_eq!(run.until_waiting()["kind"], "approval");
+    let seen = run.snapshot();
+    assert_eq!(seen["status"], "waiting-approval", "{seen}");
+    assert_eq!(
+        (&seen["currentNodeId"], &seen["interrupt"]["nodeId"]),
+        (&json!("ask"), &json!("ask"))
+    );
+    run
+}
+
+/// That the answer led to this branch, and to that alone.
+#[track_caller]
+fn led_to(log: &Log, branch: &str) {
+    let ran = log.nodes("node.completed");
+    assert_eq!(ran, ["ask", branch], "{log:#?}");
+    assert_eq!(log.nodes("node.started"), ["ask", branch], "it was suspended, and begun once");
+    assert_eq!(log.of("interrupt.requested").len(), 1);
+    assert!(log.place("interrupt.resolved") < log.place("node.resumed"));
+    assert!(log.place("node.resumed") < log.place("node.completed"));
+    log.outputs();
+}
+
+#[test]
+fn an_answer_decides_how_the_run_goes_on() {
+    let host = shared();
+    for workflow in ["approval", "approval-by-response"] {
+        for (action, branch) in [("accept", "accepted"), ("reject", "rejected")] {
+            let run = asked(&host, workflow);
+            let answer = json!({ "action": action, "note": "as agreed" });
+            let resolved = run.answer("ask", &answer).expect(200);
+            assert_eq!((&resolved["runId"], &resolved["nodeId"]), (&json!(run.id), &json!("ask")));
+            let log = run.finished();
+            led_to(&log, branch);
+            assert_eq!(log.outputs_of("ask")["decision"], answer, "{log:#?}");
+            let event = log.only("interrupt.resolved");
+            assert_eq!(event["payload"]["resumeValue"], answer, "{log:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_answer_is_refused_and_the_run_waits_on() {
+    let host = shared();
+    let run = asked(&host, "approval");
+    for wrong in [json!({ "action": "maybe" }), json!({}), json!(null), json!("accept"), json!([])]
+    {
+        let refused = run.answer("ask", &wrong);
+        assert_eq!(refused.fails(400, "validation_error")["actions"], json!(["accept", "reject"]));
+    }
+    let path = format!("/v1/runs/{}/interrupts/ask", run.id);
+    for body in [json!({}), json!({ "action": "accept" })] {
+        host.post(&path, &body).fails(400, "validation_error");
+    }
+    let accept = json!({ "action": "accept" });
+    run.answer("nobody", &accept).fails(404, "not_found");
+    run.answer("accepted", &accept).fails(409, "interrupt_already_resolved");
+    assert_eq!(run.snapshot()["status"], "waiting-approval");
+    run.answer("ask", &accept).expect(200);
+    led_to(&run.finished(), "accepted");
+}
+
+#[test]
+fn of_answers_at_once_one_is_taken() {
+    let host = shared();
+    let run = asked(&host, "approval");
+    let answers: Vec<(u16, &str)> = thread::scope(|scope| {
+        let people: Vec<_> = ["accept", "reject"]
+            .repeat(5)
+            .into_iter()
+            .map(|action| {
+                let run = &run;
+                scope.spawn(move || {
+                    let reply = run.answer("ask", &json!({ "action": action }));
+                    if reply.status != 200 {
+                        reply.fails(409, "interrupt_already_resolved");
+                    }
+                    (reply.status, action)
+                })
+            })
+            .collect();
+        people.into_iter().map(|person| person.join().expect("it answered")).collect()
+    });
+    let taken: Vec<&str> =
+        answers.iter().filter(|(status, _)| *status == 200).map(|(_, action)| *action).collect();
+    let [taken] = taken[..] else { panic!("not one was taken: {answers:?}") };
+    let log = run.finished();
+    led_to(&log, if taken == "accept" { "accepted" } else { "rejected" });
+    run.answer("ask", &json!({ "action": "accept" })).fails(409, "interrupt_already_resolved");
+    assert_eq!(run.finished().events.len(), log.events.len());
+}
+
+#[test]
+fn what_nobody_answers_in_time_fails() {
+    let host = shared();
+    let run = host.run("approval-with-timeout");
+    assert_eq!(run.until_waiting()["timeoutMs"], 500);
+    let log = run.finished();
+    log.error("interrupt_timeout");
+    assert_eq!(log.nodes("node.failed"), ["ask"]);
+    assert_eq!(log.nodes("node.started"), ["ask"]);
+    run.answer("ask", &json!({ "action": "accept" })).fails(409, "interrupt_already_resolved");
+}
+
+#[test]
+fn an_answer_comes_after_any_number_of_restarts() {
+    let ask = json!([{
+        "id": "ask", "typeId": "vendor.sandglass.samples.ask",
+        "inputs": {
+            "key": { "type": "static", "value": "approval-1" },
+            "timeoutMs": { "type": "static", "value": 6_000 },
+        },
+    }]);
+    let host = Setup::new().packs(&[SAMPLES]).workflow("soon", &ask, &[]).start();
+    let runs = ["approval", "approval-by-response", "approval", "soon"]
+        .map(|workflow| asked(&host, workflow).id);
+    let host = host.kill().start();
+    let accept = json!({ "action": "accept" });
+    host.again(&runs[0]).answer("ask", &accept).expect(200);
+    led_to(&host.again(&runs[0]).finished(), "accepted");
+    // Its time goes on, too.
+    let late = host.again(&runs[3]).finished();
+    late.error("interrupt_timeout");
+    let waited = between(late.only("interrupt.requested"), late.only("node.failed"));
+    assert!(waited.as_millis() >= 6_000, "{late:#?}");
+    let host = host.stop().start();
+    for (run, action, branch) in
+        [(&runs[1], "reject", "rejected"), (&runs[2], "accept", "accepted")]
+    {
+        let run = host.again(run);
+        let seen: Value = run.snapshot();
+        assert_eq!(seen["status"], "waiting-approval", "{seen}");
+        run.answer("ask", &json!({ "action": action })).expect(200);
+        led_to(&run.finished(), branch);
+    }
+    host.again(&runs[0]).answer("ask", &accept).fails(409, "interrupt_already_resolved");
+}

@@ -1,0 +1,160 @@
+//! Nodes of packs: their bounds, how they break, and packs that are refused.
+
+use serde_json::{Value, json};
+
+use crate::host::{ECHO, GREETER, Host, Setup, shared};
+
+const MISBEHAVING: &str = "vendor.sandglass.misbehaving";
+
+/// The breach of a run of the one node of a misbehaving pack: its limit.
+#[track_caller]
+fn breach_of(host: &Host, workflow: &str, kind: &str, code: &str) -> u64 {
+    let run = host.run(workflow);
+    let log = run.finished();
+    let breach = log.breach(kind);
+    assert_eq!(breach["nodeId"], "bad", "{log:#?}");
+    assert_eq!(log.nodes("node.started"), ["bad"], "{log:#?}");
+    let error = log.error(code);
+    assert_eq!(log.only("node.failed")["payload"]["error"], *error, "{log:#?}");
+    for error in [error, &run.snapshot()["error"]] {
+        let details = &error["details"];
+        assert_eq!(details["dyingSpan"], "guest", "{log:#?}");
+        assert_eq!(details["kind"], kind, "{log:#?}");
+        assert_eq!(details["nodeId"], "bad", "{log:#?}");
+        let numbers = (&details["limit"], &details["observed"]);
+        assert_eq!(numbers, (&breach["limit"], &breach["observed"]), "{log:#?}");
+    }
+    breach["limit"].as_u64().expect("a number")
+}
+
+#[track_caller]
+fn limits(host: &Host) -> [u64; 3] {
+    [
+        breach_of(host, "misbehaving-grower", "wasm-memory", "wasm_memory_exceeded"),
+        breach_of(host, "misbehaving-spinner", "wasm-execution-time", "wasm_execution_timeout"),
+        breach_of(host, "misbehaving-fuel-burner", "wasm-fuel", "wasm_fuel_exhausted"),
+    ]
+}
+
+#[test]
+fn a_node_is_held_to_what_its_pack_asks_for_below_the_hosts_ceilings() {
+    assert_eq!(limits(&shared()), [4 << 20, 200, 1_000_000]);
+}
+
+#[test]
+fn the_hosts_ceilings_are_above_what_packs_ask_for() {
+    let packs = ["grower", "spinner", "fuel-burner"].map(|name| format!("{MISBEHAVING}.{name}"));
+    let ceilings = ["--pack-memory-mib", "2", "--pack-execution", "120ms", "--pack-fuel", "500000"];
+    let packs = packs.each_ref().map(String::as_str);
+    let host = Setup::new().packs(&packs).arguments(&ceilings).start();
+    let wasm = host.get("/.well-known/openwop").expect(200)["nodePackRuntimes"]["wasm"].clone();
+    assert_eq!((&wasm["maxMemoryBytes"], &wasm["maxExecutionMs"]), (&json!(2 << 20), &json!(120)));
+    let found = [
+        breach_of(&host, "misbehaving-grower", "wasm-memory", "wasm_memory_exceeded"),
+        breach_of(&host, "misbehaving-fuel-burner", "wasm-fuel", "wasm_fuel_exhausted"),
+    ];
+    assert_eq!(found, [2 << 20, 500_000]);
+    // Of time and fuel the one that is used up first ends it.
+    let log = host.run("misbehaving-spinner").finished();
+    assert_eq!(log.only("cap.breached")["payload"]["nodeId"], "bad");
+    let kind = log.only("cap.breached")["payload"]["kind"].as_str().expect("a text");
+    assert!(["wasm-fuel", "wasm-execution-time"].contains(&kind), "{log:#?}");
+}
+
+#[test]
+fn a_ceiling_on_time_holds_for_packs_that_ask_for_more_or_nothing() {
+    let spinner = format!("{MISBEHAVING}.spinner");
+    let setup = Setup::new().packs(&[&spinner, crate::host::SAMPLES]);
+    let host = setup.arguments(&["--pack-execution", "120ms"]).start();
+    let code = "wasm_execution_timeout";
+    assert_eq!(breach_of(&host, "misbehaving-spinner", "wasm-execution-time", code), 120);
+    let log = host.run("spin").finished();
+    let breach = log.breach("wasm-execution-time");
+    assert_eq!((&breach["limit"], &breach["nodeId"]), (&json!(120), &json!("spin")));
+    log.error(code);
+}
+
+#[test]
+fn a_run_ends_in_the_middle_of_a_node_that_never_does() {
+    let host = shared();
+    let log = host.bounded("spin", &json!({ "runTimeoutMs": 500 })).finished();
+    assert_eq!(log.breach("run-duration")["limit"], 500);
+    log.error("run_timeout");
+    let run = host.run("spin");
+    run.until_started("spin", 1);
+    run.cancel(&json!({})).expect(200);
+    let log = run.finished();
+    assert_eq!(log.last()["type"], "run.cancelled");
+    assert_eq!(log.nodes("node.started"), ["spin"]);
+}
+
+#[test]
+fn a_node_that_breaks_fails_its_run_without_a_breach() {
+    let host = shared();
+    for (workflow, code) in [
+        ("misbehaving-trapper", "wasm_trap"),
+        ("misbehaving-liar", "result_out_of_bounds"),
+        ("misbehaving-no-json", "invalid_json"),
+        ("misbehaving-no-outcome", "invalid_shape"),
+        ("misbehaving-wild-alloc", "wasm_trap"),
+    ] {
+        let log = host.run(workflow).finished();
+        assert!(log.of("cap.breached").is_empty(), "{log:#?}");
+        assert_eq!(log.nodes("node.started"), ["bad"], "{log:#?}");
+        let error = &log.only("node.failed")["payload"]["error"];
+        assert_eq!(error["code"], code, "{log:#?}");
+        log.error(code);
+    }
+}
+
+#[test]
+fn packs_that_cant_be_used_are_left_out_named_and_the_others_serve() {
+    let setup = Setup::new().packs(&[ECHO, GREETER]);
+    let refused = [
+        "vendor.openwop.misbehaving.abi-bomb",
+        "vendor.sandglass.misbehaving.slow-describer",
+        "vendor.sandglass.misbehaving.wasi",
+        "vendor.sandglass.misbehaving.wrong-name",
+        "vendor.sandglass.misbehaving.wrong-nodes",
+    ];
+    refused.iter().for_each(|name| setup.pack(&format!("packs/{name}"), name));
+    let bad = ["entry-outside", "manifest-is-no-json", "no-exports", "no-module", "no-wasm"];
+    bad.iter().for_each(|name| setup.pack(&format!("bad-packs/{name}"), name));
+    // A folder that doesn't say that it is a pack is no pack, and nothing is said of it.
+    setup.pack("bad-packs/no-manifest", "no-manifest");
+    let host = setup.start();
+    let found = host.get("/.well-known/openwop").expect(200);
+    assert_eq!(found["nodePackRuntimes"]["wasm"]["loadedPacks"], json!([GREETER, ECHO]));
+    assert_eq!(found["capabilities"]["nodePackRuntimes"], found["nodePackRuntimes"]);
+    let log = host.run("conformance-wasm-pack-roundtrip").finished();
+    assert_eq!(log.outputs()["greeting"], "Hello, world!");
+    let said = host.stop().said();
+    for name in refused.iter().chain(&bad) {
+        let line = said.lines().find(|line| line.contains("left out") && line.contains(name));
+        assert!(line.is_some(), "`{name}` isn't named in {said}");
+    }
+    assert!(said.contains("unsupported_abi_version"), "{said}");
+    for name in [ECHO, GREETER] {
+        assert!(!said.contains(&format!("{name}/pack.json")), "`{name}` was left out: {said}");
+    }
+}
+
+#[test]
+fn a_node_reads_and_writes_what_it_may_and_says_what_it_has_to() {
+    let host = shared();
+    let log = host.run("channels").finished();
+    log.outputs();
+    assert!(!log.of("channel.written").is_empty(), "{log:#?}");
+    let log = host.run("log").finished();
+    let lines: Vec<&Value> =
+        log.of("log.appended").iter().map(|event| &event["payload"]["level"]).collect();
+    assert_eq!(lines, ["debug", "debug", "info", "warn", "error"]);
+    let body = json!({ "workflowId": "wat-variable", "inputs": { "name": "by two results" } });
+    assert!(host.run_with(&body).finished().outputs().to_string().contains("by two results"));
+    let body = json!({ "workflowId": "sensitive", "inputs": { "token": "hush-4711" } });
+    let run = host.run_with(&body);
+    let log = run.finished();
+    for seen in [json!(log.events), run.snapshot()] {
+        assert!(!seen.to_string().contains("hush"), "{seen}");
+    }
+}
