@@ -164,6 +164,7 @@ impl Service {
             Error::new(Code::Validation, format!("the inputs can't be taken: {first}"))
                 .detail("problems", all)
         })?;
+        self.check_configurable(&definition, &wanted.configurable)?;
         let run = match &key {
             Some((key, _)) => id_of_key(key),
             None => self.drawn(RUN_PREFIX)?,
@@ -191,6 +192,18 @@ impl Service {
         }
         self.has_room()?;
         self.begin(&entity, begin, &definition, limits).await
+    }
+
+    /// Whether the `configurable` of a run is as its workflow wants it.
+    fn check_configurable(
+        &self,
+        definition: &Definition,
+        configurable: &Map<String, Value>,
+    ) -> Result<(), Error> {
+        let Some(schema) = self.library().configurable(&definition.id) else { return Ok(()) };
+        let configurable = Value::Object(configurable.clone());
+        let message = "`configurable` isn't as the workflow wants it";
+        crate::interrupt::refused("/configurable", message, schema, &configurable)
     }
 
     /// Starts a run that works for another one; once, however often it is asked for.
@@ -427,6 +440,7 @@ impl Service {
         };
         let mut configurable = of.configurable;
         configurable.extend(overlay.configurable.clone());
+        self.check_configurable(&source.definition, &configurable)?;
         let (limits, copied) = match mode {
             // It ends as its source did: no clock and no counter decides again.
             ForkMode::Replay => (unbounded(), Copied::default()),
