@@ -175,6 +175,11 @@ impl Contexts {
         }
     }
 
+    /// Forgets a run that has come to its end.
+    pub(crate) fn forget(&self, run: &EntityRef) {
+        self.lock().remove(run);
+    }
+
     /// Takes what is kept of `run`, where that is of the handler that ended with `after`.
     pub(crate) fn take(&self, run: &EntityRef, after: Option<DispatchId>) -> Option<Context> {
         let (dispatch, context) = self.lock().remove(run)?;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sandglass_journal::Journal;
-use sandglass_model::EntityRef;
+use sandglass_model::{EntityRef, Event as RecordedEvent};
 use sandglass_runtime::{Event, Runtime};
-use sandglass_telemetry::Tracer;
 use tokio::task::JoinHandle;
 
 use crate::breach::Breaches;
+use crate::handlers::Shared;
 use crate::log::RunLog;
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
@@ -34,11 +34,13 @@ fn lock(logs: &Mutex<Logs>) -> MutexGuard<'_, Logs> {
 }
 
 impl Feeds {
-    /// Of what `runtime` records; `tracer` is told of breaches. Needs a tokio runtime.
-    pub(crate) fn of(runtime: &Runtime, journal: Arc<dyn Journal>, tracer: Tracer) -> Self {
+    /// Of what `runtime` records, for whose runs `handlers` are. Needs a tokio runtime.
+    pub(crate) fn of(runtime: &Runtime, handlers: &Arc<Shared>) -> Self {
         let logs = Arc::<Mutex<Logs>>::default();
         let mut events = runtime.subscribe();
-        let mut breaches = Breaches::new(tracer);
+        let mut breaches = Breaches::new(handlers.host.telemetry().tracer.clone());
+        let journal = Arc::clone(&handlers.journal);
+        let handlers = Arc::clone(handlers);
         let telling = tokio::spawn({
             let logs = Arc::clone(&logs);
             async move {
@@ -48,6 +50,9 @@ impl Feeds {
                             let Some(entity) = &record.entity else { continue };
                             if is_run(entity) {
                                 breaches.see(entity, &record);
+                                if matches!(record.event, RecordedEvent::RunStopped(_)) {
+                                    handlers.contexts.forget(entity);
+                                }
                                 lock(&logs).tell(entity.id());
                             }
                         }

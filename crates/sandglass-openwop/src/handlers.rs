@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use sandglass_host::Host;
 use sandglass_journal::Journal;
@@ -17,6 +17,7 @@ use sandglass_model::{
 };
 use sandglass_runtime::{HandlerRun, Handlers, RunFuture, StopRequest, unreported, until};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::context::{Class, Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
 use crate::definition::Node;
@@ -53,11 +54,11 @@ pub(crate) struct Shared {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) library: Arc<Library>,
-    contexts: Contexts,
+    pub(crate) contexts: Contexts,
     /// How many handlers of runs there are.
     active: AtomicUsize,
     /// The service that they belong to, once it is there: some start runs of their own.
-    pub(crate) service: OnceLock<Weak<Service>>,
+    pub(crate) service: watch::Sender<Option<Weak<Service>>>,
 }
 
 impl RunHandlers {
@@ -77,7 +78,7 @@ impl RunHandlers {
             library: Arc::new(library),
             contexts: Contexts::default(),
             active: AtomicUsize::new(0),
-            service: OnceLock::new(),
+            service: watch::Sender::new(None),
         };
         Self { shared: Arc::new(shared), others: None }
     }
@@ -105,8 +106,14 @@ impl Handlers for RunHandlers {
         match &self.others {
             Some(others) if !is_run(&run.entity) => others.start(run),
             _ => {
-                let counted = Counted::one_more(&self.shared);
-                Box::pin(async move { handle(&counted.0, run).await })
+                // One that waits for somebody isn't under way.
+                let waits = run.dispatched.integration == "expiry";
+                let counted = (!waits).then(|| Counted::one_more(&self.shared));
+                let shared = Arc::clone(&self.shared);
+                Box::pin(async move {
+                    let _counted = counted;
+                    handle(&shared, run).await
+                })
             }
         }
     }
@@ -136,6 +143,10 @@ impl Handlers for RunHandlers {
         self.others.as_ref()?.module_hash(module)
     }
 }
+
+/// Largest events of a run whose state is kept for its next handler, in bytes of JSON: of a
+/// larger one the journal is read again.
+const KEPT_MAX_BYTES: usize = 256 << 10;
 
 /// The module that the integrations of runs name.
 const MODULE: &str = "openwop";
@@ -221,8 +232,8 @@ impl Shared {
         let next = params.get(NEXT).cloned();
         let next: Option<Next> = next.and_then(|next| serde_json::from_value(next).ok());
         match (kept, next) {
-            (Some(mut context), Some(Next::Node { node, type_id, attempt })) => {
-                if attempt == 0 && context.state.current(&context.definition) != Some(&*node) {
+            (Some(mut context), Some(Next::Node { node, type_id })) => {
+                if context.state.current(&context.definition) != Some(&*node) {
                     let payload = json!({ "nodeId": node, "typeId": type_id });
                     context.apply(&RunEvent::of_node(Kind::NodeStarted, &node, payload));
                 }
@@ -250,7 +261,7 @@ impl Shared {
             return failed(run, &RunError::new("run_too_large", message));
         }
         params.insert(AFTER.to_owned(), json!(run.dispatched.dispatch));
-        if params.contains_key(NEXT) {
+        if params.contains_key(NEXT) && context.bytes <= KEPT_MAX_BYTES {
             let mut context = context;
             context.since = None;
             self.contexts.keep(&run.entity, run.dispatched.dispatch, context);
@@ -462,7 +473,14 @@ fn conclude(context: &mut Context) -> Result<Answer, RunReport> {
         let payload = json!({ "nodeId": node, "attempt": attempt, "lastError": error });
         let event = RunEvent::of_node(Kind::NodeRetried, &node, payload);
         context.apply(&event);
-        let (action, params) = run_node(context, index, attempt);
+        // It goes on with what was counted when it began.
+        let type_id = definition.nodes[index].type_id.clone();
+        let next = Next::Resumed { node, type_id };
+        let params = Object::from([(NEXT.to_owned(), json!(next))]);
+        let action = match context.class(index) {
+            Class::Once => "ResumeEffect",
+            Class::Turn | Class::Rerun => "ResumeNode",
+        };
         return Ok(Answer { action, params, result: happened(vec![event]), report: None });
     }
     let event = RunEvent::failed(&node, &error);
@@ -517,7 +535,7 @@ pub(crate) fn go_on(context: &mut Context, mut events: Vec<RunEvent>) -> Answer 
 pub(crate) fn led_to(context: &Context, step: Step) -> (&'static str, Object) {
     let ending = |ending: Value| Object::from([(ENDING.to_owned(), ending)]);
     match step {
-        Step::Run(index) => run_node(context, index, 0),
+        Step::Run(index) => run_node(context, index),
         Step::Wait => {
             let timeout = context.state.waiting.as_ref().and_then(|waiting| {
                 let after_ms = waiting.payload.get("timeoutMs")?.as_u64()?;
@@ -540,10 +558,10 @@ pub(crate) fn led_to(context: &Context, step: Step) -> (&'static str, Object) {
     }
 }
 
-/// The action that begins the node at `index`, or begins it once more.
-fn run_node(context: &Context, index: usize, attempt: u32) -> (&'static str, Object) {
+/// The action that begins the node at `index`.
+fn run_node(context: &Context, index: usize) -> (&'static str, Object) {
     let node = &context.definition.nodes[index];
-    let next = Next::Node { node: node.id.clone(), type_id: node.type_id.clone(), attempt };
+    let next = Next::Node { node: node.id.clone(), type_id: node.type_id.clone() };
     let action = match context.class(index) {
         Class::Turn => "TakeTurn",
         Class::Rerun => "RunNode",

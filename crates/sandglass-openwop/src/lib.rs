@@ -50,7 +50,7 @@ pub use library::Library;
 pub use node::BUILTIN;
 pub use problem::{PROBLEMS_MAX, Place, Problem};
 pub use service::{OPERATOR, Service};
-pub use settings::{PackLimits, Settings};
+pub use settings::{PackLimits, Settings, unbounded};
 
 /// The type of entities that are runs.
 pub const RUN_TYPE: &str = "OpenwopRun";

@@ -22,6 +22,10 @@ use crate::settings::{PackLimits, millis};
 use crate::step::Begin;
 use crate::{WORKFLOW_TYPE, pack};
 
+/// Largest definition as it is kept, in bytes: what an action of an entity takes, with room for
+/// its quotes.
+const CANONICAL_MAX_BYTES: usize = 800 << 10;
+
 /// Size of a WebAssembly page, in bytes.
 const PAGE_BYTES: u64 = 64 << 10;
 
@@ -87,6 +91,15 @@ impl Library {
         let mut left_out = found.left_out;
         for found in found.good {
             let definition = Arc::new(found.definition);
+            if definition.canonical.len() > CANONICAL_MAX_BYTES {
+                let what = format!(
+                    "without spaces and with its numbers written out it has {} bytes, and \
+                     {CANONICAL_MAX_BYTES} are allowed; split it",
+                    definition.canonical.len()
+                );
+                left_out.push(LeftOut { file: found.file, why: vec![Problem::new("", what)] });
+                continue;
+            }
             if let Some(schema) = &definition.configurable_schema {
                 match Schema::compile(schema) {
                     Ok(schema) => drop(library.schemas.insert(definition.id.clone(), schema)),

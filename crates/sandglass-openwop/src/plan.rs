@@ -33,7 +33,12 @@ pub(crate) struct Plan {
 /// What `state` leads to. The events are folded into it.
 pub(crate) fn plan(definition: &Definition, state: &mut RunState) -> Plan {
     let mut events = Vec::new();
-    let step = step(definition, state, &mut events);
+    let mut step = step(definition, state, &mut events);
+    if let Step::Complete(_) = step
+        && let Some(error) = failure_in_vain(definition, state)
+    {
+        step = Step::Fail(error);
+    }
     Plan { events, step }
 }
 
@@ -76,6 +81,9 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
         let target = &definition.nodes[to];
         let rounds = state.nodes[to].executions.saturating_sub(1);
         let limit = definition.settings.max_loopback_iterations;
+        if target.disabled {
+            continue;
+        }
         if !is_orchestrator(target) && rounds >= limit {
             let iterations = rounds.saturating_add(1);
             events.push(RunEvent::of_node(
@@ -95,23 +103,42 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
 /// The error of a node that has failed, and behind which no edge takes that up.
 fn unhandled_failure(definition: &Definition, state: &RunState) -> Option<RunError> {
     state.nodes.iter().enumerate().find_map(|(index, node)| match &node.status {
-        NodeStatus::Failed(error) if !handles_failure(definition, index) => {
-            let node = &definition.nodes[index].id;
-            let mut details = error.details.clone().unwrap_or_else(|| json!({}));
-            if let Some(details) = details.as_object_mut() {
-                details.entry("nodeId").or_insert(json!(node));
-            }
-            Some(RunError::new(&*error.code, &*error.message).details(details))
+        NodeStatus::Failed(error) if takers(definition, index).next().is_none() => {
+            Some(error_of(definition, index, error))
         }
         _ => None,
     })
 }
 
-/// Whether some edge goes on from the failure of the node at `index`.
-pub(crate) fn handles_failure(definition: &Definition, index: usize) -> bool {
-    definition.graph.outgoing(index).iter().any(|edge| {
-        let rule = definition.edges[*edge].trigger_rule;
-        matches!(rule, TriggerRule::AllComplete | TriggerRule::AnyFailed)
+/// The error of a node that has failed, where nothing that takes that up has run in the end.
+fn failure_in_vain(definition: &Definition, state: &RunState) -> Option<RunError> {
+    state.nodes.iter().enumerate().find_map(|(index, node)| match &node.status {
+        NodeStatus::Failed(error) => {
+            let mut takers = takers(definition, index);
+            let is_taken =
+                takers.any(|taker| !matches!(state.nodes[taker].status, NodeStatus::Skipped));
+            (!is_taken).then(|| error_of(definition, index, error))
+        }
+        _ => None,
+    })
+}
+
+/// The error of a run that ends by that of the node at `index`.
+fn error_of(definition: &Definition, index: usize, error: &RunError) -> RunError {
+    let mut details = error.details.clone().unwrap_or_else(|| json!({}));
+    if let Some(details) = details.as_object_mut() {
+        details.entry("nodeId").or_insert(json!(definition.nodes[index].id));
+    }
+    RunError::new(&*error.code, &*error.message).details(details)
+}
+
+/// The nodes that can take up the failure of the one at `index`.
+fn takers(definition: &Definition, index: usize) -> impl Iterator<Item = usize> {
+    let outgoing = definition.graph.outgoing(index).iter().copied();
+    outgoing.filter(|edge| !definition.graph.is_back(*edge)).filter_map(|edge| {
+        let edge = &definition.edges[edge];
+        let takes = matches!(edge.trigger_rule, TriggerRule::AllComplete | TriggerRule::AnyFailed);
+        (takes && !definition.nodes[edge.target].disabled).then_some(edge.target)
     })
 }
 
@@ -150,7 +177,8 @@ fn verdict(definition: &Definition, state: &RunState, index: usize) -> Verdict {
         match edge.trigger_rule {
             TriggerRule::AllSuccess => all &= leads_on(definition, state, at),
             TriggerRule::AllComplete => {
-                all &= matches!(source, NodeStatus::Failed(_)) || leads_on(definition, state, at);
+                let has_none = matches!(source, NodeStatus::Failed(_) | NodeStatus::Skipped);
+                all &= has_none || leads_on(definition, state, at);
             }
             TriggerRule::NoneFailed => {
                 all &= matches!(source, NodeStatus::Skipped) || leads_on(definition, state, at);

@@ -11,8 +11,8 @@
 //! ```
 
 use sandglass_model::{
-    Decision, Dispatched, Ended, Event, Failure, Limit, LimitBreached, LimitKind, Object, Outcome,
-    Record, RunStopped, StopCause,
+    Decision, DispatchId, Dispatched, Ended, Event, Failure, Limit, LimitBreached, LimitKind,
+    Object, Outcome, Record, RunStopped, StopCause,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -38,6 +38,8 @@ pub(crate) const ENDING: &str = "ending";
 
 /// The integrations that begin a node.
 const NODES: [&str; 3] = ["node", "effect", "turn"];
+/// The integration that waits for the time of an interrupt to be over.
+const EXPIRY: &str = "expiry";
 /// The integrations that go on with a node.
 const RESUMED: [&str; 2] = ["resumed_node", "resumed_effect"];
 
@@ -60,6 +62,8 @@ pub(crate) struct Projection {
     next: Option<Next>,
     /// The node that is being run.
     open: Option<String>,
+    /// What waits for the time of its interrupt to be over.
+    expiry: Option<DispatchId>,
     /// Where it is run, or was last.
     origin: Option<Origin>,
     /// Why the node has failed that is being run, where it has.
@@ -116,6 +120,9 @@ impl Projection {
             return None;
         }
         let integration = dispatched.integration.as_str();
+        if integration == EXPIRY {
+            self.expiry = Some(dispatched.dispatch);
+        }
         if NODES.contains(&integration) || RESUMED.contains(&integration) {
             let (dispatch, attempt) = (dispatched.dispatch, dispatched.attempt);
             self.origin = Some(Origin { dispatch, attempt });
@@ -123,7 +130,7 @@ impl Projection {
         if !NODES.contains(&integration) {
             return None;
         }
-        let Some(Next::Node { node, type_id, attempt, .. }) = &self.next else { return None };
+        let Some(Next::Node { node, type_id }) = &self.next else { return None };
         // Of a run that was forked while it ran this one, or whose host was lost.
         let is_open = self.open.as_ref() == Some(node);
         let (kind, payload) = if is_open && dispatched.attempt > 1 {
@@ -133,7 +140,7 @@ impl Projection {
         } else if is_open {
             return None;
         } else {
-            let payload = json!({ "nodeId": node, "typeId": type_id, "attempt": attempt });
+            let payload = json!({ "nodeId": node, "typeId": type_id, "attempt": 0 });
             (Kind::NodeStarted, payload)
         };
         self.open = Some(node.clone());
@@ -153,6 +160,11 @@ impl Projection {
             return result.events;
         }
         if matches!(ended.decision, Decision::Rerun) {
+            return Vec::new();
+        }
+        let is_cancelled = matches!(ended.outcome, Outcome::Cancelled(_));
+        if self.expiry == Some(ended.dispatch) && is_cancelled && !self.is_stopping {
+            // The answer came first.
             return Vec::new();
         }
         let Some(node) = self.open.clone() else { return Vec::new() };

@@ -86,10 +86,9 @@ impl Service {
         settings: Settings,
     ) -> Result<Arc<Self>, ActorError> {
         handlers.shared.library.keep(&runtime).await?;
-        let tracer = handlers.shared.host.telemetry().tracer.clone();
-        let feeds = Feeds::of(&runtime, Arc::clone(&journal), tracer);
+        let feeds = Feeds::of(&runtime, &handlers.shared);
         let service = Arc::new(Self { runtime, journal, handlers, settings, feeds });
-        let _ = service.handlers.shared.service.set(Arc::downgrade(&service));
+        service.handlers.shared.service.send_replace(Some(Arc::downgrade(&service)));
         Ok(service)
     }
 
@@ -148,28 +147,26 @@ impl Service {
         wanted: Wanted,
         key: Option<(&str, String)>,
     ) -> Result<Created, Error> {
+        let run = match &key {
+            Some((key, _)) => id_of_key(key),
+            None => self.drawn(RUN_PREFIX)?,
+        };
+        let entity = entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
+        let request = key.map(|(_, digest)| digest);
+        if request.is_some() {
+            // Who asks again is answered whatever has become of the workflow and of the room.
+            if let Some(created) = self.again(&entity, request.as_deref()).await? {
+                return Ok(created);
+            }
+        }
         let definition =
             Arc::clone(self.library().definition(&wanted.workflow).ok_or_else(|| {
                 let shown: String = wanted.workflow.chars().take(128).collect();
                 Error::new(Code::WorkflowNotFound, "this host has no such workflow")
                     .detail("workflowId", shown)
             })?);
-        let inputs = Value::Object(wanted.inputs.clone());
-        variables::initial(&definition.variables, Some(&inputs)).map_err(|problems| {
-            let first = problems.first().map(ToString::to_string).unwrap_or_default();
-            let all: Vec<Value> = problems
-                .iter()
-                .map(|problem| json!({ "path": problem.path, "message": problem.what }))
-                .collect();
-            Error::new(Code::Validation, format!("the inputs can't be taken: {first}"))
-                .detail("problems", all)
-        })?;
+        check_inputs(&definition, &wanted.inputs)?;
         self.check_configurable(&definition, &wanted.configurable)?;
-        let run = match &key {
-            Some((key, _)) => id_of_key(key),
-            None => self.drawn(RUN_PREFIX)?,
-        };
-        let request = key.map(|(_, digest)| digest);
         let limits = self.limits(&definition, &wanted.bounds, Copied::default())?;
         let begin = Begin {
             workflow: definition.id.clone(),
@@ -178,18 +175,11 @@ impl Service {
             configurable: wanted.configurable,
             tags: wanted.tags,
             metadata: wanted.metadata,
-            request: request.clone(),
+            request,
             fork: None,
             copied: Copied::default(),
             parent: None,
         };
-        let entity = entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
-        if request.is_some() {
-            // Who asks again is answered also where there is no room for another run.
-            if let Some(created) = self.again(&entity, request.as_deref()).await? {
-                return Ok(created);
-            }
-        }
         self.has_room()?;
         self.begin(&entity, begin, &definition, limits).await
     }
@@ -219,6 +209,8 @@ impl Service {
         let definition = definition.ok_or_else(|| {
             Error::new(Code::WorkflowNotFound, format!("this host has no workflow `{workflow}`"))
         })?;
+        check_inputs(&definition, &inputs)?;
+        self.check_configurable(&definition, configurable)?;
         let limits = self.limits(&definition, &Bounds::default(), Copied::default())?;
         let begin = Begin {
             workflow: definition.id.clone(),
@@ -401,13 +393,15 @@ impl Service {
         self.runtime.wait_until(entity, is_over).await.map(drop)
     }
 
-    /// Forks a run.
+    /// Forks a run; answers from which event on the fork isn't simply its source: the one that
+    /// was asked for, or before it the one behind the beginning of the node that it is in the
+    /// middle of.
     pub(crate) async fn fork(
         &self,
         id: &str,
         (from, mode): (u64, ForkMode),
         overlay: &Overlay,
-    ) -> Result<Created, Error> {
+    ) -> Result<(Created, u64), Error> {
         let log = self.log(id).await?;
         let source = self.standing(&log).await?;
         if from >= source.folded.events {
@@ -431,7 +425,24 @@ impl Service {
         let run = self.drawn(prefix)?;
         let lines = log.all();
         let until = usize::try_from(from).unwrap_or(usize::MAX).min(lines.len());
-        let before = fold(&source.definition, lines[..until].iter().map(|line| &line.entry.event));
+        let fold_to = |until: usize| {
+            fold(&source.definition, lines[..until].iter().map(|line| &line.entry.event))
+        };
+        let mut before = fold_to(until);
+        let mut from = from;
+        if mode == ForkMode::Branch
+            && before.waiting.is_none()
+            && before.current(&source.definition).is_some()
+        {
+            // The node that is open there runs once more: what it had written by then is left out.
+            let begins = |kind: Kind| {
+                matches!(kind, Kind::NodeStarted | Kind::NodeResumed | Kind::NodeRetried)
+            };
+            let begun = lines[..until].iter().rposition(|line| begins(line.entry.event.kind));
+            let until = begun.map_or(until, |begun| begun + 1);
+            from = until as u64;
+            before = fold_to(until);
+        }
         // A node that is open there is run by the branch, which counts it.
         let is_open = before.waiting.is_none() && before.current(&source.definition).is_some();
         let copied = Copied {
@@ -440,7 +451,11 @@ impl Service {
         };
         let mut configurable = of.configurable;
         configurable.extend(overlay.configurable.clone());
-        self.check_configurable(&source.definition, &configurable)?;
+        let present = self.library().definition(&source.definition.id);
+        let is_present = present.is_some_and(|one| one.digest == source.definition.digest);
+        if mode == ForkMode::Branch && is_present {
+            self.check_configurable(&source.definition, &configurable)?;
+        }
         let (limits, copied) = match mode {
             // It ends as its source did: no clock and no counter decides again.
             ForkMode::Replay => (unbounded(), Copied::default()),
@@ -462,7 +477,8 @@ impl Service {
             ..of
         };
         let entity = entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
-        self.begin(&entity, begin, &source.definition, limits).await
+        let created = self.begin(&entity, begin, &source.definition, limits).await?;
+        Ok((created, from))
     }
 
     /// Gives a run the answer that it waits for.
@@ -520,6 +536,21 @@ impl Service {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether a run of `definition` can begin with these inputs.
+fn check_inputs(definition: &Definition, inputs: &Map<String, Value>) -> Result<(), Error> {
+    let inputs = Value::Object(inputs.clone());
+    let Err(problems) = variables::initial(&definition.variables, Some(&inputs)) else {
+        return Ok(());
+    };
+    let first = problems.first().map(ToString::to_string).unwrap_or_default();
+    let all: Vec<Value> = problems
+        .iter()
+        .map(|problem| json!({ "path": problem.path, "message": problem.what }))
+        .collect();
+    Err(Error::new(Code::Validation, format!("the inputs can't be taken: {first}"))
+        .detail("problems", all))
 }
 
 /// What a fork has other than its source.

@@ -94,7 +94,8 @@ impl Settings {
 
 /// What is said of everything that doesn't hold for runs, so that what an embedder says of all
 /// types isn't taken for them.
-pub(crate) fn unbounded() -> LimitSettings {
+#[must_use]
+pub fn unbounded() -> LimitSettings {
     let off = Some(Setting::Off);
     LimitSettings {
         inactivity_warn: off,

@@ -213,6 +213,9 @@ impl RunState {
     /// and all behind it begins anew.
     fn begin(&mut self, definition: &Definition, index: usize) {
         self.executions = self.executions.saturating_add(1);
+        // What it was answered in an earlier round is no answer to this one.
+        let id = &definition.nodes[index].id;
+        self.resolved.retain(|(node, _), _| node != id);
         if self.nodes[index].status.is_resolved() {
             for behind in downstream(definition, index) {
                 let node = &mut self.nodes[behind];

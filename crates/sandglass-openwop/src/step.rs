@@ -120,11 +120,8 @@ pub(crate) enum Next {
         node: String,
         /// Of which type.
         type_id: String,
-        /// How often it was retried.
-        #[serde(default)]
-        attempt: u32,
     },
-    /// It goes on with a node that has waited.
+    /// It goes on with a node that has waited, or runs one once more that has failed.
     Resumed {
         /// Which.
         node: String,

@@ -18,6 +18,7 @@ use sandglass_telemetry::otlp::{self, Otlp};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::command::openwop::{Arguments, Bounds};
 use crate::exit::Exit;
@@ -43,6 +44,7 @@ const KEY_MIN_BYTES: usize = sandglass_http::key::KEY_MIN_BYTES;
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     // Before anything that takes time, so that no wish to end is lost.
     let mut interrupts = Interrupts::listen()?;
+    let mut hangups = signal(SignalKind::hangup()).context("can't listen for SIGHUP")?;
     let up = tokio::select! {
         up = Up::start(arguments) => up?,
         _ = interrupts.next() => {
@@ -54,6 +56,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     loop {
         tokio::select! {
             _ = interrupts.next() => break,
+            _ = hangups.recv() => tell("folders are read at the start alone; start it again"),
             _ = upkeep.tick() => up.exporter.upkeep(),
         }
     }

@@ -67,6 +67,12 @@ pub(super) fn specs(arguments: &Arguments) -> Vec<Spec> {
 pub(super) fn ceilings(arguments: &Arguments, mut ceilings: Ceilings) -> Ceilings {
     if arguments.workflows.is_some() {
         ceilings.of_type.extend(Settings::default().ceilings().of_type);
+        if ceilings.of_all.is_some() {
+            // What keeps definitions would be held to what all are, else.
+            let kept =
+                (sandglass_openwop::WORKFLOW_TYPE.to_owned(), sandglass_openwop::unbounded());
+            ceilings.of_type.extend([kept]);
+        }
     }
     ceilings
 }

@@ -12,7 +12,7 @@ mod path;
 pub(crate) mod request;
 mod runs;
 mod status;
-mod view;
+pub(crate) mod view;
 
 use std::sync::Arc;
 use std::time::Duration;

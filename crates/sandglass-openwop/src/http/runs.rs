@@ -54,12 +54,17 @@ fn events_url(run: &str) -> String {
 
 /// How a run stands, by its entity alone.
 async fn status(host: &OpenWop, run: &str) -> Result<&'static str, Error> {
-    let (_, entity) = host.service().find(run).await?;
+    let service = host.service();
+    let (_, entity) = service.find(run).await?;
+    if entity.state == "Waiting" || is_stopping(&entity) {
+        let log = service.log(run).await?;
+        let standing = service.standing(&log).await?;
+        return Ok(crate::service::status(&standing.state, is_stopping(&entity)));
+    }
     Ok(match entity.state.as_str() {
         "Completed" => "completed",
         "Failed" => "failed",
         "Cancelled" => "cancelled",
-        "Waiting" => "waiting-input",
         _ => "running",
     })
 }
@@ -92,7 +97,7 @@ pub(super) async fn act(
     };
     let body = host.object(&headers, body).await?;
     let (from, mode, overlay) = request::fork(body)?;
-    let created = host.service().fork(run, (from, mode), &overlay).await?;
+    let (created, from) = host.service().fork(run, (from, mode), &overlay).await?;
     let body = json!({
         "runId": created.run,
         "sourceRunId": run,

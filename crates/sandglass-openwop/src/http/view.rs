@@ -75,6 +75,8 @@ impl Masks {
                 mask_keys(payload, |key| key == "value");
             }
             Kind::NodeCompleted => self.mask_outputs(node, &mut payload["outputs"]),
+            // What differs may be what is masked.
+            Kind::ReplayDiverged => mask_keys(payload, |key| key == "recorded" || key == "came"),
             Kind::RunCompleted => self.mask_all_outputs(&mut payload["outputs"]),
             _ => {}
         }
@@ -88,7 +90,7 @@ impl Masks {
     }
 
     /// The outputs of a run: those of one node, or of several by their ids.
-    fn mask_all_outputs(&self, outputs: &mut Value) {
+    pub(crate) fn mask_all_outputs(&self, outputs: &mut Value) {
         let ports: BTreeSet<&str> = self.outputs.iter().map(|(_, port)| port.as_str()).collect();
         let is_masked = |name: &str| ports.contains(name) || self.variables.contains(name);
         mask_keys(outputs, is_masked);

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunEvent};
 use crate::handlers::{Shared, cancelled, stopped};
+use crate::http::view::Masks;
 use crate::service::{Service, id_of_child};
 use crate::state::RunState;
 use crate::step::Parent;
@@ -52,7 +53,10 @@ fn chosen(state: &RunState) -> Vec<String> {
 
 /// Whether `worker` is a node of the workflow itself: one that `node` leads to, or `node`.
 fn follows(definition: &Definition, node: &Node, worker: &str) -> bool {
-    definition.node(worker).is_some() || worker == node.id
+    let Some(index) = definition.node(&node.id) else { return false };
+    let outgoing = definition.graph.outgoing(index).iter();
+    let mut targets = outgoing.map(|edge| definition.edges[*edge].target);
+    worker == node.id || targets.any(|target| definition.nodes[target].id == worker)
 }
 
 /// A worker that is a workflow.
@@ -91,7 +95,7 @@ impl Child<'_> {
             }
             _ = service.until_over(&child) => {}
         }
-        let ended = self.harvest(&service, &child).await;
+        let (ended, outputs) = self.harvest(&service, &child).await;
         let status = ended["status"].as_str().unwrap_or("failed").to_owned();
         let dispatched =
             json!({ "childRunId": id, "childWorkflowId": self.worker, "childStatus": status });
@@ -102,7 +106,7 @@ impl Child<'_> {
         }
         events.push(self.told(&format!("child.{status}"), more));
         if status == "completed" {
-            let keys = self.map_outputs(&ended["outputs"], events);
+            let keys = self.map_outputs(&outputs, events);
             let more = json!({ "childRunId": id, "harvestedKeys": keys });
             events.push(self.told("output.harvested", more));
         }
@@ -111,7 +115,15 @@ impl Child<'_> {
 
     async fn start(&self) -> Result<(Arc<Service>, EntityRef), Value> {
         let error = |code: &str, message: String| json!({ "code": code, "message": message });
-        let service = self.shared.service.get().and_then(std::sync::Weak::upgrade);
+        // A host that has just started takes runs when it has found all that there are.
+        let mut there = self.shared.service.subscribe();
+        let service = tokio::select! {
+            biased;
+            there = there.wait_for(Option::is_some) => {
+                there.ok().and_then(|service| service.as_ref()?.upgrade())
+            }
+            _ = stopped(self.run) => None,
+        };
         let service = service
             .ok_or_else(|| error("host_unavailable", "the host takes no runs".to_owned()))?;
         let depth = self.context.begin.parent.as_ref().map_or(1, |parent| parent.depth + 1);
@@ -132,21 +144,28 @@ impl Child<'_> {
         Ok((service, child))
     }
 
-    /// What has come of it: `{kind, runId, status, outputs?, error?}`.
-    async fn harvest(&self, service: &Service, child: &EntityRef) -> Value {
+    /// What has come of it, `{kind, runId, status, outputs?, error?}`, in which what is
+    /// sensitive in it is masked; and its outputs as they are.
+    async fn harvest(&self, service: &Service, child: &EntityRef) -> (Value, Value) {
         let mut ended = json!({ "kind": "run", "runId": child.id(), "status": "failed" });
-        let Ok(log) = service.feeds.log(child).await else { return ended };
-        let Some(last) = log.all().last().cloned() else { return ended };
+        let Ok(log) = service.feeds.log(child).await else { return (ended, Value::Null) };
+        let Some(last) = log.all().last().cloned() else { return (ended, Value::Null) };
         let payload = &last.entry.event.payload;
         match last.entry.event.kind {
             Kind::RunCompleted => {
+                let outputs = payload.get("outputs").cloned().unwrap_or_default();
+                let mut shown = outputs.clone();
+                if let Ok(definition) = service.definition_of(&log).await {
+                    Masks::of(&definition, service.library()).mask_all_outputs(&mut shown);
+                }
                 ended["status"] = json!("completed");
-                ended["outputs"] = payload.get("outputs").cloned().unwrap_or_default();
+                ended["outputs"] = shown;
+                return (ended, outputs);
             }
             Kind::RunCancelled => ended["status"] = json!("cancelled"),
             _ => ended["error"] = payload.get("error").cloned().unwrap_or_default(),
         }
-        ended
+        (ended, Value::Null)
     }
 
     /// The child's inputs: `config.inputMapping` says which of this run's variables each is; all

@@ -46,11 +46,7 @@ pub(crate) fn resolve(
             }
         };
         if let Some(value) = value {
-            bytes = bytes.saturating_add(size(&value));
-            if bytes > INPUTS_MAX_BYTES {
-                let message = format!("the inputs of a node are {INPUTS_MAX_BYTES} bytes at most");
-                return Err(RunError::new("input_too_large", message));
-            }
+            bytes = bounded(bytes, &value)?;
             inputs.insert(name.clone(), value);
         }
     }
@@ -58,10 +54,21 @@ pub(crate) fn resolve(
         let from = &definition.nodes[edge.source].id;
         let brought = state.outputs(definition, from).and_then(|all| all.get(&edge.source_output));
         if let (Some(value), false) = (brought, inputs.contains_key(&edge.target_input)) {
+            bytes = bounded(bytes, value)?;
             inputs.insert(edge.target_input.clone(), value.clone());
         }
     }
     Ok(inputs)
+}
+
+/// The size of all inputs with `value` among them.
+fn bounded(bytes: usize, value: &Value) -> Result<usize, RunError> {
+    let bytes = bytes.saturating_add(size(value));
+    if bytes > INPUTS_MAX_BYTES {
+        let message = format!("the inputs of a node are {INPUTS_MAX_BYTES} bytes at most");
+        return Err(RunError::new("input_too_large", message));
+    }
+    Ok(bytes)
 }
 
 fn present(

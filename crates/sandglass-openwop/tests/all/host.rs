@@ -34,6 +34,7 @@ const WORKFLOWS: &str = "workflows";
 const SLOW: &str = "vendor.sandglass.misbehaving.slow-describer";
 
 /// What hosts of tests are made with.
+#[derive(Default)]
 pub(crate) struct Make {
     pub(crate) settings: Settings,
     /// The file of the journal; without one it is in memory.
@@ -42,12 +43,6 @@ pub(crate) struct Make {
     pub(crate) packs: Option<PathBuf>,
     /// More definitions.
     pub(crate) workflows: Vec<Value>,
-}
-
-impl Default for Make {
-    fn default() -> Self {
-        Self { settings: Settings::default(), journal: None, packs: None, workflows: Vec::new() }
-    }
 }
 
 /// A folder of the samples for hosts.
