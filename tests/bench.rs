@@ -26,6 +26,18 @@ fn one_figure_is_measured_and_told_as_json_alone() {
 }
 
 #[test]
+fn an_openwop_host_is_measured_in_a_process_of_its_own() {
+    let said = sandglass(&[&"bench", &"--quick", &"--only", &"openwop_runs", &"--json"]).exits(0);
+    let report: Value = serde_json::from_str(&said.out).expect("one object");
+    let figure = &report["openwop_runs"];
+    assert_eq!(figure["unit"], "us");
+    // A run of three nodes: its begin with the first, and the end of each with what follows.
+    assert_eq!(figure["batches_each"], 4, "{figure}");
+    assert!(figure["per_second"].as_f64() > Some(0.0), "{figure}");
+    assert!(figure["ratio"].as_f64() > Some(0.0), "{figure}");
+}
+
+#[test]
 fn people_read_a_table_with_each_goal() {
     let said = sandglass(&[&"bench", &"--quick", &"--only", &"host_call"]).exits(0);
     let said = said.says("host_call").says("baseline").says("asked for at most");

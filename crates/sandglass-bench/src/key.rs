@@ -54,6 +54,24 @@ keys! {
     Suspended "suspended" "memory of a handler that is suspended in a host call, 10,000 at once";
     Leaks "leaks" "what is left behind by kills of every kind";
     TickGap "tick_gap" "how late the ticker wakes, guests spinning on every core";
+    OpenwopRuns "openwop_runs" "runs of three nodes over HTTP, beside their records appended alone";
+    OpenwopReaders "openwop_readers" "delay of events to 2,000 readers of one run, among 500 runs a second";
+    OpenwopSlowReaders "openwop_slow_readers" "runs among readers that take nothing or little, beside runs alone";
+    OpenwopReaderMemory "openwop_reader_memory" "memory of a reader of events that hears nothing, 2,000 at once";
+}
+
+impl Key {
+    /// Whether it is measured of the program itself, in a process of its own.
+    #[must_use]
+    pub const fn needs_program(self) -> bool {
+        matches!(
+            self,
+            Self::OpenwopRuns
+                | Self::OpenwopReaders
+                | Self::OpenwopSlowReaders
+                | Self::OpenwopReaderMemory
+        )
+    }
 }
 
 impl fmt::Display for Key {
@@ -99,7 +117,7 @@ mod tests {
         }
         assert_eq!(" host_call ".parse(), Ok(Key::HostCall), "as behind a comma");
         let none = "x".parse::<Key>().expect_err("it is like none");
-        assert!(none.to_string().contains("tick_gap"), "all are named: {none}");
+        assert!(none.to_string().contains("openwop_reader_memory"), "all are named: {none}");
         let unknown = "hostcall".parse::<Key>().expect_err("it lacks a line");
         assert!(unknown.to_string().contains("did you mean `host_call`?"), "{unknown}");
     }

@@ -1,5 +1,5 @@
 //! What the host costs and how exact it is, measured on the machine at hand, beside plain
-//! Wasmtime in the same process.
+//! Wasmtime in the same process; and what an OpenWOP host does, in a process of its own.
 //!
 //! It measures and judges against [goals](Goal); it prints nothing, and no product code
 //! depends on it: it serves `sandglass bench` and the host's bench target.
@@ -23,6 +23,7 @@ mod killing;
 mod leaking;
 mod machine;
 mod neighbours;
+mod openwop;
 mod ours;
 mod plain;
 mod process;
@@ -34,6 +35,8 @@ mod table;
 mod telling;
 mod ticking;
 mod timing;
+
+use std::path::Path;
 
 use killing::Load;
 use sandglass_host::BuildError;
@@ -68,25 +71,32 @@ impl Effort {
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures each of `keys`, in their order; one that can't be measured is none of the
-/// others' business. `tell` is called as the measuring of each begins.
+/// others' business. `tell` is called as the measuring of each begins. Those that
+/// [need the program](Key::needs_program) start `program`, which is the `sandglass` that is
+/// measured.
 ///
 /// It takes the whole machine for its time, starts threads of its own, and has to be
 /// called outside of any asynchronous runtime.
 ///
 /// # Errors
 /// No host can be built here.
-pub fn run(effort: Effort, keys: &[Key], tell: &mut dyn FnMut(Key)) -> Result<Report, BuildError> {
+pub fn run(
+    effort: Effort,
+    keys: &[Key],
+    program: Option<&Path>,
+    tell: &mut dyn FnMut(Key),
+) -> Result<Report, BuildError> {
     let machine = Machine::present()?;
     let mut figures = Vec::new();
     for &key in keys {
         tell(key);
-        let figure = measure(key, effort);
+        let figure = measure(key, effort, program);
         figures.push((key, figure.map_err(|why| NotMeasured { why: why.to_string() })));
     }
     Ok(Report { figures, machine, quick: effort == Effort::Quick })
 }
 
-fn measure(key: Key, effort: Effort) -> Result<Figure, Failure> {
+fn measure(key: Key, effort: Effort, program: Option<&Path>) -> Result<Figure, Failure> {
     match key {
         Key::DispatchThroughput => dispatching::throughput(effort),
         Key::DispatchInline => dispatching::inline(effort),
@@ -105,5 +115,9 @@ fn measure(key: Key, effort: Effort) -> Result<Figure, Failure> {
         Key::Suspended => suspending::measure(effort),
         Key::Leaks => leaking::measure(effort),
         Key::TickGap => ticking::gap(effort),
+        Key::OpenwopRuns => openwop::runs(effort, program),
+        Key::OpenwopReaders => openwop::readers(effort, program),
+        Key::OpenwopSlowReaders => openwop::slow_readers(effort, program),
+        Key::OpenwopReaderMemory => openwop::memory(effort, program),
     }
 }

@@ -42,6 +42,12 @@ pub(crate) fn resident_bytes() -> io::Result<u64> {
     Ok(field(&status, "VmRSS:") * 1024)
 }
 
+/// Memory of the process with this id that is resident, in bytes.
+pub(crate) fn resident_bytes_of(process: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    Ok(field(&status, "VmRSS:") * 1024)
+}
+
 /// What the threads of this process did, the one that asks left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Activity {

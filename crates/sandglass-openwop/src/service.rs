@@ -229,7 +229,7 @@ impl Service {
         Ok(entity)
     }
 
-    /// Creates the entity of a run, and has it begin.
+    /// Creates the entity of a run, which begins with that.
     async fn begin(
         &self,
         entity: &EntityRef,
@@ -249,36 +249,31 @@ impl Service {
             }
         };
         params.insert(BEGIN.to_owned(), json!(begin));
-        // Before there is an entity, of which nothing would come.
         if serde_json::to_string(&params).is_ok_and(|text| text.len() > PARAMS_MAX_BYTES) {
             let what = "the inputs, `configurable`, `metadata` and `tags` of the run together";
             return Err(Error::too_large(what, PARAMS_MAX_BYTES));
         }
-        let birth = Birth { limits, ..Birth::default() };
-        match self.runtime.create_as(entity.clone(), birth).await {
-            Ok(_) => {}
-            Err(ActorError::EntityExists(_)) => {
-                // Somebody else has just asked with the same key; or its host has ended in
-                // between, and it begins now.
-                if let Some(created) = self.again(entity, request.as_deref()).await? {
-                    return Ok(created);
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
         // Of those who ask at once, one finds it as it was created.
         let first = Request::new(action).params(params).expecting(Sequence::default());
+        let created = Created { run: entity.id().to_owned(), is_replayed: false };
+        let birth = Birth { limits, first: Some(first.clone()), ..Birth::default() };
+        match self.runtime.create_as(entity.clone(), birth).await {
+            Ok(_) => return Ok(created),
+            Err(ActorError::EntityExists(_)) => {}
+            Err(error @ ActorError::Refused { .. }) => return Err(no_begin(entity, &error)),
+            Err(error) => return Err(error.into()),
+        }
+        // Somebody else has just asked with the same key; or it was created by an earlier
+        // version, whose host has ended before it began, and it begins now.
+        if let Some(created) = self.again(entity, request.as_deref()).await? {
+            return Ok(created);
+        }
         match self.runtime.request(entity, first).await {
-            Ok(_) => Ok(Created { run: entity.id().to_owned(), is_replayed: false }),
+            Ok(_) => Ok(created),
             Err(error @ (ActorError::Refused { .. } | ActorError::Conflict { .. })) => {
                 // It has begun by somebody else's request meanwhile.
-                match self.again(entity, request.as_deref()).await? {
-                    Some(created) => Ok(created),
-                    None => {
-                        tracing::error!(%entity, %error, "a run can't begin");
-                        Err(Error::new(Code::Internal, "the run could not be begun"))
-                    }
-                }
+                let again = self.again(entity, request.as_deref()).await?;
+                again.ok_or_else(|| no_begin(entity, &error))
             }
             Err(error) => Err(error.into()),
         }
@@ -612,6 +607,11 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 pub(crate) fn unreadable(error: &sandglass_journal::Error) -> Error {
     tracing::warn!(%error, "a run's records can't be read");
     Error::new(Code::Unavailable, "the run's records can't be read now; try again later")
+}
+
+fn no_begin(entity: &EntityRef, error: &ActorError) -> Error {
+    tracing::error!(%entity, %error, "a run can't begin");
+    Error::new(Code::Internal, "the run could not be begun")
 }
 
 fn unknown_of(unknown: &Unknown) -> Error {

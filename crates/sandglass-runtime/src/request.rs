@@ -122,11 +122,13 @@ pub struct SessionResume {
 }
 
 /// What is said of an entity when it is created.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Birth {
     /// On whose behalf it lives; none for [`sandglass_model::DEFAULT_TENANT`].
     pub tenant: Option<String>,
     /// What is to hold its first run, where it is a session; what isn't said is as the spec
     /// has it.
     pub limits: LimitSettings,
+    /// An action that it takes as it is created: it is there with both, or not at all.
+    pub first: Option<Request>,
 }

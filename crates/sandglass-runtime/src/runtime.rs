@@ -13,7 +13,7 @@ use sandglass_model::{
 };
 use tokio::sync::oneshot;
 
-use crate::actor::{Actor, Message, View, seat};
+use crate::actor::{self, Message, View, seat};
 use crate::builder::Builder;
 use crate::error::ActorError;
 use crate::inner::Inner;
@@ -61,21 +61,22 @@ impl Runtime {
     /// The same, as `birth` says. Where it is a session, its first run starts.
     ///
     /// # Errors
-    /// As [`Runtime::create_for`].
+    /// As [`Runtime::create_for`], or it can't take its first action; then there is no entity.
     pub async fn create_as(
         &self,
         entity: EntityRef,
         birth: Birth,
     ) -> Result<Arc<Snapshot>, ActorError> {
-        let Birth { tenant, limits } = birth;
+        let Birth { tenant, limits, first } = birth;
         let spec = self.spec(entity.entity_type()).ok_or_else(|| ActorError::UnknownType {
             entity_type: entity.entity_type().to_owned(),
         })?;
         let incarnation =
             Incarnation::drawn(&*self.0.shared.entropy).map_err(|_| ActorError::NoRandomness)?;
-        let birth = Input::Create { incarnation, tenant };
+        let create = Input::Create { incarnation, tenant };
         let ceilings = self.0.shared.ceilings();
         let limits = ceilings.makes_sessions(&spec).then(|| ceilings.effective(&spec, &limits));
+        let birth = actor::Birth { create, limits, first };
         let (handle, seat) = seat(View::New, self.0.closing.subscribe());
         let view = handle.watch();
         let (reply, created) = oneshot::channel();
@@ -83,9 +84,9 @@ impl Runtime {
         // On a task of its own: a caller that goes away leaves no entity behind that
         // is in the journal and has no timer.
         let life = async move {
-            match Actor::create(&shared, spec, name.clone(), birth, limits).await {
-                Ok(restored) => {
-                    let actor = Actor::new(shared, restored, seat);
+            match birth.of(&shared, spec, name.clone()).await {
+                Ok(born) => {
+                    let actor = born.begin(shared, seat);
                     let _ = reply.send(Ok(()));
                     Box::pin(actor.live()).await;
                 }

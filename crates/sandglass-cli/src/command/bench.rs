@@ -22,12 +22,13 @@ pub(crate) struct Arguments {
     /// baseline?, ratio?, goals} or {error}, and {machine, quick}
     #[arg(long)]
     json: bool,
-    /// Measure less of each: all figures in under a minute on two cores
+    /// Measure less of each: all figures in some two minutes on two cores
     #[arg(long)]
     quick: bool,
     /// Measure these figures alone: dispatch_throughput, dispatch_inline, dispatch_executor,
     /// dispatch_component, host_call, kill_spin_idle, kill_spin_saturated, kill_wait_idle,
-    /// kill_wait_saturated, neighbour_delay, embedder_delay, idle_cpu, suspended, leaks, tick_gap
+    /// kill_wait_saturated, neighbour_delay, embedder_delay, idle_cpu, suspended, leaks, tick_gap,
+    /// openwop_runs, openwop_readers, openwop_slow_readers, openwop_reader_memory
     #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1)]
     only: Vec<Key>,
 }
@@ -40,7 +41,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         note("this is a development build; only one built with --release says anything");
     }
     let mut at = 0;
-    let report = sandglass_bench::run(effort, &keys, &mut |key| {
+    let program = std::env::current_exe()?;
+    let report = sandglass_bench::run(effort, &keys, Some(&program), &mut |key| {
         at += 1;
         tell(&format!("{at} of {}: {key}, {}", keys.len(), key.about()));
     })?;

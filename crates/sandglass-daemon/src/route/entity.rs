@@ -69,7 +69,7 @@ pub(crate) async fn create(
         (own, said) => said.or(own).unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
     };
     let limits = limits_of(&create.limits)?;
-    let birth = Birth { tenant: Some(tenant), limits };
+    let birth = Birth { tenant: Some(tenant), limits, ..Birth::default() };
     let snapshot = daemon.runtime().create_as(entity, birth).await?;
     Ok((StatusCode::CREATED, Json(EntityView::of(&snapshot))))
 }

@@ -25,9 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             key => keys.push(key.parse()?),
         }
     }
-    let keys = if keys.is_empty() { Key::ALL } else { &keys };
+    if keys.is_empty() {
+        keys = Key::ALL.iter().copied().filter(|key| !key.needs_program()).collect();
+    }
     let report =
-        sandglass_bench::run(effort, keys, &mut |key| eprintln!("{key}: {}", key.about()))?;
+        sandglass_bench::run(effort, &keys, None, &mut |key| eprintln!("{key}: {}", key.about()))?;
     if json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {

@@ -21,8 +21,10 @@ use super::{OpenWop, ReaderPlace, answer};
 use crate::event::{Entry, Kind};
 use crate::log::{Line, RunLog};
 
-/// Most events that a reader is handed at once.
+/// Most events that a reader is handed at once, and about how many bytes of them: one who is
+/// slow holds no more than that, and an event alone is shared by all who have it.
 const HANDED_MAX: usize = 64;
+const HANDED_MAX_BYTES: usize = 64 << 10;
 
 /// What a client wants to see of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,25 +233,25 @@ impl Reader {
         loop {
             self.more.mark_unchanged();
             let (lines, is_end) = self.log.from(self.next, HANDED_MAX);
+            let (text, handed) = self.text(&lines);
+            let is_last = is_end && handed == lines.len();
             let patience = self.host.service().settings.reader_patience;
-            if !is_end && behind.is_some_and(|behind| behind > patience) {
+            if !is_last && behind.is_some_and(|behind| behind > patience) {
                 self.is_done = true;
-                self.host.service().metrics().openwop_reader_dropped();
-                tracing::info!(run = %self.log.run, "a reader of events was too slow, and is dropped");
+                self.note_dropped("it was slow");
                 let seconds = patience.as_secs();
                 return Some(Bytes::from(format!(
                     ": dropped: nothing was taken for more than {seconds} s; resume with \
                      Last-Event-ID\n\n"
                 )));
             }
-            self.next += lines.len() as u64;
-            self.is_done = is_end;
-            let text = self.text(&lines);
+            self.next += handed as u64;
+            self.is_done = is_last;
             if !text.is_empty() {
                 self.handed_at = Some(now());
                 return Some(text);
             }
-            if is_end {
+            if self.is_done {
                 return None;
             }
             if lines.is_empty() {
@@ -267,20 +269,27 @@ impl Reader {
         }
     }
 
-    /// The text of those that it wants to see.
-    fn text(&self, lines: &[Arc<Line>]) -> Bytes {
+    /// The text of those of the first `lines` that it wants to see, and how many those are.
+    fn text(&self, lines: &[Arc<Line>]) -> (Bytes, usize) {
         let run = self.log.run.id();
-        let wanted = lines.iter().filter(|line| self.mode.has(line.entry.event.kind));
-        let mut texts = wanted.map(|line| line.text(|entry| frame(&self.masks, run, entry)));
-        match (texts.next(), texts.next()) {
-            (None, _) => Bytes::new(),
-            (Some(only), None) => only,
-            (Some(first), Some(second)) => {
-                let mut all = [first, second].concat();
-                texts.for_each(|text| all.extend_from_slice(&text));
-                all.into()
+        let (mut texts, mut bytes) = (Vec::new(), 0_usize);
+        for (nth, line) in lines.iter().enumerate() {
+            if !self.mode.has(line.entry.event.kind) {
+                continue;
             }
+            let text = line.text(|entry| frame(&self.masks, run, entry));
+            bytes = bytes.saturating_add(text.len());
+            if bytes > HANDED_MAX_BYTES && !texts.is_empty() {
+                return (joined(texts), nth);
+            }
+            texts.push(text);
         }
+        (joined(texts), lines.len())
+    }
+
+    fn note_dropped(&self, reason: &'static str) {
+        self.host.service().metrics().openwop_reader_dropped();
+        tracing::info!(run = %self.log.run, reason, "a reader of events was dropped");
     }
 
     async fn wait(&mut self) -> Waited {
@@ -294,6 +303,30 @@ impl Reader {
         };
         let silence = host.service().settings.keep_alive;
         within(silence, woken).await.unwrap_or(Waited::Silence)
+    }
+}
+
+/// One text of several; a single one is shared.
+fn joined(mut texts: Vec<Bytes>) -> Bytes {
+    match texts.pop() {
+        None => Bytes::new(),
+        Some(only) if texts.is_empty() => only,
+        Some(last) => {
+            texts.push(last);
+            texts.concat().into()
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // Its connection was cut off while it took nothing, so that it can't be told.
+        let service = self.host.service();
+        let patience = service.settings.reader_patience;
+        let waited = self.handed_at.map(|handed| service.now().since(handed));
+        if waited.is_some_and(|waited| waited >= patience) {
+            self.note_dropped("it took nothing");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use sandglass_host::{Answered, AskError};
 use sandglass_liveness::{Input, Retry};
-use sandglass_model::{Asked, DispatchId, TraceContext};
+use sandglass_model::{Asked, DispatchId, EntityRef, TraceContext};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use tokio::sync::oneshot;
@@ -12,6 +12,7 @@ use super::committing::Committed;
 use crate::asking::{Heard, ParentOver, remaining_ms, to_asker};
 use crate::error::ActorError;
 use crate::request::{Accepted, Request, SessionResume, SessionStop, SessionStopped, Signal};
+use crate::shared::Shared;
 
 /// What an entity is asked.
 pub(crate) enum Message {
@@ -95,7 +96,7 @@ impl Actor {
         let Request { action, params, trace, .. } = request;
         let (trace, _root) = match trace {
             Some(trace) => (trace, Span::disabled()),
-            None => self.root(&action)?,
+            None => root(&self.shared, &self.entity.entity, &action)?,
         };
         let committed = self.tell(&Input::Action { action, params, trace, asked: None }).await;
         self.accepted(committed)
@@ -145,26 +146,28 @@ impl Actor {
             self.shared.telemetry.metrics.dispatch_refused(reason);
         }
     }
+}
 
-    /// A trace for a request that belongs to none, and its first span.
-    fn root(&self, action: &str) -> Result<(TraceContext, Span), ActorError> {
-        let context =
-            TraceContext::drawn(&*self.shared.entropy).map_err(|_| ActorError::NoRandomness)?;
-        let entity = &self.entity.entity;
-        let span = self.shared.telemetry.tracer.start(&SpanStart {
-            name: names::REQUEST,
-            kind: Kind::Server,
-            context,
-            parent: None,
-            links: &[],
-            attributes: &[
-                (names::ENTITY_TYPE, entity.entity_type().into()),
-                (names::ENTITY_ID, entity.id().into()),
-                (names::ACTION, action.into()),
-            ],
-        });
-        Ok((context, span))
-    }
+/// A trace for a request of `entity` that belongs to none, and its first span.
+pub(super) fn root(
+    shared: &Shared,
+    entity: &EntityRef,
+    action: &str,
+) -> Result<(TraceContext, Span), ActorError> {
+    let context = TraceContext::drawn(&*shared.entropy).map_err(|_| ActorError::NoRandomness)?;
+    let span = shared.telemetry.tracer.start(&SpanStart {
+        name: names::REQUEST,
+        kind: Kind::Server,
+        context,
+        parent: None,
+        links: &[],
+        attributes: &[
+            (names::ENTITY_TYPE, entity.entity_type().into()),
+            (names::ENTITY_ID, entity.id().into()),
+            (names::ACTION, action.into()),
+        ],
+    });
+    Ok((context, span))
 }
 
 pub(super) fn refuse(message: Message, error: ActorError) {

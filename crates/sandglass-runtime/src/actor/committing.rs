@@ -4,8 +4,8 @@
 use sandglass_journal::{self as journal, Batch, Expected, Recording};
 use sandglass_liveness::{Command, Entity, HandlerEnd, Input, commands, decide};
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Event as RecordedEvent, ModuleHash, Outcome, OutcomeKind,
-    Position, Sequence, TraceContext, TransitionCause, WallTime,
+    Decision, DispatchId, Dispatched, Event as RecordedEvent, Outcome, OutcomeKind, Position,
+    Sequence, TraceContext, TransitionCause, WallTime,
 };
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
@@ -13,7 +13,6 @@ use super::rooms::Rooms;
 use super::runs::Starting;
 use super::{Actor, Standing};
 use crate::asking::Lent;
-use crate::caught::caught;
 use crate::error::ActorError;
 use crate::shared::recorded;
 
@@ -22,6 +21,18 @@ pub(super) struct Committed {
     pub(super) first: Position,
     /// The handlers that it asked for.
     pub(super) dispatches: Vec<DispatchId>,
+}
+
+/// The records of a decision, which are in the journal.
+pub(super) struct Durable {
+    /// The entity before it.
+    pub(super) before: Entity,
+    pub(super) events: Vec<RecordedEvent>,
+    /// The entity's sequence with each of them.
+    pub(super) sequences: Vec<Sequence>,
+    /// The place of the first.
+    pub(super) first: Position,
+    pub(super) at: WallTime,
 }
 
 /// The handlers that `events` ask for.
@@ -86,13 +97,7 @@ impl Actor {
         at: WallTime,
         recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
-        for event in &mut events {
-            if let RecordedEvent::Dispatched(dispatched) = event {
-                let known = rooms.module_hash(dispatched.dispatch);
-                let known = known.or_else(|| self.module_hash(&dispatched.module));
-                dispatched.module_hash = known.or(dispatched.module_hash);
-            }
-        }
+        rooms.name_modules(&*self.shared.handlers, &mut events);
         let mut after = self.entity.clone();
         let mut sequences = Vec::with_capacity(events.len());
         for event in &events {
@@ -113,6 +118,14 @@ impl Actor {
         let before = std::mem::replace(&mut self.entity, after);
         self.count_status();
         self.show();
+        let dispatches = dispatched(&events).collect();
+        self.act_on(Durable { before, events, sequences, first, at }, rooms);
+        Ok(Committed { first, dispatches })
+    }
+
+    /// Tells others of a decision that is durable and folded in, and carries it out.
+    pub(super) fn act_on(&mut self, durable: Durable, rooms: Rooms) {
+        let Durable { before, events, sequences, first, at } = durable;
         let stop = events.iter().find_map(|event| match event {
             RecordedEvent::RunStopping(stopping) if !stopping.directive.goes_on() => {
                 Some(&stopping.cause)
@@ -123,7 +136,6 @@ impl Actor {
             self.runs.session_is_over(&self.over(cause));
         }
         let commands = commands(Some(&before), &self.entity, &events);
-        let dispatches = dispatched(&events).collect();
         let mut parent = None;
         for ((sequence, event), place) in sequences.into_iter().zip(events).zip(first.0..) {
             parent = self.told_others(&before, sequence, &event).or(parent);
@@ -132,15 +144,6 @@ impl Actor {
             self.shared.publish(recorded(Position(place), at, entity, sequence, event));
         }
         self.carry_out(commands, rooms, parent);
-        Ok(Committed { first, dispatches })
-    }
-
-    /// The hash of a module, where whatever runs it knows that by now.
-    fn module_hash(&self, module: &str) -> Option<ModuleHash> {
-        caught(|| self.shared.handlers.module_hash(module)).unwrap_or_else(|| {
-            tracing::error!(module, "looking up the hash of a module panicked");
-            None
-        })
     }
 
     fn carry_out(

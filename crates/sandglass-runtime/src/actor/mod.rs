@@ -1,6 +1,7 @@
 //! One entity's task: it does one thing at a time, and appends before it acts.
 
 mod answering;
+mod birth;
 mod committing;
 mod measuring;
 mod recording;
@@ -13,21 +14,21 @@ mod versions;
 
 use std::sync::Arc;
 
-use sandglass_journal::{self as journal, Batch, Expected};
-use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
-use sandglass_model::{EntityRef, Monotonic, Position, RunLimits, Sequence, SpecDigest};
+use sandglass_liveness::{Entity, Input, Spec};
+use sandglass_model::{Monotonic, Position, SpecDigest};
 use sandglass_telemetry::metrics::{Held, Level};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::error::ActorError;
 use crate::publish::{Event, Snapshot};
-use crate::shared::{Shared, recorded};
+use crate::shared::Shared;
 use crate::snapshot;
 use crate::specs::Specs;
 use crate::table::Sleep;
 use crate::timer;
 use crate::watch;
 pub(crate) use answering::Message;
+pub(crate) use birth::Birth;
 pub(crate) use measuring::Counted;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
@@ -140,40 +141,6 @@ impl Actor {
             actor.let_go();
         }
         actor
-    }
-
-    /// Appends the creation of `name`, as `birth` says; where it is a session, its first run
-    /// starts with it, held by `limits`.
-    pub(crate) async fn create(
-        shared: &Shared,
-        spec: Arc<Spec>,
-        name: EntityRef,
-        birth: Input,
-        limits: Option<RunLimits>,
-    ) -> Result<Restored, ActorError> {
-        let at = shared.clock.wall();
-        let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
-        let mut events = decide(&spec, None, &birth, at).map_err(refused)?;
-        let created = events.first().and_then(|event| Entity::created(name.clone(), event, at));
-        let mut entity = created.ok_or_else(|| refused(Refusal::UnknownEntity))?;
-        if let Some(limits) = limits {
-            let started = decide(&spec, Some(&entity), &Input::Start { limits }, at);
-            let started = started.map_err(refused)?;
-            started.iter().for_each(|event| entity.apply(&spec, event, at));
-            events.extend(started);
-        }
-        let records: Vec<_> = events.iter().map(|event| (Sequence(0), event.clone())).collect();
-        let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
-        let batch = Batch::new(name.clone(), Expected::None, at, records);
-        let first = shared.append(batch).await.map_err(|error| match error {
-            journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
-            other => ActorError::journal(other),
-        })?;
-        for (event, place) in events.into_iter().zip(first.0..) {
-            shared.publish(recorded(Position(place), at, Some(name.clone()), Sequence(0), event));
-        }
-        let last = Position(first.0.saturating_add(count).saturating_sub(1));
-        Ok(Restored { spec, entity, last, due: snapshot::Due { records: count } })
     }
 
     /// Lives until it falls asleep or the runtime shuts down. Dropped before, it leaves

@@ -42,8 +42,20 @@ impl Rooms {
         self.rooms.values().find_map(|room| room.as_ref().err().copied())
     }
 
+    /// Says of each handler that `events` dispatches which version of its module it runs, where
+    /// that is known by now: the one that room is kept for comes first.
+    pub(super) fn name_modules(&self, handlers: &dyn Handlers, events: &mut [Event]) {
+        for event in events {
+            if let Event::Dispatched(dispatched) = event {
+                let known = self.module_hash(dispatched.dispatch);
+                let known = known.or_else(|| module_hash(handlers, &dispatched.module));
+                dispatched.module_hash = known.or(dispatched.module_hash);
+            }
+        }
+    }
+
     /// The version of its module that room is kept for, where it is for one.
-    pub(super) fn module_hash(&self, dispatch: DispatchId) -> Option<ModuleHash> {
+    fn module_hash(&self, dispatch: DispatchId) -> Option<ModuleHash> {
         self.rooms.get(&dispatch)?.as_ref().ok()?.module_hash()
     }
 
@@ -51,6 +63,14 @@ impl Rooms {
     pub(super) fn take(&mut self, dispatch: DispatchId) -> Result<Reserved, Busy> {
         self.rooms.remove(&dispatch).unwrap_or_else(|| Ok(Reserved::default()))
     }
+}
+
+/// The hash of a module, where whatever runs it knows that by now.
+fn module_hash(handlers: &dyn Handlers, module: &str) -> Option<ModuleHash> {
+    caught(|| handlers.module_hash(module)).unwrap_or_else(|| {
+        tracing::error!(module, "looking up the hash of a module panicked");
+        None
+    })
 }
 
 /// Room for one handler; none where the attempt to keep it panics.

@@ -2,6 +2,7 @@
 //! handlers: days pass in milliseconds.
 
 mod asks;
+mod births;
 mod disk;
 mod endings;
 mod faults;

@@ -243,7 +243,7 @@ impl Worker {
         let done = match ask {
             Ask::Create { entity, limits } => {
                 let limits = limits_of(&limits)?;
-                runtime.create_as(entity, Birth { tenant: None, limits }).await.map(|_| None)
+                runtime.create_as(entity, Birth { limits, ..Birth::default() }).await.map(|_| None)
             }
             Ask::Send { entity, action, params } => {
                 let sent = async {

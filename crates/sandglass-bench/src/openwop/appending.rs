@@ -1,0 +1,106 @@
+//! The batches of a run, appended alone: as many, of the same records, to a journal of the same
+//! kind. What a run costs beyond that is not its disk's.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sandglass_journal::{Batch, Expected, Journal as _, PAGE_MAX_ENTRIES, Settings, SqliteJournal};
+use sandglass_model::{
+    Clock as _, DispatchId, EntityRef, Event, Incarnation, Position, Sequence, SystemClock,
+    SystemEntropy,
+};
+use tokio::task::JoinSet;
+
+use super::server::Folder;
+use crate::Failure;
+
+/// The type of entities that runs are.
+const RUN_TYPE: &str = "OpenwopRun";
+
+#[derive(Debug)]
+pub(super) struct Alone {
+    journal: Arc<SqliteJournal>,
+    batches: Arc<Vec<Vec<(Sequence, Event)>>>,
+    /// How many runs there are.
+    runs: u32,
+    _folder: Folder,
+}
+
+impl Alone {
+    /// Of the records that `run` has in the journal at `path`.
+    pub(super) fn of(path: &Path, run: &str) -> Result<Self, Failure> {
+        let entity = EntityRef::new(RUN_TYPE, run)?;
+        let mut reader = SqliteJournal::open_read_only(path)?;
+        let page = reader.read_entity(&entity, Position(1), PAGE_MAX_ENTRIES)?;
+        let mut batches: Vec<Vec<(Sequence, Event)>> = Vec::new();
+        for record in page.into_records()? {
+            // A run is created with its first step; each end of a handler is decided with
+            // what follows from it.
+            let begins = matches!(record.event, Event::Created { .. } | Event::Ended(_));
+            match batches.last_mut() {
+                Some(batch) if !begins => batch.push((record.sequence, record.event)),
+                _ => batches.push(vec![(record.sequence, record.event)]),
+            }
+        }
+        let folder = Folder::new()?;
+        let opened = SqliteJournal::open(folder.0.join("alone.db"), Settings::default())?;
+        let journal = Arc::new(opened.journal);
+        Ok(Self { journal, batches: Arc::new(batches), runs: 0, _folder: folder })
+    }
+
+    pub(super) fn batches(&self) -> usize {
+        self.batches.len()
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.batches.iter().map(Vec::len).sum()
+    }
+
+    /// Appends `count` runs more, so many at once.
+    pub(super) async fn append(&mut self, count: u32, at_once: u32) -> Result<(), Failure> {
+        let next = Arc::new(AtomicU32::new(self.runs));
+        self.runs += count;
+        let mut appending = JoinSet::new();
+        for _ in 0..at_once {
+            let (journal, batches) = (Arc::clone(&self.journal), Arc::clone(&self.batches));
+            let (next, end) = (Arc::clone(&next), self.runs);
+            appending.spawn(async move {
+                loop {
+                    let nth = next.fetch_add(1, Ordering::Relaxed);
+                    if nth >= end {
+                        return Ok::<_, Failure>(());
+                    }
+                    append_one(&journal, &batches, nth).await?;
+                }
+            });
+        }
+        while let Some(appended) = appending.join_next().await {
+            appended??;
+        }
+        Ok(())
+    }
+}
+
+async fn append_one(
+    journal: &SqliteJournal,
+    batches: &[Vec<(Sequence, Event)>],
+    nth: u32,
+) -> Result<(), Failure> {
+    let entity = EntityRef::new(RUN_TYPE, format!("run-{nth:032x}"))?;
+    let (incarnation, clock) = (Incarnation::drawn(&SystemEntropy)?, SystemClock::new());
+    let mut expected = Expected::None;
+    for batch in batches {
+        let (mut records, at) = (batch.clone(), clock.wall());
+        for (sequence, event) in &mut records {
+            // An index has them, so each has to be one of its own.
+            if let Event::Dispatched(dispatched) = event {
+                dispatched.dispatch = DispatchId::derive(incarnation, *sequence, 0, at);
+            }
+        }
+        let last = records.last().map(|(sequence, _)| *sequence);
+        journal.append(Batch::new(entity.clone(), expected, at, records)).await?;
+        expected = last.map_or(Expected::None, Expected::At);
+    }
+    Ok(())
+}

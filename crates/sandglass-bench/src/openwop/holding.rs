@@ -1,0 +1,74 @@
+//! What a reader of events that hears nothing takes of the host's memory.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::client::Client;
+use super::events::Events;
+use super::server::Server;
+use super::waiting::patiently;
+use super::workflows::WAITING;
+use crate::figure::{Figure, Unit};
+use crate::ours::one_thread;
+use crate::timing::Samples;
+use crate::{Effort, Failure};
+
+/// Readers at once.
+pub(super) const READERS: u32 = 2_000;
+/// What each may take, in bytes.
+const EACH_BYTES: f64 = (20 << 10) as f64;
+/// The events that there are: the run's begin and its node's.
+const EVENTS: u64 = 2;
+/// What is received at once, in bytes.
+const PIECE_BYTES: usize = 2 << 10;
+
+/// Resident bytes of the host for each of [`READERS`] who have read all there is, and wait;
+/// beside as many others, who are there before them: those take, too, what the host has of
+/// memory that it needs no more.
+pub(crate) fn memory(effort: Effort, program: Option<&Path>) -> Result<Figure, Failure> {
+    let (mut samples, mut first) = (Samples::default(), Samples::default());
+    for _ in 0..effort.of(1, 3) {
+        let server = Server::start(program)?;
+        let [before, each] = one_thread()?.block_on(each_bytes(&server))?;
+        samples.push(each);
+        first.push(before);
+    }
+    let figure = Figure { samples: u64::from(READERS), ..Figure::of(&samples, Unit::Bytes) };
+    let p50 = figure.p50;
+    let first = first.quantiles().p50;
+    Ok(figure.with("first_readers_bytes", first).asks("p50", EACH_BYTES, p50))
+}
+
+/// What each of the first takes, and what each of those after them.
+async fn each_bytes(server: &Server) -> Result<[f64; 2], Failure> {
+    let body = json!({ "workflowId": WAITING }).to_string();
+    let run = Client::connect(server.address).await?.create(&body).await?;
+    let mut readers = Vec::new();
+    let mut each = [0.0; 2];
+    for bytes in &mut each {
+        let before = server.resident_bytes()?;
+        for _ in 0..READERS {
+            readers.push(attached(server, &run).await?);
+        }
+        let more = server.resident_bytes()?.saturating_sub(before);
+        *bytes = more as f64 / f64::from(READERS);
+    }
+    drop(readers);
+    Ok(each)
+}
+
+/// A reader that has all there is.
+async fn attached(server: &Server, run: &str) -> Result<Events, Failure> {
+    patiently("the events of a run", async {
+        let mut events = Events::open(server.address, run, None, None).await?.begun().await?;
+        let mut heard = 0;
+        while heard < EVENTS {
+            if !events.hear(PIECE_BYTES, &mut |_| heard += 1).await? {
+                return Err("the events of a run that waits have ended".into());
+            }
+        }
+        Ok(events)
+    })
+    .await
+}

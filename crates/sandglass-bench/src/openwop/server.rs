@@ -1,0 +1,119 @@
+//! An OpenWOP host in a process and a folder of its own, both gone when it is dropped.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::workflows;
+use crate::Failure;
+use crate::process::resident_bytes_of;
+
+/// What its clients send.
+pub(super) const KEY: &str = "the-key-of-a-benchmark-on-loopback";
+
+/// The environment variable that the host finds it in.
+const KEY_VARIABLE: &str = "SANDGLASS_BENCH_KEY";
+/// The environment variable that says where journals are made: on the disk that matters.
+const FOLDER_VARIABLE: &str = "SANDGLASS_BENCH_FOLDER";
+/// What the host says before its address.
+const LISTENING: &str = "listening on http://";
+/// More nodes than any run here has.
+const NODES_MAX: &str = "100000";
+
+/// A folder that is removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Result<Self, Failure> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        let parent = std::env::var_os(FOLDER_VARIABLE).map_or_else(std::env::temp_dir, Into::into);
+        let path = parent.join(format!("sandglass-bench-{}-{nth}", std::process::id()));
+        fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A host that listens.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    pub(super) address: SocketAddr,
+    folder: Folder,
+}
+
+impl Server {
+    /// Starts `program`, which is `sandglass`, with the workflows of this benchmark and a new
+    /// journal; blocks until it listens.
+    pub(super) fn start(program: Option<&Path>) -> Result<Self, Failure> {
+        let program = program.ok_or("it needs the program; run `sandglass bench`")?;
+        let folder = Folder::new()?;
+        let workflows = folder.0.join("workflows");
+        fs::create_dir(&workflows)?;
+        for (name, text) in workflows::all() {
+            fs::write(workflows.join(format!("{name}.json")), text)?;
+        }
+        let told = folder.0.join("told.txt");
+        let mut child = Command::new(program)
+            .arg("openwop")
+            .arg("--workflows")
+            .arg(&workflows)
+            .arg("--journal")
+            .arg(journal_in(&folder))
+            .args(["--listen", "127.0.0.1:0", "--api-key-env", KEY_VARIABLE])
+            .args(["--max-node-executions", NODES_MAX])
+            .env(KEY_VARIABLE, KEY)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&told)?)
+            .spawn()?;
+        let mut said = String::new();
+        let out = child.stdout.take();
+        let read = out.map(|out| BufReader::new(out).read_line(&mut said));
+        let address = said.trim().strip_prefix(LISTENING).and_then(|text| text.parse().ok());
+        match (read, address) {
+            (Some(Ok(_)), Some(address)) => Ok(Self { child, address, folder }),
+            _ => {
+                end(&mut child);
+                let told = fs::read_to_string(&told).unwrap_or_default();
+                Err(format!("`sandglass openwop` doesn't listen: {}", told.trim()).into())
+            }
+        }
+    }
+
+    /// Its journal, which it goes on writing.
+    pub(super) fn journal(&self) -> PathBuf {
+        journal_in(&self.folder)
+    }
+
+    /// Its memory that is resident, in bytes.
+    pub(super) fn resident_bytes(&self) -> Result<u64, Failure> {
+        Ok(resident_bytes_of(self.child.id())?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn journal_in(folder: &Folder) -> PathBuf {
+    folder.0.join("journal.db")
+}
+
+/// Nothing of it is needed any more.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}

@@ -1,0 +1,131 @@
+//! How an entity comes to be: what it begins with is one batch, and nothing of it is carried
+//! out before that is durable.
+
+use std::sync::Arc;
+
+use sandglass_journal::{self as journal, Batch, Expected};
+use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
+use sandglass_model::{EntityRef, Event as RecordedEvent, Position, RunLimits, Sequence, WallTime};
+use sandglass_telemetry::Span;
+
+use super::answering::root;
+use super::committing::Durable;
+use super::rooms::Rooms;
+use super::{Actor, Restored, Seat};
+use crate::asking::Lent;
+use crate::error::ActorError;
+use crate::request::Request;
+use crate::shared::{Shared, recorded};
+use crate::snapshot;
+
+/// What an entity begins with.
+pub(crate) struct Birth {
+    pub(crate) create: Input,
+    /// What holds its first run, where it is a session.
+    pub(crate) limits: Option<RunLimits>,
+    pub(crate) first: Option<Request>,
+}
+
+/// An entity that was just created.
+pub(crate) struct Born {
+    restored: Restored,
+    /// Its first action, which is durable and to be carried out.
+    first: Option<(Durable, Rooms)>,
+}
+
+impl Birth {
+    /// Appends the creation of `name`, with what it begins with.
+    pub(crate) async fn of(
+        self,
+        shared: &Shared,
+        spec: Arc<Spec>,
+        name: EntityRef,
+    ) -> Result<Born, ActorError> {
+        let Self { create, limits, first } = self;
+        let at = shared.clock.wall();
+        let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
+        let mut events = decide(&spec, None, &create, at).map_err(refused)?;
+        let created = events.first().and_then(|event| Entity::created(name.clone(), event, at));
+        let mut entity = created.ok_or_else(|| refused(Refusal::UnknownEntity))?;
+        if let Some(limits) = limits {
+            let started = decide(&spec, Some(&entity), &Input::Start { limits }, at);
+            let started = started.map_err(refused)?;
+            started.iter().for_each(|event| entity.apply(&spec, event, at));
+            events.extend(started);
+        }
+        let created: Vec<_> = events.into_iter().map(|event| (Sequence(0), event)).collect();
+        let taken = match first {
+            Some(request) => Some(take(shared, &spec, &entity, request, at)?),
+            None => None,
+        };
+        let mut records = created.clone();
+        let before = entity.clone();
+        for event in taken.iter().flat_map(|taken| &taken.events) {
+            records.push((entity.sequence_with(event), event.clone()));
+            entity.apply(&spec, event, at);
+        }
+        let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
+        let sequences = records[created.len()..].iter().map(|(sequence, _)| *sequence).collect();
+        let batch = Batch::new(name.clone(), Expected::None, at, records);
+        let place = shared.append(batch).await.map_err(|error| match error {
+            journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
+            other => ActorError::journal(other),
+        })?;
+        let mut places = (place.0..).map(Position);
+        for ((sequence, event), place) in created.into_iter().zip(&mut places) {
+            shared.publish(recorded(place, at, Some(name.clone()), sequence, event));
+        }
+        let first = taken.zip(places.next()).map(|(Taken { events, rooms }, first)| {
+            let committed = Durable { before, events, sequences, first, at };
+            (committed, rooms)
+        });
+        let last = Position(place.0.saturating_add(count).saturating_sub(1));
+        let due = snapshot::Due { records: count };
+        Ok(Born { restored: Restored { spec, entity, last, due }, first })
+    }
+}
+
+/// An action that an entity takes as it is created.
+struct Taken {
+    events: Vec<RecordedEvent>,
+    rooms: Rooms,
+}
+
+fn take(
+    shared: &Shared,
+    spec: &Spec,
+    entity: &Entity,
+    request: Request,
+    at: WallTime,
+) -> Result<Taken, ActorError> {
+    let name = &entity.entity;
+    if let Some(expected) = request.expected.filter(|expected| *expected != entity.sequence) {
+        return Err(ActorError::Conflict { entity: name.clone(), expected });
+    }
+    let Request { action, params, trace, .. } = request;
+    let (trace, _root) = match trace {
+        Some(trace) => (trace, Span::disabled()),
+        None => root(shared, name, &action)?,
+    };
+    let input = Input::Action { action, params, trace, asked: None };
+    let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
+    let mut events = decide(spec, Some(entity), &input, at).map_err(refused)?;
+    let rooms = Rooms::reserve(&*shared.handlers, &events, &entity.tenant, Lent::default());
+    if let Some(busy) = rooms.missing() {
+        return Err(ActorError::Busy { entity: name.clone(), busy });
+    }
+    rooms.name_modules(&*shared.handlers, &mut events);
+    Ok(Taken { events, rooms })
+}
+
+impl Born {
+    /// Its task, which has carried out what it began with.
+    pub(crate) fn begin(self, shared: Arc<Shared>, seat: Seat) -> Actor {
+        let Self { restored, first } = self;
+        let mut actor = Actor::new(shared, restored, seat);
+        if let Some((durable, rooms)) = first {
+            actor.act_on(durable, rooms);
+        }
+        actor
+    }
+}
