@@ -150,7 +150,7 @@ impl Ending<'_> {
         let dispatched = &self.run.dispatched;
         let attempt = end.attempt + 1;
         let own_ms = match dispatched.owner {
-            DeadlineOwner::Parent => integration.budget_ms,
+            DeadlineOwner::Parent => integration.budget_for(&dispatched.params),
             DeadlineOwner::Handler => dispatched.budget_ms,
         };
         // After a crash whoever asked was lost, too, and lends it nothing any more.

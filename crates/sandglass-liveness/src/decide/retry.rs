@@ -36,7 +36,8 @@ pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<
     bounded("parameters and variables for its handler", &handed, HANDED_MAX_BYTES)?;
     let attempt = past.attempt.saturating_add(1);
     // What an asker had left is no measure once nobody waits.
-    let own = if past.was_lent { integration.budget_ms } else { past.budget_ms };
+    let declared = || integration.budget_for(&dispatched.params);
+    let own = if past.was_lent { declared() } else { past.budget_ms };
     Ok(vec![Event::Dispatched(Box::new(Dispatched {
         spec: Some(spec.digest),
         expected: Some(entity.sequence),

@@ -152,7 +152,7 @@ impl<'a> Taking<'a> {
         let dispatch = DispatchId::derive(self.entity.incarnation, sequence, nth, self.now);
         let attempt = 1;
         let Origin { depth, asker, lent_ms } = started.origin;
-        let (budget_ms, owner) = within(integration.budget_ms, lent_ms);
+        let (budget_ms, owner) = within(integration.budget_for(started.params), lent_ms);
         Dispatched {
             dispatch,
             spec: Some(self.spec.digest),

@@ -85,7 +85,7 @@ impl Found {
         match deadline.owner {
             DeadlineOwner::Handler => {
                 self.same("owner of a deadline", "handler", dispatched.owner.as_str());
-                self.of_budget(dispatched, deadline);
+                self.same("budget_ms of a deadline", &deadline.budget_ms, &dispatched.budget_ms);
             }
             DeadlineOwner::Parent => self.of_lent_time(dispatched, deadline),
         }
@@ -101,11 +101,6 @@ impl Found {
             let expected = "handler, because no handler asked for it".to_owned();
             self.push("owner of a deadline", "parent".to_owned(), expected);
         }
-        self.of_budget(dispatched, deadline);
-    }
-
-    /// Whoever runs a handler may hold it to less than was decided, and never gives it more.
-    fn of_budget(&mut self, dispatched: &Dispatched, deadline: &DeadlineReport) {
         if deadline.budget_ms > dispatched.budget_ms {
             let expected = format!("no more than {} ms", dispatched.budget_ms);
             self.push("budget_ms of a deadline", deadline.budget_ms.to_string(), expected);

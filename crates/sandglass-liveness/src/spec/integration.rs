@@ -13,7 +13,7 @@ use super::duration::seconds;
 use super::limits::{self, HandlerLimits};
 use super::{Counted, Integration, Name, OnCrash, Spec};
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "name",
     "trigger",
     "type",
@@ -21,6 +21,7 @@ const KEYS: [&str; 19] = [
     "module",
     "deadline",
     "timeout_secs",
+    "deadline_param",
     "schedule_to_start_timeout",
     "limits",
     "keep_on_exit",
@@ -112,6 +113,7 @@ pub(super) fn read(
         config,
         budget_ms,
         budget_defaulted: stated.is_none(),
+        budget_param: table.name("deadline_param", out),
         schedule_to_start_ms: schedule_to_start.unwrap_or(budget_ms),
         host_call_ms,
         host_calls_ms,

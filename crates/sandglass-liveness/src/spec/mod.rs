@@ -201,6 +201,8 @@ pub struct Integration {
     pub budget_ms: u64,
     /// Whether the file declares no budget.
     pub budget_defaulted: bool,
+    /// The parameter by which an action may give its handler less than that.
+    pub budget_param: Option<Name>,
     /// How long it may wait for its start, in milliseconds: the budget, unless declared.
     pub schedule_to_start_ms: u64,
     /// How long a host call of it may take, in milliseconds, where the file says so.
@@ -223,6 +225,17 @@ pub struct Integration {
     pub on_interrupted: Name,
     /// The action of a run that was stopped.
     pub on_cancelled: Name,
+}
+
+impl Integration {
+    /// The budget of a handler that is started with `params`, in milliseconds: what these ask
+    /// for, where that is a whole number from 1 to the declared budget, else that.
+    #[must_use]
+    pub fn budget_for(&self, params: &Object) -> u64 {
+        let asked = self.budget_param.as_ref().and_then(|name| params.get(name.as_str()));
+        let asked = asked.and_then(Value::as_u64).filter(|asked| *asked > 0);
+        asked.map_or(self.budget_ms, |asked| asked.min(self.budget_ms))
+    }
 }
 
 /// What a crash of the host means for a run that was in flight.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use sandglass_liveness::{Command, Input, Refusal};
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Decision, Event, Failure, FailureKind, Incarnation,
-    LimitBreach, LimitKind, Object, Outcome, Rejection, RejectionKind, Sequence, TraceContext,
-    TransitionCause, Trap, TrapKind,
+    Cancellation, CancelledBy, Cause, DeadlineOwner, Decision, Event, Failure, FailureKind,
+    Incarnation, LimitBreach, LimitKind, Object, Outcome, Rejection, RejectionKind, Sequence,
+    TraceContext, TransitionCause, Trap, TrapKind,
 };
 use serde_json::json;
 
-use crate::generated::busy;
-use crate::session::{Life, SESSION, completed, ended, timed_out};
+use crate::generated::{busy, divergences};
+use crate::session::{Life, SESSION, completed, end_of_run, ended, timed_out};
 
 fn failed() -> Outcome {
     Outcome::Failed(Failure {
@@ -142,6 +142,39 @@ fn a_requested_action_dispatches_in_the_same_decision() {
     assert_eq!((dispatched.attempt, dispatched.budget_ms), (1, 900_000));
     assert_eq!(dispatched.trace.trace_id, TraceContext::root([5; 24]).trace_id);
     assert_eq!(life.entity().sequence, Sequence(1));
+}
+
+#[test]
+fn a_parameter_gives_a_handler_less_time_and_never_more() {
+    let more = "on_crash = \"rerun\"\ndeadline_param = \"most_ms\"";
+    let source = SESSION.replace("region = \"north\"", more);
+    for (asked, budget_ms) in [
+        (json!(1), 1),
+        (json!(899_999), 899_999),
+        (json!(900_001), 900_000),
+        (json!(0), 900_000),
+        (json!(-1), 900_000),
+        (json!(1.5), 900_000),
+        (json!("7"), 900_000),
+        (json!(null), 900_000),
+    ] {
+        let mut life = Life::of(&source);
+        let params = Object::from([("most_ms".to_owned(), asked.clone())]);
+        let commands = life.act_with("ProcessToolCalls", params).expect("taken");
+        let [Command::Start(first)] = &commands[..] else { panic!("{commands:?}") };
+        let own = (budget_ms, DeadlineOwner::Handler);
+        assert_eq!((first.budget_ms, first.owner), own, "{asked}");
+        // After a crash it has as much again.
+        let lost = Input::HandlerEnded(Box::new(end_of_run(first, Outcome::Interrupted)));
+        let commands = life.tell(lost).expect("in flight");
+        let [Command::Start(again)] = &commands[..] else { panic!("{commands:?}") };
+        assert_eq!((again.attempt, again.budget_ms, again.owner), (2, own.0, own.1), "{asked}");
+        assert_eq!(divergences(&life.log), 0, "{asked}");
+    }
+    let mut life = Life::of(&source);
+    let dispatch = life.start();
+    let budget = life.entity().run(dispatch).map(|run| run.dispatched.budget_ms);
+    assert_eq!(budget, Some(900_000), "who asks for nothing");
 }
 
 #[test]
@@ -341,7 +374,7 @@ fn an_ending_that_is_refused_in_its_own_state_falls_back_to_another_ending() {
         let dispatch = life.start();
         life.end(dispatch, timed_out()).expect("in flight");
         assert_eq!(life.state(), state);
-        assert_eq!(crate::generated::divergences(&life.log), 0);
+        assert_eq!(divergences(&life.log), 0);
     }
 }
 

@@ -99,6 +99,7 @@ from = ["Idle", "Executing"]
 name = "fetch"
 module = "fetch"
 deadline = "2s"
+deadline_param = "text"
 on_success = "Fetched"
 on_failure = "FetchLost"
 on_timeout = "FetchLost"

@@ -195,6 +195,16 @@ fn reads_what_the_bounds_of_a_run_count_handlers_as() {
 }
 
 #[test]
+fn reads_the_parameter_that_gives_a_handler_less_time() {
+    let spec = read(&with("deadline = \"1s\"\ndeadline_param = \"most_ms\""));
+    let integration = &spec.integrations["run_tools"];
+    assert_eq!(integration.budget_param.as_deref(), Some("most_ms"));
+    assert_eq!(integration.config.len(), 0, "it configures nothing");
+    assert_eq!(read(&with("deadline = \"1s\"")).integrations["run_tools"].budget_param, None);
+    mistake("region = \"north\"", "deadline_param = 5", "must be a string, and is an integer");
+}
+
+#[test]
 fn reads_variables_effects_and_guards() {
     let source = SESSION.replace(
         "effect = [\"trigger run_tools\", \"increment rounds\"]",

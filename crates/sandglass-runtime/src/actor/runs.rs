@@ -120,7 +120,9 @@ impl Runs {
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
         // What the asker lends is told by its deadline, which goes on meanwhile.
         let own_ms = match (dispatched.owner, integration) {
-            (DeadlineOwner::Parent, Some(integration)) => integration.budget_ms,
+            (DeadlineOwner::Parent, Some(integration)) => {
+                integration.budget_for(&dispatched.params)
+            }
             _ => dispatched.budget_ms,
         };
         let stop = Stop::default();
