@@ -24,6 +24,8 @@ mod idempotency;
 mod interrupts;
 #[path = "openwop/log.rs"]
 mod log;
+#[path = "openwop/mounted.rs"]
+mod mounted;
 #[path = "openwop/packs.rs"]
 mod packs;
 #[path = "openwop/schema.rs"]

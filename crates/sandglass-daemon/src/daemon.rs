@@ -1,6 +1,7 @@
 //! What all requests share: the runtime and what is known beside it, and the bounds
 //! that they have in common.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sandglass_host::TickerHealth;
@@ -40,6 +41,9 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Its modules, as `handlers` were given them.
     pub modules: Modules,
+    /// Types of entities that another interface creates and operates: this one shows them, and
+    /// cancels their sessions.
+    pub operated_elsewhere: BTreeSet<String>,
 }
 
 /// The HTTP interface of a runtime. Cheap to clone.
@@ -134,6 +138,22 @@ impl Daemon {
 
     pub(crate) fn modules(&self) -> &Modules {
         &self.0.parts.modules
+    }
+
+    /// Whether clients may create `entity` and operate on it here.
+    ///
+    /// # Errors
+    /// Another interface is for entities of its type.
+    pub(crate) fn operates(&self, entity: &EntityRef) -> Result<(), Error> {
+        if !self.0.parts.operated_elsewhere.contains(entity.entity_type()) {
+            return Ok(());
+        }
+        let message = format!(
+            "entities of type `{}` are shown here; what is done with them goes through the \
+             interface that they are of",
+            entity.entity_type()
+        );
+        Err(Error::new(Code::Forbidden, message))
     }
 
     pub(crate) fn feed(&self) -> &Feed {

@@ -156,8 +156,15 @@ impl Up {
             Some(mounted) => Some(mounted.start(&runtime, &journal, &exporter).await?),
             None => None,
         };
-        let parts =
-            Parts { runtime, handlers, journal, exporter: exporter.clone(), clock, modules };
+        let parts = Parts {
+            runtime,
+            handlers,
+            journal,
+            exporter: exporter.clone(),
+            clock,
+            modules,
+            operated_elsewhere: mounted::types(arguments),
+        };
         let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
         let beside = openwop.as_ref().map(OpenWop::beside).unwrap_or_default();
         let serving = daemon.serve_beside(listener, beside)?;

@@ -1,6 +1,7 @@
 //! The OpenWOP host inside the daemon: runs of workflows beside its other entities, in the
 //! same journal, host and HTTP interface.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -61,6 +62,11 @@ impl Mounted {
 /// The specs of its entities, where there is one.
 pub(super) fn specs(arguments: &Arguments) -> Vec<Spec> {
     arguments.workflows.iter().flat_map(|_| sandglass_openwop::specs()).collect()
+}
+
+/// The types of its entities, which only it operates on, where there is one.
+pub(super) fn types(arguments: &Arguments) -> BTreeSet<String> {
+    specs(arguments).into_iter().map(|spec| spec.name.to_string()).collect()
 }
 
 /// The ceilings of all sessions, with those of its runs, where there is one.

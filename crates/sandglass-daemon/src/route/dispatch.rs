@@ -155,6 +155,7 @@ pub(crate) async fn cancel(
     principal.require_to_cancel(CancelOf::Dispatch, &daemon)?;
     let reason = reason(&principal, &cancel.reason)?;
     let (entity, _) = lookup::owner(&daemon, &principal, dispatch).await?;
+    daemon.operates(&entity)?;
     if daemon.runtime().cancel(&entity, Some(dispatch), &reason)? == 0 {
         let message = format!("dispatch {dispatch} of {entity} has ended");
         return Err(Error::new(Code::NotInFlight, message));
@@ -203,6 +204,7 @@ pub(crate) async fn retry(
     }
     short(&reason)?;
     let (entity, _) = lookup::owner(&daemon, &principal, dispatch).await?;
+    daemon.operates(&entity)?;
     let budget = budget_ms.map(Duration::from_millis);
     let retry = sandglass_runtime::Retry { budget, by: principal.owner, reason, expected_attempt };
     // Once it is taken nothing is read any more that could fail.

@@ -61,6 +61,7 @@ pub(crate) async fn create(
     Body(create): Body<Create>,
 ) -> Result<(StatusCode, Json<EntityView>), Error> {
     principal.require(Permission::Act)?;
+    daemon.operates(&entity)?;
     let tenant = match (principal.tenant, create.tenant) {
         (Some(own), Some(other)) if own != other => {
             let message = format!("the key of `{}` is for tenant `{own}` alone", principal.owner);
@@ -186,6 +187,7 @@ pub(crate) async fn act(
     Body(act): Body<Act>,
 ) -> Result<Response, Error> {
     principal.require(Permission::Act)?;
+    daemon.operates(&entity)?;
     let settings = daemon.settings();
     if waiting.wait.is_some() {
         // The answer tells of the entity and its handlers.

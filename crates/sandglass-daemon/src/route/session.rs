@@ -194,6 +194,7 @@ pub(crate) async fn resume(
     short(&reason)?;
     let limits = limits_of(&limits)?;
     lookup::entity(&daemon, &principal, &entity).await?;
+    daemon.operates(&entity)?;
     let resume = SessionResume { by: principal.owner, reason, expected_run, limits };
     let accepted = daemon.runtime().resume_session(&entity, resume).await?;
     Ok(Json(TakenView::of(accepted, None)))

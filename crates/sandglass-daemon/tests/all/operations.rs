@@ -1,8 +1,9 @@
 //! Every operation of the served document, and that none is left out.
 
+use sandglass_model::{EntityRef, Object};
 use serde_json::{Value, json};
 
-use crate::world::{FINISHES, World};
+use crate::world::{ELSEWHERE, FINISHES, World};
 
 /// An entity whose handler waits: its name and the dispatch.
 pub(crate) fn waiting(world: &World, id: &str) -> String {
@@ -19,6 +20,7 @@ fn every_operation_of_the_document_does_what_it_says() {
     acts_and_waits(&world);
     pages_a_history(&world);
     finds_cancels_and_retries(&world);
+    shows_what_is_operated_elsewhere(&world);
     stops_and_resumes_sessions(&world);
     lists_and_puts_modules(&world);
     tells_its_state(&world);
@@ -150,6 +152,30 @@ fn a_page_of_large_records_is_as_small_as_one_of_small_ones() {
 
 fn entries(page: &Value) -> &Vec<Value> {
     page["entries"].as_array().expect("entries")
+}
+
+fn shows_what_is_operated_elsewhere(world: &World) {
+    let entity = EntityRef::new(ELSEWHERE, "1").expect("short");
+    let taken = world.block_on(async {
+        world.daemon.runtime().create(entity.clone()).await.expect("it is new");
+        world.daemon.runtime().send(&entity, "Work", Object::default()).await.expect("it is open")
+    });
+    let (at, dispatch) = (format!("/v1/entities/{entity}"), taken.dispatches[0]);
+    let session = format!("/v1/sessions/{entity}");
+    for target in [
+        format!("/v1/entities/{ELSEWHERE}/2"),
+        format!("{at}/actions/Close"),
+        format!("/v1/dispatches/{dispatch}/cancel"),
+        format!("/v1/dispatches/{dispatch}/retry"),
+        format!("{session}/resume"),
+    ] {
+        world.post(&target, "").refuses(403, "forbidden");
+    }
+    assert_eq!(world.get(&at).is(200).json()["state"], "Working");
+    world.get(&format!("{at}/history")).is(200);
+    world.get(&format!("/v1/dispatches/{dispatch}")).is(200);
+    world.post(&format!("{session}/cancel"), "").is(202);
+    until_ended(world, &format!("/v1/dispatches/{dispatch}"));
 }
 
 fn finds_cancels_and_retries(world: &World) {

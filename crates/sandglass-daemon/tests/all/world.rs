@@ -122,6 +122,9 @@ on_failure = "Close"
 on_timeout = "Close"
 "#;
 
+/// The type of entities like [`BOUNDED`] that another interface operates.
+pub(crate) const ELSEWHERE: &str = "Elsewhere";
+
 pub(crate) struct World {
     threads: tokio::runtime::Runtime,
     serving: Option<Serving>,
@@ -199,6 +202,10 @@ impl World {
         self.ask("POST", target, &[("content-type", "application/json")], body.as_bytes())
     }
 
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.threads.block_on(future)
+    }
+
     /// The operations of the document that nobody has asked for.
     pub(crate) fn not_driven(&self) -> Vec<String> {
         let driven = self.driven.borrow();
@@ -227,16 +234,19 @@ async fn served(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
     });
     let modules = Modules::open(declared, make.modules).expect("a folder that can be read");
     let handlers = HostHandlers::new(host, clock.clone(), modules.to_run());
+    let elsewhere = BOUNDED.replace("Bounded", ELSEWHERE);
+    let specs = [SESSION, BOUNDED, &elsewhere];
     let runtime = Runtime::builder(journal.clone())
         .handlers(Arc::new(handlers.clone()))
         .clock(clock.clone())
         .telemetry(telemetry)
-        .specs([SESSION, BOUNDED].map(|source| Spec::parse(source).spec.expect("sound")))
+        .specs(specs.map(|source| Spec::parse(source).spec.expect("sound")))
         .build()
         .await
         .expect("an empty journal");
     let journal: Arc<dyn Journal> = journal;
-    let parts = Parts { runtime, handlers, journal, exporter, clock, modules };
+    let operated_elsewhere = BTreeSet::from([ELSEWHERE.to_owned()]);
+    let parts = Parts { runtime, handlers, journal, exporter, clock, modules, operated_elsewhere };
     let daemon = Daemon::new(parts, make.settings, make.keys);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let serving = daemon.serve(listener).expect("it has an address");

@@ -1,0 +1,71 @@
+//! The host inside the daemon: runs of workflows beside other entities, in one journal.
+
+use serde_json::{Value, json};
+
+use crate::binary::{LAMP, until};
+use crate::host::{GREETER, Host, SAMPLES, Setup};
+
+/// In a daemon that has lamps, too.
+fn mounted() -> Setup {
+    let setup = Setup::new().packs(&[GREETER, SAMPLES]);
+    setup.folder.write("specs/lamp.ioa.toml", LAMP);
+    let specs = setup.folder.path("specs").into_os_string().into_string().expect("a text");
+    setup.served_by(&["up", "--specs", &specs])
+}
+
+#[test]
+fn runs_and_other_entities_live_beside_each_other_and_outlive_the_daemon() {
+    let host = mounted().start();
+    let found = host.get("/.well-known/openwop").expect(200);
+    assert_eq!(found["nodePackRuntimes"]["wasm"]["loadedPacks"], json!([GREETER, SAMPLES]));
+    let log = host.run("conformance-wasm-pack-roundtrip").finished();
+    assert_eq!(log.outputs()["greeting"], "Hello, world!");
+    host.post("/v1/entities/Lamp/1", &json!({})).expect(201);
+    let waiting = host.run("approval");
+    waiting.until_waiting();
+    let id = waiting.id.clone();
+    let host = host.kill().start();
+    host.get("/v1/entities/Lamp/1").expect(200);
+    assert_eq!(host.again(&log.run).finished().events, log.events);
+    let waiting = host.again(&id);
+    waiting.answer("ask", &json!({ "action": "accept" })).expect(200);
+    waiting.finished().outputs();
+    // Specs are read anew, and those of runs stay.
+    host.hang_up();
+    until(|| host.get("/healthz").status == 200 && host.setup().said().contains("\nreloaded"));
+    host.run("linear").finished();
+    host.stop();
+}
+
+#[test]
+fn the_daemon_shows_runs_and_cancels_them_and_takes_no_step_of_theirs() {
+    let host = mounted().start();
+    let run = host.run("approval");
+    run.until_waiting();
+    let entity = format!("/v1/entities/OpenwopRun/{}", run.id);
+    assert_eq!(host.get(&entity).expect(200)["id"], run.id);
+    host.get(&format!("{entity}/history")).expect(200);
+    let session = format!("/v1/sessions/OpenwopRun/{}", run.id);
+    for target in [
+        "/v1/entities/OpenwopRun/run-00000000000000000000000000000000".to_owned(),
+        "/v1/entities/OpenwopReplay/replay-00000000000000000000000000000000".to_owned(),
+        "/v1/entities/OpenwopWorkflow/forged".to_owned(),
+        format!("{entity}/actions/Complete"),
+        format!("{entity}/actions/Fail"),
+        format!("{session}/resume"),
+    ] {
+        is_forbidden(&host, &target);
+    }
+    host.post(&format!("{session}/cancel"), &json!({ "reason": "enough" })).expect(202);
+    let log = run.finished();
+    assert_eq!(log.last()["type"], "run.cancelled", "{log:#?}");
+    assert_eq!(log.last()["payload"]["reason"], "enough");
+    host.stop();
+}
+
+#[track_caller]
+fn is_forbidden(host: &Host, target: &str) {
+    let refused = host.post(target, &json!({}));
+    let code: &Value = &refused.body["error"]["code"];
+    assert_eq!((refused.status, code), (403, &json!("forbidden")), "{target}: {refused:?}");
+}
