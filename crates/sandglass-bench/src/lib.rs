@@ -51,7 +51,7 @@ pub use table::lines;
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// As much as fits into a minute on two cores, all figures together.
+    /// As much as fits into a minute and a half on two cores, all figures together.
     Quick,
     /// As much as makes the last percent of each figure repeatable.
     Full,

@@ -23,13 +23,13 @@ const SAID_BYTES: usize = 400 << 10;
 /// What the kernel keeps for such readers, in bytes.
 const WINDOW_BYTES: u32 = 4 << 10;
 /// What the second kind receives at once, in bytes, and how often: one event takes longer than
-/// the host is patient, and yet each write goes on a little.
+/// the host is patient.
 const TRICKLE_BYTES: usize = 1 << 10;
 const TRICKLE_EVERY: Duration = Duration::from_millis(100);
 /// How many of each kind there are.
 const EACH_KIND: u32 = 8;
-/// When they have to be let go: the host's patience, and the time of an event or two.
-const LET_GO: Duration = Duration::from_secs(90);
+/// When they have to be let go: the host's patience, and some.
+const LET_GO: Duration = Duration::from_secs(45);
 /// What is received at once by one who reads on, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -48,8 +48,8 @@ pub(crate) fn slow_readers(effort: Effort, program: Option<&Path>) -> Result<Fig
         let mut trickling = Vec::new();
         for _ in 0..EACH_KIND {
             let open = || Events::open(crowded.address, &run, None, Some(WINDOW_BYTES));
-            silent.push(open().await?);
-            trickling.push(tokio::spawn(trickle(open().await?, begun)));
+            silent.push(open().await?.begun().await?);
+            trickling.push(tokio::spawn(trickle(open().await?.begun().await?, begun)));
         }
         let (mut each, mut baseline) = (Samples::default(), Samples::default());
         let count = effort.of(500, 2_000);

@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     /// baseline?, ratio?, goals} or {error}, and {machine, quick}
     #[arg(long)]
     json: bool,
-    /// Measure less of each: all figures in some two minutes on two cores
+    /// Measure less of each: all figures in a minute and a half on two cores
     #[arg(long)]
     quick: bool,
     /// Measure these figures alone: dispatch_throughput, dispatch_inline, dispatch_executor,
