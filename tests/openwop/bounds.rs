@@ -130,6 +130,7 @@ fn the_turn_behind_the_last_one_is_refused() {
         assert_eq!(numbers, (&json!(limit), &json!(limit + 1), &json!("supervisor")));
         let error = log.error("loop_limit_exceeded");
         assert_eq!(error["details"]["iteration"], limit + 1);
+        assert_eq!(error["details"]["nodeId"], "supervisor");
         let begun = log.nodes("node.started");
         assert_eq!(begun.iter().filter(|node| **node == "supervisor").count(), limit);
     }
@@ -150,6 +151,9 @@ fn turns_of_children_are_their_own() {
         let child = host.again(child["payload"]["childRunId"].as_str().expect("an id"));
         let of_child = child.finished();
         assert_eq!(of_child.turns().len(), 5, "{of_child:#?}");
+        // What the last turn, which ends it, has not come to again.
+        let idle = child.snapshot()["nodeStates"]["idle"].clone();
+        assert_eq!((&idle["status"], &idle["executions"]), (&json!("completed"), &json!(4)));
         assert_eq!(child.snapshot()["parentRunId"], run.id);
     }
     let log = host.bounded("parent", &json!({ "maxLoopIterations": 2 })).finished();

@@ -91,7 +91,7 @@ fn the_fourth_node_is_refused_where_three_may_run() {
     assert_eq!(breach["nodeId"], "n4");
     assert_eq!(log.nodes("node.started"), ["n1", "n2", "n3"]);
     assert_eq!(log.nodes("node.completed"), ["n1", "n2", "n3"]);
-    log.error("recursion_limit_exceeded");
+    assert_eq!(log.error("recursion_limit_exceeded")["details"]["nodeId"], "n4");
     assert_eq!(run.snapshot()["error"]["code"], "recursion_limit_exceeded");
     let free = host.run("conformance-cap-breach").finished();
     assert_eq!(free.nodes("node.completed"), ["n1", "n2", "n3", "n4", "n5", "n6"]);

@@ -60,6 +60,8 @@ fn bodies_that_cant_be_taken_are_refused() {
         "{\"workflowId\":\"conformance-noop\",\"inputs\":[]}",
         "{\"workflowId\":\"conformance-noop\",\"tags\":[1]}",
         "{\"workflowId\":\"conformance-noop\",\"metadata\":null}",
+        "{\"workflowId\":\"conformance-noop\",\"workflowId\":\"linear\"}",
+        "{\"workflowId\":\"conformance-noop\",\"inputs\":{\"a\":{\"b\":1,\"b\":1}}}",
         &deep,
     ] {
         host.ask(&post.clone().text(text)).fails(400, "validation_error");
@@ -173,6 +175,7 @@ fn definitions_that_cant_be_used_are_left_out_and_named() {
         "doubled-node-id",
         "not-utf8",
         "syntax-error",
+        "two-orchestrators",
         "unknown-node-in-edge",
         "unknown-reducer",
         "vendor-reducer",

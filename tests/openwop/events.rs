@@ -101,6 +101,12 @@ fn each_mode_has_its_events_and_another_one_is_refused() {
     }
     let image = Ask::new(&format!("GET /v1/runs/{}/events", run.id)).header("accept", "image/png");
     host.ask(&image).fails(406, "not_acceptable");
+    // What has no weight isn't wanted.
+    let path = format!("GET /v1/runs/{}/events", run.id);
+    let weighed = Ask::new(&path).header("accept", "text/event-stream;q=0, application/json;q=0.1");
+    let listed = host.ask(&weighed).expect(200);
+    assert_eq!(listed["events"].as_array().map(Vec::len), Some(all.len()), "{listed}");
+    host.ask(&Ask::new(&path).header("accept", "*/*;q=0.0")).fails(406, "not_acceptable");
 }
 
 #[test]

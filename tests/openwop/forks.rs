@@ -65,9 +65,10 @@ fn a_branch_has_the_options_that_are_laid_over_its_sources() {
         let body = json!({ "mode": "branch", "fromSeq": from, "runOptionsOverlay": overlay });
         host.fork(&run.id, &body)
     };
-    for from in 0..=7 {
+    for from in 0..=8 {
         let branch = fork(from, &overlay);
         let log = branch.finished();
+        assert!(log.of("cap.breached").is_empty(), "the breach is its source's: {log:#?}");
         assert_eq!(log.nodes("node.completed"), ["n1", "n2", "n3", "n4", "n5", "n6"], "{log:#?}");
         let seen = branch.snapshot();
         let options = (&seen["tags"], &seen["metadata"], &seen["configurable"]);

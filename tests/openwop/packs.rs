@@ -104,6 +104,14 @@ fn a_node_that_breaks_fails_its_run_without_a_breach() {
         let error = &log.only("node.failed")["payload"]["error"];
         assert_eq!(error["code"], code, "{log:#?}");
         log.error(code);
+        if workflow == "misbehaving-trapper" {
+            let line = &log.only("log.appended")["payload"];
+            let told = (&line["message"], &line["nodeId"]);
+            assert_eq!(told, (&json!("about to trap"), &json!("bad")), "{log:#?}");
+            assert!(log.place("log.appended") < log.place("node.failed"), "{log:#?}");
+            let replay = host.replay(&log.run).finished();
+            assert_eq!(replay.types(), log.types(), "{replay:#?}");
+        }
     }
 }
 
@@ -118,10 +126,15 @@ fn packs_that_cant_be_used_are_left_out_named_and_the_others_serve() {
         "vendor.sandglass.misbehaving.wrong-nodes",
     ];
     refused.iter().for_each(|name| setup.pack(&format!("packs/{name}"), name));
-    let bad = ["entry-outside", "manifest-is-no-json", "no-exports", "no-module", "no-wasm"];
+    let bad = [
+        "entry-outside",
+        "manifest-is-no-json",
+        "no-exports",
+        "no-manifest",
+        "no-module",
+        "no-wasm",
+    ];
     bad.iter().for_each(|name| setup.pack(&format!("bad-packs/{name}"), name));
-    // A folder that doesn't say that it is a pack is no pack, and nothing is said of it.
-    setup.pack("bad-packs/no-manifest", "no-manifest");
     let host = setup.start();
     let found = host.get("/.well-known/openwop").expect(200);
     assert_eq!(found["nodePackRuntimes"]["wasm"]["loadedPacks"], json!([GREETER, ECHO]));

@@ -7,7 +7,7 @@ use sandglass_journal::Journal;
 use sandglass_model::{DispatchId, EntityRef, WallTime};
 
 use crate::definition::{Definition, OnCrash};
-use crate::event::{Entry, Kind, RunError, RunEvent};
+use crate::event::{Entry, Kind, Origin, RunError, RunEvent};
 use crate::library::Library;
 use crate::log::Folded;
 use crate::node::is_orchestrator;
@@ -29,13 +29,15 @@ pub(crate) struct Context {
     pub(crate) state: RunState,
     /// Why the node has failed that is being run, where it has.
     pub(crate) failed: Option<RunError>,
+    /// The handler that has run a node last, where the records were read for it.
+    pub(crate) origin: Option<Origin>,
     /// Size of its events, in bytes of JSON.
     pub(crate) bytes: usize,
     /// When the node began that is being run, or began to wait; none where that is now.
     pub(crate) since: Option<WallTime>,
     /// The events of the run that it was forked from, once they are read.
     pub(crate) source: Option<Arc<Vec<Entry>>>,
-    library: Arc<Library>,
+    pub(crate) library: Arc<Library>,
 }
 
 /// What becomes of a node that its host loses.
@@ -68,6 +70,7 @@ impl Context {
             begin: Arc::new(begin),
             definition,
             failed: None,
+            origin: None,
             bytes: 0,
             since: None,
             source: None,
@@ -103,9 +106,10 @@ impl Context {
         };
         folded.read_on(journal, run, take).await?;
         let failed = folded.projection.failed.clone();
+        let origin = folded.projection.origin.clone();
         let begin = folded.projection.begin.ok_or(Unknown::NoBeginning)?;
         let definition = library.pinned(journal, &begin).await?;
-        let mut context = Self { failed, since, ..Self::new(begin, definition, library) };
+        let mut context = Self { failed, origin, since, ..Self::new(begin, definition, library) };
         events.iter().for_each(|event| context.apply(event));
         Ok(context)
     }
@@ -158,13 +162,35 @@ pub(crate) fn size(value: &serde_json::Value) -> usize {
 }
 
 /// What handlers knew when they ended, for those that follow them. It may be forgotten at any
-/// time: the records say the same.
+/// time: of a run the records say the same, and what a node said before it failed is in the
+/// host's log, too.
 #[derive(Debug, Default)]
-pub(crate) struct Contexts(Mutex<BTreeMap<EntityRef, (DispatchId, Context)>>);
+pub(crate) struct Contexts {
+    known: Mutex<BTreeMap<EntityRef, (DispatchId, Context)>>,
+    said: Mutex<BTreeMap<EntityRef, (Origin, Vec<RunEvent>)>>,
+}
 
 impl Contexts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<EntityRef, (DispatchId, Context)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_said(&self) -> MutexGuard<'_, BTreeMap<EntityRef, (Origin, Vec<RunEvent>)>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what a node said that has failed, where it was run by `origin`.
+    pub(crate) fn keep_said(&self, run: &EntityRef, origin: Origin, said: Vec<RunEvent>) {
+        let mut kept = self.lock_said();
+        if !said.is_empty() && (kept.len() < KEPT_MAX || kept.contains_key(run)) {
+            kept.insert(run.clone(), (origin, said));
+        }
+    }
+
+    /// Takes what the node said that has failed, where it was run by `origin`.
+    pub(crate) fn take_said(&self, run: &EntityRef, origin: Option<&Origin>) -> Vec<RunEvent> {
+        let kept = self.lock_said().remove(run);
+        kept.filter(|(of, _)| origin == Some(of)).map(|(_, said)| said).unwrap_or_default()
     }
 
     /// Keeps what the handler of `dispatch` knew at its end.
@@ -178,6 +204,7 @@ impl Contexts {
     /// Forgets a run that has come to its end.
     pub(crate) fn forget(&self, run: &EntityRef) {
         self.lock().remove(run);
+        self.lock_said().remove(run);
     }
 
     /// Takes what is kept of `run`, where that is of the handler that ended with `after`.

@@ -49,6 +49,19 @@ pub(crate) fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> 
     if problems.is_empty() { Ok(value) } else { Err(placed(problems.into_vec(), text)) }
 }
 
+/// The pointer to the first object in `text`, which is valid JSON, that has a key twice; and the
+/// key.
+pub(crate) fn doubled(text: &str) -> Option<(String, String)> {
+    let mut found = None;
+    walk(text, |pointer, _, seen| {
+        if let Seen::Twice(key) = seen {
+            found = Some((pointer.to_owned(), key.to_owned()));
+        }
+        found.is_none()
+    });
+    found
+}
+
 /// The problems with the places that their pointers have in `text`, which is JSON.
 pub(crate) fn placed(mut problems: Vec<Problem>, text: &str) -> Vec<Problem> {
     let wanted: BTreeSet<String> = problems.iter().map(|one| one.path.clone()).collect();

@@ -110,8 +110,8 @@ pub fn definitions(folder: &Path) -> io::Result<Found<DefinitionFile>> {
     Ok(found)
 }
 
-/// The packs in `folder`: each folder in it that has a `pack.json`, sorted by name. A pack is
-/// left out whose name is that of one before it, or which has a node of a type that one before
+/// The packs in `folder`: the folders in it, sorted by name, but those whose names begin with a
+/// dot; files beside them aren't looked at. A pack is left out that has no `pack.json`, whose name is that of one before it, or which has a node of a type that one before
 /// it or the host itself (`taken`) has.
 ///
 /// # Errors
@@ -122,10 +122,12 @@ pub fn packs(folder: &Path, taken: &[&str]) -> io::Result<Found<Pack>> {
     let mut types: BTreeMap<String, String> = BTreeMap::new();
     types.extend(taken.iter().map(|taken| ((*taken).to_owned(), "the host itself".to_owned())));
     let mut number = 0;
-    for pack in entries(folder, |_| true)? {
+    let is_hidden = |path: &Path| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+    };
+    for pack in entries(folder, |path| !is_hidden(path))? {
         let file = pack.join(MANIFEST);
-        // A link that leads nowhere is told, and so is a file that isn't to be read.
-        if file.symlink_metadata().is_err_and(|error| absent(&error)) {
+        if pack.is_file() {
             continue;
         }
         number += 1;
@@ -213,8 +215,11 @@ fn entries(folder: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<Path
 fn text(file: &Path, max: usize) -> Result<String, Vec<Problem>> {
     let wrong = |what: String| vec![Problem::new("", what)];
     let not_read = |error: io::Error| {
-        let gone = file.is_symlink() && absent(&error);
-        let what = if gone { "it is a link that leads to nothing" } else { "it can't be read" };
+        let what = match absent(&error) {
+            true if file.is_symlink() => "it is a link that leads to nothing",
+            true => "there is none; add it",
+            false => "it can't be read",
+        };
         wrong(format!("{what}: {error}"))
     };
     // Before it is opened: opening a pipe waits for somebody who writes.

@@ -19,23 +19,22 @@ use sandglass_runtime::{HandlerRun, Handlers, RunFuture, StopRequest, unreported
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::context::{Class, Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
+use crate::action::{RUN_EFFECT, led_to, resume};
+use crate::context::{Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
 use crate::definition::Node;
-use crate::event::{Kind, RunError, RunEvent};
+use crate::event::{Kind, Origin, RunError, RunEvent};
 use crate::feed::is_run;
 use crate::library::Library;
 use crate::node::{
     self, DELAY, DISPATCH, End, Executed, SUPERVISOR, builtin, dispatch, inputs, orchestrator,
     packed,
 };
-use crate::plan::{Step, plan};
-use crate::projection::{BEGIN, ENDING, EVENTS, NEXT, StepResult};
+use crate::plan::plan;
+use crate::projection::{BEGIN, EVENTS, NEXT, StepResult};
 use crate::replay;
 use crate::service::Service;
 use crate::step::{Begin, Next};
 
-/// The action that begins a node whose effects may not be made twice.
-const RUN_EFFECT: &str = "RunEffect";
 /// The param of an action that names the handler whose end it follows from.
 const AFTER: &str = "after";
 /// What of a failure's result holds the answer that the host didn't take.
@@ -194,7 +193,10 @@ async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
     let next = run.dispatched.params.get(NEXT).cloned();
     let next: Option<Next> = next.and_then(|next| serde_json::from_value(next).ok());
     let answer = match (run.dispatched.integration.as_str(), next) {
-        ("conclude", _) => conclude(&mut context),
+        ("conclude", _) => {
+            let said = shared.contexts.take_said(&run.entity, context.origin.as_ref());
+            conclude(&mut context, said)
+        }
         ("expiry", Some(Next::Expiry { after_ms, .. })) => {
             expire(shared, &run, &context, after_ms).await
         }
@@ -202,7 +204,12 @@ async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
         (_, Some(Next::Node { node, .. } | Next::Resumed { node, .. })) => {
             let executed = execute(shared, &run, &context, &node).await;
             match executed {
-                Ok(executed) => ended(&run, &mut context, &node, executed),
+                Ok(mut executed) => {
+                    let (dispatch, attempt) = (run.dispatched.dispatch, run.dispatched.attempt);
+                    let said = executed.said_in_vain();
+                    shared.contexts.keep_said(&run.entity, Origin { dispatch, attempt }, said);
+                    ended(&run, &mut context, &node, executed)
+                }
                 Err(report) => return *report,
             }
         }
@@ -456,16 +463,18 @@ impl Answer {
     }
 }
 
-/// What a node's failure means: it is run once more, another node takes it up, or the run has
-/// failed.
+/// What a node's failure means, which has `said` something before it: it is run once more,
+/// another node takes it up, or the run has failed.
 #[expect(clippy::result_large_err, reason = "a report is what a handler ends with")]
-fn conclude(context: &mut Context) -> Result<Answer, RunReport> {
+fn conclude(context: &mut Context, said: Vec<RunEvent>) -> Result<Answer, RunReport> {
     let definition = Arc::clone(&context.definition);
     let current = context.state.current(&definition).map(str::to_owned);
     let error = context.failed.take();
     let (Some(node), Some(error)) = (current, error) else {
         return Ok(go_on(context, Vec::new()));
     };
+    said.iter().for_each(|event| context.apply(event));
+    let mut events = said;
     let index = definition.node(&node).unwrap_or_default();
     let attempt = context.state.nodes[index].attempt;
     if is_retryable(&error) && attempt < definition.settings.max_retries.unwrap_or(0) {
@@ -474,18 +483,15 @@ fn conclude(context: &mut Context) -> Result<Answer, RunReport> {
         let event = RunEvent::of_node(Kind::NodeRetried, &node, payload);
         context.apply(&event);
         // It goes on with what was counted when it began.
-        let type_id = definition.nodes[index].type_id.clone();
-        let next = Next::Resumed { node, type_id };
-        let params = Object::from([(NEXT.to_owned(), json!(next))]);
-        let action = match context.class(index) {
-            Class::Once => "ResumeEffect",
-            Class::Turn | Class::Rerun => "ResumeNode",
-        };
-        return Ok(Answer { action, params, result: happened(vec![event]), report: None });
+        let (action, params) = resume(&context.library, &definition, index);
+        events.push(event);
+        let result = StepResult { events, response: None };
+        return Ok(Answer { action, params, result, report: None });
     }
     let event = RunEvent::failed(&node, &error);
     context.apply(&event);
-    Ok(go_on(context, vec![event]))
+    events.push(event);
+    Ok(go_on(context, events))
 }
 
 /// Whether a node that failed so may be run again by itself: not where a bound of it was
@@ -518,56 +524,14 @@ async fn expire(
     Err(failed(run, &RunError::new("interrupt_timeout", message)))
 }
 
-fn happened(events: Vec<RunEvent>) -> StepResult {
-    StepResult { events, response: None }
-}
-
 /// What comes next, once `events` are folded in.
 pub(crate) fn go_on(context: &mut Context, mut events: Vec<RunEvent>) -> Answer {
     let definition = Arc::clone(&context.definition);
     let planned = plan(&definition, &mut context.state);
     events.extend(planned.events);
     let (action, params) = led_to(context, planned.step);
-    Answer { action, params, result: happened(events), report: None }
-}
-
-/// The action that `step` is, and its params.
-pub(crate) fn led_to(context: &Context, step: Step) -> (&'static str, Object) {
-    let ending = |ending: Value| Object::from([(ENDING.to_owned(), ending)]);
-    match step {
-        Step::Run(index) => run_node(context, index),
-        Step::Wait => {
-            let timeout = context.state.waiting.as_ref().and_then(|waiting| {
-                let after_ms = waiting.payload.get("timeoutMs")?.as_u64()?;
-                Some(Next::Expiry { interrupt: waiting.interrupt.clone(), after_ms })
-            });
-            match timeout {
-                Some(next) => ("SuspendUntil", Object::from([(NEXT.to_owned(), json!(next))])),
-                None => ("Suspend", Object::new()),
-            }
-        }
-        Step::Complete(outputs) => ("Complete", ending(json!({ "outputs": outputs }))),
-        Step::Fail(error) => {
-            let node = error.details.as_ref().and_then(|details| details.get("nodeId")).cloned();
-            let mut payload = json!({ "error": error });
-            if let Some(node) = node {
-                payload["failedNodeId"] = node;
-            }
-            (crate::projection::FAIL, ending(payload))
-        }
-    }
-}
-
-/// The action that begins the node at `index`.
-fn run_node(context: &Context, index: usize) -> (&'static str, Object) {
-    let node = &context.definition.nodes[index];
-    let next = Next::Node { node: node.id.clone(), type_id: node.type_id.clone() };
-    let action = match context.class(index) {
-        Class::Turn => "TakeTurn",
-        Class::Rerun => "RunNode",
-        Class::Once => RUN_EFFECT,
-    };
-    (action, Object::from([(NEXT.to_owned(), json!(next))]))
+    let result = StepResult { events, response: None };
+    Answer { action, params, result, report: None }
 }
 
 /// The action by which a run begins or goes on, and its params: for requests.

@@ -10,6 +10,7 @@
 //! `projection` makes events of records, `state` is the fold of events, and `plan` says what
 //! comes next: all three are pure. Nothing here bounds a run by itself.
 
+mod action;
 mod breach;
 mod channels;
 pub mod condition;
@@ -26,6 +27,7 @@ mod http;
 mod interrupt;
 mod library;
 mod log;
+mod masks;
 mod node;
 pub mod pack;
 mod plan;

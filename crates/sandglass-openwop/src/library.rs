@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures_util::stream::{StreamExt as _, iter};
 use sandglass_host::{Abi, Host, Integration, Manifest, file};
 use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
 use sandglass_model::{EntityRef, Event, GuestLimits, ModuleHash, Position};
@@ -15,8 +16,8 @@ use serde_json::json;
 use crate::context::Unknown;
 use crate::definition::Definition;
 use crate::folder::{self, LeftOut};
-use crate::node::BUILTIN;
-use crate::problem::Problem;
+use crate::node::{BUILTIN, is_orchestrator};
+use crate::problem::{Problem, quoted};
 use crate::schema::Schema;
 use crate::settings::{PackLimits, millis};
 use crate::step::Begin;
@@ -25,6 +26,9 @@ use crate::{WORKFLOW_TYPE, pack};
 /// Largest definition as it is kept, in bytes: what an action of an entity takes, with room for
 /// its quotes.
 const CANONICAL_MAX_BYTES: usize = 800 << 10;
+
+/// Packs that are loaded at the same time.
+const LOADING_MAX: usize = 8;
 
 /// Size of a WebAssembly page, in bytes.
 const PAGE_BYTES: u64 = 64 << 10;
@@ -100,6 +104,10 @@ impl Library {
                 left_out.push(LeftOut { file: found.file, why: vec![Problem::new("", what)] });
                 continue;
             }
+            if let Err(problem) = one_orchestrator(&definition) {
+                left_out.push(LeftOut { file: found.file, why: vec![problem] });
+                continue;
+            }
             if let Some(schema) = &definition.configurable_schema {
                 match Schema::compile(schema) {
                     Ok(schema) => drop(library.schemas.insert(definition.id.clone(), schema)),
@@ -116,11 +124,16 @@ impl Library {
         if let Some(packs) = packs {
             let found = folder::packs(packs, &BUILTIN).map_err(|error| (packs.into(), error))?;
             left_out.extend(found.left_out);
-            for found in found.good {
+            // Several at once: each may take its time to say what it has.
+            let loading = iter(found.good).map(async |found| {
                 let file = found.file.clone();
-                match load(host, found, limits).await {
+                load(host, found, limits).await.map_err(|problem| (file, problem))
+            });
+            let mut loading = loading.buffered(LOADING_MAX);
+            while let Some(loaded) = loading.next().await {
+                match loaded {
                     Ok((pack, nodes)) => library.enter(pack, nodes),
-                    Err(problem) => left_out.push(LeftOut { file, why: vec![problem] }),
+                    Err((file, why)) => left_out.push(LeftOut { file, why: vec![why] }),
                 }
             }
         }
@@ -228,6 +241,22 @@ impl Library {
         pinned.insert(begin.digest.clone(), Arc::clone(&definition));
         Ok(definition)
     }
+}
+
+/// Whether there is at most one orchestrator: the turns, the decision and the answers of a run
+/// are its alone.
+fn one_orchestrator(definition: &Definition) -> Result<(), Problem> {
+    let nodes = definition.nodes.iter().enumerate();
+    let mut orchestrators = nodes.filter(|(_, node)| is_orchestrator(node) && !node.disabled);
+    let (Some((_, first)), Some((index, _))) = (orchestrators.next(), orchestrators.next()) else {
+        return Ok(());
+    };
+    let what = format!(
+        "a run has one orchestrator, and {} is that already; give this one a run of its own, or \
+         disable one of them",
+        quoted(&first.id)
+    );
+    Err(Problem::new(format!("/nodes/{index}/typeId"), what))
 }
 
 /// The entity that keeps a version of a definition.

@@ -29,6 +29,8 @@ pub(crate) const FAIL: &str = "Fail";
 pub(crate) const CANCEL_AS_RECORDED: &str = "CancelAsRecorded";
 /// The param of an action that says what is run next.
 pub(crate) const NEXT: &str = "next";
+/// The param of an action that says how long the pack may take that runs a node, in milliseconds.
+pub(crate) const BUDGET: &str = "budget_ms";
 /// The param of a run's first action: all that it begins with.
 pub(crate) const BEGIN: &str = "begin";
 /// The param of an action that says what happened by it.
@@ -65,13 +67,13 @@ pub(crate) struct Projection {
     /// What waits for the time of its interrupt to be over.
     expiry: Option<DispatchId>,
     /// Where it is run, or was last.
-    origin: Option<Origin>,
+    pub(crate) origin: Option<Origin>,
     /// Why the node has failed that is being run, where it has.
     pub(crate) failed: Option<RunError>,
     /// What the last action said of the run's end.
     ending: Option<(String, Value)>,
-    /// The breach that stops the run.
-    breach: Option<LimitBreached>,
+    /// The error of the run that a breach of its bounds stops.
+    breach: Option<RunError>,
     /// Whether its end was recorded.
     pub(crate) is_over: bool,
     /// Whether it is being stopped.
@@ -221,7 +223,7 @@ impl Projection {
         if let Some(node) = &node {
             payload["nodeId"] = json!(node);
         }
-        self.breach = Some(breach);
+        self.breach = Some(breach_error(&breach, node.as_deref()));
         Some(RunEvent { kind: Kind::CapBreached, node_id: node, payload, origin: None })
     }
 
@@ -256,10 +258,8 @@ impl Projection {
                 (Kind::RunCancelled, payload)
             }
             cause @ (StopCause::Limit { .. } | StopCause::Shutdown) => {
-                let error = self.breach.as_ref().map_or_else(
-                    || RunError::new(cause.code(), "the run was stopped"),
-                    breach_error,
-                );
+                let stopped = || RunError::new(cause.code(), "the run was stopped");
+                let error = self.breach.take().unwrap_or_else(stopped);
                 (Kind::RunFailed, json!({ "error": error }))
             }
         };
@@ -281,10 +281,10 @@ fn unexpected(params: &Object) -> Value {
     json!({ "error": error })
 }
 
-/// Why a run has failed that a bound of it stopped.
-fn breach_error(breach: &LimitBreached) -> RunError {
+/// Why a run has failed that a bound of it stopped, before or in a node.
+fn breach_error(breach: &LimitBreached, node: Option<&str>) -> RunError {
     let (limit, observed) = (breach.threshold, breach.observed);
-    match breach.limit {
+    let mut error = match breach.limit {
         Limit::MaxHandlerRuns => RunError::new(
             "recursion_limit_exceeded",
             format!("the run may execute {limit} nodes, and this would be number {observed}"),
@@ -300,7 +300,11 @@ fn breach_error(breach: &LimitBreached) -> RunError {
             format!("the run may take {limit} ms, and has taken {observed} ms"),
         )
         .details(json!({ "limitMs": limit, "elapsedMs": observed })),
+    };
+    if let (Some(node), Some(details)) = (node, &mut error.details) {
+        details["nodeId"] = json!(node);
     }
+    error
 }
 
 /// Why a node has failed whose handler did not complete, and the bound of it that was

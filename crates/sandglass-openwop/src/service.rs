@@ -13,6 +13,8 @@ use sandglass_telemetry::metrics::OpenwopRefusal;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::action::resume;
+use crate::breach::KINDS_OF_RUNS;
 use crate::context::{Context, Unknown};
 use crate::definition::Definition;
 use crate::event::{Kind, RunEvent};
@@ -389,8 +391,8 @@ impl Service {
     }
 
     /// Forks a run; answers from which event on the fork isn't simply its source: the one that
-    /// was asked for, or before it the one behind the beginning of the node that it is in the
-    /// middle of.
+    /// was asked for; of a branch before it, where that one is in the middle of a node, the one
+    /// behind its beginning, or the breach of a bound of the source.
     pub(crate) async fn fork(
         &self,
         id: &str,
@@ -419,25 +421,35 @@ impl Service {
         };
         let run = self.drawn(prefix)?;
         let lines = log.all();
-        let until = usize::try_from(from).unwrap_or(usize::MAX).min(lines.len());
+        let mut until = usize::try_from(from).unwrap_or(usize::MAX).min(lines.len());
+        if mode == ForkMode::Branch {
+            // A branch has bounds of its own: what came of its source's isn't in it.
+            let breached = lines.iter().position(|line| is_breach_of_run(&line.entry.event));
+            until = until.min(breached.unwrap_or(until));
+        }
         let fold_to = |until: usize| {
             fold(&source.definition, lines[..until].iter().map(|line| &line.entry.event))
         };
         let mut before = fold_to(until);
-        let mut from = from;
         if mode == ForkMode::Branch
             && before.waiting.is_none()
             && before.current(&source.definition).is_some()
         {
             // The node that is open there runs once more: what it had written by then is left out.
             let begins = |kind: Kind| {
-                matches!(kind, Kind::NodeStarted | Kind::NodeResumed | Kind::NodeRetried)
+                matches!(
+                    kind,
+                    Kind::NodeStarted
+                        | Kind::NodeRetried
+                        | Kind::InterruptResolved
+                        | Kind::NodeResumed
+                )
             };
             let begun = lines[..until].iter().rposition(|line| begins(line.entry.event.kind));
-            let until = begun.map_or(until, |begun| begun + 1);
-            from = until as u64;
+            until = begun.map_or(until, |begun| begun + 1);
             before = fold_to(until);
         }
+        let from = until as u64;
         // A node that is open there is run by the branch, which counts it.
         let is_open = before.waiting.is_none() && before.current(&source.definition).is_some();
         let copied = Copied {
@@ -510,13 +522,8 @@ impl Service {
             RunEvent::of_node(Kind::NodeResumed, node, resumed),
         ];
         let index = standing.definition.node(node).unwrap_or_default();
-        let type_id = standing.definition.nodes[index].type_id.clone();
-        let next = Next::Resumed { node: node.to_owned(), type_id };
-        let params =
-            Object::from([(NEXT.to_owned(), json!(next)), (EVENTS.to_owned(), json!(events))]);
-        let once = crate::context::class(self.library(), &standing.definition, index)
-            == crate::context::Class::Once;
-        let action = if once { "ResumeEffect" } else { "ResumeNode" };
+        let (action, mut params) = resume(self.library(), &standing.definition, index);
+        params.insert(EVENTS.to_owned(), json!(events));
         let request = Request::new(action).params(params).expecting(snapshot.sequence);
         match self.runtime.request(&entity, request).await {
             Ok(_) => Ok("running"),
@@ -554,6 +561,12 @@ pub(crate) struct Overlay {
     pub(crate) configurable: Map<String, Value>,
     pub(crate) tags: Option<Vec<String>>,
     pub(crate) metadata: Option<Map<String, Value>>,
+}
+
+/// Whether a bound of a whole run was breached: whatever follows is its end.
+fn is_breach_of_run(event: &RunEvent) -> bool {
+    event.kind == Kind::CapBreached
+        && event.payload["kind"].as_str().is_some_and(|kind| KINDS_OF_RUNS.contains(&kind))
 }
 
 /// Whether a run has come to its end.

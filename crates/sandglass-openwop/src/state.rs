@@ -52,6 +52,9 @@ impl NodeStatus {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeState {
     pub(crate) status: NodeStatus,
+    /// How it stood at the end of the round before, where another one has begun since and has
+    /// not come to it.
+    pub(crate) before: NodeStatus,
     /// What came of it.
     pub(crate) outputs: Value,
     /// How often it was begun.
@@ -219,6 +222,9 @@ impl RunState {
         if self.nodes[index].status.is_resolved() {
             for behind in downstream(definition, index) {
                 let node = &mut self.nodes[behind];
+                if node.status.is_resolved() {
+                    node.before = std::mem::take(&mut node.status);
+                }
                 (node.status, node.attempt) = (NodeStatus::Pending, 0);
             }
         }

@@ -1,8 +1,10 @@
-;; Traps when it is invoked.
-;; The node fails; no limit is breached.
+;; Logs a line, and traps, when it is invoked.
+;; The node fails, and what it logged is in the log of the run; no limit is breached.
 (module
+  (import "openwop" "openwop_log" (func $log (param i32 i32 i32)))
   (memory (export "memory") 1)
   (data (i32.const 16) "vendor.sandglass.misbehaving.trapper")
+  (data (i32.const 64) "about to trap")
   (global $next (mut i32) (i32.const 4096))
 
   (func (export "openwop_abi_version") (result i32) (i32.const 1))
@@ -27,4 +29,5 @@
 
   (func (export "openwop_node_invoke")
     (param $index i32) (param $request i32) (param $request_len i32) (result i32 i32)
+    (call $log (i32.const 3) (i32.const 64) (i32.const 13))
     (unreachable)))

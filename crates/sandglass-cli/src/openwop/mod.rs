@@ -60,13 +60,17 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             _ = upkeep.tick() => up.exporter.upkeep(),
         }
     }
+    let left = match arguments.journal {
+        Some(_) => "runs that are under way go on with the next start",
+        None => "its runs are gone, since there is no --journal",
+    };
     tokio::select! {
         () = up.stop() => {
-            tell("stopped; runs that are under way go on with the next start");
+            tell(&format!("stopped; {left}"));
             Ok(Exit::Ok)
         }
         _ = interrupts.next() => {
-            tell("ended at once; runs that are under way go on with the next start");
+            tell(&format!("ended at once; {left}"));
             Ok(Exit::Cancelled)
         }
     }

@@ -132,7 +132,8 @@ fn bad_packs_keep_no_good_ones_from_loading() {
     pack(packs_in, "e-syntax", &json!(1));
     write(packs_in.join("f-module/pack.json"), manifest("vendor.x.f", "vendor.x.f").to_string());
     fs::create_dir_all(packs_in.join("g-folder/pack.json")).expect("a folder");
-    fs::create_dir_all(packs_in.join("no-pack")).expect("a folder");
+    fs::create_dir_all(packs_in.join(".hidden")).expect("a folder");
+    fs::create_dir_all(packs_in.join("h-empty")).expect("a folder");
     write(packs_in.join("README"), "no pack");
     pack(packs_in, "z", &manifest("vendor.x.z", "vendor.x.z"));
     let found = packs(packs_in, &["core.noop"]).expect("a folder");
@@ -146,6 +147,7 @@ fn bad_packs_keep_no_good_ones_from_loading() {
         ("e-syntax/pack.json", "must be an object"),
         ("f-module/pack.json", "`module.wasm` can't be found"),
         ("g-folder/pack.json", "no regular file"),
+        ("h-empty/pack.json", "there is none; add it"),
     ];
     expect_left_out(&found, packs_in, &expected);
 }

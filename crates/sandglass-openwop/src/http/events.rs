@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 use super::error::{Code, Error};
 use super::path::Segments;
-use super::view::Masks;
 use super::{OpenWop, ReaderPlace, answer};
 use crate::event::{Entry, Kind};
 use crate::log::{Line, RunLog};
+use crate::masks::Masks;
 
 /// Most events that a reader is handed at once, and about how many bytes of them: one who is
 /// slow holds no more than that, and an event alone is shared by all who have it.
@@ -145,16 +145,23 @@ fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
         let value = value.to_str().map_err(|_| {
             Error::new(Code::Validation, "`Accept` must be ASCII").detail("header", "Accept")
         })?;
-        accepted.extend(
-            value.split(',').map(|range| {
-                range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-            }),
-        );
+        accepted.extend(value.split(',').filter_map(|range| {
+            let mut parts = range.split(';').map(|part| part.trim().to_ascii_lowercase());
+            let range = parts.next().unwrap_or_default();
+            // What has no weight isn't taken (RFC 9110, 12.4.2).
+            let is_refused = |part: String| {
+                let weight = part.strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
+                weight == Some(0.0)
+            };
+            (!parts.any(is_refused)).then_some(range)
+        }));
     }
     let takes = |types: &[&str]| accepted.iter().any(|range| types.contains(&range.as_str()));
     if takes(&["text/event-stream", "text/*"]) {
         Ok(Wanted::Stream)
-    } else if accepted.is_empty() || takes(&["application/json", "application/*", "*/*"]) {
+    } else if !headers.contains_key(header::ACCEPT)
+        || takes(&["application/json", "application/*", "*/*"])
+    {
         Ok(Wanted::Json)
     } else {
         let message = "`Accept` must be `text/event-stream` or `application/json`";

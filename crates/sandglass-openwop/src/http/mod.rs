@@ -12,7 +12,7 @@ mod path;
 pub(crate) mod request;
 mod runs;
 mod status;
-pub(crate) mod view;
+mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use self::error::{Code, Error};
+use crate::document;
+use crate::problem::quoted;
 use crate::service::{Service, hex};
 
 /// Where the protocol's discovery document is.
@@ -212,7 +214,15 @@ impl OpenWop {
         let limits = body::Limits { max_bytes, timeout: BODY_TIMEOUT };
         let bytes = body::bytes(headers, sent, limits).await.map_err(|error| told(&error))?;
         let fields = body::json::<Map<String, Value>>(headers, &bytes);
-        Ok(fields.map_err(|error| told(&error))?.unwrap_or_default())
+        let fields = fields.map_err(|error| told(&error))?.unwrap_or_default();
+        // Which of the two counts is told nowhere.
+        match str::from_utf8(&bytes).ok().and_then(document::doubled) {
+            None => Ok(fields),
+            Some((path, key)) => {
+                let message = format!("the key {} stands here twice", quoted(&key));
+                Err(Error::invalid(&path, message))
+            }
+        }
     }
 }
 

@@ -9,8 +9,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::Error;
 use super::path::Segments;
-use super::view::{Masks, snapshot};
+use super::view::snapshot;
 use super::{OpenWop, answer, request};
+use crate::masks::Masks;
 use crate::service::{Created, hex, is_stopping};
 
 /// What says that an earlier request with the same key has created the run.

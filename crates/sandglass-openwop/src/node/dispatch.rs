@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunEvent};
 use crate::handlers::{Shared, cancelled, stopped};
-use crate::http::view::Masks;
+use crate::masks::Masks;
 use crate::service::{Service, id_of_child};
 use crate::state::RunState;
 use crate::step::Parent;

@@ -10,6 +10,7 @@ pub(crate) mod packed;
 use sandglass_model::RunReport;
 use serde_json::{Value, json};
 
+use crate::context::size;
 use crate::definition::Node;
 use crate::event::{Kind, RunError, RunEvent};
 
@@ -28,6 +29,9 @@ pub(crate) const DISPATCH: &str = "core.dispatch";
 
 /// The node types that every host has.
 pub const BUILTIN: [&str; 6] = [NOOP, IDENTITY, DELAY, FAIL, SUPERVISOR, DISPATCH];
+
+/// Most of what a node has logged before it failed that is kept, in bytes of JSON.
+const SAID_MAX_BYTES: usize = 64 << 10;
 
 /// Whether it decides, turn by turn.
 pub(crate) fn is_orchestrator(node: &Node) -> bool {
@@ -76,6 +80,22 @@ impl Executed {
 
     pub(crate) fn failed(code: &str, message: impl Into<String>) -> Self {
         End::Failed(RunError::new(code, message)).into()
+    }
+
+    /// The last lines that a node has logged which has failed; what else it has done is undone.
+    pub(crate) fn said_in_vain(&mut self) -> Vec<RunEvent> {
+        if !matches!(self.end, End::Failed(_) | End::Broken) {
+            return Vec::new();
+        }
+        let mut bytes = 0_usize;
+        let lines = std::mem::take(&mut self.events).into_iter().rev();
+        let lines = lines.filter(|event| event.kind == Kind::LogAppended).take_while(|event| {
+            bytes = bytes.saturating_add(size(&event.payload));
+            bytes <= SAID_MAX_BYTES
+        });
+        let mut lines: Vec<RunEvent> = lines.collect();
+        lines.reverse();
+        lines
     }
 
     pub(crate) fn with(self, events: Vec<RunEvent>) -> Self {

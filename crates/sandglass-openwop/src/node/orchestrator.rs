@@ -16,6 +16,9 @@ const WORKERS_MAX: usize = 256;
 /// Longest id of a worker, and of an agent, in bytes; the protocol's.
 const ID_MAX_BYTES: usize = 256;
 
+/// What of its `config` names the pack's node that decides.
+pub(crate) const DECIDER: &str = "decider";
+
 /// Who decides.
 pub(crate) enum Decider<'a> {
     /// A node type of a pack.
@@ -34,7 +37,7 @@ pub(crate) fn decider<'a>(
     node: &'a Node,
 ) -> Result<Decider<'a>, RunError> {
     let terminate = |reason: &str| json!({ "kind": "terminate", "reason": reason });
-    if let Some(decider) = node.config.get("decider") {
+    if let Some(decider) = node.config.get(DECIDER) {
         return decider.as_str().map(Decider::Pack).ok_or_else(|| {
             RunError::new("invalid_config", "`decider` must be the type of a pack's node")
         });
@@ -62,7 +65,7 @@ pub(crate) fn decider<'a>(
 /// which turn it is, what was decided last, and what people have answered.
 pub(crate) fn inputs(node: &Node, state: &RunState, own: Map<String, Value>) -> Map<String, Value> {
     let mut inputs: Map<String, Value> = node.config.clone().into_iter().collect();
-    inputs.remove("decider");
+    inputs.remove(DECIDER);
     inputs.extend(own);
     inputs.insert("iteration".to_owned(), json!(state.iteration.saturating_add(1)));
     inputs.insert("answers".to_owned(), json!(state.answers));

@@ -372,7 +372,11 @@ fn forks(world: &World, protocol: &Protocol, run: &str, seen: &mut BTreeSet<Stri
     };
     assert_eq!(told(&again), told(&source), "{run}");
     for from in [0, source.len() / 3, source.len() - 1] {
-        let branch = fork(&json!({"mode": "branch", "fromSeq": from}));
+        // Room for what the source had none for.
+        let room = json!({"recursionLimit": 100, "maxLoopIterations": 100, "runTimeoutMs": 60_000});
+        let branch = fork(&json!({
+            "mode": "branch", "fromSeq": from, "runOptionsOverlay": {"configurable": room},
+        }));
         // Others come to wait, or to what takes long.
         if source.last().is_some_and(|event| event["type"] == "run.completed") {
             world.until(&branch, |event| {

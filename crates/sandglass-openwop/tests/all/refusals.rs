@@ -81,10 +81,6 @@ fn drive(world: &World, template: &str, target: &str, good: &Value) -> (usize, u
     assert!(validator.is_valid(good), "{good:#}");
     let (mut refused, mut other) = (0, 0);
     for body in variants(good) {
-        // A run of a millisecond may be over before it begins.
-        if body["configurable"]["runTimeoutMs"].as_f64() == Some(1.0) {
-            continue;
-        }
         let answer = world.post(target, &body.to_string());
         let shown: String = body.to_string().chars().take(500).collect();
         assert!(answer.status < 500, "{shown}: {}", answer.text());
@@ -155,7 +151,7 @@ fn what_is_too_large_to_be_kept_is_refused_before_anything_is_done() {
     };
     let key = [("idempotency-key", "one")];
     // Within the bound of a body, and above that of a record.
-    for bytes in [(1 << 20) - 100, (1 << 20) - 300] {
+    for bytes in [(1 << 20) - 100, (1 << 20) - 200] {
         let refused = world.post_with("/v1/runs", &key, with(bytes).as_bytes()).is(413).json();
         assert_eq!(refused["error"], "payload_too_large");
     }

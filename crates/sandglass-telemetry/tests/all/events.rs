@@ -5,7 +5,8 @@ use std::time::Duration;
 use sandglass_model::{Action, Directive, Limit, OutcomeKind};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{
-    CancelOf, CompiledCode, DispatchEnded, Health, Level, Refusal, ResumedBy, SpansDropped, Told,
+    CancelOf, CompiledCode, DispatchEnded, Health, Level, OpenwopRefusal, Refusal, ResumedBy,
+    SpansDropped, Told,
 };
 
 /// Reports every event once, with different values where values can differ.
@@ -71,4 +72,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.run_stopped_within("Session", Duration::from_millis(250));
     metrics.session_resumed("Session", ResumedBy::Request);
     metrics.cancel_refused(CancelOf::Session);
+    metrics.openwop_readers(2);
+    metrics.openwop_reader_dropped();
+    metrics.openwop_refused(OpenwopRefusal::Runs);
 }

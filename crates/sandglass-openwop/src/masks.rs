@@ -1,0 +1,110 @@
+//! What of runs is shown to nobody.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::definition::Definition;
+use crate::event::{Entry, Kind};
+use crate::library::Library;
+
+/// What stands in the place of what is sensitive.
+const MASK: &str = "[masked]";
+
+/// What clients don't see of a definition's runs.
+#[derive(Debug, Default)]
+pub(crate) struct Masks {
+    pub(crate) variables: BTreeSet<String>,
+    pub(crate) channels: BTreeSet<String>,
+    /// Outputs, by node.
+    outputs: BTreeSet<(String, String)>,
+}
+
+impl Masks {
+    /// Those of `definition`: what it says of outputs comes before what packs say of theirs.
+    pub(crate) fn of(definition: &Definition, library: &Library) -> Self {
+        let variables = definition.variables.iter().filter(|variable| variable.sensitive);
+        let channels = definition.channels.iter().filter(|(_, channel)| channel.sensitive);
+        let mut outputs = BTreeSet::new();
+        for node in &definition.nodes {
+            let of_pack = library.node(&node.type_id).map(|of| of.sensitive_outputs());
+            for port in of_pack.into_iter().flatten() {
+                outputs.insert((node.id.clone(), port.to_owned()));
+            }
+            for (port, is_sensitive) in &node.output_sensitivity {
+                let output = (node.id.clone(), port.clone());
+                if *is_sensitive {
+                    outputs.insert(output);
+                } else {
+                    outputs.remove(&output);
+                }
+            }
+        }
+        Self {
+            variables: variables.map(|variable| variable.name.clone()).collect(),
+            channels: channels.map(|(name, _)| name.clone()).collect(),
+            outputs,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.variables.is_empty() && self.channels.is_empty() && self.outputs.is_empty()
+    }
+
+    /// An event, as clients get it.
+    pub(crate) fn event(&self, run: &str, entry: &Entry) -> Value {
+        let mut document = entry.document(run);
+        if self.is_empty() {
+            return document;
+        }
+        let payload = &mut document["payload"];
+        let node = entry.event.node_id.as_deref().unwrap_or_default();
+        let names = |name: &str| payload_name(&entry.event.payload, name);
+        match entry.event.kind {
+            Kind::RunStarted => {
+                mask_keys(&mut payload["inputs"], |name| self.variables.contains(name))
+            }
+            Kind::VariableChanged if self.variables.contains(names("name")) => {
+                mask_keys(payload, |key| key == "next" || key == "previous");
+            }
+            Kind::ChannelWritten if self.channels.contains(names("channel")) => {
+                mask_keys(payload, |key| key == "value");
+            }
+            Kind::NodeCompleted => self.mask_outputs(node, &mut payload["outputs"]),
+            // What differs may be what is masked.
+            Kind::ReplayDiverged => mask_keys(payload, |key| key == "recorded" || key == "came"),
+            Kind::RunCompleted => self.mask_all_outputs(&mut payload["outputs"]),
+            _ => {}
+        }
+        document
+    }
+
+    pub(crate) fn mask_outputs(&self, node: &str, outputs: &mut Value) {
+        mask_keys(outputs, |port| self.outputs.contains(&(node.to_owned(), port.to_owned())));
+        // What a node hands on of a variable's is the variable's, too.
+        mask_keys(outputs, |port| self.variables.contains(port));
+    }
+
+    /// The outputs of a run: those of one node, or of several by their ids.
+    pub(crate) fn mask_all_outputs(&self, outputs: &mut Value) {
+        let ports: BTreeSet<&str> = self.outputs.iter().map(|(_, port)| port.as_str()).collect();
+        let is_masked = |name: &str| ports.contains(name) || self.variables.contains(name);
+        mask_keys(outputs, is_masked);
+        for output in outputs.as_object_mut().into_iter().flat_map(Map::values_mut) {
+            mask_keys(output, is_masked);
+        }
+    }
+}
+
+fn payload_name<'a>(payload: &'a Value, key: &str) -> &'a str {
+    payload.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Masks the values of the keys that are.
+pub(crate) fn mask_keys(value: &mut Value, is_masked: impl Fn(&str) -> bool) {
+    for (key, value) in value.as_object_mut().into_iter().flatten() {
+        if is_masked(key) {
+            *value = json!(MASK);
+        }
+    }
+}
