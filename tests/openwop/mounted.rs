@@ -63,6 +63,24 @@ fn the_daemon_shows_runs_and_cancels_them_and_takes_no_step_of_theirs() {
     host.stop();
 }
 
+#[test]
+fn a_daemon_that_ends_leaves_its_runs_to_the_next_one_and_waits_for_none() {
+    let setup = mounted();
+    let config = setup.folder.write("sandglass.toml", "grace = \"1h\"\n");
+    let config = config.into_os_string().into_string().expect("a text");
+    let setup = setup.arguments(&["--config", &config]);
+    let host = setup.start();
+    let body = json!({ "workflowId": "conformance-delay", "inputs": { "delayMs": 3_600_000 } });
+    let run = host.run_with(&body);
+    run.until_started("wait", 1);
+    let id = run.id.clone();
+    let host = host.stop().start();
+    let run = host.again(&id);
+    assert_eq!(run.snapshot()["status"], "running");
+    run.cancel(&json!({})).expect(200);
+    assert_eq!(run.finished().last()["type"], "run.cancelled");
+}
+
 #[track_caller]
 fn is_forbidden(host: &Host, target: &str) {
     let refused = host.post(target, &json!({}));

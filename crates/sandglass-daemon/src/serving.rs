@@ -19,6 +19,9 @@ const ENDING_PART: u32 = 4;
 const ENDING_MAX: Duration = Duration::from_secs(5);
 /// How long the answers may take that were waiting for those records.
 const ANSWERS_MAX: Duration = Duration::from_secs(2);
+/// How long handlers have to end by themselves that are left to the next start, once there are no
+/// others.
+const LEAVING_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked whether handlers are left.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -114,7 +117,12 @@ impl Serving {
             tell(Draining::Stopping { handlers: self.daemon.awaited() });
         }
         let answers = (ending / 2).min(ANSWERS_MAX);
-        runtime.shutdown(left(over).saturating_sub(answers)).await;
+        let mut ending = left(over).saturating_sub(answers);
+        let has_left_some = self.daemon.awaited().is_empty() && !self.daemon.in_flight().is_empty();
+        if has_left_some {
+            ending = ending.min(LEAVING_MAX);
+        }
+        runtime.shutdown(ending).await;
         // Whoever takes the answer more slowly finds it in the journal.
         let _ = self.http.drain(left(over)).await;
         self.daemon.awaited()
