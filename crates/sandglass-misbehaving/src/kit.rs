@@ -26,6 +26,7 @@ const GUEST: &str = "guest";
 const INSTANTIATE: &str = "instantiate";
 const HTTP: &str = "host_http_call";
 const MILLIS: &str = "host_get_time_millis";
+const REMAINING: &str = "host_deadline_remaining_ms";
 const POLL: &str = "wasi_snapshot_preview1.poll_oneoff";
 const TIME: &str = "wasi_snapshot_preview1.clock_time_get";
 const EXIT: &str = "wasi_snapshot_preview1.proc_exit";
@@ -353,7 +354,7 @@ fn results() -> Vec<Member> {
         member(
             "late success",
             "sets its result, fills its memory past its deadline by one instruction, and returns",
-            killed(wat!("returns_late_without_a_check"), [GUEST])
+            killed(wat!("returns_late_without_a_check"), [GUEST, REMAINING])
                 .memory_bytes(128 << 20)
                 .budget_of(Duration::from_millis(500)),
         ),
