@@ -1,6 +1,7 @@
 //! The logs of the runs that somebody reads, kept up with what is recorded.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sandglass_journal::Journal;
@@ -21,6 +22,8 @@ pub(crate) struct Feeds {
     journal: Arc<dyn Journal>,
     logs: Arc<Mutex<Logs>>,
     telling: JoinHandle<()>,
+    /// What all logs take in memory, in bytes.
+    held: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +66,13 @@ impl Feeds {
                 }
             }
         });
-        Self { journal, logs, telling }
+        Self { journal, logs, telling, held: Arc::default() }
+    }
+
+    /// Whether the log of `run` may be read where all logs together take at most so many bytes:
+    /// where they take less, or somebody reads it already.
+    pub(crate) fn has_room(&self, run: &EntityRef, max_bytes: usize) -> bool {
+        self.held.load(Ordering::Relaxed) < max_bytes || lock(&self.logs).is_read(run)
     }
 
     /// The log of `run`, as far as it is recorded by now, and followed from now on.
@@ -71,7 +80,7 @@ impl Feeds {
         &self,
         run: &EntityRef,
     ) -> Result<Arc<RunLog>, sandglass_journal::Error> {
-        let (log, is_new) = lock(&self.logs).enter(run);
+        let (log, is_new) = lock(&self.logs).enter(run, &self.held);
         log.catch_up(&*self.journal).await?;
         if is_new {
             tokio::spawn(RunLog::follow(Arc::downgrade(&log), Arc::clone(&self.journal)));
@@ -100,11 +109,15 @@ impl Logs {
         }
     }
 
+    fn is_read(&self, run: &EntityRef) -> bool {
+        self.by_run.get(run.id()).is_some_and(|log| log.strong_count() > 0)
+    }
+
     fn tell_all(&self) {
         self.by_run.values().filter_map(Weak::upgrade).for_each(|log| log.tell());
     }
 
-    fn enter(&mut self, run: &EntityRef) -> (Arc<RunLog>, bool) {
+    fn enter(&mut self, run: &EntityRef, held: &Arc<AtomicUsize>) -> (Arc<RunLog>, bool) {
         if let Some(log) = self.by_run.get(run.id()).and_then(Weak::upgrade) {
             return (log, false);
         }
@@ -113,7 +126,7 @@ impl Logs {
             self.since_sweep = 0;
             self.by_run.retain(|_, log| log.strong_count() > 0);
         }
-        let log = Arc::new(RunLog::new(run.clone()));
+        let log = Arc::new(RunLog::new(run.clone(), Arc::clone(held)));
         self.by_run.insert(run.id().to_owned(), Arc::downgrade(&log));
         (log, true)
     }

@@ -1,12 +1,14 @@
 //! The log of one run for whoever reads it: its records are read and made events once, however
 //! many follow it, and each reader goes through them at its own pace.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
 use sandglass_model::{EntityRef, Position, WallTime};
 use tokio::sync::{Mutex, Notify, watch};
 
+use crate::context::size;
 use crate::definition::Definition;
 use crate::event::{Entry, RunEvent};
 use crate::projection::Projection;
@@ -81,6 +83,32 @@ pub(crate) struct RunLog {
     more: watch::Sender<bool>,
     /// Told when something was recorded.
     recorded: Arc<Notify>,
+    held: Held,
+}
+
+/// What a log takes in memory, and what all do together.
+#[derive(Debug)]
+struct Held {
+    own: AtomicUsize,
+    all: Arc<AtomicUsize>,
+}
+
+impl Held {
+    fn add(&self, bytes: usize) {
+        self.own.fetch_add(bytes, Ordering::Relaxed);
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.fetch_sub(*self.own.get_mut(), Ordering::Relaxed);
+    }
+}
+
+/// What an event takes in memory, in bytes, roughly: its payload, that as a text, and the rest.
+fn taken_by(event: &RunEvent) -> usize {
+    size(&event.payload).saturating_mul(2).saturating_add(512)
 }
 
 /// One event, with its text for streams.
@@ -98,9 +126,11 @@ impl Line {
 }
 
 impl RunLog {
-    pub(crate) fn new(run: EntityRef) -> Self {
+    /// `held` counts what all logs take in memory, in bytes.
+    pub(crate) fn new(run: EntityRef, held: Arc<AtomicUsize>) -> Self {
         Self {
             run,
+            held: Held { own: AtomicUsize::new(0), all: held },
             entries: RwLock::default(),
             reading: Mutex::default(),
             more: watch::Sender::new(false),
@@ -118,6 +148,7 @@ impl RunLog {
         let take = |entry| new.push(Arc::new(Line { entry, text: Default::default() }));
         let read = folded.read_on(journal, &self.run, take).await;
         let has_more = !new.is_empty();
+        self.held.add(new.iter().map(|line: &Arc<Line>| taken_by(&line.entry.event)).sum());
         self.entries.write().unwrap_or_else(PoisonError::into_inner).append(&mut new);
         let is_over = folded.projection.is_over;
         drop(folded);

@@ -110,10 +110,22 @@ impl Service {
         }
     }
 
-    /// The log of a run.
+    /// The log of a run, unless the logs of others that are read take all there is for them.
     pub(crate) async fn log(&self, id: &str) -> Result<Arc<RunLog>, Error> {
         let (entity, _) = self.find(id).await?;
-        self.feeds.log(&entity).await.map_err(|error| unreadable(&error))
+        let most = self.settings.max_log_bytes;
+        if !self.feeds.has_room(&entity, most) {
+            self.metrics().openwop_refused(OpenwopRefusal::Logs);
+            let message =
+                format!("the runs that are read have {most} bytes of events, as many as they may");
+            return Err(Error::new(Code::RateLimited, message));
+        }
+        self.whole_log(&entity).await
+    }
+
+    /// The same, whatever others take.
+    pub(crate) async fn whole_log(&self, entity: &EntityRef) -> Result<Arc<RunLog>, Error> {
+        self.feeds.log(entity).await.map_err(|error| unreadable(&error))
     }
 
     /// What the host's clock says.
@@ -295,7 +307,7 @@ impl Service {
         if snapshot.state == PENDING {
             return Ok(None);
         }
-        let log = self.feeds.log(entity).await.map_err(|error| unreadable(&error))?;
+        let log = self.whole_log(entity).await?;
         let begin = log.folded().await.projection.begin;
         let same = begin.is_some_and(|begin| begin.request.as_deref() == request);
         if !same {
@@ -371,7 +383,7 @@ impl Service {
         match self.runtime.stop_session(&entity, stop).await {
             Ok(_) => {}
             Err(ActorError::Refused { refusal: Refusal::RunStopped { .. }, .. }) => {
-                let log = self.feeds.log(&entity).await.map_err(|error| unreadable(&error))?;
+                let log = self.whole_log(&entity).await?;
                 let ended = log.all().last().map(|line| line.entry.event.kind);
                 return match ended {
                     Some(Kind::RunCancelled) => Ok("cancelled"),
@@ -497,7 +509,7 @@ impl Service {
     ) -> Result<&'static str, Error> {
         // Of two answers at once one finds that it has moved on from here.
         let (entity, snapshot) = self.find(id).await?;
-        let log = self.feeds.log(&entity).await.map_err(|error| unreadable(&error))?;
+        let log = self.whole_log(&entity).await?;
         let standing = self.standing(&log).await?;
         let waiting = standing.state.waiting.as_ref().filter(|waiting| waiting.node == node);
         let Some(waiting) = waiting else {
@@ -617,7 +629,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-pub(crate) fn unreadable(error: &sandglass_journal::Error) -> Error {
+fn unreadable(error: &sandglass_journal::Error) -> Error {
     tracing::warn!(%error, "a run's records can't be read");
     Error::new(Code::Unavailable, "the run's records can't be read now; try again later")
 }

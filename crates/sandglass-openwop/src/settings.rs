@@ -26,6 +26,9 @@ pub struct Settings {
     pub max_readers: usize,
     /// Most requests that wait for events at once.
     pub max_polls: usize,
+    /// Most that the logs of runs that are read take in memory together, in bytes, but for the last
+    /// one that is come to; that of another run is refused with 429 then.
+    pub max_log_bytes: usize,
     /// The longest that a stream of events is silent: then comes a comment. At most 30 s.
     pub keep_alive: Duration,
     /// How far behind a reader of events may be, in time, before it is let go.
@@ -57,6 +60,7 @@ impl Default for Settings {
             max_active_runs: 4_096,
             max_readers: 4_096,
             max_polls: 1_024,
+            max_log_bytes: 1 << 30,
             keep_alive: Duration::from_secs(15),
             reader_patience: Duration::from_secs(30),
             max_poll: Duration::from_secs(30),

@@ -342,7 +342,7 @@ metrics! {
         "Readers of events that were let go, because they took nothing for too long";
     Counters openwop_refused(of) Count
         "openwop_requests_refused_total"
-        "Requests to an OpenWOP host that were refused, because there were too many runs, readers or polls";
+        "Requests to an OpenWOP host that were refused, because there were too many runs, readers, polls or logs";
 
     Counters folded() Count
         "metric_observations_folded_total"

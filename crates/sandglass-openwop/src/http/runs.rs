@@ -56,13 +56,13 @@ fn events_url(run: &str) -> String {
 /// How a run stands, by its entity alone.
 async fn status(host: &OpenWop, run: &str) -> Result<&'static str, Error> {
     let service = host.service();
-    let (_, entity) = service.find(run).await?;
-    if entity.state == "Waiting" || is_stopping(&entity) {
-        let log = service.log(run).await?;
+    let (entity, snapshot) = service.find(run).await?;
+    if snapshot.state == "Waiting" || is_stopping(&snapshot) {
+        let log = service.whole_log(&entity).await?;
         let standing = service.standing(&log).await?;
-        return Ok(crate::service::status(&standing.state, is_stopping(&entity)));
+        return Ok(crate::service::status(&standing.state, is_stopping(&snapshot)));
     }
-    Ok(match entity.state.as_str() {
+    Ok(match snapshot.state.as_str() {
         "Completed" => "completed",
         "Failed" => "failed",
         "Cancelled" => "cancelled",

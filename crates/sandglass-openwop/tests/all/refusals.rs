@@ -1,10 +1,14 @@
 //! Bodies that the document doesn't have are refused with 400, and those that it has are never
 //! a failure of the host: for each value of each property, put in the place of good ones.
 
+use std::io::{Read as _, Write as _};
+
+use sandglass_openwop::Settings;
 use serde_json::{Map, Value, json};
 
+use crate::client::{connect, request};
 use crate::definitions::pointers;
-use crate::host::World;
+use crate::host::{KEY, Make, World};
 
 /// What is put in the place of each value.
 fn others() -> Vec<Value> {
@@ -172,4 +176,35 @@ fn what_is_too_large_to_be_kept_is_refused_before_anything_is_done() {
     };
     world.post(&fork, &overlay(40_000)).is(413);
     world.post(&fork, &overlay(10)).is(201);
+}
+
+#[test]
+fn the_logs_of_runs_that_are_read_take_no_more_memory_together_than_they_may() {
+    let settings = Settings { max_log_bytes: 1, ..Settings::default() };
+    let world = World::of(Make { settings, ..Make::default() });
+    let [read, other] = [(); 2].map(|()| {
+        let run = world.run(&json!({"workflowId": "approval"}));
+        world.until_waiting(&run);
+        run
+    });
+    let key = format!("Bearer {KEY}");
+    let headers = [("authorization", &*key), ("accept", "text/event-stream")];
+    let path = format!("/v1/runs/{read}/events");
+    let mut reader = connect(world.address);
+    reader.write_all(&request("GET", &path, &headers, b"")).expect("it listens");
+    reader.read_exact(&mut [0; 512]).expect("its first events");
+    for path in [format!("/v1/runs/{other}"), format!("/v1/runs/{other}/events")] {
+        let refused = world.get(&path).is(429);
+        assert_eq!(refused.json()["error"], "rate_limited");
+        assert!(refused.header("retry-after").is_some(), "{}", refused.text());
+    }
+    // What is read already is there for more, and what is done with a run needs no room.
+    world.get(&path).is(200);
+    world.run(&json!({"workflowId": "conformance-noop"}));
+    let answer = r#"{"resumeValue": {"action": "accept"}}"#;
+    world.post(&format!("/v1/runs/{other}/interrupts/ask"), answer).is(200);
+    drop(reader);
+    // Each question takes its time, so this neither spins nor needs a pause.
+    let freed = (0..20_000).any(|_| world.get(&format!("/v1/runs/{other}")).status == 200);
+    assert!(freed, "the log that nobody reads is kept");
 }

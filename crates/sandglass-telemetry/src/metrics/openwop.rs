@@ -11,10 +11,12 @@ pub enum OpenwopRefusal {
     Readers,
     /// Another poll for events.
     Polls,
+    /// The log of another run.
+    Logs,
 }
 
 impl OpenwopRefusal {
-    pub(super) const ALL: [Self; 3] = [Self::Runs, Self::Readers, Self::Polls];
+    pub(super) const ALL: [Self; 4] = [Self::Runs, Self::Readers, Self::Polls, Self::Logs];
 
     /// The value of the label `of`.
     #[must_use]
@@ -23,6 +25,7 @@ impl OpenwopRefusal {
             Self::Runs => "runs",
             Self::Readers => "readers",
             Self::Polls => "polls",
+            Self::Logs => "logs",
         }
     }
 }
