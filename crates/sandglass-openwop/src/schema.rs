@@ -1,5 +1,7 @@
-//! JSON Schemas that definitions and packs bring along: compiled within bounds, with patterns
-//! that take linear time.
+//! JSON Schemas that definitions and packs bring along: compiled and checked within bounds, with
+//! patterns that take linear time.
+
+mod cost;
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
@@ -8,6 +10,10 @@ use serde_json::Value;
 const SCHEMA_MAX_BYTES: usize = 64 << 10;
 /// Largest program that a pattern may become, in bytes.
 const PATTERN_MAX_BYTES: usize = 256 << 10;
+/// Most work of one check: the cost of the schema for each value in what is checked.
+const WORK_MAX: u64 = 10_000_000;
+/// Most work of a check where all differences are looked for: each of them takes memory.
+const DIFFERENCES_WORK_MAX: u64 = 100_000;
 /// Most differences that are told.
 const TOLD_MAX: usize = 20;
 /// Longest text of one, in characters.
@@ -15,13 +21,16 @@ const TOLD_MAX_CHARS: usize = 300;
 
 /// A schema that values can be checked against.
 #[derive(Debug)]
-pub(crate) struct Schema(Validator);
+pub(crate) struct Schema {
+    validator: Validator,
+    cost: u64,
+}
 
 impl Schema {
     /// Compiles it. What it refers to outside of itself is an error: nothing is fetched.
     ///
     /// # Errors
-    /// It is no JSON Schema, or too large.
+    /// It is no JSON Schema, refers to itself, or is too large.
     pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > SCHEMA_MAX_BYTES {
@@ -29,16 +38,33 @@ impl Schema {
                 "the schema has {bytes} bytes, and {SCHEMA_MAX_BYTES} are allowed"
             ));
         }
+        let cost = cost::of(schema)?;
         let patterns = PatternOptions::regex().size_limit(PATTERN_MAX_BYTES);
         let options = jsonschema::options().with_pattern_options(patterns);
         let validator = options.build(schema);
-        validator.map(Self).map_err(|error| format!("it is no JSON Schema: {}", shown(&error)))
+        let validator =
+            validator.map_err(|error| format!("it is no JSON Schema: {}", shown(&error)))?;
+        Ok(Self { validator, cost })
     }
 
     /// What of `value` isn't as the schema says: the place in it, as a JSON pointer, and what.
+    /// Of a large value the first difference alone is told.
     pub(crate) fn differences(&self, value: &Value) -> Vec<(String, String)> {
-        let errors = self.0.iter_errors(value).take(TOLD_MAX);
-        errors.map(|error| (error.instance_path().to_string(), shown(&error))).collect()
+        let work = self.cost.saturating_mul(cost::values(value));
+        if work > WORK_MAX {
+            let what = "it has too many values to be checked by this schema; make it smaller";
+            return vec![(String::new(), what.to_owned())];
+        }
+        if self.validator.is_valid(value) {
+            return Vec::new();
+        }
+        let told = |error: &jsonschema::ValidationError<'_>| {
+            (error.instance_path().to_string(), shown(error))
+        };
+        if work > DIFFERENCES_WORK_MAX {
+            return self.validator.validate(value).err().iter().map(told).collect();
+        }
+        self.validator.iter_errors(value).take(TOLD_MAX).map(|error| told(&error)).collect()
     }
 }
 
@@ -76,5 +102,17 @@ mod tests {
         ] {
             Schema::compile(&bad).expect_err("no schema");
         }
+    }
+
+    #[test]
+    fn a_value_that_takes_too_long_is_refused_and_of_a_large_one_the_first_difference_is_told() {
+        let each = json!({ "items": { "minimum": 1 } });
+        let schema = Schema::compile(&json!({ "allOf": vec![each; 100] })).expect("a schema");
+        let zeros = |count: usize| json!(vec![0; count]);
+        assert_eq!(schema.differences(&zeros(10)).len(), TOLD_MAX);
+        assert_eq!(schema.differences(&zeros(1_000)).len(), 1);
+        assert_eq!(schema.differences(&json!(vec![1; 1_000])), []);
+        let told = schema.differences(&zeros(60_000));
+        assert!(told[0].1.contains("too many values"), "{told:?}");
     }
 }
