@@ -231,8 +231,8 @@ fn what_people_and_clients_said_is_replayed_and_not_asked_again() {
     let answered = source.place("interrupt.resolved");
     for from in 0..source.events.len() {
         let branch = host.fork(&run.id, &json!({ "mode": "branch", "fromSeq": from }));
-        // One from before the answer waits for one of its own.
-        let branch_taken = if from <= answered {
+        // The answer and what goes on with it are one: from before that, it waits for its own.
+        let branch_taken = if from <= answered + 1 {
             branch.until_waiting();
             branch.answer("ask", &json!({ "action": "accept" })).expect(200);
             "accepted"

@@ -15,6 +15,9 @@ use crate::step::Next;
 /// The action that begins a node whose effects may not be made twice.
 pub(crate) const RUN_EFFECT: &str = "RunEffect";
 
+/// The action that goes on with such a node.
+pub(crate) const RESUME_EFFECT: &str = "ResumeEffect";
+
 /// The action that `step` is, and its params.
 pub(crate) fn led_to(context: &Context, step: Step) -> (&'static str, Object) {
     let ending = |ending: Value| Object::from([(ENDING.to_owned(), ending)]);
@@ -63,7 +66,7 @@ pub(crate) fn resume(
     let node = &definition.nodes[index];
     let next = Next::Resumed { node: node.id.clone(), type_id: node.type_id.clone() };
     let action = match class(library, definition, index) {
-        Class::Once => "ResumeEffect",
+        Class::Once => RESUME_EFFECT,
         Class::Turn | Class::Rerun => "ResumeNode",
     };
     (action, params_of(library, definition, index, &next))

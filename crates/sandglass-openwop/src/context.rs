@@ -47,7 +47,7 @@ pub(crate) enum Class {
     Turn,
     /// It is run again.
     Rerun,
-    /// Its run fails, since its effects may have landed.
+    /// It fails, since its effects may have landed.
     Once,
 }
 
@@ -205,6 +205,12 @@ impl Contexts {
     pub(crate) fn forget(&self, run: &EntityRef) {
         self.lock().remove(run);
         self.lock_said().remove(run);
+    }
+
+    /// Forgets all runs.
+    pub(crate) fn forget_all(&self) {
+        self.lock().clear();
+        self.lock_said().clear();
     }
 
     /// Takes what is kept of `run`, where that is of the handler that ended with `after`.

@@ -154,8 +154,7 @@ fn walk(text: &str, mut on: impl FnMut(&str, usize, Seen<'_>) -> bool) {
                 };
                 pointer.truncate(*own);
                 let Ok(key) = serde_json::from_str::<String>(&text[start..next]) else { return };
-                if key.len() > KEY_MAX_BYTES {
-                    on(&pointer, start, Seen::LongKey);
+                if key.len() > KEY_MAX_BYTES && !on(&pointer, start, Seen::LongKey) {
                     return;
                 }
                 if keys.contains(&key) && !on(&pointer, start, Seen::Twice(&key)) {

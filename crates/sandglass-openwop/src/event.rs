@@ -89,7 +89,7 @@ impl Kind {
         )
     }
 
-    /// Whether a stream of values or debugging alone has it.
+    /// Whether a stream has it for debugging alone.
     #[must_use]
     pub const fn is_detail(self) -> bool {
         matches!(self, Self::LogAppended)

@@ -61,7 +61,10 @@ impl Feeds {
                         }
                         Ok(_) => {}
                         // What was missed may have been of any.
-                        Err(_) => lock(&logs).tell_all(),
+                        Err(_) => {
+                            handlers.contexts.forget_all();
+                            lock(&logs).tell_all();
+                        }
                     }
                 }
             }
@@ -81,10 +84,11 @@ impl Feeds {
         run: &EntityRef,
     ) -> Result<Arc<RunLog>, sandglass_journal::Error> {
         let (log, is_new) = lock(&self.logs).enter(run, &self.held);
-        log.catch_up(&*self.journal).await?;
         if is_new {
+            // Before anything that may fail: whoever comes meanwhile is given the same log.
             tokio::spawn(RunLog::follow(Arc::downgrade(&log), Arc::clone(&self.journal)));
         }
+        log.catch_up(&*self.journal).await?;
         Ok(log)
     }
 }

@@ -19,7 +19,7 @@ use sandglass_runtime::{HandlerRun, Handlers, RunFuture, StopRequest, unreported
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::action::{RUN_EFFECT, led_to, resume};
+use crate::action::{RESUME_EFFECT, RUN_EFFECT, led_to, resume};
 use crate::context::{Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
 use crate::definition::Node;
 use crate::event::{Kind, Origin, RunError, RunEvent};
@@ -198,7 +198,11 @@ async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
             conclude(&mut context, said)
         }
         ("expiry", Some(Next::Expiry { after_ms, .. })) => {
-            expire(shared, &run, &context, after_ms).await
+            let waiting = context.state.waiting.take().map(|waiting| waiting.node);
+            let since = context.since;
+            // It waits for as long as it may: what is known of the run isn't needed for that.
+            drop(context);
+            return expire(shared, &run, &waiting.unwrap_or_default(), since, after_ms).await;
         }
         ("replay", Some(Next::Replay { at })) => replay::step(shared, &run, &mut context, at).await,
         (_, Some(Next::Node { node, .. } | Next::Resumed { node, .. })) => {
@@ -230,7 +234,12 @@ impl Shared {
             let begin: Begin =
                 serde_json::from_value(begin.clone()).map_err(|_| Unknown::NoBeginning)?;
             let definition = self.library.pinned(&*self.journal, &begin).await?;
-            Some(Context::beginning(begin, definition, &self.library))
+            let mut context = Context::beginning(begin, definition, &self.library);
+            let told = params.get(EVENTS).cloned();
+            let told = told.and_then(|told| serde_json::from_value(told).ok());
+            let told: Vec<RunEvent> = told.unwrap_or_default();
+            told.iter().for_each(|event| context.apply(event));
+            Some(context)
         } else {
             let after = params.get(AFTER).cloned();
             let after = after.and_then(|after| serde_json::from_value(after).ok());
@@ -255,7 +264,7 @@ impl Shared {
     fn answered(&self, run: &HandlerRun, context: Context, answer: Answer) -> RunReport {
         let Answer { mut action, mut params, result, report } = answer;
         let is_closing = || run.stop.requested().is_some_and(|stop| stop.cause == Cause::Shutdown);
-        if action == RUN_EFFECT && is_closing() {
+        if [RUN_EFFECT, RESUME_EFFECT].contains(&action) && is_closing() {
             // It would be recorded and never begun, and the next start could not tell that from
             // one that was lost in the middle.
             (action, _) = ("GoOn", params.remove(NEXT));
@@ -508,20 +517,19 @@ fn is_retryable(error: &RunError) -> bool {
     !NEVER.contains(&error.code.as_str())
 }
 
-/// An interrupt that nobody resolves in time.
+/// An interrupt of `node` that nobody resolves in time, which waits `since` then.
 async fn expire(
     shared: &Shared,
     run: &HandlerRun,
-    context: &Context,
+    node: &str,
+    since: Option<sandglass_model::WallTime>,
     after_ms: u64,
-) -> Result<Answer, RunReport> {
-    if let Some(request) = wait(shared, run, after_ms, context.since).await {
-        return Err(cancelled(run, request));
+) -> RunReport {
+    if let Some(request) = wait(shared, run, after_ms, since).await {
+        return cancelled(run, request);
     }
-    let node = context.state.waiting.as_ref().map(|waiting| waiting.node.clone());
-    let node = node.unwrap_or_default();
     let message = format!("nobody resolved the interrupt of `{node}` within {after_ms} ms");
-    Err(failed(run, &RunError::new("interrupt_timeout", message)))
+    failed(run, &RunError::new("interrupt_timeout", message))
 }
 
 /// What comes next, once `events` are folded in.

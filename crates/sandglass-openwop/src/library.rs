@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::stream::{StreamExt as _, iter};
 use sandglass_host::{Abi, Host, Integration, Manifest, file};
 use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
+use sandglass_liveness::decide::PARAMS_MAX_BYTES;
 use sandglass_model::{EntityRef, Event, GuestLimits, ModuleHash, Position};
 use sandglass_runtime::{ActorError, Runtime};
 use serde_json::json;
@@ -23,9 +24,9 @@ use crate::settings::{PackLimits, millis};
 use crate::step::Begin;
 use crate::{WORKFLOW_TYPE, pack};
 
-/// Largest definition as it is kept, in bytes: what an action of an entity takes, with room for
-/// its quotes.
-const CANONICAL_MAX_BYTES: usize = 800 << 10;
+/// Largest definition as it is kept, in bytes: a text in the params of an action, with room for
+/// its name.
+const KEPT_MAX_BYTES: usize = PARAMS_MAX_BYTES - 64;
 
 /// Packs that are loaded at the same time.
 const LOADING_MAX: usize = 8;
@@ -95,11 +96,11 @@ impl Library {
         let mut left_out = found.left_out;
         for found in found.good {
             let definition = Arc::new(found.definition);
-            if definition.canonical.len() > CANONICAL_MAX_BYTES {
+            let kept = json!(definition.canonical).to_string().len();
+            if kept > KEPT_MAX_BYTES {
                 let what = format!(
-                    "without spaces and with its numbers written out it has {} bytes, and \
-                     {CANONICAL_MAX_BYTES} are allowed; split it",
-                    definition.canonical.len()
+                    "without spaces, with its numbers and quotes written out, it has {kept} bytes, \
+                     and {KEPT_MAX_BYTES} are allowed; split it"
                 );
                 left_out.push(LeftOut { file: found.file, why: vec![Problem::new("", what)] });
                 continue;
@@ -299,6 +300,10 @@ async fn load(
         );
         return Err(Problem::new("/name", what));
     }
+    if let Some(doubled) = doubled(&described.node_types) {
+        let what = format!("the module has the node `{doubled}` twice; name each once");
+        return Err(Problem::new("/nodes", what));
+    }
     let declared: BTreeSet<&str> =
         manifest.nodes.iter().map(|node| node.type_id.as_str()).collect();
     let has: BTreeSet<&str> = described.node_types.iter().map(String::as_str).collect();
@@ -311,4 +316,10 @@ async fn load(
     let max_execution = Duration::from_millis(max_ms);
     let pack = Pack { name, integration, max_execution, manifest, module, hash };
     Ok((pack, described.node_types))
+}
+
+/// The first of `names` that stands there twice.
+fn doubled(names: &[String]) -> Option<&str> {
+    let mut seen = BTreeSet::new();
+    names.iter().map(String::as_str).find(|name| !seen.insert(*name))
 }

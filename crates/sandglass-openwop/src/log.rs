@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
+use sandglass_http::patience::within;
 use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
 use sandglass_model::{EntityRef, Position, WallTime};
 use tokio::sync::{Mutex, Notify, watch};
@@ -13,6 +15,9 @@ use crate::definition::Definition;
 use crate::event::{Entry, RunEvent};
 use crate::projection::Projection;
 use crate::state::RunState;
+
+/// How long after a failure the records are read again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What is known of a run by its records, up to one of them.
 #[derive(Clone, Debug)]
@@ -195,16 +200,22 @@ impl RunLog {
     pub(crate) async fn follow(weak: Weak<Self>, journal: Arc<dyn Journal>) {
         let Some(recorded) = weak.upgrade().map(|log| Arc::clone(&log.recorded)) else { return };
         loop {
-            {
+            let read = {
                 let Some(log) = weak.upgrade() else { return };
-                if let Err(error) = log.catch_up(&*journal).await {
+                let read = log.catch_up(&*journal).await;
+                if let Err(error) = &read {
                     tracing::warn!(run = %log.run, %error, "the log of a run can't be read on");
                 }
                 if *log.more.borrow() {
                     return;
                 }
+                read
+            };
+            match read {
+                Ok(()) => recorded.notified().await,
+                // What could not be read may be the last that is recorded.
+                Err(_) => drop(within(AGAIN_AFTER, recorded.notified()).await),
             }
-            recorded.notified().await;
         }
     }
 }

@@ -70,6 +70,8 @@ pub(crate) struct Projection {
     pub(crate) origin: Option<Origin>,
     /// Why the node has failed that is being run, where it has.
     pub(crate) failed: Option<RunError>,
+    /// Why the last handler has failed, where it has.
+    told: Option<RunError>,
     /// What the last action said of the run's end.
     ending: Option<(String, Value)>,
     /// The error of the run that a breach of its bounds stops.
@@ -101,7 +103,9 @@ impl Projection {
         let read = |name: &str| params.get(name).cloned();
         self.next = read(NEXT).and_then(|next| serde_json::from_value(next).ok());
         // An ending that is no handler's own names its cause.
-        let told = read(ENDING).or_else(|| (action == FAIL).then(|| unexpected(params)));
+        let failed = self.told.take();
+        let unexpected = || json!({ "error": failed.unwrap_or_else(|| unexpected(params)) });
+        let told = read(ENDING).or_else(|| (action == FAIL).then(unexpected));
         self.ending = told.map(|ending| (action.to_owned(), ending));
         let mut events = Vec::new();
         let begin = read(BEGIN).filter(|_| from == PENDING);
@@ -163,6 +167,9 @@ impl Projection {
         }
         if matches!(ended.decision, Decision::Rerun) {
             return Vec::new();
+        }
+        if let Outcome::Failed(failure) = &ended.outcome {
+            self.told = Some(told(failure));
         }
         let is_cancelled = matches!(ended.outcome, Outcome::Cancelled(_));
         if self.expiry == Some(ended.dispatch) && is_cancelled && !self.is_stopping {
@@ -270,15 +277,14 @@ impl Projection {
     }
 }
 
-/// The ending of a run that no handler has decided.
-fn unexpected(params: &Object) -> Value {
+/// The error of a run that no handler has ended.
+fn unexpected(params: &Object) -> RunError {
     let part =
         |key: &str| params.get("error").and_then(|error| error.get(key)).and_then(Value::as_str);
-    let error = RunError::new(
+    RunError::new(
         part("kind").unwrap_or("host_error"),
         part("message").unwrap_or("the host could not go on with the run"),
-    );
-    json!({ "error": error })
+    )
 }
 
 /// Why a run has failed that a bound of it stopped, before or in a node.

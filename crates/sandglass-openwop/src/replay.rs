@@ -18,7 +18,7 @@ use crate::event::RunError;
 use crate::event::{Entry, Kind, Origin, RunEvent, event_id};
 use crate::handlers::{Answer, Shared, cancelled, failed, go_on, not_taken};
 use crate::library::PackNode;
-use crate::log::Folded;
+use crate::log::{Folded, fold};
 use crate::node::{DISPATCH, End, SUPERVISOR, builtin, inputs, orchestrator};
 use crate::projection::{CANCEL_AS_RECORDED, ENDING, FAIL, NEXT, StepResult};
 use crate::service::entity_of;
@@ -46,7 +46,7 @@ pub(crate) async fn step(
     };
     let source = match &context.source {
         Some(source) => Arc::clone(source),
-        None => match read(shared, &fork.source).await {
+        None => match read(shared, &fork).await {
             Ok(source) => Arc::new(source),
             Err(why) => return Err(failed(run, &RunError::new("source_unreadable", why))),
         },
@@ -54,12 +54,11 @@ pub(crate) async fn step(
     context.source = Some(Arc::clone(&source));
     let mut events = Vec::new();
     let mut bytes = 0;
-    // As it was when the node began that is being come to.
-    let mut before = context.state.clone();
+    let mut before = before(context, &source, at);
     let mut next = at;
     while let Some(entry) = usize::try_from(next).ok().and_then(|next| source.get(next)) {
         if fork.mode == ForkMode::Branch && next >= fork.from {
-            return Ok(go_on(context, events));
+            break;
         }
         if entry.event.kind.is_terminal() {
             return Ok(end(&entry.event, events));
@@ -85,7 +84,11 @@ pub(crate) async fn step(
         }
     }
     match fork.mode {
-        ForkMode::Branch => Ok(go_on(context, events)),
+        ForkMode::Branch => {
+            // From here on it is a run as any other.
+            context.source = None;
+            Ok(go_on(context, events))
+        }
         ForkMode::Replay => {
             let message = "the source's log has no end";
             Err(failed(run, &RunError::new("source_unreadable", message)))
@@ -93,14 +96,38 @@ pub(crate) async fn step(
     }
 }
 
-/// All events of a run.
-async fn read(shared: &Shared, id: &str) -> Result<Vec<Entry>, String> {
+/// How the run stood when the node began that it is in the middle of before event number `at`;
+/// as it stands, where it is in none.
+fn before(context: &Context, source: &[Entry], at: u64) -> RunState {
+    let definition = &context.definition;
+    let copied = usize::try_from(at).unwrap_or(usize::MAX).min(source.len());
+    let begins = |entry: &Entry| matches!(entry.event.kind, Kind::NodeStarted | Kind::NodeResumed);
+    match source[..copied].iter().rposition(begins) {
+        Some(begun) if context.state.current(definition).is_some() => {
+            fold(definition, source[..=begun].iter().map(|entry| &entry.event))
+        }
+        _ => context.state.clone(),
+    }
+}
+
+/// The events of a run that a fork of it needs.
+async fn read(shared: &Shared, fork: &Fork) -> Result<Vec<Entry>, String> {
+    let id = &fork.source;
+    let most = match fork.mode {
+        ForkMode::Branch => usize::try_from(fork.from).unwrap_or(usize::MAX),
+        ForkMode::Replay => usize::MAX,
+    };
     let entity = entity_of(id).ok_or_else(|| format!("there is no run `{id}`"))?;
     let mut entries = Vec::new();
     let mut folded = Folded::default();
-    let read = folded.read_on(&*shared.journal, &entity, |entry| entries.push(entry)).await;
+    let take = |entry| {
+        if entries.len() < most {
+            entries.push(entry);
+        }
+    };
+    let read = folded.read_on(&*shared.journal, &entity, take).await;
     read.map_err(|error| format!("the events of run `{id}` can't be read: {error}"))?;
-    if entries.is_empty() {
+    if folded.events == 0 {
         return Err(format!("the events of run `{id}` aren't in the journal any more"));
     }
     Ok(entries)
@@ -169,6 +196,9 @@ async fn again(
     let type_id = match node.type_id.as_str() {
         DISPATCH => return None,
         SUPERVISOR => {
+            if let Err(error) = inputs::resolve(definition, before, index) {
+                return compared(&entry.event, &End::Failed(error));
+            }
             // What it goes on with was decided by whoever answered it.
             if before.nodes[index].resumed_with.is_some() {
                 return None;

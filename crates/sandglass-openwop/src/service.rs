@@ -24,9 +24,10 @@ use crate::http::error::{Code, Error};
 use crate::http::request::bounds;
 use crate::library::Library;
 use crate::log::{RunLog, Standing as RunStanding, fold};
+use crate::node::is_orchestrator;
 use crate::projection::{BEGIN, EVENTS, NEXT, PENDING};
 use crate::settings::{Settings, unbounded};
-use crate::state::RunState;
+use crate::state::{RunState, Waiting};
 use crate::step::{Begin, Copied, Fork, ForkMode, Next, Parent};
 use crate::{REPLAY_TYPE, RUN_TYPE, variables};
 
@@ -34,6 +35,9 @@ use crate::{REPLAY_TYPE, RUN_TYPE, variables};
 const RUN_PREFIX: &str = "run-";
 /// What those of replays begin with.
 const REPLAY_PREFIX: &str = "replay-";
+
+/// How often an answer is given where the run moves on meanwhile, and waits for it all the same.
+const RESOLVE_ATTEMPTS: usize = 4;
 
 /// The operator that a client's cancel is by.
 pub const OPERATOR: &str = "openwop";
@@ -219,6 +223,11 @@ impl Service {
         parent: Parent,
         configurable: &Map<String, Value>,
     ) -> Result<EntityRef, Error> {
+        let entity = entity_of(id).ok_or_else(|| Error::no_run(id))?;
+        // Whatever has become of the workflow since.
+        if self.again(&entity, None).await?.is_some() {
+            return Ok(entity);
+        }
         let definition = self.library().definition(workflow).cloned();
         let definition = definition.ok_or_else(|| {
             Error::new(Code::WorkflowNotFound, format!("this host has no workflow `{workflow}`"))
@@ -238,7 +247,6 @@ impl Service {
             copied: Copied::default(),
             parent: Some(parent),
         };
-        let entity = entity_of(id).ok_or_else(|| Error::no_run(id))?;
         self.begin(&entity, begin, &definition, limits).await?;
         Ok(entity)
     }
@@ -438,6 +446,11 @@ impl Service {
             // A branch has bounds of its own: what came of its source's isn't in it.
             let breached = lines.iter().position(|line| is_breach_of_run(&line.entry.event));
             until = until.min(breached.unwrap_or(until));
+            // The answer and what goes on with it are one.
+            let last = until.checked_sub(1).and_then(|last| lines.get(last));
+            until -= usize::from(
+                last.is_some_and(|line| line.entry.event.kind == Kind::InterruptResolved),
+            );
         }
         let fold_to = |until: usize| {
             fold(&source.definition, lines[..until].iter().map(|line| &line.entry.event))
@@ -449,24 +462,24 @@ impl Service {
         {
             // The node that is open there runs once more: what it had written by then is left out.
             let begins = |kind: Kind| {
-                matches!(
-                    kind,
-                    Kind::NodeStarted
-                        | Kind::NodeRetried
-                        | Kind::InterruptResolved
-                        | Kind::NodeResumed
-                )
+                matches!(kind, Kind::NodeStarted | Kind::NodeRetried | Kind::NodeResumed)
             };
             let begun = lines[..until].iter().rposition(|line| begins(line.entry.event.kind));
             until = begun.map_or(until, |begun| begun + 1);
             before = fold_to(until);
         }
         let from = until as u64;
-        // A node that is open there is run by the branch, which counts it.
-        let is_open = before.waiting.is_none() && before.current(&source.definition).is_some();
+        // A node that is open there is run by the branch, which counts it: a turn, too, also one
+        // that was decided, and goes on with an answer.
+        let open = before.current(&source.definition).filter(|_| before.waiting.is_none());
+        let open = open.and_then(|node| source.definition.node(node));
+        let is_answered = open.is_some_and(|open| {
+            is_orchestrator(&source.definition.nodes[open])
+                && before.nodes[open].resumed_with.is_some()
+        });
         let copied = Copied {
-            executions: before.executions.saturating_sub(u64::from(is_open)),
-            turns: before.iteration,
+            executions: before.executions.saturating_sub(u64::from(open.is_some())),
+            turns: before.iteration.saturating_sub(u64::from(is_answered)),
         };
         let mut configurable = of.configurable;
         configurable.extend(overlay.configurable.clone());
@@ -507,25 +520,45 @@ impl Service {
         node: &str,
         answer: Value,
     ) -> Result<&'static str, Error> {
-        // Of two answers at once one finds that it has moved on from here.
-        let (entity, snapshot) = self.find(id).await?;
-        let log = self.whole_log(&entity).await?;
-        let standing = self.standing(&log).await?;
-        let waiting = standing.state.waiting.as_ref().filter(|waiting| waiting.node == node);
-        let Some(waiting) = waiting else {
-            let knows = standing.definition.node(node).is_some();
-            return Err(if knows {
-                let message = "the node waits for no answer, or has it";
-                Error::new(Code::InterruptResolved, message).detail("nodeId", node)
-            } else {
-                let shown: String = node.chars().take(64).collect();
-                Error::new(Code::NotFound, "the run has no such node").detail("nodeId", shown)
-            });
-        };
-        crate::interrupt::check(&waiting.payload, &answer)?;
-        let kind = waiting.payload["kind"].clone();
+        let mut asked = None;
+        for _ in 0..RESOLVE_ATTEMPTS {
+            // Of two answers at once one finds that the run has moved on from here.
+            let (entity, snapshot) = self.find(id).await?;
+            let log = self.whole_log(&entity).await?;
+            let standing = self.standing(&log).await?;
+            let waiting = waiting_at(&standing, node)?;
+            // One that somebody sees in the log before its actor shows it is asked for again.
+            if asked.replace(waiting.interrupt.clone()).is_some_and(|one| one != waiting.interrupt)
+            {
+                break;
+            }
+            crate::interrupt::check(&waiting.payload, &answer)?;
+            let (action, params) = self.resumption(&standing, waiting, &answer);
+            let request = Request::new(action).params(params).expecting(snapshot.sequence);
+            match self.runtime.request(&entity, request).await {
+                Ok(_) => return Ok("running"),
+                // It is recorded twice: as the answer, and as what the node goes on with.
+                Err(ActorError::Refused { refusal: Refusal::TooLarge { max, .. }, .. }) => {
+                    return Err(Error::too_large("twice the answer", max));
+                }
+                Err(ActorError::Refused { .. } | ActorError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(answered(node))
+    }
+
+    /// The action that gives a run `answer`, and its params.
+    fn resumption(
+        &self,
+        standing: &RunStanding,
+        waiting: &Waiting,
+        answer: &Value,
+    ) -> (&'static str, Object) {
+        let node = waiting.node.as_str();
         let resolved = json!({
-            "nodeId": node, "interruptId": waiting.interrupt, "kind": kind, "resumeValue": answer,
+            "nodeId": node, "interruptId": waiting.interrupt, "kind": waiting.payload["kind"],
+            "resumeValue": answer,
         });
         let resumed =
             json!({ "nodeId": node, "interruptId": waiting.interrupt, "resumeValue": answer });
@@ -536,20 +569,26 @@ impl Service {
         let index = standing.definition.node(node).unwrap_or_default();
         let (action, mut params) = resume(self.library(), &standing.definition, index);
         params.insert(EVENTS.to_owned(), json!(events));
-        let request = Request::new(action).params(params).expecting(snapshot.sequence);
-        match self.runtime.request(&entity, request).await {
-            Ok(_) => Ok("running"),
-            // It is recorded twice: as the answer, and as what the node goes on with.
-            Err(ActorError::Refused { refusal: Refusal::TooLarge { max, .. }, .. }) => {
-                Err(Error::too_large("twice the answer", max))
-            }
-            Err(ActorError::Refused { .. } | ActorError::Conflict { .. }) => {
-                let message = "the node waits for no answer any more";
-                Err(Error::new(Code::InterruptResolved, message).detail("nodeId", node))
-            }
-            Err(error) => Err(error.into()),
-        }
+        (action, params)
     }
+}
+
+/// What `node` waits for.
+fn waiting_at<'a>(standing: &'a RunStanding, node: &str) -> Result<&'a Waiting, Error> {
+    if let Some(waiting) = standing.state.waiting.as_ref().filter(|one| one.node == node) {
+        return Ok(waiting);
+    }
+    Err(if standing.definition.node(node).is_some() {
+        answered(node)
+    } else {
+        let shown: String = node.chars().take(64).collect();
+        Error::new(Code::NotFound, "the run has no such node").detail("nodeId", shown)
+    })
+}
+
+fn answered(node: &str) -> Error {
+    let message = "the node waits for no answer, or has it";
+    Error::new(Code::InterruptResolved, message).detail("nodeId", node)
 }
 
 /// Whether a run of `definition` can begin with these inputs.
@@ -577,8 +616,13 @@ pub(crate) struct Overlay {
 
 /// Whether a bound of a whole run was breached: whatever follows is its end.
 fn is_breach_of_run(event: &RunEvent) -> bool {
-    event.kind == Kind::CapBreached
-        && event.payload["kind"].as_str().is_some_and(|kind| KINDS_OF_RUNS.contains(&kind))
+    let is_of_run = |payload: &Value| {
+        payload["kind"].as_str().is_some_and(|kind| KINDS_OF_RUNS.contains(&kind))
+    };
+    match event.kind {
+        Kind::CapBreached => is_of_run(&event.payload),
+        kind => kind == Kind::LoopbackLimit,
+    }
 }
 
 /// Whether a run has come to its end.

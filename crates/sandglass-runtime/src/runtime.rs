@@ -267,6 +267,12 @@ impl Runtime {
         Ok(told)
     }
 
+    /// Whether it is being shut down, or was.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        *self.0.closing.borrow()
+    }
+
     /// Takes no more requests, asks all handlers to end, records how they did, and
     /// closes the journal. What hasn't ended and been recorded within `grace` is
     /// dropped, and found as interrupted by the next start. Where it is shutting down

@@ -138,7 +138,7 @@ impl Up {
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules.to_run())
             .recording(config.recording);
         handlers.compile().await;
-        let mounted = Mounted::read(arguments, &host, &journal, &clock, config.listen).await?;
+        let mounted = Mounted::read(arguments, &host, &journal, &clock, &config).await?;
         let all_handlers: Arc<dyn Handlers> = match &mounted {
             Some(mounted) => Arc::new(mounted.handlers.clone().beside(Arc::new(handlers.clone()))),
             None => Arc::new(handlers.clone()),
@@ -174,7 +174,7 @@ impl Up {
 
     async fn stop(self) -> Exit {
         let Self { config, serving, host, otlp, openwop, .. } = self;
-        if let Some(openwop) = openwop {
+        if let Some(openwop) = &openwop {
             openwop.close();
         }
         let grace = duration::told(config.grace);

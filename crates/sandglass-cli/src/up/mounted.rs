@@ -2,7 +2,6 @@
 //! same journal, host and HTTP interface.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sandglass_host::Host;
@@ -15,12 +14,14 @@ use sandglass_openwop::{OpenWop, RunHandlers, Service, Settings};
 use sandglass_runtime::Runtime;
 use sandglass_telemetry::prometheus::Exporter;
 
+use super::config::Config;
 use crate::command::up::Arguments;
 use crate::openwop;
 
 /// What there is before the runtime.
 pub(super) struct Mounted {
     pub(super) handlers: RunHandlers,
+    settings: Settings,
     key: Digest,
 }
 
@@ -31,18 +32,21 @@ impl Mounted {
         host: &Host,
         journal: &Arc<dyn Journal>,
         clock: &Arc<dyn Clock>,
-        listen: SocketAddr,
+        config: &Config,
     ) -> anyhow::Result<Option<Self>> {
         let (Some(workflows), Some(variable)) =
             (&arguments.workflows, arguments.api_key_env.first())
         else {
             return Ok(None);
         };
-        let key = openwop::key(variable, listen)?;
+        let key = openwop::key(variable, config.listen)?;
+        let mut settings = Settings::default();
+        let most = config.host.max_memory_bytes;
+        settings.packs.max_memory_bytes = settings.packs.max_memory_bytes.min(most);
         let packs = arguments.packs.as_deref();
-        let library = openwop::library(host, workflows, packs, &Settings::default()).await?;
+        let library = openwop::library(host, workflows, packs, &settings).await?;
         let handlers = openwop::handlers(host, journal, clock, library);
-        Ok(Some(Self { handlers, key }))
+        Ok(Some(Self { handlers, settings, key }))
     }
 
     /// Serves them over `runtime`.
@@ -52,9 +56,9 @@ impl Mounted {
         journal: &Arc<dyn Journal>,
         exporter: &Exporter,
     ) -> anyhow::Result<OpenWop> {
-        let Self { handlers, key } = self;
+        let Self { handlers, settings, key } = self;
         let (runtime, journal) = (runtime.clone(), Arc::clone(journal));
-        let service = Service::start(runtime, journal, handlers, Settings::default()).await?;
+        let service = Service::start(runtime, journal, handlers, settings).await?;
         Ok(OpenWop::new(service, key, exporter.clone()))
     }
 }

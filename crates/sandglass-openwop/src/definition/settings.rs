@@ -23,7 +23,7 @@ pub struct Settings {
 pub enum OnCrash {
     /// It is run again.
     Rerun,
-    /// Its run fails, with `run_interrupted`.
+    /// It fails, with `run_interrupted`.
     Fail,
 }
 

@@ -59,6 +59,14 @@ fn follows(definition: &Definition, node: &Node, worker: &str) -> bool {
     worker == node.id || targets.any(|target| definition.nodes[target].id == worker)
 }
 
+/// Never comes back where the host shuts down: what it can't find out any more is left to the
+/// next one, which runs the node again and finds what was started.
+async fn unless_closing(service: &Service) {
+    if service.runtime.is_closing() {
+        std::future::pending().await
+    }
+}
+
 /// A worker that is a workflow.
 struct Child<'a> {
     shared: &'a Arc<Shared>,
@@ -93,7 +101,9 @@ impl Child<'_> {
                 drop(service.runtime.stop_session(&child, stop).await);
                 return Err(Box::new(cancelled(self.run, request)));
             }
-            _ = service.until_over(&child) => {}
+            over = service.until_over(&child) => if over.is_err() {
+                unless_closing(&service).await;
+            }
         }
         let (ended, outputs) = self.harvest(&service, &child).await;
         let status = ended["status"].as_str().unwrap_or("failed").to_owned();
@@ -136,20 +146,27 @@ impl Child<'_> {
         let id = id_of_child(self.run.dispatched.dispatch, self.nth);
         let inputs = self.map_inputs();
         let configurable = Map::new();
-        let child = service.start_child(&id, self.worker, inputs, parent, &configurable).await;
-        let child = child.map_err(|why| {
-            let told = Value::from(&why);
-            json!({ "code": told["error"], "message": told["message"] })
-        })?;
-        Ok((service, child))
+        match service.start_child(&id, self.worker, inputs, parent, &configurable).await {
+            Ok(child) => Ok((service, child)),
+            Err(why) => {
+                unless_closing(&service).await;
+                let told = Value::from(&why);
+                Err(json!({ "code": told["error"], "message": told["message"] }))
+            }
+        }
     }
 
     /// What has come of it, `{kind, runId, status, outputs?, error?}`, in which what is
     /// sensitive in it is masked; and its outputs as they are.
     async fn harvest(&self, service: &Service, child: &EntityRef) -> (Value, Value) {
         let mut ended = json!({ "kind": "run", "runId": child.id(), "status": "failed" });
-        let Ok(log) = service.feeds.log(child).await else { return (ended, Value::Null) };
-        let Some(last) = log.all().last().cloned() else { return (ended, Value::Null) };
+        let log = service.whole_log(child).await.ok();
+        let last = log.and_then(|log| Some((log.all().pop()?, log)));
+        let Some((last, log)) = last.filter(|(last, _)| last.entry.event.kind.is_terminal()) else {
+            let message = "how the child run has ended can't be read";
+            ended["error"] = json!({ "code": "host_error", "message": message });
+            return (ended, Value::Null);
+        };
         let payload = &last.entry.event.payload;
         match last.entry.event.kind {
             Kind::RunCompleted => {

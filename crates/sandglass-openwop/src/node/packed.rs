@@ -15,6 +15,7 @@ use crate::context::{Context, size};
 use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunError, RunEvent};
 use crate::library::PackNode;
+use crate::projection::BUDGET;
 use crate::state::RunState;
 
 /// Most that one invocation may write to channels, variables and the log, together, in bytes of
@@ -38,7 +39,9 @@ pub(crate) async fn invoke(
         tenant: run.tenant.clone(),
         ..sandglass_host::Context::default()
     };
-    let budget = of.pack.max_execution.min(run.budget);
+    // What was decided with the dispatch is what it has, whatever the pack asks for by now.
+    let is_decided = dispatched.params.contains_key(BUDGET);
+    let budget = if is_decided { run.budget } else { of.pack.max_execution.min(run.budget) };
     let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), whose)
         .deadline(DispatchDeadline::after(budget))
         .integration(of.type_id.clone())
