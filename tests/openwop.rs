@@ -4,6 +4,8 @@
 mod binary;
 #[path = "openwop/bounds.rs"]
 mod bounds;
+#[path = "openwop/children.rs"]
+mod children;
 #[path = "openwop/client.rs"]
 mod client;
 #[path = "openwop/conformance.rs"]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::host::shared;
+use crate::host::{Setup, shared};
 use crate::log::{at, time};
 
 #[test]
@@ -242,4 +242,22 @@ fn the_samples_run_the_nodes_that_their_descriptions_name() {
         assert!(log.turns().len() <= 2, "{log:#?}");
     }
     host.run("loop-bad-decision").finished().error("invalid_decision");
+}
+
+#[test]
+fn a_node_that_is_off_is_skipped_once_and_told_once() {
+    let nodes = json!([
+        { "id": "off", "typeId": "core.noop", "disabled": true },
+        { "id": "on", "typeId": "core.noop" },
+        { "id": "behind", "typeId": "core.noop" },
+    ]);
+    let edges = [("off", "behind"), ("on", "behind")];
+    let host = Setup::new().workflow("one-off", &nodes, &edges).start();
+    let log = host.run("one-off").finished();
+    assert_eq!(log.nodes("node.skipped").iter().filter(|node| **node == "off").count(), 1);
+    let again = host.replay(&log.run).finished();
+    assert_eq!(again.types(), log.types());
+    let from = json!({ "mode": "branch", "fromSeq": log.place("node.completed") });
+    let branch = host.fork(&log.run, &from).finished();
+    assert_eq!(branch.types(), log.types());
 }

@@ -163,7 +163,10 @@ fn the_key_is_in_no_line_that_the_host_says_or_keeps() {
 fn definitions_that_cant_be_used_are_left_out_and_named() {
     let setup = Setup::new();
     setup.workflows_of(&fixture("openwop/bad-workflows"));
-    let host = setup.start();
+    // Each quote of it is four characters where it is kept.
+    let quoted =
+        json!([{ "id": "only", "typeId": "core.noop", "config": { "q": "\"".repeat(300_000) } }]);
+    let host = setup.workflow("too-large-to-keep", &quoted, &[]).start();
     let found = host.get("/.well-known/openwop").expect(200)["fixtures"].clone();
     let found: Vec<&str> =
         found.as_array().expect("a list").iter().filter_map(Value::as_str).collect();
@@ -174,7 +177,9 @@ fn definitions_that_cant_be_used_are_left_out_and_named() {
         "bad-regex",
         "doubled-node-id",
         "not-utf8",
+        "recursive-schema",
         "syntax-error",
+        "too-large-to-keep",
         "two-orchestrators",
         "unknown-node-in-edge",
         "unknown-reducer",

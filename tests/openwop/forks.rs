@@ -245,6 +245,49 @@ fn what_people_and_clients_said_is_replayed_and_not_asked_again() {
 }
 
 #[test]
+fn a_branch_behind_an_answer_has_the_turns_of_its_source() {
+    let host = shared();
+    let run = host.bounded("loop-ask-user", &json!({ "maxLoopIterations": 2 }));
+    run.until_waiting();
+    run.answer("supervisor", &json!("worker b, please")).expect(200);
+    let source = run.finished();
+    assert_eq!(source.breach("loop-iterations")["observed"], 3);
+    // Behind the answer the second turn goes on, and is the second of the branch.
+    let resumed = source.place("node.resumed");
+    let body = json!({ "mode": "branch", "fromSeq": resumed + 1 });
+    let log = host.fork(&run.id, &body).finished();
+    assert_eq!(log.turns(), source.turns(), "{log:#?}");
+    let breach = log.breach("loop-iterations");
+    assert_eq!((&breach["limit"], &breach["observed"]), (&json!(2), &json!(3)));
+    // Before it no turn is left, unless there may be more of them.
+    let path = format!("/v1/runs/{}:fork", run.id);
+    let body = json!({ "mode": "branch", "fromSeq": resumed });
+    host.post(&path, &body).fails(400, "validation_error");
+    let overlay = json!({ "configurable": { "maxLoopIterations": 3 } });
+    let body = json!({ "mode": "branch", "fromSeq": resumed, "runOptionsOverlay": overlay });
+    let branch = host.fork(&run.id, &body);
+    branch.until_waiting();
+    branch.answer("supervisor", &json!("worker b, please")).expect(200);
+    let log = branch.finished();
+    assert_eq!(log.turns()[..2], source.turns(), "{log:#?}");
+    let breach = log.breach("loop-iterations");
+    assert_eq!((&breach["limit"], &breach["observed"]), (&json!(3), &json!(4)));
+}
+
+#[test]
+fn a_replay_of_an_orchestrator_without_its_input_fails_as_it_did() {
+    let missing = json!({ "type": "connection", "nodeId": "first", "outputKey": "nothing" });
+    let nodes = json!([
+        { "id": "first", "typeId": "core.noop" },
+        { "id": "boss", "typeId": "core.orchestrator.supervisor", "inputs": { "x": missing } },
+    ]);
+    let host = Setup::new().workflow("lacking", &nodes, &[("first", "boss")]).start();
+    let source = host.run("lacking").finished();
+    source.error("input_missing");
+    is_same(&host.replay(&source.run).finished(), &source);
+}
+
+#[test]
 fn a_fork_can_be_forked() {
     let host = shared();
     let source = host.run("replay").finished();

@@ -120,6 +120,7 @@ fn packs_that_cant_be_used_are_left_out_named_and_the_others_serve() {
     let setup = Setup::new().packs(&[ECHO, GREETER]);
     let refused = [
         "vendor.openwop.misbehaving.abi-bomb",
+        "vendor.sandglass.misbehaving.doubled-node",
         "vendor.sandglass.misbehaving.slow-describer",
         "vendor.sandglass.misbehaving.wasi",
         "vendor.sandglass.misbehaving.wrong-name",
