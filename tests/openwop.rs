@@ -24,6 +24,8 @@ mod host;
 mod idempotency;
 #[path = "openwop/interrupts.rs"]
 mod interrupts;
+#[path = "openwop/journal.rs"]
+mod journal;
 #[path = "openwop/log.rs"]
 mod log;
 #[path = "openwop/mounted.rs"]

@@ -12,7 +12,7 @@ use crate::client::{Ask, KEY, Reply, Stream};
 use crate::log::Run;
 
 /// The packs that the shared host has: all that run, good or bad.
-const PACKS: [&str; 12] = [
+pub(crate) const PACKS: [&str; 12] = [
     "vendor.openwop.misbehaving.memory-bomb",
     "vendor.openwop.rust-hello",
     "vendor.sandglass.misbehaving.fuel-burner",

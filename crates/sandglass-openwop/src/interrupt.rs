@@ -12,7 +12,7 @@ use crate::schema::Schema;
 pub(crate) fn check(payload: &Value, answer: &Value) -> Result<(), Error> {
     if let Some(schema) = payload.get("resumeSchema") {
         let schema = Schema::compile(schema).map_err(|why| {
-            // Its pack brought it along, and nobody can answer it.
+            // A host that took it asked for this; it was another version.
             Error::new(
                 Code::Validation,
                 format!("`resumeSchema` of the interrupt can't be used: {why}"),

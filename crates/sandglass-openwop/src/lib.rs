@@ -51,6 +51,7 @@ pub use http::{DISCOVERY_PATH, OPENAPI_PATH, OpenWop};
 pub use library::Library;
 pub use node::BUILTIN;
 pub use problem::{PROBLEMS_MAX, Place, Problem};
+pub use replay::end_of_node;
 pub use service::{OPERATOR, Service};
 pub use settings::{PackLimits, Settings, unbounded};
 

@@ -14,8 +14,7 @@ use sandglass_runtime::HandlerRun;
 use serde_json::{Value, json};
 
 use crate::context::{Context, size};
-use crate::event::RunError;
-use crate::event::{Entry, Kind, Origin, RunEvent, event_id};
+use crate::event::{Entry, Kind, Origin, RunError, RunEvent, event_id};
 use crate::handlers::{Answer, Shared, cancelled, failed, go_on, not_taken};
 use crate::library::PackNode;
 use crate::log::{Folded, fold};
@@ -298,18 +297,7 @@ async fn replay(
     }
     let ended = find_end(shared, origin).await.map_err(unreadable)?;
     let ended = ended.ok_or("its end isn't in the journal any more")?;
-    let mut end = RecordedEnd::from(&ended);
-    // As the host has told it, before it was made an action of the run, or a failure of it.
-    let response = match &ended.outcome {
-        Outcome::Completed(completion) => {
-            Some(completion.result.get("response").cloned().unwrap_or_default())
-        }
-        Outcome::Failed(failure) => not_taken(failure).cloned(),
-        _ => None,
-    };
-    if let Some(result) = response {
-        end.outcome = Outcome::Completed(Completion { result, ..Completion::default() });
-    }
+    let end = end_of_node(&ended);
     let integration = shared.host.load_for_replay(&of.pack.module, &recorded);
     let integration = integration.map_err(|rejection| rejection.to_string())?;
     let replayed = shared.host.replay(&integration, Replay::new(&recorded, &end)).await;
@@ -323,6 +311,29 @@ async fn replay(
         recorded: divergence.recorded,
         came: divergence.came,
     }))
+}
+
+/// How the pack's node ended whose handler of a run ended so: as its host has told it, before
+/// that was made an action of the run, or a failure of it. What [`Host::replay`] compares with.
+///
+/// [`Host::replay`]: sandglass_host::Host::replay
+#[must_use]
+pub fn end_of_node(ended: &Ended) -> RecordedEnd {
+    let response = match &ended.outcome {
+        Outcome::Completed(completion) => {
+            Some(completion.result.get("response").cloned().unwrap_or_default())
+        }
+        Outcome::Failed(failure) => not_taken(failure).cloned(),
+        _ => None,
+    };
+    let end = RecordedEnd::from(ended);
+    match response {
+        Some(result) => {
+            let outcome = Outcome::Completed(Completion { result, ..Completion::default() });
+            RecordedEnd { outcome, ..end }
+        }
+        None => end,
+    }
 }
 
 /// How the attempt of a dispatch ended.

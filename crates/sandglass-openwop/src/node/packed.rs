@@ -16,6 +16,7 @@ use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunError, RunEvent};
 use crate::library::PackNode;
 use crate::projection::BUDGET;
+use crate::schema::Schema;
 use crate::state::RunState;
 
 /// Most that one invocation may write to channels, variables and the log, together, in bytes of
@@ -59,12 +60,16 @@ pub(crate) async fn invoke(
             handle.stop(request.cause, &request.reason);
         }
     });
-    let report = match host.run(&of.pack.integration, dispatch).await {
+    let mut report = match host.run(&of.pack.integration, dispatch).await {
         Ok(report) => report,
         Err(error) => {
             return Executed::failed("host_unavailable", format!("the host can't run it: {error}"));
         }
     };
+    if let Outcome::TimedOut(exceeded) = &mut report.outcome {
+        // The host calls it by its type; on record it is the handler's.
+        exceeded.integration.clone_from(&dispatched.integration);
+    }
     let response = match &report.outcome {
         Outcome::Completed(completion) => Some(completion.result.clone()),
         Outcome::Failed(failure) => failure.result.clone(),
@@ -166,6 +171,9 @@ fn interrupt(given: &Value) -> Result<Value, String> {
         if !schema.is_object() {
             return Err("`resumeSchema` of an interrupt must be an object".to_owned());
         }
+        // Nobody could answer it.
+        Schema::compile(schema)
+            .map_err(|why| format!("`resumeSchema` of an interrupt can't be used: {why}"))?;
         interrupt["resumeSchema"] = schema.clone();
     }
     if let Some(timeout) = given.get("timeoutMs").filter(|timeout| !timeout.is_null()) {

@@ -187,7 +187,7 @@ impl Runs {
                 return Ok(Came::DecisionOnly(why));
             }
         };
-        let end = RecordedEnd::from(ended);
+        let end = end_of_guest(record, ended);
         let mut replay = Replay::new(&run, &end).secrets(values);
         if let Some(call) = self.wanted.until {
             replay = replay.until(call);
@@ -244,6 +244,17 @@ impl Runs {
                 run,
             });
         }
+    }
+}
+
+/// How the guest of a handler ended: of a run of a workflow it is a node of it.
+fn end_of_guest(record: &Record, ended: &Ended) -> RecordedEnd {
+    let entity_type = record.entity.as_ref().map(EntityRef::entity_type);
+    match entity_type {
+        Some(sandglass_openwop::RUN_TYPE | sandglass_openwop::REPLAY_TYPE) => {
+            sandglass_openwop::end_of_node(ended)
+        }
+        _ => RecordedEnd::from(ended),
     }
 }
 
