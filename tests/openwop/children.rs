@@ -4,9 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::binary::until;
-use crate::host::{Host, Setup};
-use crate::log::Log;
+use crate::host::{Host, SAMPLES, Setup};
+use crate::log::{Log, Run};
 
 /// Those of the runs in the journal that aren't `parent`.
 fn others(setup: &Setup, parent: &str) -> Vec<String> {
@@ -16,26 +15,34 @@ fn others(setup: &Setup, parent: &str) -> Vec<String> {
     runs.filter(|run| *run != parent).map(str::to_owned).collect()
 }
 
+/// With a workflow that sends for these workers, one after the other.
+fn parent_of(setup: Setup, workers: &[&str], config: &Value) -> Setup {
+    let plan = json!([{ "kind": "next-worker", "nextWorkerIds": workers }]);
+    let nodes = json!([
+        { "id": "boss", "typeId": "core.orchestrator.supervisor", "config": { "plan": plan } },
+        { "id": "dispatch", "typeId": "core.dispatch", "config": config },
+    ]);
+    setup.workflow("parent", &nodes, &[("boss", "dispatch"), ("dispatch", "boss")])
+}
+
+/// The children of `parent` that have begun, once the last of `workers` has.
+#[track_caller]
+fn children(parent: &Run<'_>, workers: &[&str]) -> Vec<String> {
+    let last = workers.last().expect("there are some");
+    let began = |event: &Value| event["payload"]["phase"] == "dispatch.succeeded";
+    let told = parent.until(|event| began(event) && event["payload"]["workerId"] == *last);
+    let ids = told.iter().filter(|event| began(event));
+    ids.filter_map(|event| event["payload"]["childRunId"].as_str()).map(str::to_owned).collect()
+}
+
 /// A parent whose child waits for some seconds, and the child; both are under way.
 fn family(seconds: u64) -> (Host, [String; 2]) {
-    let plan = json!([{ "kind": "next-worker", "nextWorkerIds": ["child"] }]);
-    let parent = json!([
-        { "id": "boss", "typeId": "core.orchestrator.supervisor", "config": { "plan": plan } },
-        { "id": "dispatch", "typeId": "core.dispatch" },
-    ]);
     let delay = json!({ "delayMs": { "type": "static", "value": seconds * 1_000 } });
     let child = json!([{ "id": "wait", "typeId": "core.delay", "inputs": delay }]);
-    let host = Setup::new()
-        .workflow("parent", &parent, &[("boss", "dispatch"), ("dispatch", "boss")])
-        .workflow("child", &child, &[])
-        .start();
+    let setup = Setup::new().workflow("child", &child, &[]);
+    let host = parent_of(setup, &["child"], &json!({})).start();
     let parent = host.run("parent").id;
-    host.again(&parent).until_started("dispatch", 1);
-    let mut found = Vec::new();
-    until(|| {
-        found = others(host.setup(), &parent);
-        !found.is_empty()
-    });
+    let found = children(&host.again(&parent), &["child"]);
     let [child] = &found[..] else { panic!("one child: {found:?}") };
     host.again(child).until_started("wait", 1);
     let family = [parent, child.clone()];
@@ -53,6 +60,10 @@ fn has_ended(host: &Host, [parent, child]: &[String; 2]) -> Log {
         (&json!(child), &json!("completed"))
     );
     assert_eq!(others(host.setup(), parent), [child.as_str()]);
+    let chain = log.of("core.workflowChain.event");
+    let phases: Vec<_> = chain.iter().map(|event| event["payload"]["phase"].clone()).collect();
+    let once = ["dispatch.began", "dispatch.succeeded", "child.completed", "output.harvested"];
+    assert_eq!(phases, once, "each is told once: {log:#?}");
     host.again(child).finished().outputs();
     log
 }
@@ -74,4 +85,63 @@ fn a_child_goes_on_as_it_began_whatever_has_become_of_its_workflow() {
     fs::remove_file(setup.folder.path("workflows/child.json")).expect("it was there");
     let host = setup.start();
     has_ended(&host, &family);
+}
+
+#[test]
+fn who_waits_for_a_person_in_a_child_is_found_by_the_log_of_its_parent() {
+    let host = parent_of(Setup::new().packs(&[SAMPLES]), &["approval"], &json!({})).start();
+    for ending in ["answered", "cancelled"] {
+        let run = host.run("parent");
+        let found = children(&run, &["approval"]);
+        let child = host.again(&found[0]);
+        child.until_waiting();
+        assert_eq!(child.snapshot()["parentRunId"], run.id);
+        if ending == "answered" {
+            child.answer("ask", &json!({ "action": "accept" })).expect(200);
+            run.finished().outputs();
+            continue;
+        }
+        run.cancel(&json!({})).expect(200);
+        let log = run.finished();
+        assert_eq!(log.nodes("node.cancelled"), ["dispatch"], "{log:#?}");
+        let log = child.finished();
+        assert_eq!(log.last()["payload"]["reason"], "parent-cancelled", "{log:#?}");
+        // It had no handler that could have been cancelled, and is told all the same.
+        assert_eq!(log.nodes("node.cancelled"), ["ask"], "{log:#?}");
+    }
+}
+
+#[test]
+fn a_child_sees_what_those_before_it_have_put_out_also_where_the_host_is_lost_in_between() {
+    let node =
+        |kind: &str, inputs: Value| json!({ "id": "only", "typeId": kind, "inputs": inputs });
+    let text = json!({ "said": { "type": "static", "value": "by the first" } });
+    let delay = json!({ "delayMs": { "type": "static", "value": 6_000 } });
+    let seen = json!({ "seen": { "type": "variable", "variableName": "word", "optional": true } });
+    let setup = Setup::new()
+        .workflow("first", &json!([node("core.identity", text)]), &[])
+        .workflow("second", &json!([node("core.delay", delay)]), &[])
+        .workflow("third", &json!([node("core.identity", seen)]), &[]);
+    let config = json!({ "outputMapping": { "word": "said" } });
+    let workers = ["first", "unknown", "second", "third"];
+    let host = parent_of(setup, &workers, &config).start();
+    let parent = host.run("parent").id;
+    let begun = children(&host.again(&parent), &workers[..3]);
+    host.again(&begun[1]).until_started("only", 1);
+    let host = host.kill().start();
+    let run = host.again(&parent);
+    let log = run.finished();
+    log.outputs();
+    let began = children(&run, &["third"]);
+    assert_eq!(began[..2], begun, "those are the same");
+    let third = host.again(&began[2]).finished();
+    assert_eq!(third.outputs()["seen"], "by the first", "{third:#?}");
+    let chain: Vec<_> = log.of("core.workflowChain.event");
+    let count =
+        |phase: &str| chain.iter().filter(|event| event["payload"]["phase"] == phase).count();
+    let phases = ["dispatch.began", "dispatch.succeeded", "dispatch.failed", "child.completed"];
+    assert_eq!(phases.map(count), [4, 3, 1, 3], "{log:#?}");
+    assert_eq!(log.of("variable.changed").len(), 1, "{log:#?}");
+    let replay = host.replay(&parent).finished();
+    assert_eq!(replay.types(), log.types());
 }

@@ -53,7 +53,7 @@ fn a_reader_resumes_behind_the_last_event_that_it_has() {
     assert_eq!(events(host.stream(&run.id, "", Some("4000000000"))), Vec::<Value>::new());
     let stream = Ask::new(&format!("GET /v1/runs/{}/events", run.id));
     let stream = stream.header("accept", "text/event-stream");
-    for wrong in ["-1", "x", "1.5"] {
+    for wrong in ["-1", "x", "1.5", ""] {
         host.ask(&stream.clone().header("last-event-id", wrong)).fails(400, "validation_error");
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) bytes: usize,
     /// When the node began that is being run, or began to wait; none where that is now.
     pub(crate) since: Option<WallTime>,
+    /// What has happened and isn't recorded yet.
+    pub(crate) untold: Vec<RunEvent>,
     /// The events of the run that it was forked from, once they are read.
     pub(crate) source: Option<Arc<Vec<Entry>>>,
     pub(crate) library: Arc<Library>,
@@ -73,6 +75,7 @@ impl Context {
             origin: None,
             bytes: 0,
             since: None,
+            untold: Vec::new(),
             source: None,
             library: Arc::clone(library),
         }
@@ -117,6 +120,12 @@ impl Context {
     /// What becomes of the node at `index` where its host loses it.
     pub(crate) fn class(&self, index: usize) -> Class {
         class(&self.library, &self.definition, index)
+    }
+
+    /// Folds in an event that is to be recorded when its handler ends, if not before.
+    pub(crate) fn happened(&mut self, event: RunEvent) {
+        self.apply(&event);
+        self.untold.push(event);
     }
 
     /// Folds in one more event.

@@ -206,7 +206,7 @@ async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
         }
         ("replay", Some(Next::Replay { at })) => replay::step(shared, &run, &mut context, at).await,
         (_, Some(Next::Node { node, .. } | Next::Resumed { node, .. })) => {
-            let executed = execute(shared, &run, &context, &node).await;
+            let executed = execute(shared, &run, &mut context, &node).await;
             match executed {
                 Ok(mut executed) => {
                     let (dispatch, attempt) = (run.dispatched.dispatch, run.dispatched.attempt);
@@ -328,10 +328,10 @@ pub(crate) fn cancelled(run: &HandlerRun, request: StopRequest) -> RunReport {
 async fn execute(
     shared: &Arc<Shared>,
     run: &HandlerRun,
-    context: &Context,
+    context: &mut Context,
     node: &str,
 ) -> Result<Executed, Box<RunReport>> {
-    let definition = &context.definition;
+    let definition = &Arc::clone(&context.definition);
     let Some(index) = definition.node(node) else {
         return Ok(Executed::failed("host_error", format!("the run has no node `{node}`")));
     };
@@ -440,6 +440,7 @@ fn ended(
         End::Completed(outputs) => {
             events.push(RunEvent::completed(node, &outputs));
             events.iter().for_each(|event| context.apply(event));
+            let events = context.untold.drain(..).chain(events).collect();
             Ok(Answer { report, ..go_on(context, events) }.responded(response))
         }
         End::Suspended(interrupt) => {

@@ -25,6 +25,8 @@ use crate::step::{Begin, Next};
 pub(crate) const PENDING: &str = "Pending";
 /// The action by which a run has failed.
 pub(crate) const FAIL: &str = "Fail";
+/// The action that tells of a run what happens while a handler of it is under way.
+pub(crate) const TELL: &str = "Tell";
 /// The action by which a replay ends as the run that it replays was cancelled.
 pub(crate) const CANCEL_AS_RECORDED: &str = "CancelAsRecorded";
 /// The param of an action that says what is run next.
@@ -94,19 +96,16 @@ impl Projection {
                 self.is_stopping = true;
                 Vec::new()
             }
-            Event::RunStopped(stopped) => self.stopped(stopped).into_iter().collect(),
+            Event::RunStopped(stopped) => self.stopped(stopped),
             _ => Vec::new(),
         }
     }
 
     fn transition(&mut self, action: &str, params: &Object, from: &str) -> Vec<RunEvent> {
+        if action != TELL {
+            self.led_on(action, params);
+        }
         let read = |name: &str| params.get(name).cloned();
-        self.next = read(NEXT).and_then(|next| serde_json::from_value(next).ok());
-        // An ending that is no handler's own names its cause.
-        let failed = self.told.take();
-        let unexpected = || json!({ "error": failed.unwrap_or_else(|| unexpected(params)) });
-        let told = read(ENDING).or_else(|| (action == FAIL).then(unexpected));
-        self.ending = told.map(|ending| (action.to_owned(), ending));
         let mut events = Vec::new();
         let begin = read(BEGIN).filter(|_| from == PENDING);
         if let Some(begin) = begin.and_then(|begin| serde_json::from_value::<Begin>(begin).ok()) {
@@ -118,6 +117,17 @@ impl Projection {
         told.iter().for_each(|event| self.note(event));
         events.extend(told);
         events
+    }
+
+    /// What an action has led to.
+    fn led_on(&mut self, action: &str, params: &Object) {
+        let read = |name: &str| params.get(name).cloned();
+        self.next = read(NEXT).and_then(|next| serde_json::from_value(next).ok());
+        // An ending that is no handler's own names its cause.
+        let failed = self.told.take();
+        let unexpected = || json!({ "error": failed.unwrap_or_else(|| unexpected(params)) });
+        let told = read(ENDING).or_else(|| (action == FAIL).then(unexpected));
+        self.ending = told.map(|ending| (action.to_owned(), ending));
     }
 
     fn dispatched(&mut self, dispatched: &Dispatched) -> Option<RunEvent> {
@@ -183,12 +193,15 @@ impl Projection {
                 self.failed = Some(error);
                 breach.into_iter().collect()
             }
-            None => {
-                self.open = None;
-                let payload = json!({ "nodeId": node, "reason": "the run is stopped" });
-                vec![RunEvent::of_node(Kind::NodeCancelled, &node, payload)]
-            }
+            None => self.cut().into_iter().collect(),
         }
+    }
+
+    /// The node that was being run, or waited, is ended with its run.
+    fn cut(&mut self) -> Option<RunEvent> {
+        let node = self.open.take()?;
+        let payload = json!({ "nodeId": node, "reason": "the run is stopped" });
+        Some(RunEvent::of_node(Kind::NodeCancelled, &node, payload))
     }
 
     /// Follows which node is being run.
@@ -234,10 +247,13 @@ impl Projection {
         Some(RunEvent { kind: Kind::CapBreached, node_id: node, payload, origin: None })
     }
 
-    fn stopped(&mut self, stopped: &RunStopped) -> Option<RunEvent> {
+    fn stopped(&mut self, stopped: &RunStopped) -> Vec<RunEvent> {
         if stopped.directive.is_some_and(sandglass_model::Directive::goes_on) {
-            return None;
+            return Vec::new();
         }
+        // No handler of one that waits has ended it.
+        let is_cut = !matches!(stopped.cause, StopCause::Completion | StopCause::Trap);
+        let cut = if is_cut && self.failed.is_none() { self.cut() } else { None };
         self.is_over = true;
         let duration = stopped.elapsed_ms;
         let (kind, mut payload) = match &stopped.cause {
@@ -273,7 +289,7 @@ impl Projection {
         if let Some(payload) = payload.as_object_mut() {
             payload.entry("durationMs").or_insert(json!(duration));
         }
-        Some(RunEvent::of_run(kind, payload))
+        cut.into_iter().chain([RunEvent::of_run(kind, payload)]).collect()
     }
 }
 

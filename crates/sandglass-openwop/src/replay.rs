@@ -20,7 +20,7 @@ use crate::library::PackNode;
 use crate::log::{Folded, fold};
 use crate::node::{DISPATCH, End, SUPERVISOR, builtin, inputs, orchestrator};
 use crate::projection::{CANCEL_AS_RECORDED, ENDING, FAIL, NEXT, StepResult};
-use crate::service::entity_of;
+use crate::service::id::entity_of;
 use crate::state::RunState;
 use crate::step::{Fork, ForkMode, Next};
 

@@ -75,6 +75,17 @@ pub(crate) struct Waiting {
     pub(crate) payload: Value,
 }
 
+/// How far a worker has come that is a workflow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Handoff {
+    /// Its run, once that was started.
+    pub(crate) child: Option<String>,
+    /// Why it could not be started.
+    pub(crate) refused: Option<Value>,
+    /// Whether what came of it was told.
+    pub(crate) is_over: bool,
+}
+
 /// How a run stands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunState {
@@ -91,6 +102,8 @@ pub(crate) struct RunState {
     pub(crate) orchestrator: Option<String>,
     /// What that has decided last.
     pub(crate) decision: Option<Value>,
+    /// The child runs of the dispatch that is being run, or was last.
+    pub(crate) handoffs: Vec<Handoff>,
     /// What people have answered the orchestrator, in order.
     pub(crate) answers: Vec<Value>,
     /// The answers to interrupts, by node and key: who asks again is given them.
@@ -201,8 +214,25 @@ impl RunState {
             | Kind::LoopbackLimit
             | Kind::CapBreached
             | Kind::ReplayDiverged
-            | Kind::NodeDispatched
-            | Kind::WorkflowChain => {}
+            | Kind::NodeDispatched => {}
+            Kind::WorkflowChain => self.hand_off(payload),
+        }
+    }
+
+    fn hand_off(&mut self, payload: &Value) {
+        match payload["phase"].as_str() {
+            Some("dispatch.began") => self.handoffs.push(Handoff::default()),
+            Some(phase) => {
+                let Some(last) = self.handoffs.last_mut() else { return };
+                match phase {
+                    "dispatch.succeeded" => {
+                        last.child = payload["childRunId"].as_str().map(str::to_owned);
+                    }
+                    "dispatch.failed" => last.refused = payload.get("error").cloned(),
+                    _ => last.is_over = true,
+                }
+            }
+            None => {}
         }
     }
 
@@ -219,6 +249,7 @@ impl RunState {
         // What it was answered in an earlier round is no answer to this one.
         let id = &definition.nodes[index].id;
         self.resolved.retain(|(node, _), _| node != id);
+        self.handoffs.clear();
         if self.nodes[index].status.is_resolved() {
             for behind in downstream(definition, index) {
                 let node = &mut self.nodes[behind];

@@ -172,14 +172,11 @@ fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
 /// The number of the last event that the client has.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let Some(sent) = headers.get("last-event-id") else { return Ok(None) };
-    let number = sent.to_str().ok().map(str::trim);
-    match number {
-        Some("") => Ok(None),
-        number => number.and_then(|number| number.parse().ok()).map(Some).ok_or_else(|| {
-            let message = "`Last-Event-ID` must be the number of an event";
-            Error::new(Code::Validation, message).detail("header", "Last-Event-ID")
-        }),
-    }
+    let number = sent.to_str().ok().and_then(|sent| sent.trim().parse().ok());
+    number.map(Some).ok_or_else(|| {
+        let message = "`Last-Event-ID` must be the number of an event; leave it out to have all";
+        Error::new(Code::Validation, message).detail("header", "Last-Event-ID")
+    })
 }
 
 /// One who reads the events of a run as they come.

@@ -35,7 +35,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use self::error::{Code, Error};
 use crate::document;
 use crate::problem::quoted;
-use crate::service::{Service, hex};
+use crate::service::Service;
+use crate::service::id::hex;
 
 /// Where the protocol's discovery document is.
 pub const DISCOVERY_PATH: &str = "/.well-known/openwop";

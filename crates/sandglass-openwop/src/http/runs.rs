@@ -12,7 +12,8 @@ use super::path::Segments;
 use super::view::snapshot;
 use super::{OpenWop, answer, request};
 use crate::masks::Masks;
-use crate::service::{Created, hex, is_stopping};
+use crate::service::id::hex;
+use crate::service::{Created, is_stopping};
 
 /// What says that an earlier request with the same key has created the run.
 const REPLAYED: &str = "openwop-idempotent-replay";

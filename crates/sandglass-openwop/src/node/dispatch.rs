@@ -1,11 +1,11 @@
 //! `core.dispatch`: starts the workers that an orchestrator has chosen. Those that are nodes of
 //! the same workflow are what its edges lead to; those that are workflows become child runs,
-//! one after the other.
+//! one after the other, each of which sees what those before it have put out.
 
 use std::sync::Arc;
 
-use sandglass_model::{EntityRef, RunReport, StopCause};
-use sandglass_runtime::{HandlerRun, SessionStop};
+use sandglass_model::{EntityRef, Object, RunReport, StopCause};
+use sandglass_runtime::{HandlerRun, Request, SessionStop};
 use serde_json::{Map, Value, json};
 
 use super::Executed;
@@ -14,34 +14,35 @@ use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunEvent};
 use crate::handlers::{Shared, cancelled, stopped};
 use crate::masks::Masks;
-use crate::service::{Service, id_of_child};
+use crate::projection::{EVENTS, TELL};
+use crate::service::{Service, Wanted, id};
 use crate::state::RunState;
 use crate::step::Parent;
 
 /// How deep runs may work for one another: as deep as asks of entities may.
 const DEPTH_MAX: u32 = sandglass_liveness::decide::ASK_DEPTH_MAX;
 
-/// Starts the workers of the last decision.
+/// Starts the workers of the last decision. What becomes of children is told as it happens, and
+/// once, also where the host is lost in between.
 pub(crate) async fn execute(
     shared: &Arc<Shared>,
     run: &HandlerRun,
-    context: &Context,
+    context: &mut Context,
     node: &Node,
 ) -> Result<Executed, Box<RunReport>> {
     let chosen = chosen(&context.state);
     let (nodes, workflows): (Vec<String>, Vec<String>) =
         chosen.into_iter().partition(|worker| follows(&context.definition, node, worker));
-    let mut events = Vec::new();
     let mut workers = Map::new();
     for worker in nodes {
         workers.insert(worker, json!({ "kind": "node" }));
     }
     for (nth, worker) in workflows.into_iter().enumerate() {
-        let child = Child { shared, run, context, node, worker: &worker, nth };
-        let ended = child.to_its_end(&mut events).await?;
+        let child = Child { shared, run, node, worker: &worker, nth };
+        let ended = child.to_its_end(context).await?;
         workers.insert(worker, ended);
     }
-    Ok(Executed::completed(json!({ "workers": workers })).with(events))
+    Ok(Executed::completed(json!({ "workers": workers })))
 }
 
 /// The workers of the last decision.
@@ -49,6 +50,11 @@ fn chosen(state: &RunState) -> Vec<String> {
     let workers = state.decision.as_ref().and_then(|decision| decision.get("nextWorkerIds"));
     let workers = workers.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     workers.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// How a worker has ended that could not be started.
+fn refused(error: Value) -> Value {
+    json!({ "kind": "run", "status": "failed", "error": error })
 }
 
 /// Whether `worker` is a node of the workflow itself: one that `node` leads to, or `node`.
@@ -71,7 +77,6 @@ async fn unless_closing(service: &Service) {
 struct Child<'a> {
     shared: &'a Arc<Shared>,
     run: &'a HandlerRun,
-    context: &'a Context,
     node: &'a Node,
     worker: &'a str,
     nth: usize,
@@ -79,17 +84,26 @@ struct Child<'a> {
 
 impl Child<'_> {
     /// Runs it, and answers how it has ended.
-    async fn to_its_end(&self, events: &mut Vec<RunEvent>) -> Result<Value, Box<RunReport>> {
-        events.push(self.told("dispatch.began", json!({})));
-        let (service, child) = match self.start().await {
+    async fn to_its_end(&self, context: &mut Context) -> Result<Value, Box<RunReport>> {
+        let known = context.state.handoffs.get(self.nth).cloned();
+        if let Some(error) = known.as_ref().and_then(|known| known.refused.clone()) {
+            return Ok(refused(error));
+        }
+        if known.is_none() {
+            context.happened(self.told("dispatch.began", json!({})));
+        }
+        let (service, child) = match self.start(context).await {
             Ok(started) => started,
             Err(error) => {
-                events.push(self.told("dispatch.failed", json!({ "error": error })));
-                return Ok(json!({ "kind": "run", "status": "failed", "error": error }));
+                context.happened(self.told("dispatch.failed", json!({ "error": error })));
+                return Ok(refused(error));
             }
         };
         let id = child.id().to_owned();
-        events.push(self.told("dispatch.succeeded", json!({ "childRunId": id })));
+        if known.as_ref().is_none_or(|known| known.child.is_none()) {
+            context.happened(self.told("dispatch.succeeded", json!({ "childRunId": id })));
+            self.tell(&service, context).await;
+        }
         tokio::select! {
             biased;
             request = stopped(self.run) => {
@@ -106,24 +120,43 @@ impl Child<'_> {
             }
         }
         let (ended, outputs) = self.harvest(&service, &child).await;
-        let status = ended["status"].as_str().unwrap_or("failed").to_owned();
+        if !known.is_some_and(|known| known.is_over) {
+            self.of_its_end(&ended, &outputs).into_iter().for_each(|event| context.happened(event));
+            self.tell(&service, context).await;
+        }
+        Ok(ended)
+    }
+
+    /// Records what has happened by now. What can't be recorded is when the node ends.
+    async fn tell(&self, service: &Service, context: &mut Context) {
+        let params = Object::from([(EVENTS.to_owned(), json!(context.untold))]);
+        match service.runtime.request(&self.run.entity, Request::new(TELL).params(params)).await {
+            Ok(_) => context.untold.clear(),
+            Err(error) => tracing::debug!(run = %self.run.entity, %error, "it is told later"),
+        }
+    }
+
+    /// What happens when it has ended.
+    fn of_its_end(&self, ended: &Value, outputs: &Value) -> Vec<RunEvent> {
+        let id = &ended["runId"];
+        let status = ended["status"].as_str().unwrap_or("failed");
         let dispatched =
             json!({ "childRunId": id, "childWorkflowId": self.worker, "childStatus": status });
-        events.push(RunEvent::of_node(Kind::NodeDispatched, &self.node.id, dispatched));
+        let mut events = vec![RunEvent::of_node(Kind::NodeDispatched, &self.node.id, dispatched)];
         let mut more = json!({ "childRunId": id });
         if let Some(error) = ended.get("error") {
             more["error"] = error.clone();
         }
         events.push(self.told(&format!("child.{status}"), more));
         if status == "completed" {
-            let keys = self.map_outputs(&outputs, events);
+            let keys = self.map_outputs(outputs, &mut events);
             let more = json!({ "childRunId": id, "harvestedKeys": keys });
             events.push(self.told("output.harvested", more));
         }
-        Ok(ended)
+        events
     }
 
-    async fn start(&self) -> Result<(Arc<Service>, EntityRef), Value> {
+    async fn start(&self, context: &Context) -> Result<(Arc<Service>, EntityRef), Value> {
         let error = |code: &str, message: String| json!({ "code": code, "message": message });
         // A host that has just started takes runs when it has found all that there are.
         let mut there = self.shared.service.subscribe();
@@ -136,17 +169,20 @@ impl Child<'_> {
         };
         let service = service
             .ok_or_else(|| error("host_unavailable", "the host takes no runs".to_owned()))?;
-        let depth = self.context.begin.parent.as_ref().map_or(1, |parent| parent.depth + 1);
+        let depth = context.begin.parent.as_ref().map_or(1, |parent| parent.depth + 1);
         if depth > DEPTH_MAX {
             let message = format!("runs may work for one another {DEPTH_MAX} deep");
             return Err(error("dispatch_too_deep", message));
         }
         let parent =
             Parent { run: self.run.entity.id().to_owned(), node: self.node.id.clone(), depth };
-        let id = id_of_child(self.run.dispatched.dispatch, self.nth);
-        let inputs = self.map_inputs();
-        let configurable = Map::new();
-        match service.start_child(&id, self.worker, inputs, parent, &configurable).await {
+        let run = id::of_child(self.run.dispatched.dispatch, self.nth);
+        let wanted = Wanted {
+            workflow: self.worker.to_owned(),
+            inputs: self.map_inputs(&context.state.variables),
+            ..Wanted::default()
+        };
+        match service.start_child(&run, wanted, parent).await {
             Ok(child) => Ok((service, child)),
             Err(why) => {
                 unless_closing(&service).await;
@@ -187,8 +223,7 @@ impl Child<'_> {
 
     /// The child's inputs: `config.inputMapping` says which of this run's variables each is; all
     /// variables where nothing is said.
-    fn map_inputs(&self) -> Map<String, Value> {
-        let variables = &self.context.state.variables;
+    fn map_inputs(&self, variables: &Map<String, Value>) -> Map<String, Value> {
         let Some(mapping) = self.node.config.get("inputMapping").and_then(Value::as_object) else {
             return variables.clone();
         };

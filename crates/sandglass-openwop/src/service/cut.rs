@@ -1,0 +1,79 @@
+//! Where a fork leaves its source.
+
+use serde_json::Value;
+
+use crate::breach::KINDS_OF_RUNS;
+use crate::definition::Definition;
+use crate::event::{Kind, RunEvent};
+use crate::log::fold;
+use crate::node::is_orchestrator;
+use crate::state::RunState;
+use crate::step::Copied;
+
+/// The event from which on a fork isn't simply its source, and what was counted before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) from: u64,
+    pub(super) copied: Copied,
+}
+
+impl Cut {
+    /// Of a replay, which counts nothing.
+    pub(super) fn of_replay(from: u64) -> Self {
+        Self { from, copied: Copied::default() }
+    }
+
+    /// Of a branch from number `from` of its source's `events`: there, or before it.
+    pub(super) fn of_branch(definition: &Definition, events: &[&RunEvent], from: u64) -> Self {
+        let mut from = usize::try_from(from).unwrap_or(usize::MAX).min(events.len());
+        // It has bounds of its own: what came of its source's isn't in it.
+        let breached = events.iter().position(|event| is_breach_of_run(event));
+        from = from.min(breached.unwrap_or(from));
+        // The answer and what goes on with it are one.
+        let last = from.checked_sub(1).map(|last| events[last].kind);
+        from -= usize::from(last == Some(Kind::InterruptResolved));
+        let fold_to = |from: usize| fold(definition, events[..from].iter().copied());
+        let mut before = fold_to(from);
+        if open(definition, &before).is_some() {
+            // That node runs once more: what it had written by then is left out.
+            let begins = |kind: Kind| {
+                matches!(kind, Kind::NodeStarted | Kind::NodeRetried | Kind::NodeResumed)
+            };
+            let begun = events[..from].iter().rposition(|event| begins(event.kind));
+            from = begun.map_or(from, |begun| begun + 1);
+            before = fold_to(from);
+        }
+        Self { from: from as u64, copied: copied(definition, &before) }
+    }
+}
+
+/// What a branch that begins with `before` has of its source's counts.
+fn copied(definition: &Definition, before: &RunState) -> Copied {
+    let open = open(definition, before);
+    // It is run by the branch, which counts it: as a turn, too, where that was decided and goes
+    // on with an answer.
+    let is_answered = open.is_some_and(|open| {
+        is_orchestrator(&definition.nodes[open]) && before.nodes[open].resumed_with.is_some()
+    });
+    Copied {
+        executions: before.executions.saturating_sub(u64::from(open.is_some())),
+        turns: before.iteration.saturating_sub(u64::from(is_answered)),
+    }
+}
+
+/// The node that is being run, unless it waits for somebody.
+fn open(definition: &Definition, state: &RunState) -> Option<usize> {
+    let current = state.current(definition).filter(|_| state.waiting.is_none());
+    current.and_then(|node| definition.node(node))
+}
+
+/// Whether a bound of a whole run was breached: whatever follows is its end.
+fn is_breach_of_run(event: &RunEvent) -> bool {
+    let is_of_run = |payload: &Value| {
+        payload["kind"].as_str().is_some_and(|kind| KINDS_OF_RUNS.contains(&kind))
+    };
+    match event.kind {
+        Kind::CapBreached => is_of_run(&event.payload),
+        kind => kind == Kind::LoopbackLimit,
+    }
+}

@@ -1,0 +1,92 @@
+//! Forks of runs.
+
+use sandglass_liveness::session::LimitSettings;
+use serde_json::{Map, Value};
+
+use super::cut::Cut;
+use super::{Created, Service, id};
+use crate::definition::Definition;
+use crate::event::RunEvent;
+use crate::http::error::{Code, Error};
+use crate::http::request::bounds;
+use crate::settings::unbounded;
+use crate::step::{Begin, Copied, Fork, ForkMode};
+
+/// What a fork has other than its source.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overlay {
+    pub(crate) configurable: Map<String, Value>,
+    pub(crate) tags: Option<Vec<String>>,
+    pub(crate) metadata: Option<Map<String, Value>>,
+}
+
+impl Service {
+    /// Forks a run; answers from which event on the fork isn't simply its source: the one that
+    /// was asked for; of a branch before it, where that one is in the middle of a node, the one
+    /// behind its beginning, or the breach of a bound of the source.
+    pub(crate) async fn fork(
+        &self,
+        source_id: &str,
+        (from, mode): (u64, ForkMode),
+        overlay: &Overlay,
+    ) -> Result<(Created, u64), Error> {
+        let log = self.log(source_id).await?;
+        let source = self.standing(&log).await?;
+        if from >= source.folded.events {
+            let last = source.folded.events.saturating_sub(1);
+            let message =
+                format!("the run's last event is number {last}; fork from there or before");
+            return Err(Error::new(Code::ForkPastEnd, message).detail("lastSequence", last));
+        }
+        if mode == ForkMode::Replay && source.state.ended.is_none() {
+            let message = "the run is under way; replay it when it has ended, or branch from it";
+            return Err(Error::new(Code::RunActive, message));
+        }
+        let Some(of) = source.folded.projection.begin.clone() else {
+            return Err(Error::no_run(source_id));
+        };
+        self.has_room()?;
+        let mut configurable = of.configurable;
+        configurable.extend(overlay.configurable.clone());
+        let (run, cut, limits) = match mode {
+            // It ends as its source did: no clock and no counter decides again.
+            ForkMode::Replay => (id::of_replay()?, Cut::of_replay(from), unbounded()),
+            ForkMode::Branch => {
+                let lines = log.all();
+                let events: Vec<&RunEvent> = lines.iter().map(|line| &line.entry.event).collect();
+                let cut = Cut::of_branch(&source.definition, &events, from);
+                let limits =
+                    self.limits_of_branch(&source.definition, &configurable, cut.copied)?;
+                (id::of_run()?, cut, limits)
+            }
+        };
+        let begin = Begin {
+            configurable,
+            tags: overlay.tags.clone().unwrap_or(of.tags),
+            metadata: overlay.metadata.clone().unwrap_or(of.metadata),
+            request: None,
+            fork: Some(Fork { source: source_id.to_owned(), from: cut.from, mode }),
+            copied: cut.copied,
+            parent: None,
+            ..of
+        };
+        let entity = id::entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
+        let created = self.begin(&entity, begin, &source.definition, limits).await?;
+        Ok((created, cut.from))
+    }
+
+    /// What bounds a branch: what its overlay doesn't say is as its source has it.
+    fn limits_of_branch(
+        &self,
+        definition: &Definition,
+        configurable: &Map<String, Value>,
+        copied: Copied,
+    ) -> Result<LimitSettings, Error> {
+        let present = self.library().definition(&definition.id);
+        if present.is_some_and(|one| one.digest == definition.digest) {
+            self.check_configurable(definition, configurable)?;
+        }
+        let bounds = bounds(configurable, "/runOptionsOverlay/configurable")?;
+        self.limits(definition, &bounds, copied)
+    }
+}

@@ -1,0 +1,67 @@
+//! The ids of runs.
+
+use sandglass_model::{DispatchId, EntityRef, Entropy as _, SystemEntropy};
+use sandglass_runtime::ActorError;
+use sha2::{Digest as _, Sha256};
+
+use crate::http::error::Error;
+use crate::{REPLAY_TYPE, RUN_TYPE};
+
+/// What the ids of runs begin with.
+const RUN_PREFIX: &str = "run-";
+/// What those of replays begin with.
+const REPLAY_PREFIX: &str = "replay-";
+
+/// One that no run has had.
+pub(super) fn of_run() -> Result<String, Error> {
+    drawn(RUN_PREFIX)
+}
+
+/// One that no replay has had.
+pub(super) fn of_replay() -> Result<String, Error> {
+    drawn(REPLAY_PREFIX)
+}
+
+fn drawn(prefix: &str) -> Result<String, Error> {
+    let mut bytes = [0; 16];
+    SystemEntropy.fill(&mut bytes).map_err(|_| Error::from(ActorError::NoRandomness))?;
+    Ok(format!("{prefix}{}", hex(&bytes)))
+}
+
+/// The entity of the run with this id; none where it is no id of a run.
+pub(crate) fn entity_of(id: &str) -> Option<EntityRef> {
+    let of = |prefix: &str| {
+        let digits = id.strip_prefix(prefix)?;
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (digits.len() == 32 && digits.bytes().all(is_digit)).then_some(())
+    };
+    let entity_type = of(RUN_PREFIX).map(|()| RUN_TYPE).or(of(REPLAY_PREFIX).map(|()| REPLAY_TYPE));
+    EntityRef::new(entity_type?, id).ok()
+}
+
+/// That of the run which an idempotency key stands for: so the key lives as long as the run,
+/// also over a restart.
+pub(super) fn of_key(key: &str) -> String {
+    let digest =
+        Sha256::new().chain_update("openwop-idempotency-key\0").chain_update(key).finalize();
+    format!("{RUN_PREFIX}{}", hex(&digest[..16]))
+}
+
+/// That of the child run which `dispatch` starts as its `nth`.
+pub(crate) fn of_child(dispatch: DispatchId, nth: usize) -> String {
+    let digest = Sha256::new()
+        .chain_update("openwop-child\0")
+        .chain_update(dispatch.as_bytes())
+        .chain_update((nth as u64).to_be_bytes())
+        .finalize();
+    format!("{RUN_PREFIX}{}", hex(&digest[..16]))
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
