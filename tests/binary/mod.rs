@@ -155,6 +155,10 @@ impl Running {
         line.trim().rsplit('/').next().expect("an address").to_owned()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, as `kill -NAME` does.
     pub(crate) fn signal(&self, name: &str) {
         signal(name, &self.child.id().to_string());

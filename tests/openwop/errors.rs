@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::binary::fixture;
 use crate::client::{Ask, KEY};
-use crate::host::{ECHO, Setup, shared};
+use crate::host::{ECHO, SAMPLES, Setup, shared};
 use crate::schema;
 
 #[test]
@@ -198,4 +198,30 @@ fn definitions_that_cant_be_used_are_left_out_and_named() {
         assert!(line.is_some(), "`{name}` isn't named in {said}");
     }
     assert!(!said.contains("doubled-workflow-id-1.json`: "), "the first of them stays: {said}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_the_journal_doesnt_take_is_a_503_and_done_once_it_does() {
+    let host = Setup::new().packs(&[SAMPLES]).start();
+    let run = host.run("spin");
+    run.until_started("spin", 1);
+    let asking = host.run("approval");
+    asking.until_waiting();
+    host.limit_files(Some(1));
+    let accept = json!({ "action": "accept" });
+    host.post("/v1/runs", &json!({ "workflowId": "linear" })).fails(503, "service_unavailable");
+    asking.answer("ask", &accept).fails(503, "service_unavailable");
+    let refused = run.cancel(&json!({ "reason": "full" }));
+    refused.fails(503, "service_unavailable");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    host.get("/healthz").fails(503, "service_unavailable");
+    host.limit_files(None);
+    // Nobody has to ask for it again.
+    let log = run.finished();
+    assert_eq!(log.last()["type"], "run.cancelled", "{log:#?}");
+    assert_eq!(log.last()["payload"]["reason"], "full", "{log:#?}");
+    assert_eq!(asking.snapshot()["status"], "waiting-approval");
+    asking.answer("ask", &accept).expect(200);
+    asking.finished().outputs();
 }

@@ -375,6 +375,25 @@ fn a_replay_runs_pure_nodes_again_and_tells_where_their_module_is_another_one() 
     // With `fromSeq` behind it a node is taken over as it is.
     let body = json!({ "mode": "replay", "fromSeq": 3 });
     assert_eq!(host.fork(&pure.run, &body).finished().nodes("replay.diverged"), ["second"]);
+    // Whether a node is pure that nobody provides, nobody knows.
+    let unprovided = host.run("misbehaving-not-loaded").finished();
+    let setup = host.stop();
+    for pack in [SAMPLES, ECHO] {
+        fs::remove_dir_all(setup.folder.path(&format!("packs/{pack}"))).expect("it was there");
+    }
+    let host = setup.start();
+    for source in [&pure, &effects] {
+        let log = host.replay(&source.run).finished();
+        assert_eq!(log.outputs(), source.outputs(), "it ends as it was recorded: {log:#?}");
+        assert_eq!(log.nodes("replay.diverged"), source.nodes("node.completed"), "{log:#?}");
+        let kinds = log.of("replay.diverged").into_iter();
+        assert!(
+            kinds
+                .map(|event| &event["payload"]["divergenceKind"])
+                .all(|kind| kind == "type-mismatch")
+        );
+    }
+    is_same(&host.replay(&unprovided.run).finished(), &unprovided);
 }
 
 #[test]

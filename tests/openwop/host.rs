@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::{Value, json};
@@ -182,6 +182,15 @@ impl Host {
         running.signal("TERM");
         assert_eq!(running.ended().code(), Some(0), "{}", self.setup().said());
         self.setup.take().expect("it is taken once")
+    }
+
+    /// From now on no file of it grows beyond so many bytes; without a limit, as it likes.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        let bytes = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let process = self.running.as_ref().expect("it runs").id().to_string();
+        let limit = format!("--fsize={bytes}:");
+        let set = Command::new("prlimit").args(["--pid", &process, &limit]).status();
+        assert!(set.expect("prlimit is there").success());
     }
 
     /// Has it read anew what it reads anew.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::binary::{LAMP, until};
+use crate::client::Ask;
 use crate::host::{GREETER, Host, SAMPLES, Setup};
 
 /// In a daemon that has lamps, too.
@@ -86,4 +87,25 @@ fn is_forbidden(host: &Host, target: &str) {
     let refused = host.post(target, &json!({}));
     let code: &Value = &refused.body["error"]["code"];
     assert_eq!((refused.status, code), (403, &json!("forbidden")), "{target}: {refused:?}");
+}
+
+#[test]
+fn what_the_protocol_has_not_is_told_in_its_form_and_else_in_the_daemons() {
+    let host = mounted().start();
+    let run = host.run("linear").finished().run;
+    for (status, code, lines) in [
+        (
+            405,
+            "method_not_allowed",
+            ["DELETE /v1/runs", "PATCH /v1/openapi.json", "GET /v1/runs/RUN/cancel"],
+        ),
+        (404, "not_found", ["GET /v1/runs/RUN/nothing", "POST /v1/runs/", "GET /v1/runs/RUN/a/b"]),
+    ] {
+        for line in lines {
+            host.ask(&Ask::new(&line.replace("RUN", &run))).fails(status, code);
+        }
+    }
+    host.ask(&Ask::without_key("GET /v1/runs/x/nothing")).fails(401, "unauthenticated");
+    let other = host.get("/v1/nothing");
+    assert_eq!((other.status, &other.body["error"]["code"]), (404, &json!("unknown_path")));
 }

@@ -2,6 +2,7 @@
 //! leave out, and what becomes of a panic.
 
 use std::any::Any;
+use std::future::{Ready, ready};
 
 use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
@@ -38,16 +39,31 @@ where
     S: Clone + Send + Sync + 'static,
     T: Fn(Unserved) -> Response + Clone + Send + Sync + 'static,
 {
-    let told_of_path = told.clone();
-    router
-        .fallback(async move |uri: Uri| {
-            let path = uri.path().chars().take(PATH_TOLD_MAX).collect();
-            told_of_path(Unserved::Path { path })
-        })
-        .method_not_allowed_fallback(async move |method: Method| {
-            let method = method.as_str().chars().take(METHOD_TOLD_MAX).collect();
-            told(Unserved::Method { method })
-        })
+    method_fallback(router.fallback(unserved_path(told.clone())), told)
+}
+
+/// Has the routes of `router` answer methods that they don't take with what `told` makes of it,
+/// and leaves other paths to those that it is merged with.
+pub fn method_fallback<S, T>(router: Router<S>, told: T) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    T: Fn(Unserved) -> Response + Clone + Send + Sync + 'static,
+{
+    router.method_not_allowed_fallback(async move |method: Method| {
+        let method = method.as_str().chars().take(METHOD_TOLD_MAX).collect();
+        told(Unserved::Method { method })
+    })
+}
+
+/// A handler of paths that aren't there, which answers what `told` makes of them.
+pub fn unserved_path<T>(told: T) -> impl Fn(Uri) -> Ready<Response> + Clone + Send + Sync + 'static
+where
+    T: Fn(Unserved) -> Response + Clone + Send + Sync + 'static,
+{
+    move |uri: Uri| {
+        let path = uri.path().chars().take(PATH_TOLD_MAX).collect();
+        ready(told(Unserved::Path { path }))
+    }
 }
 
 /// Has `router` say of each answer that it is what it says it is and, where nothing else is

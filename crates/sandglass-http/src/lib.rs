@@ -21,7 +21,7 @@ mod serving;
 mod settings;
 mod target;
 
-pub use guard::{Unserved, fallbacks, guarded};
+pub use guard::{Unserved, fallbacks, guarded, method_fallback, unserved_path};
 pub use same_site::{CrossSite, same_site};
 pub use serving::{Serving, serve};
 pub use settings::{HEAD_MIN_BYTES, Settings};

@@ -226,7 +226,12 @@ async fn again(
             }
         }
     }
-    let of = shared.library.node(type_id).filter(|of| of.is_pure())?;
+    let Some(of) = shared.library.node(type_id) else {
+        return unprovided(&entry.event, type_id);
+    };
+    if !of.is_pure() {
+        return None;
+    }
     match replay(shared, of, origin).await {
         Ok(difference) => difference,
         Err(why) => Some(Difference {
@@ -236,6 +241,18 @@ async fn again(
             came: why,
         }),
     }
+}
+
+/// A node of a type that nobody provides any more, if ever: whether it is pure is known to its
+/// pack alone.
+fn unprovided(recorded: &RunEvent, type_id: &str) -> Option<Difference> {
+    let is_the_same = recorded.payload["error"]["code"] == "capability_not_provided";
+    (!is_the_same).then(|| Difference {
+        kind: "type-mismatch",
+        what: "the node can't be executed again".to_owned(),
+        recorded: recorded.payload.to_string(),
+        came: format!("nobody provides nodes of the type `{type_id}`; load the pack that did"),
+    })
 }
 
 fn differs(

@@ -22,10 +22,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use sandglass_http::key::{self, Digest};
-use sandglass_http::{Unserved, body, fallbacks, guarded};
+use sandglass_http::{Unserved, body, fallbacks, guarded, method_fallback, unserved_path};
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_telemetry::prometheus::Exporter;
 use serde_json::{Map, Value};
@@ -138,20 +138,16 @@ impl OpenWop {
         let status = Router::new()
             .route("/healthz", get(status::health))
             .route(METRICS_PATH, get(status::metrics));
-        let router = fallbacks(self.routes().merge(status), |unserved| {
-            let code = match unserved {
-                Unserved::Path { .. } => Code::NotFound,
-                Unserved::Method { .. } => Code::MethodNotAllowed,
-            };
-            Error::new(code, unserved.to_string()).into_response()
-        });
-        self.guarded(router)
+        self.guarded(fallbacks(self.routes().merge(status), neither))
     }
 
     /// The routes of the protocol alone, to be served beside others: what neither has is
-    /// answered by the others.
+    /// answered by the others, but for what is below the protocol's.
     pub fn beside(&self) -> Router {
-        self.guarded(self.routes())
+        let below = ["/v1/runs/", "/v1/runs/{run}/", "/v1/runs/{run}/{*below}"].into_iter();
+        let router = below
+            .fold(self.routes(), |router, path| router.route(path, any(unserved_path(neither))));
+        self.guarded(method_fallback(router, neither))
     }
 
     fn routes(&self) -> Router<Self> {
@@ -247,6 +243,15 @@ impl Drop for ReaderPlace {
         drop(self.place.take());
         self.tell();
     }
+}
+
+/// What the protocol's interface doesn't serve.
+fn neither(unserved: Unserved) -> Response {
+    let code = match unserved {
+        Unserved::Path { .. } => Code::NotFound,
+        Unserved::Method { .. } => Code::MethodNotAllowed,
+    };
+    Error::new(code, unserved.to_string()).into_response()
 }
 
 /// What is wrong with a body.

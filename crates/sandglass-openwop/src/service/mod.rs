@@ -129,7 +129,12 @@ impl Service {
         let cause = StopCause::Operator { by: OPERATOR.to_owned(), reason: reason.to_owned() };
         let stop = SessionStop { run_seq: None, cause };
         match self.runtime.stop_session(&entity, stop).await {
-            Ok(_) => {}
+            Ok(stopped) if stopped.is_recorded => {}
+            Ok(_) => {
+                let message = "what the run does is ended, but the journal doesn't take that now, \
+                               and a start before it does goes on with the run; ask again later";
+                return Err(Error::new(Code::Unavailable, message));
+            }
             Err(ActorError::Refused { refusal: Refusal::RunStopped { .. }, .. }) => {
                 let log = self.whole_log(&entity).await?;
                 let ended = log.all().last().map(|line| line.entry.event.kind);
