@@ -65,12 +65,14 @@ fn merged(before: Option<Value>, written: Value) -> Value {
 
 /// The sum of both; what is no number counts as one.
 fn counted(before: Option<Value>, written: &Value) -> Value {
-    let before = before.unwrap_or_default();
-    match (before.as_i64().unwrap_or(0), written.as_i64(), written.as_f64()) {
-        (count, Some(more), _) => json!(count.saturating_add(more)),
-        (_, None, Some(more)) => json!(before.as_f64().unwrap_or(0.0) + more),
-        (count, None, None) => json!(count.saturating_add(1)),
+    let before = before.filter(Value::is_number).unwrap_or_else(|| json!(0));
+    let written = if written.is_number() { written.clone() } else { json!(1) };
+    if let (Some(count), Some(more)) = (before.as_i64(), written.as_i64()) {
+        return json!(count.saturating_add(more));
     }
+    let sum = before.as_f64().unwrap_or(0.0) + written.as_f64().unwrap_or(0.0);
+    // JSON has no infinity.
+    json!(sum.clamp(f64::MIN, f64::MAX))
 }
 
 #[cfg(test)]
@@ -115,6 +117,8 @@ mod tests {
             ),
             (json!({ "reducer": "counter" }), json!([2, "once", 3]), json!(6)),
             (json!({ "reducer": "counter" }), json!([1, 0.5]), json!(1.5)),
+            (json!({ "reducer": "counter" }), json!([0.5, 2, "once"]), json!(3.5)),
+            (json!({ "reducer": "counter" }), json!([f64::MAX, f64::MAX]), json!(f64::MAX)),
             (json!({ "reducer": "counter" }), json!([i64::MAX, 1]), json!(i64::MAX)),
         ] {
             let channel = channel(&declared);

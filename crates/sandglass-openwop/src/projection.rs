@@ -362,7 +362,10 @@ fn failure(node: &str, ended: &Ended) -> Option<(Option<RunEvent>, RunError)> {
         Outcome::TimedOut(exceeded) => breached(
             "wasm-execution-time",
             "wasm_execution_timeout",
-            exceeded.to_string(),
+            format!(
+                "the node may run for {} ms, and was stopped after {} ms in {}",
+                exceeded.budget_ms, exceeded.elapsed_ms, exceeded.dying_span
+            ),
             exceeded.budget_ms,
             exceeded.elapsed_ms,
         ),

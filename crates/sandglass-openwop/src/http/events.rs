@@ -293,7 +293,7 @@ impl Reader {
 
     fn note_dropped(&self, reason: &'static str) {
         self.host.service().metrics().openwop_reader_dropped();
-        tracing::info!(run = %self.log.run, reason, "a reader of events was dropped");
+        tracing::warn!(run = %self.log.run, reason, "a reader of events was dropped");
     }
 
     async fn wait(&mut self) -> Waited {
