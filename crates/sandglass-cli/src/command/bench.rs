@@ -25,12 +25,14 @@ pub(crate) struct Arguments {
     /// Measure less of each: all figures in a minute and a half on two cores
     #[arg(long)]
     quick: bool,
-    /// Measure these figures alone: dispatch_throughput, dispatch_inline, dispatch_executor,
-    /// dispatch_component, host_call, kill_spin_idle, kill_spin_saturated, kill_wait_idle,
-    /// kill_wait_saturated, neighbour_delay, embedder_delay, idle_cpu, suspended, leaks, tick_gap,
-    /// openwop_runs, openwop_readers, openwop_slow_readers, openwop_reader_memory
-    #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1)]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1, help = of_only())]
     only: Vec<Key>,
+}
+
+/// What `--only` is, with all that it takes.
+fn of_only() -> String {
+    let keys: Vec<&str> = Key::ALL.iter().map(|key| key.name()).collect();
+    format!("Measure these figures alone: {}", keys.join(", "))
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
