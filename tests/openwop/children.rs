@@ -88,6 +88,23 @@ fn a_child_goes_on_as_it_began_whatever_has_become_of_its_workflow() {
 }
 
 #[test]
+fn a_branch_from_within_a_dispatch_has_children_of_its_own() {
+    let (host, family) = family(3);
+    let host = host.kill().start();
+    let source = has_ended(&host, &family);
+    for from in source.place("node.retried")..=source.place("node.dispatched") {
+        let branch = host.fork(&source.run, &json!({ "mode": "branch", "fromSeq": from }));
+        let log = branch.finished();
+        log.outputs();
+        let child = log.only("node.dispatched")["payload"]["childRunId"].clone();
+        assert_ne!(child, source.only("node.dispatched")["payload"]["childRunId"], "{log:#?}");
+        let chain = log.of("core.workflowChain.event").into_iter();
+        let own = chain.filter(|event| event["payload"]["childRunId"] == child).count();
+        assert_eq!(own, 3, "its beginning, its end and what came of it: {log:#?}");
+    }
+}
+
+#[test]
 fn who_waits_for_a_person_in_a_child_is_found_by_the_log_of_its_parent() {
     let host = parent_of(Setup::new().packs(&[SAMPLES]), &["approval"], &json!({})).start();
     for ending in ["answered", "cancelled"] {

@@ -227,6 +227,15 @@ fn what_people_and_clients_said_is_replayed_and_not_asked_again() {
     let replay = host.replay(&cancelled.id);
     is_same(&replay.finished(), &source);
     assert_eq!(replay.snapshot()["status"], "cancelled");
+    // That it was stopped is its source's: a branch from there waits on.
+    for from in source.place("node.cancelled")..source.events.len() {
+        let branch = host.fork(&cancelled.id, &json!({ "mode": "branch", "fromSeq": from }));
+        branch.until_waiting();
+        branch.answer("ask", &json!({ "action": "accept" })).expect(200);
+        let log = branch.finished();
+        assert_eq!(log.nodes("node.completed"), ["ask", "accepted"], "from {from}: {log:#?}");
+        assert!(log.of("node.cancelled").is_empty(), "from {from}: {log:#?}");
+    }
     let source = run.finished();
     let answered = source.place("interrupt.resolved");
     for from in 0..source.events.len() {

@@ -35,7 +35,7 @@ pub(crate) struct Context {
     pub(crate) bytes: usize,
     /// When the node began that is being run, or began to wait; none where that is now.
     pub(crate) since: Option<WallTime>,
-    /// What has happened and isn't recorded yet.
+    /// What is folded in, and is recorded when the handler ends.
     pub(crate) untold: Vec<RunEvent>,
     /// The events of the run that it was forked from, once they are read.
     pub(crate) source: Option<Arc<Vec<Entry>>>,
@@ -120,12 +120,6 @@ impl Context {
     /// What becomes of the node at `index` where its host loses it.
     pub(crate) fn class(&self, index: usize) -> Class {
         class(&self.library, &self.definition, index)
-    }
-
-    /// Folds in an event that is to be recorded when its handler ends, if not before.
-    pub(crate) fn happened(&mut self, event: RunEvent) {
-        self.apply(&event);
-        self.untold.push(event);
     }
 
     /// Folds in one more event.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::channels;
 use crate::definition::Definition;
@@ -75,17 +75,6 @@ pub(crate) struct Waiting {
     pub(crate) payload: Value,
 }
 
-/// How far a worker has come that is a workflow.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Handoff {
-    /// Its run, once that was started.
-    pub(crate) child: Option<String>,
-    /// Why it could not be started.
-    pub(crate) refused: Option<Value>,
-    /// Whether what came of it was told.
-    pub(crate) is_over: bool,
-}
-
 /// How a run stands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunState {
@@ -102,8 +91,9 @@ pub(crate) struct RunState {
     pub(crate) orchestrator: Option<String>,
     /// What that has decided last.
     pub(crate) decision: Option<Value>,
-    /// The child runs of the dispatch that is being run, or was last.
-    pub(crate) handoffs: Vec<Handoff>,
+    /// The child runs of the dispatch that is being run, or was last, by their ids; with what
+    /// came of each, but for its outputs, once that was told.
+    pub(crate) children: BTreeMap<String, Option<Value>>,
     /// What people have answered the orchestrator, in order.
     pub(crate) answers: Vec<Value>,
     /// The answers to interrupts, by node and key: who asks again is given them.
@@ -220,20 +210,20 @@ impl RunState {
     }
 
     fn hand_off(&mut self, payload: &Value) {
-        match payload["phase"].as_str() {
-            Some("dispatch.began") => self.handoffs.push(Handoff::default()),
-            Some(phase) => {
-                let Some(last) = self.handoffs.last_mut() else { return };
-                match phase {
-                    "dispatch.succeeded" => {
-                        last.child = payload["childRunId"].as_str().map(str::to_owned);
-                    }
-                    "dispatch.failed" => last.refused = payload.get("error").cloned(),
-                    _ => last.is_over = true,
-                }
+        let (Some(phase), Some(child)) =
+            (payload["phase"].as_str(), payload["childRunId"].as_str())
+        else {
+            return;
+        };
+        let ended = phase.strip_prefix("child.").map(|status| {
+            let mut ended = json!({ "kind": "run", "runId": child, "status": status });
+            if let Some(error) = payload.get("error") {
+                ended["error"] = error.clone();
             }
-            None => {}
-        }
+            ended
+        });
+        let known = self.children.entry(child.to_owned()).or_default();
+        *known = ended.or(known.take());
     }
 
     fn set(&mut self, index: Option<usize>, status: NodeStatus) {
@@ -249,7 +239,7 @@ impl RunState {
         // What it was answered in an earlier round is no answer to this one.
         let id = &definition.nodes[index].id;
         self.resolved.retain(|(node, _), _| node != id);
-        self.handoffs.clear();
+        self.children.clear();
         if self.nodes[index].status.is_resolved() {
             for behind in downstream(definition, index) {
                 let node = &mut self.nodes[behind];

@@ -106,7 +106,8 @@ pub(super) fn conclude(context: &mut Context, said: Vec<RunEvent>) -> Result<Ans
 /// Whether a node that failed so may be run again by itself: not where a bound of it was
 /// breached, and not where its effects may have landed.
 fn is_retryable(error: &RunError) -> bool {
-    const NEVER: [&str; 6] = [
+    const NEVER: [&str; 7] = [
+        "run_too_large",
         "wasm_memory_exceeded",
         "wasm_fuel_exhausted",
         "wasm_execution_timeout",

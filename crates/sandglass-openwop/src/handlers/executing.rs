@@ -77,7 +77,7 @@ async fn delay(
 }
 
 /// Waits until `millis` after `since`, or after now; or until it is stopped.
-async fn wait(
+pub(crate) async fn wait(
     shared: &Shared,
     run: &HandlerRun,
     millis: u64,

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 
 pub(crate) use self::ending::{Answer, cancelled, failed, first_step, go_on, not_taken};
 use self::ending::{conclude, ended};
-pub(crate) use self::executing::stopped;
 use self::executing::{execute, expire};
+pub(crate) use self::executing::{stopped, wait};
 use crate::action::{RESUME_EFFECT, RUN_EFFECT};
 use crate::context::{Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
 use crate::event::{Kind, Origin, RunError, RunEvent};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sandglass_model::{EntityRef, Object, RunReport, StopCause};
+use sandglass_model::{Object, RunReport, StopCause};
 use sandglass_runtime::{HandlerRun, Request, SessionStop};
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,8 @@ use super::Executed;
 use crate::context::Context;
 use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunEvent};
-use crate::handlers::{Shared, cancelled, stopped};
+use crate::handlers::{Shared, cancelled, stopped, wait};
+use crate::log::RunLog;
 use crate::masks::Masks;
 use crate::projection::{EVENTS, TELL};
 use crate::service::{Service, Wanted, id};
@@ -21,6 +22,10 @@ use crate::step::Parent;
 
 /// How deep runs may work for one another: as deep as asks of entities may.
 const DEPTH_MAX: u32 = sandglass_liveness::decide::ASK_DEPTH_MAX;
+
+/// How often, and after how many milliseconds each, the log of a child is read that can't be.
+const READS_MAX: u32 = 30;
+const AGAIN_AFTER_MS: u64 = 1_000;
 
 /// Starts the workers of the last decision. What becomes of children is told as it happens, and
 /// once, also where the host is lost in between.
@@ -52,11 +57,6 @@ fn chosen(state: &RunState) -> Vec<String> {
     workers.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// How a worker has ended that could not be started.
-fn refused(error: Value) -> Value {
-    json!({ "kind": "run", "status": "failed", "error": error })
-}
-
 /// Whether `worker` is a node of the workflow itself: one that `node` leads to, or `node`.
 fn follows(definition: &Definition, node: &Node, worker: &str) -> bool {
     let Some(index) = definition.node(&node.id) else { return false };
@@ -73,6 +73,40 @@ async fn unless_closing(service: &Service) {
     }
 }
 
+/// What has come of a child.
+struct Ended {
+    /// As clients see it, `{kind, runId, status, outputs?, error?}`: what is sensitive is masked.
+    shown: Value,
+    /// As they are.
+    outputs: Value,
+}
+
+/// What has come of the child whose log this is; none where that has no end.
+async fn harvested(service: &Service, log: &RunLog) -> Option<Ended> {
+    let lines = log.all();
+    let last = &lines.last().filter(|line| line.entry.event.kind.is_terminal())?.entry.event;
+    let mut shown = json!({ "kind": "run", "runId": log.run.id() });
+    let mut outputs = Value::Null;
+    let status = match last.kind {
+        Kind::RunCompleted => {
+            outputs = last.payload.get("outputs").cloned().unwrap_or_default();
+            let mut masked = outputs.clone();
+            if let Ok(definition) = service.definition_of(log).await {
+                Masks::of(&definition, service.library()).mask_all_outputs(&mut masked);
+            }
+            shown["outputs"] = masked;
+            "completed"
+        }
+        Kind::RunCancelled => "cancelled",
+        _ => {
+            shown["error"] = last.payload.get("error").cloned().unwrap_or_default();
+            "failed"
+        }
+    };
+    shown["status"] = json!(status);
+    Some(Ended { shown, outputs })
+}
+
 /// A worker that is a workflow.
 struct Child<'a> {
     shared: &'a Arc<Shared>,
@@ -85,25 +119,101 @@ struct Child<'a> {
 impl Child<'_> {
     /// Runs it, and answers how it has ended.
     async fn to_its_end(&self, context: &mut Context) -> Result<Value, Box<RunReport>> {
-        let known = context.state.handoffs.get(self.nth).cloned();
-        if let Some(error) = known.as_ref().and_then(|known| known.refused.clone()) {
-            return Ok(refused(error));
-        }
+        let service = self.service().await?;
+        let id = id::of_child(self.run.dispatched.dispatch, self.nth);
+        let known = context.state.children.get(&id).cloned();
+        let mut untold = Vec::new();
         if known.is_none() {
-            context.happened(self.told("dispatch.began", json!({})));
-        }
-        let (service, child) = match self.start(context).await {
-            Ok(started) => started,
-            Err(error) => {
-                context.happened(self.told("dispatch.failed", json!({ "error": error })));
-                return Ok(refused(error));
+            untold.push(self.told("dispatch.began", json!({})));
+            let started = self.start(&service, &id, context).await;
+            let (phase, more) = match &started {
+                Ok(()) => ("dispatch.succeeded", json!({ "childRunId": id })),
+                Err(error) => ("dispatch.failed", json!({ "error": error })),
+            };
+            untold.push(self.told(phase, more));
+            untold.iter().for_each(|event| context.apply(event));
+            if let Err(error) = started {
+                context.untold.append(&mut untold);
+                return Ok(json!({ "kind": "run", "status": "failed", "error": error }));
             }
-        };
-        let id = child.id().to_owned();
-        if known.as_ref().is_none_or(|known| known.child.is_none()) {
-            context.happened(self.told("dispatch.succeeded", json!({ "childRunId": id })));
-            self.tell(&service, context).await;
+            self.tell(&service, &mut untold).await;
         }
+        let Ended { shown, outputs } = self.ended(&service, &id, known.as_ref()).await?;
+        if known.flatten().is_none() {
+            let events = self.of_its_end(&shown, &outputs);
+            events.iter().for_each(|event| context.apply(event));
+            untold.extend(events);
+            self.tell(&service, &mut untold).await;
+        }
+        context.untold.append(&mut untold);
+        Ok(shown)
+    }
+
+    /// Records what has happened by now; what can't be recorded stays for the node's end.
+    async fn tell(&self, service: &Service, untold: &mut Vec<RunEvent>) {
+        let params = Object::from([(EVENTS.to_owned(), json!(untold))]);
+        match service.runtime.request(&self.run.entity, Request::new(TELL).params(params)).await {
+            Ok(_) => untold.clear(),
+            Err(error) => tracing::debug!(run = %self.run.entity, %error, "it is told later"),
+        }
+    }
+
+    /// What starts runs. A host that has just started does when it has found all that there are;
+    /// one that is gone never does any more.
+    async fn service(&self) -> Result<Arc<Service>, Box<RunReport>> {
+        let mut there = self.shared.service.subscribe();
+        let service = tokio::select! {
+            biased;
+            there = there.wait_for(Option::is_some) => {
+                there.ok().and_then(|service| service.as_ref()?.upgrade())
+            }
+            request = stopped(self.run) => return Err(Box::new(cancelled(self.run, request))),
+        };
+        match service {
+            Some(service) => Ok(service),
+            None => Err(Box::new(cancelled(self.run, stopped(self.run).await))),
+        }
+    }
+
+    /// Starts it, unless it was started before, as `id`.
+    async fn start(&self, service: &Service, id: &str, context: &Context) -> Result<(), Value> {
+        let depth = context.begin.parent.as_ref().map_or(1, |parent| parent.depth + 1);
+        if depth > DEPTH_MAX {
+            let message = format!("runs may work for one another {DEPTH_MAX} deep");
+            return Err(json!({ "code": "dispatch_too_deep", "message": message }));
+        }
+        let parent =
+            Parent { run: self.run.entity.id().to_owned(), node: self.node.id.clone(), depth };
+        let wanted = Wanted {
+            workflow: self.worker.to_owned(),
+            inputs: self.map_inputs(&context.state.variables),
+            ..Wanted::default()
+        };
+        match service.start_child(id, wanted, parent).await {
+            Ok(_) => Ok(()),
+            Err(why) => {
+                unless_closing(service).await;
+                let told = Value::from(&why);
+                Err(json!({ "code": told["error"], "message": told["message"] }))
+            }
+        }
+    }
+
+    /// Waits for the end of the run `id`, and answers what has come of it. What is `known` of
+    /// one whose records are gone is all there is.
+    async fn ended(
+        &self,
+        service: &Service,
+        id: &str,
+        known: Option<&Option<Value>>,
+    ) -> Result<Ended, Box<RunReport>> {
+        let lost = || {
+            let error = json!({ "code": "host_error", "message": "its records can't be read" });
+            let shown = json!({ "kind": "run", "runId": id, "status": "failed", "error": error });
+            let shown = known.cloned().flatten().unwrap_or(shown);
+            Ended { shown, outputs: Value::Null }
+        };
+        let Some(child) = id::entity_of(id) else { return Ok(lost()) };
         tokio::select! {
             biased;
             request = stopped(self.run) => {
@@ -116,24 +226,20 @@ impl Child<'_> {
                 return Err(Box::new(cancelled(self.run, request)));
             }
             over = service.until_over(&child) => if over.is_err() {
-                unless_closing(&service).await;
+                unless_closing(service).await;
             }
         }
-        let (ended, outputs) = self.harvest(&service, &child).await;
-        if !known.is_some_and(|known| known.is_over) {
-            self.of_its_end(&ended, &outputs).into_iter().for_each(|event| context.happened(event));
-            self.tell(&service, context).await;
+        for _ in 0..READS_MAX {
+            match service.whole_log(&child).await {
+                Ok(log) => return Ok(harvested(service, &log).await.unwrap_or_else(lost)),
+                // What can't be read now is no end that it has come to.
+                Err(_) => unless_closing(service).await,
+            }
+            if let Some(request) = wait(self.shared, self.run, AGAIN_AFTER_MS, None).await {
+                return Err(Box::new(cancelled(self.run, request)));
+            }
         }
-        Ok(ended)
-    }
-
-    /// Records what has happened by now. What can't be recorded is when the node ends.
-    async fn tell(&self, service: &Service, context: &mut Context) {
-        let params = Object::from([(EVENTS.to_owned(), json!(context.untold))]);
-        match service.runtime.request(&self.run.entity, Request::new(TELL).params(params)).await {
-            Ok(_) => context.untold.clear(),
-            Err(error) => tracing::debug!(run = %self.run.entity, %error, "it is told later"),
-        }
+        Ok(lost())
     }
 
     /// What happens when it has ended.
@@ -154,71 +260,6 @@ impl Child<'_> {
             events.push(self.told("output.harvested", more));
         }
         events
-    }
-
-    async fn start(&self, context: &Context) -> Result<(Arc<Service>, EntityRef), Value> {
-        let error = |code: &str, message: String| json!({ "code": code, "message": message });
-        // A host that has just started takes runs when it has found all that there are.
-        let mut there = self.shared.service.subscribe();
-        let service = tokio::select! {
-            biased;
-            there = there.wait_for(Option::is_some) => {
-                there.ok().and_then(|service| service.as_ref()?.upgrade())
-            }
-            _ = stopped(self.run) => None,
-        };
-        let service = service
-            .ok_or_else(|| error("host_unavailable", "the host takes no runs".to_owned()))?;
-        let depth = context.begin.parent.as_ref().map_or(1, |parent| parent.depth + 1);
-        if depth > DEPTH_MAX {
-            let message = format!("runs may work for one another {DEPTH_MAX} deep");
-            return Err(error("dispatch_too_deep", message));
-        }
-        let parent =
-            Parent { run: self.run.entity.id().to_owned(), node: self.node.id.clone(), depth };
-        let run = id::of_child(self.run.dispatched.dispatch, self.nth);
-        let wanted = Wanted {
-            workflow: self.worker.to_owned(),
-            inputs: self.map_inputs(&context.state.variables),
-            ..Wanted::default()
-        };
-        match service.start_child(&run, wanted, parent).await {
-            Ok(child) => Ok((service, child)),
-            Err(why) => {
-                unless_closing(&service).await;
-                let told = Value::from(&why);
-                Err(json!({ "code": told["error"], "message": told["message"] }))
-            }
-        }
-    }
-
-    /// What has come of it, `{kind, runId, status, outputs?, error?}`, in which what is
-    /// sensitive in it is masked; and its outputs as they are.
-    async fn harvest(&self, service: &Service, child: &EntityRef) -> (Value, Value) {
-        let mut ended = json!({ "kind": "run", "runId": child.id(), "status": "failed" });
-        let log = service.whole_log(child).await.ok();
-        let last = log.and_then(|log| Some((log.all().pop()?, log)));
-        let Some((last, log)) = last.filter(|(last, _)| last.entry.event.kind.is_terminal()) else {
-            let message = "how the child run has ended can't be read";
-            ended["error"] = json!({ "code": "host_error", "message": message });
-            return (ended, Value::Null);
-        };
-        let payload = &last.entry.event.payload;
-        match last.entry.event.kind {
-            Kind::RunCompleted => {
-                let outputs = payload.get("outputs").cloned().unwrap_or_default();
-                let mut shown = outputs.clone();
-                if let Ok(definition) = service.definition_of(&log).await {
-                    Masks::of(&definition, service.library()).mask_all_outputs(&mut shown);
-                }
-                ended["status"] = json!("completed");
-                ended["outputs"] = shown;
-                return (ended, outputs);
-            }
-            Kind::RunCancelled => ended["status"] = json!("cancelled"),
-            _ => ended["error"] = payload.get("error").cloned().unwrap_or_default(),
-        }
-        (ended, Value::Null)
     }
 
     /// The child's inputs: `config.inputMapping` says which of this run's variables each is; all

@@ -11,6 +11,10 @@ const COST_MAX: u64 = 100_000;
 const PATTERNS_MAX: usize = 64;
 /// How deep rules may be nested, with what is referred to.
 const DEPTH_MAX: usize = 128;
+/// As how many rules a pattern counts: its search may take many steps for each character.
+const PATTERN_COST: u64 = 500;
+/// Bytes of a text that count as one more value.
+const TEXT_BYTES: usize = 64;
 
 /// What holds names of its own, each with a schema.
 const MAPS: [&str; 4] = ["properties", "patternProperties", "dependentSchemas", "dependencies"];
@@ -18,6 +22,8 @@ const MAPS: [&str; 4] = ["properties", "patternProperties", "dependentSchemas", 
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 /// What holds values, which no rules stand in.
 const DATA: [&str; 5] = ["const", "enum", "default", "examples", "$comment"];
+/// What gives what is in it another base for its references, or another meaning.
+const BASES: [&str; 3] = ["$id", "id", "$schema"];
 /// What looks at its rules once more, to find out what they have looked at, or which failed.
 const TWICE: [&str; 8] = [
     "anyOf",
@@ -35,8 +41,9 @@ const TWICE: [&str; 8] = [
 /// # Errors
 /// It is too large, or refers to itself or to what isn't in it.
 pub(super) fn of(schema: &Value) -> Result<u64, String> {
+    refuse_bases(schema, 0)?;
     let mut costs = Costs { root: schema, known: BTreeMap::new(), patterns: 0 };
-    let cost = costs.of(schema, 0)?;
+    let Cost { rules: cost, .. } = costs.of(schema, 0)?;
     if cost > COST_MAX {
         return Err(format!(
             "with all that it refers to written out it has more than {COST_MAX} rules; make it \
@@ -46,37 +53,90 @@ pub(super) fn of(schema: &Value) -> Result<u64, String> {
     Ok(cost)
 }
 
-/// How many values there are in `value`, itself among them.
+/// How many values there are in `value`, itself among them; long texts count as several.
 pub(super) fn values(value: &Value) -> u64 {
+    let text = |text: &str| (text.len() / TEXT_BYTES) as u64;
     let inside = match value {
+        Value::String(value) => text(value),
         Value::Array(list) => list.iter().map(values).sum(),
-        Value::Object(fields) => fields.values().map(values).sum(),
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| text(key).saturating_add(values(value))).sum()
+        }
         _ => 0,
     };
     1_u64.saturating_add(inside)
 }
 
+/// Refuses what is not of the schema's own base: references in it would lead elsewhere than
+/// they are followed here.
+fn refuse_bases(schema: &Value, depth: usize) -> Result<(), String> {
+    if depth > DEPTH_MAX {
+        return Err(too_deep());
+    }
+    match schema {
+        Value::Array(schemas) => {
+            schemas.iter().try_for_each(|schema| refuse_bases(schema, depth + 1))
+        }
+        Value::Object(fields) => fields.iter().try_for_each(|(key, rule)| match rule {
+            Value::String(_) if depth > 0 && BASES.contains(&key.as_str()) => {
+                Err(format!("only a whole schema may have `{key}`"))
+            }
+            _ if DATA.contains(&key.as_str()) => Ok(()),
+            rule => refuse_bases(rule, depth + 1),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn too_deep() -> String {
+    format!("its rules are nested more than {DEPTH_MAX} deep; flatten it")
+}
+
+/// What a schema comes to with all that it refers to written out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cost {
+    rules: u64,
+    /// How deep it is nested.
+    height: usize,
+}
+
+impl Cost {
+    const RULE: Self = Self { rules: 1, height: 0 };
+
+    /// Both, side by side.
+    fn beside(self, other: Self) -> Self {
+        let rules = self.rules.saturating_add(other.rules);
+        Self { rules, height: self.height.max(other.height) }
+    }
+
+    /// One level further in.
+    fn inside(self) -> Self {
+        Self { height: self.height + 1, ..self }
+    }
+}
+
 struct Costs<'s> {
     root: &'s Value,
     /// By what refers to them; none for those that are being found out.
-    known: BTreeMap<&'s str, Option<u64>>,
+    known: BTreeMap<&'s str, Option<Cost>>,
     patterns: usize,
 }
 
 impl<'s> Costs<'s> {
-    fn of(&mut self, schema: &'s Value, depth: usize) -> Result<u64, String> {
+    /// What is `depth` levels in.
+    fn of(&mut self, schema: &'s Value, depth: usize) -> Result<Cost, String> {
         if depth > DEPTH_MAX {
-            return Err(format!("its rules are nested more than {DEPTH_MAX} deep; flatten it"));
+            return Err(too_deep());
         }
         match schema {
             Value::Object(fields) => self.of_rules(fields, depth),
             Value::Array(schemas) => self.of_all(schemas.iter(), depth),
-            _ => Ok(1),
+            _ => Ok(Cost::RULE),
         }
     }
 
-    fn of_rules(&mut self, fields: &'s Map<String, Value>, depth: usize) -> Result<u64, String> {
-        let mut cost = 1_u64;
+    fn of_rules(&mut self, fields: &'s Map<String, Value>, depth: usize) -> Result<Cost, String> {
+        let mut cost = Cost::RULE;
         for (key, rule) in fields {
             let key = key.as_str();
             let own = match rule {
@@ -84,65 +144,66 @@ impl<'s> Costs<'s> {
                 Value::String(_) if key == "$dynamicRef" || key == "$recursiveRef" => {
                     return Err(format!("`{key}` isn't taken: write out what it refers to"));
                 }
-                Value::String(_) if key == "$id" && depth > 0 => {
-                    return Err("only a whole schema may have an `$id`".to_owned());
-                }
-                Value::String(_) if key == "pattern" => {
-                    self.note_patterns(1)?;
-                    1
-                }
-                _ if DEFINITIONS.contains(&key) => 0,
-                _ if DATA.contains(&key) => values(rule),
+                Value::String(_) if key == "pattern" => self.of_patterns(1)?,
+                _ if DEFINITIONS.contains(&key) => Cost::default(),
+                _ if DATA.contains(&key) => Cost { rules: values(rule), height: 0 },
                 Value::Object(named) if MAPS.contains(&key) => {
-                    if key == "patternProperties" {
-                        self.note_patterns(named.len())?;
-                    }
-                    self.of_all(named.values(), depth)?
+                    let of_keys = match key {
+                        "patternProperties" => self.of_patterns(named.len())?,
+                        _ => Cost::default(),
+                    };
+                    of_keys.beside(self.of_all(named.values(), depth)?)
                 }
-                rule => self.of(rule, depth + 1)?,
+                rule => self.of(rule, depth + 1)?.inside(),
             };
-            cost = cost.saturating_add(own);
+            cost = cost.beside(own);
         }
         let is_twice = TWICE.iter().any(|key| fields.contains_key(*key));
-        Ok(if is_twice { cost.saturating_mul(2) } else { cost })
+        let times = if is_twice { 2 } else { 1 };
+        Ok(Cost { rules: cost.rules.saturating_mul(times), ..cost })
     }
 
     fn of_all(
         &mut self,
-        schemas: impl Iterator<Item = &'s Value>,
+        mut schemas: impl Iterator<Item = &'s Value>,
         depth: usize,
-    ) -> Result<u64, String> {
-        let mut cost = 0_u64;
-        for schema in schemas {
-            cost = cost.saturating_add(self.of(schema, depth + 1)?);
-        }
-        Ok(cost)
+    ) -> Result<Cost, String> {
+        schemas.try_fold(Cost::default(), |cost, schema| {
+            Ok(cost.beside(self.of(schema, depth + 1)?.inside()))
+        })
     }
 
-    fn of_target(&mut self, target: &'s str, depth: usize) -> Result<u64, String> {
+    fn of_target(&mut self, target: &'s str, depth: usize) -> Result<Cost, String> {
         let shown: String = target.chars().take(100).collect();
-        match self.known.get(target) {
-            Some(Some(cost)) => return Ok(*cost),
+        let cost = match self.known.get(target) {
+            Some(Some(cost)) => *cost,
             Some(None) => return Err(format!("`{shown}` refers to itself; write it out")),
-            None => {}
+            None => {
+                let pointer = target.strip_prefix('#').filter(|pointer| !pointer.contains('%'));
+                let found = pointer.and_then(|pointer| self.root.pointer(pointer));
+                let found = found.ok_or_else(|| {
+                    format!(
+                        "`$ref` must be `#` and a JSON pointer into the schema, and is `{shown}`"
+                    )
+                })?;
+                self.known.insert(target, None);
+                let cost = self.of(found, depth + 1)?.inside();
+                self.known.insert(target, Some(cost));
+                cost
+            }
+        };
+        if depth.saturating_add(cost.height) > DEPTH_MAX {
+            return Err(too_deep());
         }
-        let pointer = target.strip_prefix('#').filter(|pointer| !pointer.contains('%'));
-        let found = pointer.and_then(|pointer| self.root.pointer(pointer));
-        let found = found.ok_or_else(|| {
-            format!("`$ref` must be `#` and a JSON pointer into the schema, and is `{shown}`")
-        })?;
-        self.known.insert(target, None);
-        let cost = self.of(found, depth + 1)?;
-        self.known.insert(target, Some(cost));
         Ok(cost)
     }
 
-    fn note_patterns(&mut self, more: usize) -> Result<(), String> {
+    fn of_patterns(&mut self, more: usize) -> Result<Cost, String> {
         self.patterns = self.patterns.saturating_add(more);
         if self.patterns > PATTERNS_MAX {
             return Err(format!("it has more than {PATTERNS_MAX} patterns"));
         }
-        Ok(())
+        Ok(Cost { rules: PATTERN_COST.saturating_mul(more as u64), height: 0 })
     }
 }
 
@@ -164,6 +225,10 @@ mod tests {
         assert_eq!(of(&schema), Ok(7));
         assert_eq!(of(&json!({ "const": { "$ref": "#/nowhere" } })), Ok(3));
         assert_eq!(of(&json!({ "anyOf": [true, true] })), Ok(6));
+        assert_eq!(of(&json!({ "pattern": "a" })), Ok(501));
+        // What stands under these names are names and data.
+        let named = json!({ "properties": { "id": true }, "const": { "$id": "x" } });
+        assert_eq!(of(&named), Ok(4));
     }
 
     #[test]
@@ -177,6 +242,15 @@ mod tests {
         };
         assert!(of(&doubling(5)).is_ok());
         assert!(of(&doubling(40)).expect_err("2^40").contains("more than 100000 rules"));
+        // Each is known when that which refers to it is looked at.
+        let chain_known_from_its_end = |length: usize| {
+            let to = |place: usize| json!({ "$ref": format!("#/$defs/c{place}") });
+            let mut all: Map<String, Value> =
+                (0..length).map(|nth| (format!("c{nth}"), to(nth + 1))).collect();
+            all.insert(format!("c{length}"), json!(true));
+            let places: Vec<Value> = (0..=length).rev().step_by(50).map(to).collect();
+            json!({ "!": places, "$defs": all, "$ref": "#/$defs/c0" })
+        };
         let deep = (0..50).fold(json!(true), |inside, _| json!({ "anyOf": [inside] }));
         assert!(of(&deep).expect_err("2^50").contains("rules"));
         for (bad, why) in [
@@ -189,8 +263,12 @@ mod tests {
             (json!({ "$ref": "https://example.com" }), "a JSON pointer"),
             (json!({ "$dynamicRef": "#a" }), "write out"),
             (json!({ "properties": { "a": { "$id": "urn:b" } } }), "only a whole schema"),
+            (json!({ "$defs": { "a": { "$id": "urn:b" } } }), "only a whole schema"),
+            (json!({ "$defs": { "a": { "b": [{ "id": "urn:b" }] } } }), "only a whole schema"),
+            (json!({ "$defs": { "a": { "$schema": "urn:b" } } }), "only a whole schema"),
             (json!({ "allOf": vec![json!({ "pattern": "a" }); 65] }), "64 patterns"),
             (doubling(200), "nested more than 128 deep"),
+            (chain_known_from_its_end(2_000), "nested more than 128 deep"),
         ] {
             let told = of(&bad).expect_err("too much");
             assert!(told.contains(why), "{told}");

@@ -32,11 +32,11 @@ impl Service {
             let standing = self.standing(&log).await?;
             let waiting = waiting_at(&standing, node)?;
             // One that somebody sees in the log before its actor shows it is asked for again.
-            if asked.replace(waiting.interrupt.clone()).is_some_and(|one| one != waiting.interrupt)
-            {
-                break;
+            match asked.replace(waiting.interrupt.clone()) {
+                None => crate::interrupt::check(&waiting.payload, &answer)?,
+                Some(one) if one == waiting.interrupt => {}
+                Some(_) => break,
             }
-            crate::interrupt::check(&waiting.payload, &answer)?;
             let (action, params) = self.resumption(&standing, waiting, &answer);
             let request = Request::new(action).params(params).expecting(snapshot.sequence);
             match self.runtime.request(&entity, request).await {

@@ -26,9 +26,9 @@ impl Cut {
     /// Of a branch from number `from` of its source's `events`: there, or before it.
     pub(super) fn of_branch(definition: &Definition, events: &[&RunEvent], from: u64) -> Self {
         let mut from = usize::try_from(from).unwrap_or(usize::MAX).min(events.len());
-        // It has bounds of its own: what came of its source's isn't in it.
-        let breached = events.iter().position(|event| is_breach_of_run(event));
-        from = from.min(breached.unwrap_or(from));
+        // It has bounds of its own, and isn't stopped: what came of that isn't in it.
+        let ends = |event: &&RunEvent| is_breach_of_run(event) || event.kind == Kind::NodeCancelled;
+        from = from.min(events.iter().position(ends).unwrap_or(from));
         // The answer and what goes on with it are one.
         let last = from.checked_sub(1).map(|last| events[last].kind);
         from -= usize::from(last == Some(Kind::InterruptResolved));
