@@ -1,14 +1,13 @@
 //! Bounds of runs: asked for, cut to what the host allows, kept over suspensions and restarts.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use sandglass_model::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
 use crate::binary::{sandglass, until};
 use crate::client::Ask;
 use crate::host::{GREETER, Host, SAMPLES, Setup, shared};
-use crate::log::at;
+use crate::log::{at, now};
 
 const KEYS: [&str; 3] = ["runTimeoutMs", "maxLoopIterations", "recursionLimit"];
 
@@ -247,9 +246,4 @@ fn time_goes_on_while_the_host_is_down() {
         assert!(observed >= away, "{away:?} and more: {log:#?}");
         log.error("run_timeout");
     }
-}
-
-fn now() -> SystemTime {
-    let millis = u64::try_from(SystemClock::new().wall().as_millis()).expect("after 1970");
-    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }

@@ -1,11 +1,13 @@
 //! Runs that work for others, over hosts that stop and hosts that are killed.
 
 use std::fs;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::binary::{sandglass, until};
 use crate::host::{Host, SAMPLES, Setup};
-use crate::log::{Log, Run};
+use crate::log::{Log, Run, at, now};
 
 /// Those of the runs in the journal that aren't `parent`.
 fn others(setup: &Setup, parent: &str) -> Vec<String> {
@@ -85,6 +87,32 @@ fn a_child_goes_on_as_it_began_whatever_has_become_of_its_workflow() {
     fs::remove_file(setup.folder.path("workflows/child.json")).expect("it was there");
     let host = setup.start();
     has_ended(&host, &family);
+}
+
+#[test]
+fn a_child_whose_parent_ends_while_the_host_is_down_ends_when_it_is_back() {
+    let delay = json!({ "delayMs": { "type": "static", "value": 600_000 } });
+    let child = json!([{ "id": "wait", "typeId": "core.delay", "inputs": delay }]);
+    let setup = Setup::new().workflow("child", &child, &[]);
+    let host = parent_of(setup, &["child"], &json!({})).start();
+    let run = host.bounded("parent", &json!({ "runTimeoutMs": 4_000 }));
+    let child = children(&run, &["child"]).remove(0);
+    let parent = run.id.clone();
+    let begun = at(&host.again(&child).until(|event| event["type"] == "node.started")[0]);
+    let setup = host.kill();
+    until(|| {
+        sandglass(&[&"--version"]).exits(0);
+        now() > begun + Duration::from_secs(5)
+    });
+    let host = setup.start();
+    host.again(&parent).finished().error("run_timeout");
+    let log = host.again(&child).finished();
+    let last = log.last();
+    assert_eq!(
+        (&last["type"], &last["payload"]["reason"]),
+        (&json!("run.cancelled"), &json!("parent-cancelled"))
+    );
+    assert_eq!(log.nodes("node.cancelled"), ["wait"], "{log:#?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use sandglass_model::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
 use crate::client::Reply;
@@ -227,6 +228,12 @@ pub(crate) fn at(event: &Value) -> SystemTime {
 pub(crate) fn time(text: &Value) -> SystemTime {
     let text = text.as_str().expect("a text");
     humantime::parse_rfc3339(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// What the clock on the wall says.
+pub(crate) fn now() -> SystemTime {
+    let millis = u64::try_from(SystemClock::new().wall().as_millis()).expect("after 1970");
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
 /// The time between two events.

@@ -7,6 +7,7 @@
 
 mod ending;
 mod executing;
+mod family;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,6 +24,8 @@ pub(crate) use self::ending::{Answer, cancelled, failed, first_step, go_on, not_
 use self::ending::{conclude, ended};
 use self::executing::{execute, expire};
 pub(crate) use self::executing::{stopped, wait};
+pub(crate) use self::family::service;
+use self::family::stop_orphan;
 use crate::action::{RESUME_EFFECT, RUN_EFFECT};
 use crate::context::{Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
 use crate::event::{Kind, Origin, RunError, RunEvent};
@@ -167,6 +170,9 @@ async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
         Ok(known) => known,
         Err(unknown) => return failed(&run, &RunError::new("host_error", unknown.to_string())),
     };
+    if let Some(report) = stop_orphan(shared, &run, &context).await {
+        return report;
+    }
     let next = run.dispatched.params.get(NEXT).cloned();
     let next: Option<Next> = next.and_then(|next| serde_json::from_value(next).ok());
     let answer = match (run.dispatched.integration.as_str(), next) {

@@ -12,7 +12,7 @@ use super::Executed;
 use crate::context::Context;
 use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunEvent};
-use crate::handlers::{Shared, cancelled, stopped, wait};
+use crate::handlers::{Shared, cancelled, service, stopped, wait};
 use crate::log::RunLog;
 use crate::masks::Masks;
 use crate::projection::{EVENTS, TELL};
@@ -119,7 +119,8 @@ struct Child<'a> {
 impl Child<'_> {
     /// Runs it, and answers how it has ended.
     async fn to_its_end(&self, context: &mut Context) -> Result<Value, Box<RunReport>> {
-        let service = self.service().await?;
+        let service = service(self.shared, self.run).await;
+        let service = service.map_err(|request| Box::new(cancelled(self.run, request)))?;
         let id = id::of_child(self.run.dispatched.dispatch, self.nth);
         let known = context.state.children.get(&id).cloned();
         let mut untold = Vec::new();
@@ -155,23 +156,6 @@ impl Child<'_> {
         match service.runtime.request(&self.run.entity, Request::new(TELL).params(params)).await {
             Ok(_) => untold.clear(),
             Err(error) => tracing::debug!(run = %self.run.entity, %error, "it is told later"),
-        }
-    }
-
-    /// What starts runs. A host that has just started does when it has found all that there are;
-    /// one that is gone never does any more.
-    async fn service(&self) -> Result<Arc<Service>, Box<RunReport>> {
-        let mut there = self.shared.service.subscribe();
-        let service = tokio::select! {
-            biased;
-            there = there.wait_for(Option::is_some) => {
-                there.ok().and_then(|service| service.as_ref()?.upgrade())
-            }
-            request = stopped(self.run) => return Err(Box::new(cancelled(self.run, request))),
-        };
-        match service {
-            Some(service) => Ok(service),
-            None => Err(Box::new(cancelled(self.run, stopped(self.run).await))),
         }
     }
 

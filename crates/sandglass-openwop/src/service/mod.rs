@@ -157,7 +157,7 @@ impl Service {
 }
 
 /// Whether a run has come to its end.
-fn is_over(snapshot: &Snapshot) -> bool {
+pub(crate) fn is_over(snapshot: &Snapshot) -> bool {
     snapshot.session.as_ref().is_some_and(|session| session.is_over())
 }
 
