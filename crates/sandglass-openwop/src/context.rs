@@ -122,6 +122,12 @@ impl Context {
         class(&self.library, &self.definition, index)
     }
 
+    /// Folds in an event that is recorded when the handler ends, if not before.
+    pub(crate) fn happened(&mut self, event: RunEvent) {
+        self.apply(&event);
+        self.untold.push(event);
+    }
+
     /// Folds in one more event.
     pub(crate) fn apply(&mut self, event: &RunEvent) {
         self.bytes = self.bytes.saturating_add(size(&event.payload));

@@ -92,7 +92,7 @@ pub(crate) struct RunState {
     /// What that has decided last.
     pub(crate) decision: Option<Value>,
     /// The child runs of the dispatch that is being run, or was last, by their ids; with what
-    /// came of each, but for its outputs, once that was told.
+    /// came of each, but for its outputs, once all of that was told.
     pub(crate) children: BTreeMap<String, Option<Value>>,
     /// What people have answered the orchestrator, in order.
     pub(crate) answers: Vec<Value>,
@@ -215,7 +215,13 @@ impl RunState {
         else {
             return;
         };
-        let ended = phase.strip_prefix("child.").map(|status| {
+        // Of one that has completed there is more to say behind that.
+        let status = match phase {
+            "output.harvested" => Some("completed"),
+            "child.failed" | "child.cancelled" => phase.strip_prefix("child."),
+            _ => None,
+        };
+        let ended = status.map(|status| {
             let mut ended = json!({ "kind": "run", "runId": child, "status": status });
             if let Some(error) = payload.get("error") {
                 ended["error"] = error.clone();

@@ -16,6 +16,9 @@ use crate::node::{
     DELAY, DISPATCH, End, Executed, SUPERVISOR, builtin, dispatch, inputs, orchestrator, packed,
 };
 
+/// After how many milliseconds something is tried again that can't be done now.
+pub(crate) const AGAIN_AFTER_MS: u64 = 1_000;
+
 /// Waits until a run is stopped. A host that shuts down stops none: what it doesn't finish is
 /// the next one's, as its definition says.
 pub(crate) async fn stopped(run: &HandlerRun) -> StopRequest {

@@ -7,9 +7,9 @@ use sandglass_runtime::{ActorError, HandlerRun, SessionStop, StopRequest};
 
 use super::Shared;
 use super::ending::cancelled;
-use super::executing::stopped;
+use super::executing::{AGAIN_AFTER_MS, stopped, wait};
 use crate::context::Context;
-use crate::service::{Service, id, is_over};
+use crate::service::{Service, id, is_over, is_stopping};
 
 /// What starts runs, unless `run` is stopped before it is there. A host that has just started
 /// does when it has found all that there are; one that is gone never does any more.
@@ -31,6 +31,14 @@ pub(crate) async fn service(
     }
 }
 
+/// Never comes back where the host shuts down: what it can't do any more is left to the next one,
+/// which runs the handler again.
+pub(crate) async fn unless_closing(service: &Service) {
+    if service.runtime.is_closing() {
+        std::future::pending().await
+    }
+}
+
 /// Stops a run whose parent is over: that ends its children, unless the host is lost just then,
 /// or its time is over when the host comes back.
 pub(super) async fn stop_orphan(
@@ -43,15 +51,31 @@ pub(super) async fn stop_orphan(
         Ok(service) => service,
         Err(request) => return Some(cancelled(run, request)),
     };
-    let is_orphan = match service.runtime.entity(&parent).await {
-        Ok(parent) => is_over(&parent),
-        Err(error) => matches!(error, ActorError::UnknownEntity(_)),
-    };
-    if !is_orphan {
-        return None;
+    loop {
+        let found = tokio::select! {
+            biased;
+            request = stopped(run) => return Some(cancelled(run, request)),
+            found = service.runtime.wait_until(&parent, |parent| !is_stopping(parent)) => found,
+        };
+        let is_orphan = match found {
+            Ok(parent) => Some(is_over(&parent)),
+            Err(ActorError::UnknownEntity(_)) => Some(true),
+            // It isn't known now.
+            Err(_) => None,
+        };
+        if is_orphan == Some(false) {
+            return None;
+        }
+        if is_orphan == Some(true) {
+            let (parent, reason) = (Some(parent.clone()), "its parent is over".to_owned());
+            let stop = SessionStop { run_seq: None, cause: StopCause::Parent { parent, reason } };
+            if service.runtime.stop_session(&run.entity, stop).await.is_ok() {
+                return Some(cancelled(run, stopped(run).await));
+            }
+        }
+        unless_closing(&service).await;
+        if let Some(request) = wait(shared, run, AGAIN_AFTER_MS, None).await {
+            return Some(cancelled(run, request));
+        }
     }
-    let cause = StopCause::Parent { parent: Some(parent), reason: "its parent is over".to_owned() };
-    let stop = SessionStop { run_seq: None, cause };
-    service.runtime.stop_session(&run.entity, stop).await.ok()?;
-    Some(cancelled(run, stopped(run).await))
 }

@@ -22,10 +22,10 @@ use tokio::sync::watch;
 
 pub(crate) use self::ending::{Answer, cancelled, failed, first_step, go_on, not_taken};
 use self::ending::{conclude, ended};
+pub(crate) use self::executing::{AGAIN_AFTER_MS, stopped, wait};
 use self::executing::{execute, expire};
-pub(crate) use self::executing::{stopped, wait};
-pub(crate) use self::family::service;
 use self::family::stop_orphan;
+pub(crate) use self::family::{service, unless_closing};
 use crate::action::{RESUME_EFFECT, RUN_EFFECT};
 use crate::context::{Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
 use crate::event::{Kind, Origin, RunError, RunEvent};
@@ -165,10 +165,18 @@ impl Drop for Counted {
 }
 
 async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
-    let known = shared.known(&run).await;
-    let mut context = match known {
-        Ok(known) => known,
-        Err(unknown) => return failed(&run, &RunError::new("host_error", unknown.to_string())),
+    let mut context = loop {
+        match shared.known(&run).await {
+            Ok(known) => break known,
+            // It is no failure of the run.
+            Err(Unknown::Journal(sandglass_journal::Error::Unavailable { what })) => {
+                tracing::warn!(run = %run.entity, what, "the records of a run can't be read now");
+                if let Some(request) = wait(shared, &run, AGAIN_AFTER_MS, None).await {
+                    return cancelled(&run, request);
+                }
+            }
+            Err(unknown) => return failed(&run, &RunError::new("host_error", unknown.to_string())),
+        }
     };
     if let Some(report) = stop_orphan(shared, &run, &context).await {
         return report;

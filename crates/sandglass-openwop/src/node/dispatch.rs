@@ -4,16 +4,16 @@
 
 use std::sync::Arc;
 
-use sandglass_model::{Object, RunReport, StopCause};
-use sandglass_runtime::{HandlerRun, Request, SessionStop};
+use sandglass_model::{EntityRef, Object, RunReport, StopCause};
+use sandglass_runtime::{ActorError, HandlerRun, Request, SessionStop, StopRequest};
 use serde_json::{Map, Value, json};
 
 use super::Executed;
-use crate::context::Context;
+use crate::context::{Context, size};
 use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunEvent};
-use crate::handlers::{Shared, cancelled, service, stopped, wait};
-use crate::log::RunLog;
+use crate::handlers::{AGAIN_AFTER_MS, Shared, cancelled, service, stopped, unless_closing, wait};
+use crate::http::error::{Code, Error};
 use crate::masks::Masks;
 use crate::projection::{EVENTS, TELL};
 use crate::service::{Service, Wanted, id};
@@ -23,12 +23,11 @@ use crate::step::Parent;
 /// How deep runs may work for one another: as deep as asks of entities may.
 const DEPTH_MAX: u32 = sandglass_liveness::decide::ASK_DEPTH_MAX;
 
-/// How often, and after how many milliseconds each, the log of a child is read that can't be.
-const READS_MAX: u32 = 30;
-const AGAIN_AFTER_MS: u64 = 1_000;
+/// Largest events that are told at once, in bytes of JSON without what is escaped in it.
+const TOLD_MAX_BYTES: usize = 128 << 10;
 
 /// Starts the workers of the last decision. What becomes of children is told as it happens, and
-/// once, also where the host is lost in between.
+/// once, also where the host is lost in between; who could not be started is tried again then.
 pub(crate) async fn execute(
     shared: &Arc<Shared>,
     run: &HandlerRun,
@@ -65,14 +64,6 @@ fn follows(definition: &Definition, node: &Node, worker: &str) -> bool {
     worker == node.id || targets.any(|target| definition.nodes[target].id == worker)
 }
 
-/// Never comes back where the host shuts down: what it can't find out any more is left to the
-/// next one, which runs the node again and finds what was started.
-async fn unless_closing(service: &Service) {
-    if service.runtime.is_closing() {
-        std::future::pending().await
-    }
-}
-
 /// What has come of a child.
 struct Ended {
     /// As clients see it, `{kind, runId, status, outputs?, error?}`: what is sensitive is masked.
@@ -81,30 +72,43 @@ struct Ended {
     outputs: Value,
 }
 
-/// What has come of the child whose log this is; none where that has no end.
-async fn harvested(service: &Service, log: &RunLog) -> Option<Ended> {
+/// What has come of a child that is over; none where its log has no end.
+async fn harvested(service: &Service, child: &EntityRef) -> Result<Option<Ended>, Error> {
+    let log = service.whole_log(child).await?;
     let lines = log.all();
-    let last = &lines.last().filter(|line| line.entry.event.kind.is_terminal())?.entry.event;
-    let mut shown = json!({ "kind": "run", "runId": log.run.id() });
+    let Some(last) = lines.last().filter(|line| line.entry.event.kind.is_terminal()) else {
+        return Ok(None);
+    };
+    let payload = &last.entry.event.payload;
+    let mut shown = json!({ "kind": "run", "runId": child.id() });
     let mut outputs = Value::Null;
-    let status = match last.kind {
+    let status = match last.entry.event.kind {
         Kind::RunCompleted => {
-            outputs = last.payload.get("outputs").cloned().unwrap_or_default();
+            outputs = payload.get("outputs").cloned().unwrap_or_default();
             let mut masked = outputs.clone();
-            if let Ok(definition) = service.definition_of(log).await {
-                Masks::of(&definition, service.library()).mask_all_outputs(&mut masked);
-            }
+            let definition = service.definition_of(&log).await?;
+            Masks::of(&definition, service.library()).mask_all_outputs(&mut masked);
             shown["outputs"] = masked;
             "completed"
         }
         Kind::RunCancelled => "cancelled",
         _ => {
-            shown["error"] = last.payload.get("error").cloned().unwrap_or_default();
+            shown["error"] = payload.get("error").cloned().unwrap_or_default();
             "failed"
         }
     };
     shown["status"] = json!(status);
-    Some(Ended { shown, outputs })
+    Ok(Some(Ended { shown, outputs }))
+}
+
+/// How many of these events are told at once, from the first on.
+fn told_at_once(events: &[RunEvent]) -> usize {
+    let mut bytes = 0_usize;
+    let fits = events.iter().take_while(|event| {
+        bytes = bytes.saturating_add(size(&event.payload));
+        bytes <= TOLD_MAX_BYTES
+    });
+    fits.count().max(1)
 }
 
 /// A worker that is a workflow.
@@ -123,48 +127,51 @@ impl Child<'_> {
         let service = service.map_err(|request| Box::new(cancelled(self.run, request)))?;
         let id = id::of_child(self.run.dispatched.dispatch, self.nth);
         let known = context.state.children.get(&id).cloned();
-        let mut untold = Vec::new();
         if known.is_none() {
-            untold.push(self.told("dispatch.began", json!({})));
-            let started = self.start(&service, &id, context).await;
-            let (phase, more) = match &started {
-                Ok(()) => ("dispatch.succeeded", json!({ "childRunId": id })),
-                Err(error) => ("dispatch.failed", json!({ "error": error })),
-            };
-            untold.push(self.told(phase, more));
-            untold.iter().for_each(|event| context.apply(event));
+            let started = self.start(&service, &id, context).await?;
+            context.happened(self.told("dispatch.began", json!({})));
             if let Err(error) = started {
-                context.untold.append(&mut untold);
+                context.happened(self.told("dispatch.failed", json!({ "error": error })));
                 return Ok(json!({ "kind": "run", "status": "failed", "error": error }));
             }
-            self.tell(&service, &mut untold).await;
+            context.happened(self.told("dispatch.succeeded", json!({ "childRunId": id })));
+            self.tell(&service, context).await;
         }
         let Ended { shown, outputs } = self.ended(&service, &id, known.as_ref()).await?;
         if known.flatten().is_none() {
             let events = self.of_its_end(&shown, &outputs);
-            events.iter().for_each(|event| context.apply(event));
-            untold.extend(events);
-            self.tell(&service, &mut untold).await;
+            events.into_iter().for_each(|event| context.happened(event));
+            self.tell(&service, context).await;
         }
-        context.untold.append(&mut untold);
         Ok(shown)
     }
 
-    /// Records what has happened by now; what can't be recorded stays for the node's end.
-    async fn tell(&self, service: &Service, untold: &mut Vec<RunEvent>) {
-        let params = Object::from([(EVENTS.to_owned(), json!(untold))]);
-        match service.runtime.request(&self.run.entity, Request::new(TELL).params(params)).await {
-            Ok(_) => untold.clear(),
-            Err(error) => tracing::debug!(run = %self.run.entity, %error, "it is told later"),
+    /// Records what has happened by now, in its order; what can't be recorded stays for the end
+    /// of the node.
+    async fn tell(&self, service: &Service, context: &mut Context) {
+        while !context.untold.is_empty() {
+            let count = told_at_once(&context.untold);
+            let params = Object::from([(EVENTS.to_owned(), json!(context.untold[..count]))]);
+            let request = Request::new(TELL).params(params);
+            if let Err(error) = service.runtime.request(&self.run.entity, request).await {
+                tracing::debug!(run = %self.run.entity, %error, "it is told later");
+                return;
+            }
+            context.untold.drain(..count);
         }
     }
 
-    /// Starts it, unless it was started before, as `id`.
-    async fn start(&self, service: &Service, id: &str, context: &Context) -> Result<(), Value> {
+    /// Starts it, unless it was started before, as `id`; answers why it can't be.
+    async fn start(
+        &self,
+        service: &Service,
+        id: &str,
+        context: &Context,
+    ) -> Result<Result<(), Value>, Box<RunReport>> {
         let depth = context.begin.parent.as_ref().map_or(1, |parent| parent.depth + 1);
         if depth > DEPTH_MAX {
             let message = format!("runs may work for one another {DEPTH_MAX} deep");
-            return Err(json!({ "code": "dispatch_too_deep", "message": message }));
+            return Ok(Err(json!({ "code": "dispatch_too_deep", "message": message })));
         }
         let parent =
             Parent { run: self.run.entity.id().to_owned(), node: self.node.id.clone(), depth };
@@ -173,12 +180,17 @@ impl Child<'_> {
             inputs: self.map_inputs(&context.state.variables),
             ..Wanted::default()
         };
-        match service.start_child(id, wanted, parent).await {
-            Ok(_) => Ok(()),
-            Err(why) => {
-                unless_closing(service).await;
+        loop {
+            let started = service.start_child(id, wanted.clone(), parent.clone()).await;
+            let Err(why) = started else { return Ok(Ok(())) };
+            unless_closing(service).await;
+            if why.code != Code::Unavailable {
                 let told = Value::from(&why);
-                Err(json!({ "code": told["error"], "message": told["message"] }))
+                return Ok(Err(json!({ "code": told["error"], "message": told["message"] })));
+            }
+            // It may be there, of the host before this one.
+            if let Some(request) = wait(self.shared, self.run, AGAIN_AFTER_MS, None).await {
+                return Err(self.stop(service, id, request).await);
             }
         }
     }
@@ -192,38 +204,43 @@ impl Child<'_> {
         known: Option<&Option<Value>>,
     ) -> Result<Ended, Box<RunReport>> {
         let lost = || {
-            let error = json!({ "code": "host_error", "message": "its records can't be read" });
+            let error = json!({ "code": "host_error", "message": "its records are gone" });
             let shown = json!({ "kind": "run", "runId": id, "status": "failed", "error": error });
             let shown = known.cloned().flatten().unwrap_or(shown);
             Ended { shown, outputs: Value::Null }
         };
         let Some(child) = id::entity_of(id) else { return Ok(lost()) };
-        tokio::select! {
-            biased;
-            request = stopped(self.run) => {
-                let reason = request.reason.clone();
-                let parent = Some(self.run.entity.clone());
-                let cause = StopCause::Parent { parent, reason };
-                let stop = SessionStop { run_seq: None, cause };
-                // One that has just ended needs none.
-                drop(service.runtime.stop_session(&child, stop).await);
-                return Err(Box::new(cancelled(self.run, request)));
+        loop {
+            let over = tokio::select! {
+                biased;
+                request = stopped(self.run) => return Err(self.stop(service, id, request).await),
+                over = service.until_over(&child) => over,
+            };
+            let found = match over {
+                Ok(()) => harvested(service, &child).await.ok().flatten(),
+                Err(ActorError::UnknownEntity(_)) => return Ok(lost()),
+                Err(_) => None,
+            };
+            if let Some(ended) = found {
+                return Ok(ended);
             }
-            over = service.until_over(&child) => if over.is_err() {
-                unless_closing(service).await;
-            }
-        }
-        for _ in 0..READS_MAX {
-            match service.whole_log(&child).await {
-                Ok(log) => return Ok(harvested(service, &log).await.unwrap_or_else(lost)),
-                // What can't be read now is no end that it has come to.
-                Err(_) => unless_closing(service).await,
-            }
+            // What can't be found out now is no end that it has come to.
+            unless_closing(service).await;
             if let Some(request) = wait(self.shared, self.run, AGAIN_AFTER_MS, None).await {
-                return Err(Box::new(cancelled(self.run, request)));
+                return Err(self.stop(service, id, request).await);
             }
         }
-        Ok(lost())
+    }
+
+    /// Stops it with its parent.
+    async fn stop(&self, service: &Service, id: &str, request: StopRequest) -> Box<RunReport> {
+        if let Some(child) = id::entity_of(id) {
+            let (parent, reason) = (Some(self.run.entity.clone()), request.reason.clone());
+            let stop = SessionStop { run_seq: None, cause: StopCause::Parent { parent, reason } };
+            // One that isn't there, or has just ended, needs none.
+            drop(service.runtime.stop_session(&child, stop).await);
+        }
+        Box::new(cancelled(self.run, request))
     }
 
     /// What happens when it has ended.

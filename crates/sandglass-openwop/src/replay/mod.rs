@@ -17,7 +17,7 @@ pub use self::again::end_of_node;
 use self::again::{Difference, again};
 use crate::context::{Context, size};
 use crate::event::{Entry, Kind, RunError, RunEvent, event_id};
-use crate::handlers::{Answer, Shared, cancelled, failed, go_on};
+use crate::handlers::{AGAIN_AFTER_MS, Answer, Shared, cancelled, failed, go_on, wait};
 use crate::log::{Folded, fold};
 use crate::projection::{CANCEL_AS_RECORDED, ENDING, FAIL, NEXT, StepResult};
 use crate::service::id::entity_of;
@@ -47,9 +47,17 @@ pub(crate) async fn step(
     };
     let source = match &context.source {
         Some(source) => Arc::clone(source),
-        None => match read(shared, &fork).await {
-            Ok(source) => Arc::new(source),
-            Err(why) => return Err(failed(run, &RunError::new("source_unreadable", why))),
+        None => loop {
+            let why = match read(shared, &fork).await {
+                Ok(source) => break Arc::new(source),
+                Err(why) => why,
+            };
+            if !why.is_passing {
+                return Err(failed(run, &RunError::new("source_unreadable", why.what)));
+            }
+            if let Some(request) = wait(shared, run, AGAIN_AFTER_MS, None).await {
+                return Err(cancelled(run, request));
+            }
         },
     };
     context.source = Some(Arc::clone(&source));
@@ -111,14 +119,22 @@ fn before(context: &Context, source: &[Entry], at: u64) -> RunState {
     }
 }
 
+/// Why the events of a run can't be read.
+struct Unreadable {
+    what: String,
+    /// Whether they may be later.
+    is_passing: bool,
+}
+
 /// The events of a run that a fork of it needs.
-async fn read(shared: &Shared, fork: &Fork) -> Result<Vec<Entry>, String> {
+async fn read(shared: &Shared, fork: &Fork) -> Result<Vec<Entry>, Unreadable> {
+    let gone = |what: String| Unreadable { what, is_passing: false };
     let id = &fork.source;
     let most = match fork.mode {
         ForkMode::Branch => usize::try_from(fork.from).unwrap_or(usize::MAX),
         ForkMode::Replay => usize::MAX,
     };
-    let entity = entity_of(id).ok_or_else(|| format!("there is no run `{id}`"))?;
+    let entity = entity_of(id).ok_or_else(|| gone(format!("there is no run `{id}`")))?;
     let mut entries = Vec::new();
     let mut folded = Folded::default();
     let take = |entry| {
@@ -127,9 +143,12 @@ async fn read(shared: &Shared, fork: &Fork) -> Result<Vec<Entry>, String> {
         }
     };
     let read = folded.read_on(&*shared.journal, &entity, take).await;
-    read.map_err(|error| format!("the events of run `{id}` can't be read: {error}"))?;
+    read.map_err(|error| Unreadable {
+        what: format!("the events of run `{id}` can't be read: {error}"),
+        is_passing: matches!(error, sandglass_journal::Error::Unavailable { .. }),
+    })?;
     if folded.events == 0 {
-        return Err(format!("the events of run `{id}` aren't in the journal any more"));
+        return Err(gone(format!("the events of run `{id}` aren't in the journal any more")));
     }
     Ok(entries)
 }

@@ -23,26 +23,23 @@ const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 /// What holds values, which no rules stand in.
 const DATA: [&str; 5] = ["const", "enum", "default", "examples", "$comment"];
 /// What gives what is in it another base for its references, or another meaning.
-const BASES: [&str; 3] = ["$id", "id", "$schema"];
+const BASES: [&str; 2] = ["$id", "$schema"];
+/// The same in the fourth draft.
+const BASES_OF_DRAFT_4: [&str; 2] = ["id", "$schema"];
 /// What looks at its rules once more, to find out what they have looked at, or which failed.
-const TWICE: [&str; 8] = [
-    "anyOf",
-    "oneOf",
-    "not",
-    "if",
-    "contains",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "propertyNames",
-];
+const TWICE: [&str; 6] = ["anyOf", "oneOf", "not", "if", "contains", "propertyNames"];
+/// What looks once more at all that stands beside it, at each level of it.
+const AT_EACH_LEVEL: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 
 /// The cost of `schema`.
 ///
 /// # Errors
 /// It is too large, or refers to itself or to what isn't in it.
 pub(super) fn of(schema: &Value) -> Result<u64, String> {
-    refuse_bases(schema, 0)?;
-    let mut costs = Costs { root: schema, known: BTreeMap::new(), patterns: 0 };
+    let is_draft_4 = schema["$schema"].as_str().is_some_and(|draft| draft.contains("draft-04"));
+    let bases = if is_draft_4 { BASES_OF_DRAFT_4 } else { BASES };
+    refuse_bases(schema, bases, 0)?;
+    let mut costs = Costs { root: schema, bases, known: BTreeMap::new(), patterns: 0 };
     let Cost { rules: cost, .. } = costs.of(schema, 0)?;
     if cost > COST_MAX {
         return Err(format!(
@@ -69,23 +66,33 @@ pub(super) fn values(value: &Value) -> u64 {
 
 /// Refuses what is not of the schema's own base: references in it would lead elsewhere than
 /// they are followed here.
-fn refuse_bases(schema: &Value, depth: usize) -> Result<(), String> {
+fn refuse_bases(schema: &Value, bases: [&str; 2], depth: usize) -> Result<(), String> {
     if depth > DEPTH_MAX {
         return Err(too_deep());
     }
     match schema {
         Value::Array(schemas) => {
-            schemas.iter().try_for_each(|schema| refuse_bases(schema, depth + 1))
+            schemas.iter().try_for_each(|schema| refuse_bases(schema, bases, depth + 1))
         }
         Value::Object(fields) => fields.iter().try_for_each(|(key, rule)| match rule {
-            Value::String(_) if depth > 0 && BASES.contains(&key.as_str()) => {
-                Err(format!("only a whole schema may have `{key}`"))
+            Value::String(_) => refuse_base(key, bases, depth),
+            // What stands there has names of its own.
+            Value::Object(named) if [&MAPS[..], &DEFINITIONS].concat().contains(&key.as_str()) => {
+                named.values().try_for_each(|schema| refuse_bases(schema, bases, depth + 2))
             }
             _ if DATA.contains(&key.as_str()) => Ok(()),
-            rule => refuse_bases(rule, depth + 1),
+            rule => refuse_bases(rule, bases, depth + 1),
         }),
         _ => Ok(()),
     }
+}
+
+/// The same of one text `depth` levels in, under `key`.
+fn refuse_base(key: &str, bases: [&str; 2], depth: usize) -> Result<(), String> {
+    if depth > 0 && bases.contains(&key) {
+        return Err(format!("only a whole schema may have `{key}`"));
+    }
+    Ok(())
 }
 
 fn too_deep() -> String {
@@ -117,6 +124,7 @@ impl Cost {
 
 struct Costs<'s> {
     root: &'s Value,
+    bases: [&'static str; 2],
     /// By what refers to them; none for those that are being found out.
     known: BTreeMap<&'s str, Option<Cost>>,
     patterns: usize,
@@ -145,6 +153,11 @@ impl<'s> Costs<'s> {
                     return Err(format!("`{key}` isn't taken: write out what it refers to"));
                 }
                 Value::String(_) if key == "pattern" => self.of_patterns(1)?,
+                Value::String(_) => {
+                    // Also of what something refers to in data.
+                    refuse_base(key, self.bases, depth)?;
+                    Cost::RULE
+                }
                 _ if DEFINITIONS.contains(&key) => Cost::default(),
                 _ if DATA.contains(&key) => Cost { rules: values(rule), height: 0 },
                 Value::Object(named) if MAPS.contains(&key) => {
@@ -158,8 +171,14 @@ impl<'s> Costs<'s> {
             };
             cost = cost.beside(own);
         }
-        let is_twice = TWICE.iter().any(|key| fields.contains_key(*key));
-        let times = if is_twice { 2 } else { 1 };
+        let has_any = |keys: &[&str]| keys.iter().any(|key| fields.contains_key(*key));
+        let times = if has_any(&AT_EACH_LEVEL) {
+            cost.height as u64 + 2
+        } else if has_any(&TWICE) {
+            2
+        } else {
+            1
+        };
         Ok(Cost { rules: cost.rules.saturating_mul(times), ..cost })
     }
 
@@ -229,6 +248,7 @@ mod tests {
         // What stands under these names are names and data.
         let named = json!({ "properties": { "id": true }, "const": { "$id": "x" } });
         assert_eq!(of(&named), Ok(4));
+        assert_eq!(of(&json!({ "x-widget": { "id": "a" } })), Ok(3));
     }
 
     #[test]
@@ -251,6 +271,13 @@ mod tests {
             let places: Vec<Value> = (0..=length).rev().step_by(50).map(to).collect();
             json!({ "!": places, "$defs": all, "$ref": "#/$defs/c0" })
         };
+        let unevaluated = |blocks: usize| {
+            let all_of = |inside: Value| json!({ "allOf": [inside] });
+            (0..blocks).fold(json!(true), |inside, _| {
+                let five = (0..5).fold(inside, |inside, _| all_of(inside));
+                json!({ "unevaluatedProperties": true, "allOf": [five] })
+            })
+        };
         let deep = (0..50).fold(json!(true), |inside, _| json!({ "anyOf": [inside] }));
         assert!(of(&deep).expect_err("2^50").contains("rules"));
         for (bad, why) in [
@@ -264,8 +291,16 @@ mod tests {
             (json!({ "$dynamicRef": "#a" }), "write out"),
             (json!({ "properties": { "a": { "$id": "urn:b" } } }), "only a whole schema"),
             (json!({ "$defs": { "a": { "$id": "urn:b" } } }), "only a whole schema"),
-            (json!({ "$defs": { "a": { "b": [{ "id": "urn:b" }] } } }), "only a whole schema"),
+            (json!({ "$defs": { "a": { "b": [{ "$id": "urn:b" }] } } }), "only a whole schema"),
+            (
+                json!({ "$schema": "http://json-schema.org/draft-04/schema#", "not": { "id": "urn:b" } }),
+                "only a whole schema",
+            ),
             (json!({ "$defs": { "a": { "$schema": "urn:b" } } }), "only a whole schema"),
+            (json!({ "$defs": { "default": { "$id": "urn:b" } } }), "only a whole schema"),
+            (json!({ "properties": { "const": { "$id": "urn:b" } } }), "only a whole schema"),
+            (json!({ "const": { "$id": "urn:b" }, "$ref": "#/const" }), "only a whole schema"),
+            (unevaluated(10), "more than 100000 rules"),
             (json!({ "allOf": vec![json!({ "pattern": "a" }); 65] }), "64 patterns"),
             (doubling(200), "nested more than 128 deep"),
             (chain_known_from_its_end(2_000), "nested more than 128 deep"),
