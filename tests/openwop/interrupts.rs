@@ -146,3 +146,49 @@ fn an_answer_comes_after_any_number_of_restarts() {
     }
     host.again(&runs[0]).answer("ask", &accept).fails(409, "interrupt_already_resolved");
 }
+
+#[test]
+fn who_only_waits_outlives_more_hosts_than_who_works_may() {
+    // A handler that its host loses is run again so often at most.
+    const ATTEMPTS_MAX: u32 = sandglass_liveness::decide::RERUN_ATTEMPTS_MAX;
+    let timeout = json!({ "key": { "type": "static", "value": "k" }, "timeoutMs": { "type": "static", "value": 3_600_000 } });
+    let ask = json!([{ "id": "ask", "typeId": "vendor.sandglass.samples.ask", "inputs": timeout }]);
+    let plan = json!([{ "kind": "next-worker", "nextWorkerIds": ["approval"] }]);
+    let family = json!([
+        { "id": "boss", "typeId": "core.orchestrator.supervisor", "config": { "plan": plan } },
+        { "id": "dispatch", "typeId": "core.dispatch" },
+    ]);
+    let setup = Setup::new().packs(&[SAMPLES]).workflow("long", &ask, &[]);
+    let edges = [("boss", "dispatch"), ("dispatch", "boss")];
+    let mut host = setup.workflow("family", &family, &edges).start();
+    let asking = asked(&host, "long").id;
+    let body = json!({ "workflowId": "conformance-delay", "inputs": { "delayMs": 3_600_000 } });
+    let delayed = host.run_with(&body).id;
+    host.again(&delayed).until_started("wait", 1);
+    let parent = host.run("family").id;
+    let began = |event: &Value| event["payload"]["phase"] == "dispatch.succeeded";
+    let told = host.again(&parent).until(began);
+    let child =
+        told.iter().find(|event| began(event)).expect("it was found")["payload"]["childRunId"]
+            .clone();
+    let child = child.as_str().expect("an id").to_owned();
+    host.again(&child).until_waiting();
+    for _ in 0..=ATTEMPTS_MAX {
+        host = host.kill().start();
+    }
+    for run in [&delayed, &parent] {
+        assert_eq!(host.again(run).snapshot()["status"], "running");
+    }
+    let accept = json!({ "action": "accept" });
+    host.again(&child).answer("ask", &accept).expect(200);
+    let log = host.again(&parent).finished();
+    log.outputs();
+    assert_eq!(log.only("node.dispatched")["payload"]["childRunId"], child, "{log:#?}");
+    assert_eq!(log.nodes("node.started"), ["boss", "dispatch", "boss"], "{log:#?}");
+    host.again(&asking).answer("ask", &accept).expect(200);
+    host.again(&asking).finished().outputs();
+    host.again(&delayed).cancel(&json!({})).expect(200);
+    let log = host.again(&delayed).finished();
+    assert_eq!(log.last()["type"], "run.cancelled", "{log:#?}");
+    assert!(log.of("node.failed").is_empty(), "{log:#?}");
+}

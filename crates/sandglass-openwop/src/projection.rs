@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::breach::kind_of;
 use crate::event::{Kind, Origin, RunError, RunEvent};
+use crate::node::{self, DELAY};
 use crate::step::{Begin, Next};
 
 /// The state of a run's entity before it has begun.
@@ -47,6 +48,9 @@ const EXPIRY: &str = "expiry";
 /// The integrations that go on with a node.
 const RESUMED: [&str; 2] = ["resumed_node", "resumed_effect"];
 
+/// Those that are run again where their host is lost, and aren't a turn.
+const RERUN: [&str; 2] = ["node", "resumed_node"];
+
 /// What the handler of a step answers.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StepResult {
@@ -70,6 +74,8 @@ pub(crate) struct Projection {
     expiry: Option<DispatchId>,
     /// Where it is run, or was last.
     pub(crate) origin: Option<Origin>,
+    /// Whether it is run again where its host is lost.
+    is_rerun: bool,
     /// Why the node has failed that is being run, where it has.
     pub(crate) failed: Option<RunError>,
     /// Why the last handler has failed, where it has.
@@ -142,6 +148,7 @@ impl Projection {
         if NODES.contains(&integration) || RESUMED.contains(&integration) {
             let (dispatch, attempt) = (dispatched.dispatch, dispatched.attempt);
             self.origin = Some(Origin { dispatch, attempt });
+            self.is_rerun = RERUN.contains(&integration);
         }
         if !NODES.contains(&integration) {
             return None;
@@ -186,6 +193,10 @@ impl Projection {
             // The answer came first.
             return Vec::new();
         }
+        if matches!(ended.outcome, Outcome::Interrupted) && self.only_waits(ended.dispatch) {
+            // It goes on waiting, however many hosts have been lost by now.
+            return Vec::new();
+        }
         let Some(node) = self.open.clone() else { return Vec::new() };
         match failure(&node, ended) {
             // Whether it has failed for good is for the handler behind it to say.
@@ -202,6 +213,16 @@ impl Projection {
         let node = self.open.take()?;
         let payload = json!({ "nodeId": node, "reason": "the run is stopped" });
         Some(RunEvent::of_node(Kind::NodeCancelled, &node, payload))
+    }
+
+    /// Whether `dispatch` does nothing but wait, and is run again where its host is lost.
+    fn only_waits(&self, dispatch: DispatchId) -> bool {
+        let waits = |type_id: &str| [DELAY, node::DISPATCH].contains(&type_id);
+        let is_wait = match &self.next {
+            Some(Next::Node { type_id, .. } | Next::Resumed { type_id, .. }) => waits(type_id),
+            _ => false,
+        };
+        self.expiry == Some(dispatch) || (is_wait && self.is_rerun)
     }
 
     /// Follows which node is being run.

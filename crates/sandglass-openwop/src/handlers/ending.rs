@@ -14,6 +14,7 @@ use crate::event::{Kind, RunError, RunEvent};
 use crate::node::{self, End, Executed};
 use crate::plan::plan;
 use crate::projection::{EVENTS, StepResult};
+use crate::state::{NodeState, NodeStatus};
 
 /// What of a failure's result holds the answer that the host didn't take.
 const RESPONSE: &str = "response";
@@ -80,7 +81,7 @@ pub(super) fn conclude(context: &mut Context, said: Vec<RunEvent>) -> Result<Ans
     let current = context.state.current(&definition).map(str::to_owned);
     let error = context.failed.take();
     let (Some(node), Some(error)) = (current, error) else {
-        return Ok(go_on(context, Vec::new()));
+        return Ok(go_on_with(context));
     };
     said.iter().for_each(|event| context.apply(event));
     let mut events = said;
@@ -101,6 +102,19 @@ pub(super) fn conclude(context: &mut Context, said: Vec<RunEvent>) -> Result<Ans
     context.apply(&event);
     events.push(event);
     Ok(go_on(context, events))
+}
+
+/// What comes next where nothing has failed: the node that was under way goes on, which was
+/// counted when it began.
+fn go_on_with(context: &mut Context) -> Answer {
+    let running = |node: &NodeState| node.status == NodeStatus::Running;
+    match context.state.nodes.iter().position(running) {
+        Some(index) if context.state.waiting.is_none() => {
+            let (action, params) = resume(&context.library, &context.definition, index);
+            Answer { action, params, result: StepResult::default(), report: None }
+        }
+        _ => go_on(context, Vec::new()),
+    }
 }
 
 /// Whether a node that failed so may be run again by itself: not where a bound of it was

@@ -186,7 +186,14 @@ async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
     let answer = match (run.dispatched.integration.as_str(), next) {
         ("conclude", _) => {
             let said = shared.contexts.take_said(&run.entity, context.origin.as_ref());
-            conclude(&mut context, said)
+            let goes_on = context.failed.is_none();
+            let answer =
+                conclude(&mut context, said).map(|answer| shared.answered(&run, context, answer));
+            if goes_on {
+                // Since when it waits is in the records alone.
+                shared.contexts.forget(&run.entity);
+            }
+            return answer.unwrap_or_else(|report| report);
         }
         ("expiry", Some(Next::Expiry { after_ms, .. })) => {
             let waiting = context.state.waiting.take().map(|waiting| waiting.node);

@@ -125,7 +125,9 @@ impl Child<'_> {
     async fn to_its_end(&self, context: &mut Context) -> Result<Value, Box<RunReport>> {
         let service = service(self.shared, self.run).await;
         let service = service.map_err(|request| Box::new(cancelled(self.run, request)))?;
-        let id = id::of_child(self.run.dispatched.dispatch, self.nth);
+        let index = context.definition.node(&self.node.id);
+        let execution = index.map_or(0, |index| context.state.nodes[index].executions);
+        let id = id::of_child(self.run.entity.id(), &self.node.id, execution, self.nth);
         let known = context.state.children.get(&id).cloned();
         if known.is_none() {
             let started = self.start(&service, &id, context).await?;

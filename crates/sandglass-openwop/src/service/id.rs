@@ -1,6 +1,6 @@
 //! The ids of runs.
 
-use sandglass_model::{DispatchId, EntityRef, Entropy as _, SystemEntropy};
+use sandglass_model::{EntityRef, Entropy as _, SystemEntropy};
 use sandglass_runtime::ActorError;
 use sha2::{Digest as _, Sha256};
 
@@ -47,11 +47,17 @@ pub(super) fn of_key(key: &str) -> String {
     format!("{RUN_PREFIX}{}", hex(&digest[..16]))
 }
 
-/// That of the child run which `dispatch` starts as its `nth`.
-pub(crate) fn of_child(dispatch: DispatchId, nth: usize) -> String {
+/// That of the child run which `node` of the run `parent` starts as its `nth` when it is executed
+/// for the time number `execution`: the same whoever runs it again.
+pub(crate) fn of_child(parent: &str, node: &str, execution: u64, nth: usize) -> String {
+    let part = |text: &str| (text.len() as u64).to_be_bytes();
     let digest = Sha256::new()
         .chain_update("openwop-child\0")
-        .chain_update(dispatch.as_bytes())
+        .chain_update(part(parent))
+        .chain_update(parent)
+        .chain_update(part(node))
+        .chain_update(node)
+        .chain_update(execution.to_be_bytes())
         .chain_update((nth as u64).to_be_bytes())
         .finalize();
     format!("{RUN_PREFIX}{}", hex(&digest[..16]))
