@@ -24,6 +24,8 @@ use crate::step::{Begin, Next};
 
 /// The state of a run's entity before it has begun.
 pub(crate) const PENDING: &str = "Pending";
+/// The state of a run's entity that waits for somebody's answer.
+pub(crate) const WAITING: &str = "Waiting";
 /// The action by which a run has failed.
 pub(crate) const FAIL: &str = "Fail";
 /// The action that tells of a run what happens while a handler of it is under way.

@@ -1,5 +1,8 @@
 //! Answers to what runs wait for.
 
+use std::time::Duration;
+
+use sandglass_http::patience::within;
 use sandglass_liveness::Refusal;
 use sandglass_model::Object;
 use sandglass_runtime::{ActorError, Request};
@@ -10,11 +13,14 @@ use crate::action::resume;
 use crate::event::{Kind, RunEvent};
 use crate::http::error::{Code, Error};
 use crate::log::Standing;
-use crate::projection::EVENTS;
+use crate::projection::{EVENTS, WAITING};
 use crate::state::Waiting;
 
 /// How often an answer is given where the run moves on meanwhile, and waits for it all the same.
 const RESOLVE_ATTEMPTS: usize = 4;
+
+/// How long it may take until a run waits that is about to.
+const SOON: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Gives a run the answer that it waits for.
@@ -36,6 +42,12 @@ impl Service {
                 None => crate::interrupt::check(&waiting.payload, &answer)?,
                 Some(one) if one == waiting.interrupt => {}
                 Some(_) => break,
+            }
+            if snapshot.state != WAITING {
+                // It isn't shown yet, or a lost host's wait is taken up again.
+                let waits = self.runtime.wait_until(&entity, |seen| seen.state == WAITING);
+                drop(within(SOON, waits).await);
+                continue;
             }
             let (action, params) = self.resumption(&standing, waiting, &answer);
             let request = Request::new(action).params(params).expecting(snapshot.sequence);
