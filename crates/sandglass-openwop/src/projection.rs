@@ -14,6 +14,7 @@ use sandglass_model::{
     Decision, DispatchId, Dispatched, Ended, Event, Failure, Limit, LimitBreached, LimitKind,
     Object, Outcome, Record, RunStopped, StopCause,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -113,15 +114,12 @@ impl Projection {
         if action != TELL {
             self.led_on(action, params);
         }
-        let read = |name: &str| params.get(name).cloned();
         let mut events = Vec::new();
-        let begin = read(BEGIN).filter(|_| from == PENDING);
-        if let Some(begin) = begin.and_then(|begin| serde_json::from_value::<Begin>(begin).ok()) {
+        if let Some(begin) = param::<Begin>(params, BEGIN).filter(|_| from == PENDING) {
             events.push(RunEvent::of_run(Kind::RunStarted, begin.started()));
             self.begin = Some(begin);
         }
-        let told = read(EVENTS).and_then(|told| serde_json::from_value(told).ok());
-        let told: Vec<RunEvent> = told.unwrap_or_default();
+        let told: Vec<RunEvent> = param(params, EVENTS).unwrap_or_default();
         told.iter().for_each(|event| self.note(event));
         events.extend(told);
         events
@@ -129,12 +127,12 @@ impl Projection {
 
     /// What an action has led to.
     fn led_on(&mut self, action: &str, params: &Object) {
-        let read = |name: &str| params.get(name).cloned();
-        self.next = read(NEXT).and_then(|next| serde_json::from_value(next).ok());
+        self.next = param(params, NEXT);
         // An ending that is no handler's own names its cause.
         let failed = self.told.take();
         let unexpected = || json!({ "error": failed.unwrap_or_else(|| unexpected(params)) });
-        let told = read(ENDING).or_else(|| (action == FAIL).then(unexpected));
+        let told = params.get(ENDING).cloned();
+        let told = told.or_else(|| (action == FAIL).then(unexpected));
         self.ending = told.map(|ending| (action.to_owned(), ending));
     }
 
@@ -314,6 +312,11 @@ impl Projection {
         }
         cut.into_iter().chain([RunEvent::of_run(kind, payload)]).collect()
     }
+}
+
+/// The param `name` of an action; none where it isn't there, or can't be read.
+pub(crate) fn param<T: DeserializeOwned>(params: &Object, name: &str) -> Option<T> {
+    params.get(name).and_then(|value| T::deserialize(value).ok())
 }
 
 /// The error of a run that no handler has ended.

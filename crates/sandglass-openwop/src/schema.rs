@@ -59,15 +59,13 @@ impl Schema {
         if self.validator.is_valid(value) {
             return Vec::new();
         }
-        let told = |error: &jsonschema::ValidationError<'_>| {
-            (error.instance_path().to_string(), shown(error))
-        };
         if work > DIFFERENCES_WORK_MAX {
             let what = "it isn't as its schema says, and is too large for that to be told place \
                         by place";
             return vec![(String::new(), what.to_owned())];
         }
-        self.validator.iter_errors(value).take(TOLD_MAX).map(|error| told(&error)).collect()
+        let errors = self.validator.iter_errors(value).take(TOLD_MAX);
+        errors.map(|error| (error.instance_path().to_string(), shown(&error))).collect()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sandglass_model::{RunReport, StopCause};
-use sandglass_runtime::{ActorError, HandlerRun, SessionStop, StopRequest};
+use sandglass_model::RunReport;
+use sandglass_runtime::{ActorError, HandlerRun, StopRequest};
 
 use super::Shared;
 use super::ending::cancelled;
@@ -39,6 +39,17 @@ pub(crate) async fn unless_closing(service: &Service) {
     }
 }
 
+/// Waits a moment before something is tried again, where the host doesn't shut down; answers why
+/// not, where `run` is stopped.
+pub(crate) async fn again_later(
+    shared: &Shared,
+    run: &HandlerRun,
+    service: &Service,
+) -> Option<StopRequest> {
+    unless_closing(service).await;
+    wait(shared, run, AGAIN_AFTER_MS, None).await
+}
+
 /// Stops a run whose parent is over: that ends its children, unless the host is lost just then,
 /// or its time is over when the host comes back.
 pub(super) async fn stop_orphan(
@@ -67,14 +78,12 @@ pub(super) async fn stop_orphan(
             return None;
         }
         if is_orphan == Some(true) {
-            let (parent, reason) = (Some(parent.clone()), "its parent is over".to_owned());
-            let stop = SessionStop { run_seq: None, cause: StopCause::Parent { parent, reason } };
-            if service.runtime.stop_session(&run.entity, stop).await.is_ok() {
+            let reason = "its parent is over".to_owned();
+            if service.stop_with(&run.entity, &parent, reason).await.is_ok() {
                 return Some(cancelled(run, stopped(run).await));
             }
         }
-        unless_closing(&service).await;
-        if let Some(request) = wait(shared, run, AGAIN_AFTER_MS, None).await {
+        if let Some(request) = again_later(shared, run, &service).await {
             return Some(cancelled(run, request));
         }
     }

@@ -25,13 +25,13 @@ use self::ending::{conclude, ended};
 pub(crate) use self::executing::{AGAIN_AFTER_MS, stopped, wait};
 use self::executing::{execute, expire};
 use self::family::stop_orphan;
-pub(crate) use self::family::{service, unless_closing};
+pub(crate) use self::family::{again_later, service, unless_closing};
 use crate::action::{RESUME_EFFECT, RUN_EFFECT};
 use crate::context::{Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
 use crate::event::{Kind, Origin, RunError, RunEvent};
 use crate::feed::is_run;
 use crate::library::Library;
-use crate::projection::{BEGIN, EVENTS, NEXT};
+use crate::projection::{BEGIN, EVENTS, NEXT, param};
 use crate::replay;
 use crate::service::Service;
 use crate::step::{Begin, Next};
@@ -181,8 +181,7 @@ async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
     if let Some(report) = stop_orphan(shared, &run, &context).await {
         return report;
     }
-    let next = run.dispatched.params.get(NEXT).cloned();
-    let next: Option<Next> = next.and_then(|next| serde_json::from_value(next).ok());
+    let next: Option<Next> = param(&run.dispatched.params, NEXT);
     let answer = match (run.dispatched.integration.as_str(), next) {
         ("conclude", _) => {
             let said = shared.contexts.take_said(&run.entity, context.origin.as_ref());
@@ -233,19 +232,13 @@ impl Shared {
                 serde_json::from_value(begin.clone()).map_err(|_| Unknown::NoBeginning)?;
             let definition = self.library.pinned(&*self.journal, &begin).await?;
             let mut context = Context::beginning(begin, definition, &self.library);
-            let told = params.get(EVENTS).cloned();
-            let told = told.and_then(|told| serde_json::from_value(told).ok());
-            let told: Vec<RunEvent> = told.unwrap_or_default();
+            let told: Vec<RunEvent> = param(params, EVENTS).unwrap_or_default();
             told.iter().for_each(|event| context.apply(event));
             Some(context)
         } else {
-            let after = params.get(AFTER).cloned();
-            let after = after.and_then(|after| serde_json::from_value(after).ok());
-            self.contexts.take(&run.entity, after).filter(|_| is_first)
+            self.contexts.take(&run.entity, param(params, AFTER)).filter(|_| is_first)
         };
-        let next = params.get(NEXT).cloned();
-        let next: Option<Next> = next.and_then(|next| serde_json::from_value(next).ok());
-        match (kept, next) {
+        match (kept, param(params, NEXT)) {
             (Some(mut context), Some(Next::Node { node, type_id })) => {
                 if context.state.current(&context.definition) != Some(&*node) {
                     let payload = json!({ "nodeId": node, "typeId": type_id });

@@ -4,15 +4,15 @@
 
 use std::sync::Arc;
 
-use sandglass_model::{EntityRef, Object, RunReport, StopCause};
-use sandglass_runtime::{ActorError, HandlerRun, Request, SessionStop, StopRequest};
+use sandglass_model::{EntityRef, Object, RunReport};
+use sandglass_runtime::{ActorError, HandlerRun, Request, StopRequest};
 use serde_json::{Map, Value, json};
 
 use super::Executed;
 use crate::context::{Context, size};
 use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunEvent};
-use crate::handlers::{AGAIN_AFTER_MS, Shared, cancelled, service, stopped, unless_closing, wait};
+use crate::handlers::{Shared, again_later, cancelled, service, stopped, unless_closing};
 use crate::http::error::{Code, Error};
 use crate::masks::Masks;
 use crate::projection::{EVENTS, TELL};
@@ -191,7 +191,7 @@ impl Child<'_> {
                 return Ok(Err(json!({ "code": told["error"], "message": told["message"] })));
             }
             // It may be there, of the host before this one.
-            if let Some(request) = wait(self.shared, self.run, AGAIN_AFTER_MS, None).await {
+            if let Some(request) = again_later(self.shared, self.run, service).await {
                 return Err(self.stop(service, id, request).await);
             }
         }
@@ -227,8 +227,7 @@ impl Child<'_> {
                 return Ok(ended);
             }
             // What can't be found out now is no end that it has come to.
-            unless_closing(service).await;
-            if let Some(request) = wait(self.shared, self.run, AGAIN_AFTER_MS, None).await {
+            if let Some(request) = again_later(self.shared, self.run, service).await {
                 return Err(self.stop(service, id, request).await);
             }
         }
@@ -237,10 +236,8 @@ impl Child<'_> {
     /// Stops it with its parent.
     async fn stop(&self, service: &Service, id: &str, request: StopRequest) -> Box<RunReport> {
         if let Some(child) = id::entity_of(id) {
-            let (parent, reason) = (Some(self.run.entity.clone()), request.reason.clone());
-            let stop = SessionStop { run_seq: None, cause: StopCause::Parent { parent, reason } };
             // One that isn't there, or has just ended, needs none.
-            drop(service.runtime.stop_session(&child, stop).await);
+            drop(service.stop_with(&child, &self.run.entity, request.reason.clone()).await);
         }
         Box::new(cancelled(self.run, request))
     }

@@ -76,8 +76,7 @@ fn refuse_bases(schema: &Value, bases: [&str; 2], depth: usize) -> Result<(), St
         }
         Value::Object(fields) => fields.iter().try_for_each(|(key, rule)| match rule {
             Value::String(_) => refuse_base(key, bases, depth),
-            // What stands there has names of its own.
-            Value::Object(named) if [&MAPS[..], &DEFINITIONS].concat().contains(&key.as_str()) => {
+            Value::Object(named) if has_names(key) => {
                 named.values().try_for_each(|schema| refuse_bases(schema, bases, depth + 2))
             }
             _ if DATA.contains(&key.as_str()) => Ok(()),
@@ -93,6 +92,11 @@ fn refuse_base(key: &str, bases: [&str; 2], depth: usize) -> Result<(), String> 
         return Err(format!("only a whole schema may have `{key}`"));
     }
     Ok(())
+}
+
+/// Whether what stands under `key` has names of its own, each with a schema.
+fn has_names(key: &str) -> bool {
+    MAPS.contains(&key) || DEFINITIONS.contains(&key)
 }
 
 fn too_deep() -> String {

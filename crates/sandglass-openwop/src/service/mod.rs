@@ -12,7 +12,7 @@ use sandglass_journal::Journal;
 use sandglass_liveness::Refusal;
 use sandglass_liveness::session::Standing;
 use sandglass_model::{EntityRef, StopCause};
-use sandglass_runtime::{ActorError, Runtime, SessionStop, Snapshot};
+use sandglass_runtime::{ActorError, Runtime, SessionStop, SessionStopped, Snapshot};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::OpenwopRefusal;
 
@@ -148,6 +148,17 @@ impl Service {
         }
         let snapshot = self.runtime.entity(&entity).await?;
         Ok(if is_over(&snapshot) { "cancelled" } else { "cancelling" })
+    }
+
+    /// Stops a run with `parent`, which it works for.
+    pub(crate) async fn stop_with(
+        &self,
+        run: &EntityRef,
+        parent: &EntityRef,
+        reason: String,
+    ) -> Result<SessionStopped, ActorError> {
+        let cause = StopCause::Parent { parent: Some(parent.clone()), reason };
+        self.runtime.stop_session(run, SessionStop { run_seq: None, cause }).await
     }
 
     /// Waits until a run has come to its end.
