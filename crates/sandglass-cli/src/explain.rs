@@ -178,7 +178,7 @@ mod tests {
         codes.extend(FailureKind::ALL.iter().map(|kind| kind.as_str()));
         codes.extend(TrapKind::ALL.iter().map(|kind| kind.as_str()));
         codes.extend(LimitKind::ALL.iter().map(|kind| kind.as_str()));
-        codes.extend(sandglass_host::AskError::KINDS);
+        codes.extend(sandglass_model::AskError::KINDS);
         codes.insert(TIMED_OUT);
         codes
     }

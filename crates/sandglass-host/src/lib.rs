@@ -77,7 +77,7 @@ mod store;
 mod ticker;
 
 pub use admission::{Reservation, ReserveFor};
-pub use capability::ask::{Answered, Ask, AskError, Asks};
+pub use capability::ask::Asks;
 pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
     Opened, Pieces, Request, Response,
@@ -102,7 +102,7 @@ pub use present::Doing;
 pub use recording::{KeepArguments, RecordingLimits};
 pub use run::StopHandle;
 pub use sandglass_model::Allocation;
-pub use sandglass_model::{Outcome, RunReport};
+pub use sandglass_model::{Answered, Ask, AskError, Outcome, RunReport};
 pub use secret::{Answer, FixedSecrets, Secret, Secrets};
 pub use settings::Settings;
 pub use store::MAX_FRAMES;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use sandglass_model::{
     Cause, DeadlineOwner, DeadlineReport, Decision, DispatchId, Dispatched, Ended, EntityRef,
-    Event, HostCalls, Incarnation, Object, Outcome, Position, Record, Sequence, SpecDigest,
-    TimeSplit, TraceContext, TransitionCause, WallTime,
+    Event, HostCalls, Incarnation, Object, Outcome, Position, Record, RulesVersion, Sequence,
+    SpecDigest, TimeSplit, TraceContext, TransitionCause, WallTime,
 };
 
 use crate::{
@@ -77,7 +77,7 @@ pub fn session(id: &str) -> EntityRef {
 #[must_use]
 pub fn created() -> Event {
     Event::Created {
-        spec: SpecDigest::of("spec"),
+        spec: SpecDigest::of("spec", RulesVersion::CURRENT),
         incarnation: Incarnation::from_bytes([7; 16]),
         state: "Idle".to_owned(),
         variables: Object::from([("retries".to_owned(), 3.into())]),
@@ -116,7 +116,7 @@ pub fn signal(payload: impl Into<serde_json::Value>) -> Event {
 pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
     Event::Dispatched(Box::new(Dispatched {
         dispatch,
-        spec: Some(SpecDigest::of("spec")),
+        spec: Some(SpecDigest::of("spec", RulesVersion::CURRENT)),
         expected: Some(Sequence(0)),
         integration: "run_tools".to_owned(),
         module: "run_tools".to_owned(),
@@ -188,9 +188,10 @@ pub fn step(entity: &EntityRef, sequence: u64) -> Batch {
 
 fn spec(source: &str) -> Batch {
     let event = Event::SpecRegistered {
-        digest: SpecDigest::of(source),
+        digest: SpecDigest::of(source, RulesVersion::CURRENT),
         automaton: "Session".to_owned(),
         source: source.to_owned(),
+        rules: RulesVersion::CURRENT,
     };
     Batch::new(None, Expected::Any, AT, vec![(Sequence(0), event)])
 }

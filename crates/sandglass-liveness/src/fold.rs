@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sandglass_model::{EntityRef, Event, Record, SpecDigest};
+use sandglass_model::{EntityRef, Event, Record, RulesVersion, SpecDigest};
 
 use crate::entity::Entity;
 use crate::spec::Spec;
@@ -13,6 +13,8 @@ use crate::spec::Spec;
 #[derive(Clone, Debug, Default)]
 pub struct Fold {
     specs: BTreeMap<SpecDigest, Arc<Spec>>,
+    /// Specs that need not be parsed again when they are registered.
+    parsed: BTreeMap<SpecDigest, Arc<Spec>>,
     entities: BTreeMap<EntityRef, Entity>,
 }
 
@@ -20,8 +22,20 @@ pub struct Fold {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// The text of a spec is not the one that its digest names.
-    #[error("the text of spec {0} has another digest")]
+    #[error("the text and rules version of spec {0} have another digest")]
     SpecAltered(SpecDigest),
+    /// A spec is decided by rules that a later build introduced.
+    #[error(
+        "spec {digest} needs version {rules} of the rules, and this build knows versions up to \
+         {}; use the newer sandglass that wrote this journal",
+        RulesVersion::CURRENT
+    )]
+    UnknownRules {
+        /// Its digest.
+        digest: SpecDigest,
+        /// The rules that it names.
+        rules: RulesVersion,
+    },
     /// The text of a spec is no spec.
     #[error("spec {digest} can't be read: {first}")]
     SpecUnreadable {
@@ -61,8 +75,15 @@ impl Fold {
 
     /// No entities yet, and specs that are known without their records.
     #[must_use]
-    pub const fn of(specs: BTreeMap<SpecDigest, Arc<Spec>>) -> Self {
-        Self { specs, entities: BTreeMap::new() }
+    pub fn of(specs: BTreeMap<SpecDigest, Arc<Spec>>) -> Self {
+        Self { specs, ..Self::default() }
+    }
+
+    /// Nothing yet. When the journal registers one of `specs`, that one is used, and its text is
+    /// not parsed again.
+    pub fn with_parsed(specs: impl IntoIterator<Item = Arc<Spec>>) -> Self {
+        let parsed = specs.into_iter().map(|spec| (spec.digest, spec)).collect();
+        Self { parsed, ..Self::default() }
     }
 
     /// Folds in one more record.
@@ -70,8 +91,8 @@ impl Fold {
     /// # Errors
     /// It doesn't fit the ones before it; nothing was changed.
     pub fn apply(&mut self, record: &Record) -> Result<(), Unfit> {
-        if let Event::SpecRegistered { digest, automaton, source } = &record.event {
-            return self.register(*digest, automaton, source);
+        if let Event::SpecRegistered { digest, automaton, source, rules } = &record.event {
+            return self.register(*digest, automaton, source, *rules);
         }
         let name = record.entity.as_ref().ok_or(Unfit::NoEntity)?;
         if let Event::Created { spec, .. } = &record.event {
@@ -133,14 +154,28 @@ impl Fold {
         &self.specs
     }
 
-    fn register(&mut self, digest: SpecDigest, automaton: &str, source: &str) -> Result<(), Unfit> {
-        if SpecDigest::of(source) != digest {
+    fn register(
+        &mut self,
+        digest: SpecDigest,
+        automaton: &str,
+        source: &str,
+        rules: RulesVersion,
+    ) -> Result<(), Unfit> {
+        if !rules.is_known() {
+            return Err(Unfit::UnknownRules { digest, rules });
+        }
+        if SpecDigest::of(source, rules) != digest {
             return Err(Unfit::SpecAltered(digest));
         }
         if self.specs.contains_key(&digest) {
             return Ok(());
         }
-        let parsed = Spec::parse_recorded(source);
+        // Equal digests mean equal texts and rules, and so equal specs.
+        if let Some(spec) = self.parsed.get(&digest).filter(|spec| *spec.name == *automaton) {
+            self.specs.insert(digest, Arc::clone(spec));
+            return Ok(());
+        }
+        let parsed = Spec::parse_recorded(source, rules);
         let Some(spec) = parsed.spec else {
             let first = parsed.diagnostics.first().map(ToString::to_string).unwrap_or_default();
             return Err(Unfit::SpecUnreadable { digest, first });

@@ -5,6 +5,7 @@
 mod claims;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use sandglass_model::{
     Decision, EntityRef, Event, Outcome, Position, Record, RunLimits, Sequence, StopCause,
@@ -16,6 +17,7 @@ use crate::decide::{HandlerEnd, Input, Refusal, Resume, Retry, decide, go_over};
 use crate::entity::Entity;
 use crate::fold::Fold;
 use crate::session;
+use crate::spec::Spec;
 use claims::{Contradiction, false_ask, false_end};
 
 /// Most divergences that are kept; all are counted.
@@ -82,6 +84,12 @@ impl Replay {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A replay from the first record on, of a journal whose specs may be among `specs`: those are
+    /// not parsed again.
+    pub fn with_parsed(specs: impl IntoIterator<Item = Arc<Spec>>) -> Self {
+        Self { fold: Fold::with_parsed(specs), ..Self::default() }
     }
 
     /// Replays the next record.

@@ -1,8 +1,13 @@
-//! Asks: what a handler wants another entity to do, as a record names it.
+//! Asks: a handler's requests to other entities, their results, and how a record names the
+//! handler that asked.
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{DispatchId, EntityRef};
+use crate::Object;
+use crate::busy::Busy;
+use crate::clock::Monotonic;
+use crate::id::{DispatchId, EntityRef, Sequence};
+use crate::trace::TraceContext;
 
 /// When an ask is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,4 +46,101 @@ pub struct Asked {
     pub remaining_ms: u64,
     /// How many asks it lies deep, this one counted.
     pub depth: u32,
+}
+
+/// One ask: a handler's request that another entity take an action.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    /// The entity that is to take the action.
+    pub target: EntityRef,
+    /// The action.
+    pub action: String,
+    /// The action's parameters.
+    pub params: Object,
+    /// When the ask is complete.
+    pub until: AskUntil,
+    /// The asking handler's deadline, on the clock of whoever carries the ask.
+    pub not_after: Monotonic,
+    /// The span of the ask, in the asking handler's trace.
+    pub trace: TraceContext,
+}
+
+/// The result of an ask: the asked entity at the moment when the ask was complete.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answered {
+    /// Its sequence.
+    pub sequence: Sequence,
+    /// Its state.
+    pub state: String,
+    /// Its variables.
+    pub fields: Object,
+}
+
+/// Why an ask failed. The guest reads it and goes on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// It is no ask at all.
+    #[error("{0}")]
+    Invalid(String),
+    /// The integration may not ask for this.
+    #[error("{0} is not among the ask targets of this integration")]
+    NotAllowed(String),
+    /// There is no such entity, or it has no such action.
+    #[error("{0}")]
+    UnknownTarget(String),
+    /// It would wait for itself: the asked entity, or one that it waits for, is
+    /// waiting for the asker to settle.
+    #[error("the asked entity waits for the asker itself")]
+    Cycle,
+    /// Asks are nested too deeply.
+    #[error("asks are nested more than {0} deep")]
+    TooDeep(u32),
+    /// The entity doesn't take the action now.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no room for it now.
+    #[error(transparent)]
+    Busy(Busy),
+    /// It took longer than the asker has.
+    #[error("the answer did not come in time")]
+    TimedOut,
+    /// It was cut so that the asker can save its work.
+    #[error("{0}")]
+    CutShort(String),
+    /// Nobody can be asked at present.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl AskError {
+    /// All kinds.
+    pub const KINDS: [&'static str; 10] = [
+        "ask_invalid",
+        "ask_not_allowed",
+        "ask_unknown_target",
+        "ask_cycle",
+        "ask_too_deep",
+        "ask_refused",
+        "ask_busy",
+        "ask_timed_out",
+        "ask_cut_short",
+        "ask_unavailable",
+    ];
+
+    /// The kind as guests read it: a stable name, before the colon of the message.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        Self::KINDS[match self {
+            Self::Invalid(_) => 0,
+            Self::NotAllowed(_) => 1,
+            Self::UnknownTarget(_) => 2,
+            Self::Cycle => 3,
+            Self::TooDeep(_) => 4,
+            Self::Refused(_) => 5,
+            Self::Busy(_) => 6,
+            Self::TimedOut => 7,
+            Self::CutShort(_) => 8,
+            Self::Unavailable(_) => 9,
+        }]
+    }
 }

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::WallTime;
 use crate::entropy::{Entropy, NoEntropy};
+use crate::rules::RulesVersion;
 
 /// Longest entity type, action, state or integration name, in bytes: long enough
 /// for any identifier that people write, short enough for a metric label.
@@ -335,10 +336,18 @@ impl ModuleHash {
 }
 
 impl SpecDigest {
-    /// The digest of the text of a spec file.
+    /// The digest of a spec file whose text is `source`, decided by `rules`: for version 1 the
+    /// SHA-256 of the text, and for later ones that of the version and the text.
     #[must_use]
-    pub fn of(source: &str) -> Self {
-        Self(Sha256::digest(source.as_bytes()).into())
+    pub fn of(source: &str, rules: RulesVersion) -> Self {
+        let mut hash = Sha256::new();
+        if rules > RulesVersion::V1 {
+            // No spec file of version 1 has this digest: TOML allows no NUL character.
+            hash.update(b"\0rules");
+            hash.update(rules.to_be_bytes());
+        }
+        hash.update(source.as_bytes());
+        Self(hash.finalize().into())
     }
 }
 

@@ -14,13 +14,14 @@ pub mod limit;
 pub mod outcome;
 pub mod record;
 pub mod report;
+pub mod rules;
 pub mod session;
 pub mod signature;
 pub mod story;
 pub mod text;
 pub mod trace;
 
-pub use ask::{AskUntil, Asked};
+pub use ask::{Answered, Ask, AskError, AskUntil, Asked};
 pub use busy::{Busy, BusyScope};
 pub use cause::{Cause, FirstCause};
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
@@ -39,6 +40,7 @@ pub use report::{
     Account, Allocation, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls,
     Overrun, Recorded, Recording, RunReport, TelemetryDropped, TimeSplit, WholeRecording,
 };
+pub use rules::RulesVersion;
 pub use session::{
     Action, Directive, Doing, LastSignal, Limit, LimitBreached, Meter, Recovery, Repeated,
     RunLimits, RunStopped, RunStopping, Scope, StopCause,

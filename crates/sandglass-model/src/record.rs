@@ -14,6 +14,7 @@ use crate::outcome::{DeadlineOwner, Outcome};
 use crate::report::{
     Account, DeadlineReport, EndPoint, Frame, HostCalls, Overrun, Recorded, TimeSplit,
 };
+use crate::rules::RulesVersion;
 use crate::session::{Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
 use crate::trace::TraceContext;
 
@@ -54,12 +55,19 @@ pub struct Record {
 pub enum Event {
     /// A spec came into use. Its text is kept, so that a journal replays alone.
     SpecRegistered {
-        /// The digest of `source`.
+        /// The digest of `source` and `rules`.
         digest: SpecDigest,
         /// The automaton's name: the entity type.
         automaton: String,
         /// The text of the spec file.
         source: String,
+        /// The rules by which its entities' decisions are made; version 1 if the record states
+        /// none.
+        #[serde(
+            default = "RulesVersion::unstated",
+            skip_serializing_if = "RulesVersion::is_unstated"
+        )]
+        rules: RulesVersion,
     },
     /// An entity came to be, at sequence 0.
     Created {

@@ -124,6 +124,20 @@ limits! {
 }
 
 impl Limit {
+    /// Whether a breach stops the run.
+    #[must_use]
+    pub const fn stops_runs(self) -> bool {
+        matches!(
+            self,
+            Self::RunTimeout
+                | Self::ExecutionTimeout
+                | Self::InactivityTimeout
+                | Self::ProgressTimeout
+                | Self::MaxLoopIterations
+                | Self::MaxHandlerRuns
+        )
+    }
+
     /// The limit of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

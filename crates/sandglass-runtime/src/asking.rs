@@ -10,10 +10,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use sandglass_host::{Answer, Answered, Ask, AskError, Asks};
 use sandglass_liveness::{Entity, Refusal, Waits};
 use sandglass_model::{
-    AskUntil, Asked, DispatchId, Dispatched, EntityRef, Monotonic, Object, TraceContext,
+    Answered, Ask, AskError, AskUntil, Asked, DispatchId, Dispatched, EntityRef, Monotonic, Object,
+    TraceContext,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
@@ -129,7 +129,20 @@ impl Asking {
         Self { shared, by: by.clone(), tenant, asked, trace, stop }
     }
 
-    async fn carry(self, ask: Ask) -> Result<Answered, AskError> {
+    /// Whether a registered spec of `entity_type` declares `action`.
+    #[must_use]
+    pub fn knows(&self, entity_type: &str, action: &str) -> bool {
+        let Some(shared) = self.shared.upgrade() else { return false };
+        let specs = shared.specs();
+        specs.types.get(entity_type).is_some_and(|spec| spec.actions.contains_key(action))
+    }
+
+    /// Carries out one ask. If the future is dropped, the caller stops waiting; an action that
+    /// the asked entity has taken by then stays taken.
+    ///
+    /// # Errors
+    /// The asked entity does not exist, refused the action, or could not be reached in time.
+    pub async fn ask(self, ask: Ask) -> Result<Answered, AskError> {
         let shared = self.shared.upgrade().ok_or_else(gone)?;
         let Ask { target, action, params, until, not_after, trace } = ask;
         let _circle = match until {
@@ -184,18 +197,6 @@ impl Asking {
     /// The span of an ask, where it is in the trace of the handler that asks.
     fn within(&self, span: TraceContext) -> TraceContext {
         if span.trace_id == self.trace.trace_id { span } else { self.trace }
-    }
-}
-
-impl Asks for Asking {
-    fn knows(&self, entity_type: &str, action: &str) -> bool {
-        let Some(shared) = self.shared.upgrade() else { return false };
-        let specs = shared.specs();
-        specs.types.get(entity_type).is_some_and(|spec| spec.actions.contains_key(action))
-    }
-
-    fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>> {
-        Box::pin(self.clone().carry(ask))
     }
 }
 

@@ -128,8 +128,8 @@ impl Builder {
     /// With these specs for new entities. Existing ones go over to them as in
     /// [`Runtime::reload`]; those of other types go on with the specs that they have.
     #[must_use]
-    pub fn specs(mut self, specs: impl IntoIterator<Item = Spec>) -> Self {
-        self.specs.extend(specs.into_iter().map(Arc::new));
+    pub fn specs(mut self, specs: impl IntoIterator<Item = impl Into<Arc<Spec>>>) -> Self {
+        self.specs.extend(specs.into_iter().map(Into::into));
         self
     }
 
@@ -184,7 +184,7 @@ impl Builder {
     /// The journal can't be read, holds what doesn't fit, or takes no appends.
     pub async fn build(self) -> Result<Runtime, BuildError> {
         let types = specs::by_type(self.specs).map_err(BuildError::DoubledType)?;
-        let mut fold = Fold::new();
+        let mut fold = Fold::with_parsed(types.values().cloned());
         let behind_specs = read_specs(&*self.journal, &mut fold).await?;
         let recorded = Specs { types: BTreeMap::new(), known: fold.specs().clone() };
         let (specs, _) = recorded.reloaded(types);

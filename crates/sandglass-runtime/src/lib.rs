@@ -20,10 +20,13 @@ mod blocked;
 mod builder;
 mod caught;
 mod error;
+#[cfg(feature = "guests")]
 mod folder;
 mod handlers;
+#[cfg(feature = "guests")]
 mod host_handlers;
 mod inner;
+#[cfg(feature = "guests")]
 mod made_once;
 mod pruning;
 mod publish;
@@ -45,6 +48,7 @@ pub use asking::Asking;
 pub use blocked::BlockedSession;
 pub use builder::{AWAKE_MAX, BuildError, Builder, LINGER};
 pub use error::{ActorError, ErrorClass};
+#[cfg(feature = "guests")]
 pub use folder::{
     Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX, one_of_each_type,
 };
@@ -52,6 +56,7 @@ pub use handlers::{
     HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
     unreported,
 };
+#[cfg(feature = "guests")]
 pub use host_handlers::{HostHandlers, Module};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
@@ -64,6 +69,6 @@ pub use specs::{ReloadError, Reloaded};
 pub use timer::{SimClock, until};
 
 /// The snippets of the page on embedding, compiled and run.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "guests"))]
 #[doc = include_str!("../../../docs/embedding.md")]
 mod embedding {}

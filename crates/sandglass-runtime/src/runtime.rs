@@ -246,9 +246,9 @@ impl Runtime {
     /// [`sandglass_journal::BATCH_MAX_RECORDS`].
     pub async fn reload(
         &self,
-        specs: impl IntoIterator<Item = Spec>,
+        specs: impl IntoIterator<Item = impl Into<Arc<Spec>>>,
     ) -> Result<Reloaded, ReloadError> {
-        let types = specs::by_type(specs.into_iter().map(Arc::new).collect());
+        let types = specs::by_type(specs.into_iter().map(Into::into).collect());
         let types = types.map_err(ReloadError::DoubledType)?;
         let (inner, shared) = (&self.0, &self.0.shared);
         let _one_at_a_time = inner.reloading.lock().await;

@@ -8,7 +8,7 @@ use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::decide::directive;
 use sandglass_liveness::session::{Ceilings, LimitSettings};
 use sandglass_liveness::{Entity, Spec};
-use sandglass_model::{Event, Limit, Position, RunLimits, Sequence, SpecDigest, StopCause};
+use sandglass_model::{Limit, Position, RunLimits, Sequence, SpecDigest, StopCause};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{ExpectedEvents, ExpectedOfSessions, ResumedBy};
 
@@ -86,12 +86,7 @@ pub(crate) async fn register(shared: &Shared, specs: &[Arc<Spec>]) -> Result<(),
     if specs.is_empty() {
         return Ok(());
     }
-    let registered = specs.iter().map(|spec| Event::SpecRegistered {
-        digest: spec.digest,
-        automaton: spec.name.to_string(),
-        source: spec.source.clone(),
-    });
-    let records: Vec<_> = registered.map(|event| (Sequence(0), event)).collect();
+    let records: Vec<_> = specs.iter().map(|spec| (Sequence(0), spec.registered())).collect();
     let at = shared.clock.wall();
     let batch = Batch::new(None, Expected::Any, at, records.clone());
     let first = shared.append(batch).await?;
@@ -125,7 +120,7 @@ fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedOfSessions {
         Limit::ALL.into_iter().filter(|limit| is_on(*limit, &holding)).collect();
     let retries = spec.limits.as_ref().map(|limits| &limits.retries);
     let retried = |limit: Limit| retries.is_some_and(|retries| retries.contains_key(&limit));
-    let stopping = limits.iter().filter(|limit| stops_runs(**limit));
+    let stopping = limits.iter().filter(|limit| limit.stops_runs());
     let by_limits = stopping.flat_map(|limit| {
         let cause = StopCause::Limit { limit: *limit };
         let becomes = [0, u64::from(retried(*limit))].map(|left| directive(&cause, left));
@@ -164,19 +159,6 @@ const fn is_on(limit: Limit, limits: &RunLimits) -> bool {
         Limit::MaxHandlerRuns => limits.max_handler_runs.is_some(),
         Limit::RepeatThreshold => limits.repeat_threshold.is_some(),
     }
-}
-
-/// Whether a breach of `limit` stops a run.
-const fn stops_runs(limit: Limit) -> bool {
-    !matches!(
-        limit,
-        Limit::HostCallTimeout
-            | Limit::ScheduleToStartTimeout
-            | Limit::Deadline
-            | Limit::InactivityWarn
-            | Limit::AbortTimeout
-            | Limit::RepeatThreshold
-    )
 }
 
 /// One spec of each type.

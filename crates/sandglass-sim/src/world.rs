@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::{Ask, Asks as _};
 use sandglass_model::{
-    Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock as _, Completion, DeadlineOwner,
+    Ask, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock as _, Completion, DeadlineOwner,
     DeadlineReport, Dispatched, FirstCause, HandlerDeadlineExceeded, HostCalls, Limit, Monotonic,
     Object, Outcome, Overrun, Rejection, RejectionKind, RunReport, TimeSplit,
 };
@@ -171,7 +170,7 @@ impl World {
             biased;
             outcome = self.guest_runs(run, guest, ends_at) => {
                 let at = self.0.clock.now();
-                first.name(if at > ends_at { at_deadline } else { Cause::Returned });
+                first.name(if at > ends_at { at_deadline } else { ended_by(&outcome) });
                 returned = Some((at, outcome));
             }
             _ = run.stop.wait(), if can_be_killed => {}
@@ -193,8 +192,8 @@ impl World {
         let is_over = report.cause == at_deadline(report.deadline.owner);
         let takes_late = is_over && self.0.scene.has(Fault::LateSuccess);
         match answer {
-            Some(outcome) if report.cause == Cause::Returned || takes_late => {
-                (report.cause, report.outcome) = (Cause::Returned, outcome);
+            Some(outcome) if report.cause == ended_by(&outcome) || takes_late => {
+                (report.cause, report.outcome) = (ended_by(&outcome), outcome);
             }
             _ if is_over => timed_out(report, run),
             _ => {
@@ -217,7 +216,7 @@ impl World {
                     let trace = dispatched.trace.of_dispatch(dispatched.dispatch, nth);
                     let (target, action, until) = *ask;
                     let ask = Ask { target, action, params, until, not_after: ends_at, trace };
-                    let answer = run.asks.ask(ask).await;
+                    let answer = run.asks.clone().ask(ask).await;
                     if answer.is_ok() && !self.0.has_crashed() {
                         self.0.ledger().answered(id, Answer::Accepted(None));
                     }
@@ -255,6 +254,14 @@ impl World {
         drop(ledger);
         // Whether the entity has kept up is its own affair.
         let _ = run.signals.tell(what, json!({ "done": 1 }));
+    }
+}
+
+/// What ended a guest that came to this outcome by itself.
+const fn ended_by(outcome: &Outcome) -> Cause {
+    match outcome {
+        Outcome::Trapped(_) | Outcome::Limit(_) => Cause::Trap,
+        _ => Cause::Returned,
     }
 }
 

@@ -16,7 +16,7 @@ use sandglass_journal::{Journal, MemoryJournal, Page};
 use sandglass_liveness::Spec;
 use sandglass_model::{
     Clock, EntityRef, Event, Incarnation, Object, Outcome, Position, Rejection, RejectionKind,
-    RunReport, SpecDigest, SystemClock,
+    RulesVersion, RunReport, SpecDigest, SystemClock,
 };
 use sandglass_runtime::{HostHandlers, Module, Runtime};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
@@ -172,8 +172,10 @@ async fn keeps_its_settings(
 ) -> Result<(), Rejection> {
     let page = journal.read_entity(entity.clone(), Position(0), 1).await;
     let records = page.and_then(Page::into_records).map_err(unavailable)?;
+    // An earlier version of the rules is no other setting: the entity goes over to this one.
+    let same = RulesVersion::ALL.map(|rules| SpecDigest::of(source, rules));
     let other = records.iter().any(|record| match record.event {
-        Event::Created { spec, .. } => spec != SpecDigest::of(source),
+        Event::Created { spec, .. } => !same.contains(&spec),
         _ => false,
     });
     if other {

@@ -2,7 +2,7 @@
 
 use sandglass_liveness::session::{LimitSettings, Setting};
 use sandglass_liveness::{Severity, Spec};
-use sandglass_model::{Limit, Object, RunLimits};
+use sandglass_model::{Limit, Object, RulesVersion, RunLimits};
 use serde_json::Value;
 
 use crate::promise;
@@ -43,7 +43,7 @@ pub(crate) fn read(input: &[u8]) {
         return parsed.diagnostics.iter().for_each(|one| promise::shown(&one.message));
     };
     promise::placed(source, &parsed.diagnostics);
-    let recorded = Spec::parse_recorded(source);
+    let recorded = Spec::parse_recorded(source, RulesVersion::CURRENT);
     promise::placed(source, &recorded.diagnostics);
     let Some(spec) = parsed.spec else {
         let is_error = |severity| severity == Severity::Error;

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sandglass_model::{AskUntil, Busy, EntityRef, Monotonic, Object, Sequence, TraceContext};
-use serde::{Deserialize, Serialize};
+use sandglass_model::{Answered, Ask, AskError, AskUntil, EntityRef, Object};
+use serde::Deserialize;
 
 use crate::admission::Place;
 use crate::host_function::caught;
@@ -32,71 +32,6 @@ pub trait Asks: Send + Sync + fmt::Debug {
     fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>>;
 }
 
-/// One ask.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
-    /// Who is asked.
-    pub target: EntityRef,
-    /// The action that it is asked to take.
-    pub action: String,
-    /// The action's parameters.
-    pub params: Object,
-    /// When it is answered.
-    pub until: AskUntil,
-    /// The asker's deadline, on the host's clock.
-    pub not_after: Monotonic,
-    /// The span of the ask, in the asker's trace.
-    pub trace: TraceContext,
-}
-
-/// What an ask came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Answered {
-    /// The entity's sequence then.
-    pub sequence: Sequence,
-    /// Its state then.
-    pub state: String,
-    /// Its variables then.
-    pub fields: Object,
-}
-
-/// Why an ask failed. The guest reads it and goes on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AskError {
-    /// It is no ask at all.
-    #[error("{0}")]
-    Invalid(String),
-    /// The integration may not ask for this.
-    #[error("{0} is not among the ask targets of this integration")]
-    NotAllowed(String),
-    /// There is no such entity, or it has no such action.
-    #[error("{0}")]
-    UnknownTarget(String),
-    /// It would wait for itself: the asked entity, or one that it waits for, is
-    /// waiting for the asker to settle.
-    #[error("the asked entity waits for the asker itself")]
-    Cycle,
-    /// Asks are nested too deeply.
-    #[error("asks are nested more than {0} deep")]
-    TooDeep(u32),
-    /// The entity doesn't take the action now.
-    #[error("{0}")]
-    Refused(String),
-    /// There is no room for it now.
-    #[error(transparent)]
-    Busy(Busy),
-    /// It took longer than the asker has.
-    #[error("the answer did not come in time")]
-    TimedOut,
-    /// It was cut so that the asker can save its work.
-    #[error("{0}")]
-    CutShort(String),
-    /// Nobody can be asked at present.
-    #[error("{0}")]
-    Unavailable(String),
-}
-
 impl From<CallEnded> for AskError {
     fn from(ended: CallEnded) -> Self {
         match ended {
@@ -106,42 +41,9 @@ impl From<CallEnded> for AskError {
     }
 }
 
-impl AskError {
-    /// All kinds.
-    pub const KINDS: [&'static str; 10] = [
-        "ask_invalid",
-        "ask_not_allowed",
-        "ask_unknown_target",
-        "ask_cycle",
-        "ask_too_deep",
-        "ask_refused",
-        "ask_busy",
-        "ask_timed_out",
-        "ask_cut_short",
-        "ask_unavailable",
-    ];
-
-    /// The kind as guests read it: a stable name, before the colon of the message.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        Self::KINDS[match self {
-            Self::Invalid(_) => 0,
-            Self::NotAllowed(_) => 1,
-            Self::UnknownTarget(_) => 2,
-            Self::Cycle => 3,
-            Self::TooDeep(_) => 4,
-            Self::Refused(_) => 5,
-            Self::Busy(_) => 6,
-            Self::TimedOut => 7,
-            Self::CutShort(_) => 8,
-            Self::Unavailable(_) => 9,
-        }]
-    }
-
-    /// As a guest reads it, the kind first.
-    pub(crate) fn to_guest(&self) -> String {
-        format!("{}: {self}", self.kind())
-    }
+/// The error as a guest reads it, the kind first.
+pub(crate) fn error_for_guest(error: &AskError) -> String {
+    format!("{}: {error}", error.kind())
 }
 
 /// What a guest asks for.
@@ -170,10 +72,9 @@ impl Request {
     }
 }
 
-impl Answered {
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("plain data with string keys")
-    }
+/// The result of an ask as a guest reads it.
+pub(crate) fn to_json(answered: &Answered) -> Vec<u8> {
+    serde_json::to_vec(answered).expect("plain data with string keys")
 }
 
 /// Who takes an ask of `action`, where the integration may ask for it.

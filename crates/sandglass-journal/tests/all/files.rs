@@ -12,7 +12,7 @@ use sandglass_journal::{
     Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal, SqliteReader,
 };
 use sandglass_model::{
-    CallPlace, DispatchId, EndPoint, Event, Position, Sequence, SpecDigest, WallTime,
+    CallPlace, DispatchId, EndPoint, Event, Position, RulesVersion, Sequence, SpecDigest, WallTime,
 };
 
 use crate::scratch::{Scratch, append_five, shared};
@@ -315,7 +315,7 @@ async fn people_can_read_how_a_run_ended_with_sql() {
             |row| row.get(0),
         )
         .expect("the views are there");
-    let spec = &SpecDigest::of("spec").to_string()[..4];
+    let spec = &SpecDigest::of("spec", RulesVersion::CURRENT).to_string()[..4];
     let expected = format!(
         "0 run_tools {spec} 2023-11-14T22:13:20.123Z 2023-11-14T22:13:21.123Z inside 3 \
          host_http_call interrupted host_lost"

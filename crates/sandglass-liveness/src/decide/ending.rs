@@ -1,16 +1,23 @@
 //! What a handler's end becomes: rule 10 of handler deadlines, that every ending is
 //! a transition.
+//!
+//! This is the only place that decides about an end. A decision depends on the spec, on the
+//! entity as its records made it, and on what the record of the end will state; on nothing else,
+//! because a replay knows nothing else. So the outcome is judged first, as it will be recorded,
+//! and everything after that follows from the judged outcome. Judging an outcome again does not
+//! change it. If a decision depended on the outcome as it was reported, a replay, which sees the
+//! recorded one, would decide differently: tests/all/instants.rs holds both to the same result.
 
 use std::time::Duration;
 
 use sandglass_model::{
-    Cause, Completion, DeadlineOwner, Decision, Dispatched, Ended, Event, Failure, FailureKind,
-    Object, Outcome, TransitionCause, WallTime,
+    Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Directive, Dispatched,
+    Ended, Event, Failure, FailureKind, Object, Outcome, RulesVersion, TransitionCause, WallTime,
 };
 use serde_json::{Value, json};
 
 use super::take::{Taking, within};
-use super::{HandlerEnd, RERUN_ATTEMPTS_MAX, Refusal, session};
+use super::{HandlerEnd, RERUN_ATTEMPTS_MAX, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
 use crate::spec::{Integration, OnCrash, Spec};
@@ -36,6 +43,20 @@ pub(super) fn decide(
     Ok(if may_go_on && is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
 }
 
+/// The end of a handler that was dispatched after its run had been told to stop, and so never
+/// starts.
+pub(super) fn never_started(entity: &Entity, run: &InFlight) -> Event {
+    let goes_on = entity.session().and_then(Session::directive).is_some_and(Directive::goes_on);
+    let decision = if goes_on { Decision::Held } else { Decision::Dropped };
+    let outcome = Outcome::Cancelled(Cancellation {
+        by: CancelledBy::RunStopped,
+        reason: String::new(),
+        dying_span: None,
+    });
+    let end = HandlerEnd { cause: Cause::RunStopped, ..HandlerEnd::interrupted(run) };
+    ended(&end, outcome, decision)
+}
+
 struct Ending<'a> {
     spec: &'a Spec,
     entity: &'a Entity,
@@ -45,24 +66,58 @@ struct Ending<'a> {
     now: WallTime,
 }
 
+/// The outcome as it is recorded, and what is known of its action by then.
+enum Judged {
+    /// A success whose action is taken, with the records of that.
+    Succeeds { action: String, transition: Vec<Event> },
+    /// A success for a state that the entity has left: its action changes nothing any more.
+    TooLate { action: String },
+    /// Anything but a success.
+    Fails(Outcome),
+}
+
 impl Ending<'_> {
     fn decide(&self) -> Vec<Event> {
-        let outcome = self.judged();
-        let action = self.action(&outcome).to_owned();
         if self.is_left() {
+            let outcome = self.with_named_action();
+            let action = self.action(&outcome).to_owned();
             return vec![ended(self.end, outcome, superseded(&action))];
         }
-        if let Some(decision) = session::decision_of_stopped(self.entity, &outcome) {
-            return vec![ended(self.end, outcome, decision)];
+        let outcome = match self.judge() {
+            Judged::Succeeds { action, transition } => {
+                return self.taken(self.end.outcome.clone(), action, transition);
+            }
+            Judged::TooLate { action } => {
+                return vec![ended(self.end, self.end.outcome.clone(), superseded(&action))];
+            }
+            Judged::Fails(outcome) => outcome,
+        };
+        if self.is_held(&outcome) {
+            return vec![ended(self.end, outcome, Decision::Held)];
         }
+        self.fail(outcome)
+    }
+
+    /// Judges the outcome. A success that names no action, or whose action is refused in the
+    /// state that the handler was dispatched in, is a failure.
+    fn judge(&self) -> Judged {
+        let outcome = self.with_named_action();
+        let Outcome::Completed(completion) = &outcome else { return Judged::Fails(outcome) };
+        let action = self.action(&outcome).to_owned();
         match self.take(&action, &outcome) {
-            Ok(transition) => self.taken(outcome, action, transition),
-            Err(refusal) => self.refused(outcome, action, &refusal),
+            Ok(transition) => Judged::Succeeds { action, transition },
+            Err(_) if !self.is_in_own_state() && self.spec.actions.contains_key(&action) => {
+                Judged::TooLate { action }
+            }
+            Err(refusal) => {
+                let message = format!("the result's action can't be taken: {refusal}");
+                Judged::Fails(failure(FailureKind::ActionNotTaken, message, completion))
+            }
         }
     }
 
     /// The outcome, with a success that names no action made a failure.
-    fn judged(&self) -> Outcome {
+    fn with_named_action(&self) -> Outcome {
         match &self.end.outcome {
             Outcome::Completed(completion) if self.success_action(completion).is_none() => {
                 let message = format!(
@@ -82,7 +137,7 @@ impl Ending<'_> {
     /// The action that an outcome becomes.
     fn action<'b>(&'b self, outcome: &'b Outcome) -> &'b str {
         let of = self.integration;
-        if session::is_cut(self.entity, outcome) {
+        if self.is_cut(outcome) {
             return &of.on_cancelled;
         }
         match outcome {
@@ -98,10 +153,37 @@ impl Ending<'_> {
         }
     }
 
-    /// Whether the transition that left the handler's state has ended it. What it
-    /// answers then belongs to another time, also if that state is entered again.
+    /// Whether the stop of its run ended the handler: killed it, or made it fail, because after
+    /// it was asked to stop its host calls end with an error.
+    fn is_cut(&self, outcome: &Outcome) -> bool {
+        let is_stopped = self.entity.session().is_some_and(|session| !session.is_running());
+        let has_failed = match outcome {
+            // Version 1 of the rules decided about a refused success before it was judged.
+            Outcome::Failed(failure) if failure.kind == FailureKind::ActionNotTaken => {
+                self.spec.rules >= RulesVersion::V2
+            }
+            Outcome::Cancelled(_) | Outcome::Failed(_) | Outcome::Trapped(_) => true,
+            _ => false,
+        };
+        is_stopped && has_failed
+    }
+
+    /// Whether the session goes on later and dispatches the handler anew.
+    fn is_held(&self, outcome: &Outcome) -> bool {
+        let directive = self.entity.session().and_then(Session::directive);
+        // A handler that was lost with its host after its run was told to stop was cut, too.
+        let is_cut = self.is_cut(outcome) || matches!(outcome, Outcome::Interrupted);
+        is_cut && directive.is_some_and(Directive::goes_on)
+    }
+
+    /// Whether the transition that left the handler's state has ended it. Its result then belongs
+    /// to an earlier visit of that state, even if the entity has entered it again.
     fn is_left(&self) -> bool {
         self.run.left || self.end.cause == Cause::StateLeft
+    }
+
+    fn is_in_own_state(&self) -> bool {
+        self.entity.state == self.run.dispatched.state
     }
 
     fn take(&self, action: &str, outcome: &Outcome) -> Result<Vec<Event>, Refusal> {
@@ -119,30 +201,23 @@ impl Ending<'_> {
         events
     }
 
-    /// An ending that the handler's own state refuses becomes a failure, so that it has
-    /// its transition, too: a success in name as well. In another state it came too
-    /// late, unless it is a success that names no declared action.
-    fn refused(&self, outcome: Outcome, action: String, refusal: &Refusal) -> Vec<Event> {
-        let same_state = self.entity.state == self.run.dispatched.state;
-        if !same_state && (!is_success(&outcome) || self.spec.actions.contains_key(&action)) {
-            return vec![ended(self.end, outcome, superseded(&action))];
-        }
-        let outcome = match &outcome {
-            Outcome::Completed(completion) => {
-                let message = format!("the result's action can't be taken: {refusal}");
-                failure(FailureKind::ActionNotTaken, message, completion)
-            }
-            _ => outcome,
-        };
+    /// Takes the action of an ending that is no success. If the handler's own state refuses it,
+    /// the next ending that the author declared takes its place, so that the handler has its
+    /// transition. In any other state the ending came too late.
+    fn fail(&self, outcome: Outcome) -> Vec<Event> {
+        let own = self.action(&outcome);
         let of = self.integration;
-        let own_state = [&of.on_timeout, &of.on_interrupted, &of.on_cancelled];
-        let others = own_state.into_iter().filter(|_| same_state);
-        for instead in std::iter::once(&of.on_failure).chain(others) {
-            if let Ok(transition) = self.take(instead, &outcome) {
-                return self.taken(outcome, instead.to_string(), transition);
+        let others = [&of.on_failure, &of.on_timeout, &of.on_interrupted, &of.on_cancelled];
+        let others = others.into_iter().filter(|_| self.is_in_own_state()).map(|name| &**name);
+        for action in std::iter::once(own).chain(others) {
+            if let Ok(transition) = self.take(action, &outcome) {
+                let action = action.to_owned();
+                return self.taken(outcome, action, transition);
             }
         }
-        vec![ended(self.end, outcome, superseded(&of.on_failure))]
+        let instead = if self.is_in_own_state() { &*of.on_failure } else { own };
+        let decision = superseded(instead);
+        vec![ended(self.end, outcome, decision)]
     }
 
     fn rerun(&self) -> Vec<Event> {
@@ -169,10 +244,6 @@ impl Ending<'_> {
         };
         vec![ended(end, Outcome::Interrupted, Decision::Rerun), Event::Dispatched(Box::new(again))]
     }
-}
-
-const fn is_success(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Completed(_))
 }
 
 fn is_rerun(integration: &Integration, run: &InFlight, end: &HandlerEnd) -> bool {
@@ -229,4 +300,118 @@ fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
         params.insert("error".to_owned(), json!({ "kind": kind, "message": message }));
     }
     params
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::{Incarnation, StopCause, TraceContext};
+
+    use super::*;
+    use crate::decide::{Input, decide};
+
+    const SPEC: &str = r#"
+[automaton]
+name = "Job"
+states = ["Ready", "Working", "Failed", "Stopped"]
+initial = "Ready"
+terminal = ["Failed", "Stopped"]
+allow_indefinite_states = ["Ready", "Working"]
+
+[limits]
+run_timeout = "1h"
+
+[[action]]
+name = "Start"
+from = ["Ready"]
+to = "Working"
+effect = ["trigger work"]
+
+[[action]]
+name = "Fail"
+from = ["Working"]
+to = "Failed"
+
+[[action]]
+name = "Stop"
+from = ["Working"]
+to = "Stopped"
+
+[[integration]]
+name = "work"
+module = "work"
+deadline = "10s"
+on_failure = "Fail"
+on_timeout = "Fail"
+on_cancelled = "Stop"
+"#;
+    const NOW: WallTime = WallTime::from_millis(1_000);
+
+    /// A session whose handler is in flight when `cause` stops its run, all at one instant.
+    struct Stopped {
+        spec: Spec,
+        entity: Entity,
+    }
+
+    impl Stopped {
+        fn by(cause: StopCause, rules: RulesVersion) -> Self {
+            let spec = Spec::parse_recorded(SPEC, rules).spec.expect("a valid spec");
+            let incarnation = Incarnation::from_bytes([7; 16]);
+            let create = Input::Create { incarnation, tenant: None };
+            let created = decide(&spec, None, &create, NOW).expect("a new entity");
+            let name = "Job/1".parse().expect("a name");
+            let entity = Entity::created(name, &created[0], NOW).expect("created");
+            let mut stopped = Self { spec, entity };
+            stopped.take(&Input::Start { limits: crate::session::default_limits() });
+            let (action, trace) = ("Start".to_owned(), TraceContext::root([5; 24]));
+            stopped.take(&Input::Action { action, params: Object::new(), trace, asked: None });
+            stopped.take(&Input::Stop { run_seq: None, cause });
+            stopped
+        }
+
+        fn take(&mut self, input: &Input) -> Vec<Event> {
+            let events = decide(&self.spec, Some(&self.entity), input, NOW).expect("taken");
+            events.iter().for_each(|event| self.entity.apply(&self.spec, event, NOW));
+            events
+        }
+
+        /// The record of an end whose result names an action that the state refuses, decided as
+        /// it was reported, and once more as it was recorded.
+        fn end(&self) -> [Ended; 2] {
+            let outcome = Outcome::Completed(Completion {
+                action: Some("Start".to_owned()),
+                params: Object::new(),
+                result: json!({ "success": true }),
+            });
+            let run = self.entity.in_flight()[0];
+            let reported =
+                HandlerEnd { outcome, cause: Cause::Returned, ..HandlerEnd::interrupted(run) };
+            let decided = |end: HandlerEnd| {
+                let input = Input::HandlerEnded(Box::new(end));
+                match decide(&self.spec, Some(&self.entity), &input, NOW).as_deref() {
+                    Ok([Event::Ended(ended), ..]) => (**ended).clone(),
+                    other => panic!("an end, not {other:?}"),
+                }
+            };
+            let first = decided(reported);
+            let again = decided(HandlerEnd::recorded(&first));
+            [first, again]
+        }
+    }
+
+    #[test]
+    fn a_refused_success_of_a_stopped_run_is_decided_as_it_is_recorded() {
+        let take = |action: &str| Decision::Take { action: action.to_owned() };
+        let cancel = || StopCause::Operator { by: "ann".to_owned(), reason: String::new() };
+        let cases = [
+            (StopCause::Shutdown, RulesVersion::V1, take("Fail")),
+            (StopCause::Shutdown, RulesVersion::V2, Decision::Held),
+            (cancel(), RulesVersion::V1, take("Fail")),
+            (cancel(), RulesVersion::V2, take("Stop")),
+        ];
+        for (cause, rules, expected) in cases {
+            let [first, again] = Stopped::by(cause.clone(), rules).end();
+            assert_eq!(first.decision, expected, "{cause:?} under rules {rules}");
+            assert_eq!(again, first, "{cause:?} under rules {rules}, replayed");
+        }
+    }
 }

@@ -7,13 +7,12 @@ use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::session::STOP_REASON_MAX_BYTES;
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Dispatched, Doing, Ended,
-    Event, Limit, LimitBreached, Outcome, Overrun, RunLimits, RunStopped, RunStopping, Signature,
-    StopCause, WallTime,
+    Directive, DispatchId, Dispatched, Doing, Ended, Event, Limit, LimitBreached, Outcome, Overrun,
+    RunLimits, RunStopped, RunStopping, Signature, StopCause, WallTime,
 };
 
 use super::{HandlerEnd, Input, Refusal};
-use crate::entity::{Entity, InFlight};
+use crate::entity::Entity;
 use crate::session::{Session, Standing, watched};
 use crate::spec::{Counted, Spec};
 
@@ -282,8 +281,7 @@ pub(super) fn limit_due(
         return Err(Refusal::NotIdleYet { idle_ms: observed_ms, after_ms: threshold });
     }
     let cause = StopCause::Limit { limit };
-    let stopping = (!matches!(limit, Limit::InactivityWarn | Limit::AbortTimeout))
-        .then(|| stopping(spec, session, cause));
+    let stopping = limit.stops_runs().then(|| stopping(spec, session, cause));
     let breach = Breach { doing: doing.cloned(), ..Breach::of(limit, threshold, observed_ms) };
     Ok(std::iter::once(breach.recorded(entity, session, now)).chain(stopping).collect())
 }
@@ -392,7 +390,7 @@ impl Supervision<'_> {
         if let (Some(dispatch), false) = (dispatched, is_running)
             && let Some(run) = self.after.run(dispatch)
         {
-            let end = self.never_begun(run);
+            let end = super::ending::never_started(&self.after, run);
             self.push(end);
         }
     }
@@ -437,20 +435,6 @@ impl Supervision<'_> {
         let stopping = stopping(self.spec, session, StopCause::Limit { limit });
         self.breach(Breach::of(limit, threshold, observed));
         self.push(stopping);
-    }
-
-    /// The end of a handler that was asked for by a run that is to stop.
-    fn never_begun(&self, run: &InFlight) -> Event {
-        let directive = self.after.session().and_then(Session::directive);
-        let goes_on = directive.is_some_and(Directive::goes_on);
-        let decision = if goes_on { Decision::Held } else { Decision::Dropped };
-        let outcome = Outcome::Cancelled(Cancellation {
-            by: CancelledBy::RunStopped,
-            reason: String::new(),
-            dying_span: None,
-        });
-        let end = HandlerEnd { cause: Cause::RunStopped, ..HandlerEnd::interrupted(run) };
-        super::ending::ended(&end, outcome, decision)
     }
 
     fn cleared_by(&self, event: &Event) -> Option<Event> {
@@ -569,22 +553,4 @@ fn breach_inside(handler: &str, ended: &Ended, overrun: &Overrun, now: WallTime)
         times: *times,
         ..Breach::of(*limit, *threshold_ms, *observed_ms)
     }
-}
-
-/// What becomes of a handler that its run's stop has ended: none where that is what its own
-/// ending says. Where the session is to go on, one that fails once it was asked to end has
-/// met nothing but that: its host calls end with an error then.
-pub(super) fn decision_of_stopped(entity: &Entity, outcome: &Outcome) -> Option<Decision> {
-    let session = entity.session().filter(|session| !session.is_running())?;
-    let goes_on = session.directive().is_some_and(Directive::goes_on);
-    // One that was lost with its host in the meantime was cut, too.
-    let is_cut = is_cut(entity, outcome) || matches!(outcome, Outcome::Interrupted);
-    (is_cut && goes_on).then_some(Decision::Held)
-}
-
-/// Whether the stop of its run has ended a handler: killed it, or had it fail by ending what it
-/// waited for.
-pub(super) fn is_cut(entity: &Entity, outcome: &Outcome) -> bool {
-    entity.session().is_some_and(|session| !session.is_running())
-        && matches!(outcome, Outcome::Cancelled(_) | Outcome::Failed(_) | Outcome::Trapped(_))
 }

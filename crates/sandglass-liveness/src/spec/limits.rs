@@ -157,7 +157,7 @@ fn retries(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<Limit, 
     let mut retries = BTreeMap::new();
     let Some(table) = table.table("retry", "[limits.retry]", out) else { return retries };
     for (key, span, _) in table.entries() {
-        let stops = |limit: &Limit| stops_runs(*limit);
+        let stops = |limit: &Limit| limit.stops_runs();
         match Limit::named(key).filter(stops) {
             Some(limit) => {
                 if let Some(count) = table.count(key, 0..=RETRIES_MAX, out) {
@@ -172,18 +172,6 @@ fn retries(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<Limit, 
         }
     }
     retries
-}
-
-const fn stops_runs(limit: Limit) -> bool {
-    matches!(
-        limit,
-        Limit::RunTimeout
-            | Limit::ExecutionTimeout
-            | Limit::InactivityTimeout
-            | Limit::ProgressTimeout
-            | Limit::MaxLoopIterations
-            | Limit::MaxHandlerRuns
-    )
 }
 
 /// A limit that a spec states, with its place.

@@ -14,7 +14,7 @@ mod variable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use sandglass_model::{Limit, Object, SpecDigest};
+use sandglass_model::{Event, Limit, Object, RulesVersion, SpecDigest};
 use serde_json::Value;
 
 use crate::session::LimitSettings;
@@ -33,8 +33,10 @@ pub const EFFECTS_MAX: usize = 64;
 /// What an entity may do.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The digest of the file.
+    /// The digest of the file and the rules.
     pub digest: SpecDigest,
+    /// The rules by which its entities' decisions are made.
+    pub rules: RulesVersion,
     /// The file.
     pub source: String,
     /// The automaton's name: the entity type.
@@ -279,17 +281,29 @@ pub struct StateTimeout {
 }
 
 impl Spec {
-    /// Reads and checks a spec file: all errors at once, whatever the text holds.
+    /// Reads and checks a spec file: all errors at once, whatever the text holds. Its entities
+    /// are decided for by [`RulesVersion::CURRENT`].
     #[must_use]
     pub fn parse(source: &str) -> Parsed {
         section::parse(source)
     }
 
-    /// Reads a spec that a journal holds. It was taken when it was loaded, and stays
-    /// readable where files have come to be held to more since.
+    /// Reads a spec that a journal holds, registered with `rules`. It was valid when it was
+    /// loaded, and stays readable if the checks have become stricter since.
     #[must_use]
-    pub fn parse_recorded(source: &str) -> Parsed {
-        section::parse_recorded(source)
+    pub fn parse_recorded(source: &str, rules: RulesVersion) -> Parsed {
+        section::parse_recorded(source, rules)
+    }
+
+    /// The record that registers it.
+    #[must_use]
+    pub fn registered(&self) -> Event {
+        Event::SpecRegistered {
+            digest: self.digest,
+            automaton: self.name.to_string(),
+            source: self.source.clone(),
+            rules: self.rules,
+        }
     }
 
     /// Reads and checks a spec file that may not even be text.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use sandglass_model::{Object, SpecDigest};
+use sandglass_model::{Object, RulesVersion, SpecDigest};
 use sandglass_source::{Diagnostics, Document, Spot, Table, did_you_mean, json, wrong_type};
 use serde_json::Value;
 use toml::de::DeValue;
@@ -21,7 +21,7 @@ const SECTIONS: [&str; 6] =
 
 pub(super) fn parse(source: &str) -> Parsed {
     let mut out = Diagnostics::new(source);
-    let spec = read(source, &mut out);
+    let spec = read(source, RulesVersion::CURRENT, &mut out);
     if let Some(spec) = &spec {
         refusable::check(spec, &mut out);
         if !out.has_errors() {
@@ -31,9 +31,9 @@ pub(super) fn parse(source: &str) -> Parsed {
     parsed(spec, out)
 }
 
-pub(super) fn parse_recorded(source: &str) -> Parsed {
+pub(super) fn parse_recorded(source: &str, rules: RulesVersion) -> Parsed {
     let mut out = Diagnostics::new(source);
-    let spec = read(source, &mut out);
+    let spec = read(source, rules, &mut out);
     parsed(spec, out)
 }
 
@@ -42,17 +42,17 @@ fn parsed(spec: Option<Spec>, out: Diagnostics<'_>) -> Parsed {
     Parsed { spec, diagnostics: out.finish() }
 }
 
-fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<Spec> {
+fn read(source: &str, rules: RulesVersion, out: &mut Diagnostics<'_>) -> Option<Spec> {
     let document = Document::parse(source, SOURCE_MAX_BYTES, out)?;
     let root = document.table("the file");
     root.only(&SECTIONS, out);
-    let mut spec = automaton(&root, out)?;
+    let mut spec = automaton(&root, rules, out)?;
     sections(&root, &mut spec, out);
     check::check(&mut spec, out);
     Some(spec)
 }
 
-fn automaton(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Spec> {
+fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_>) -> Option<Spec> {
     if !root.has("automaton") {
         let help = "start it with [automaton], `name`, `states` and `initial`";
         out.error_with_help(&(0..0), "the file has no [automaton]", help);
@@ -76,7 +76,8 @@ fn automaton(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Spec> {
     // What is missing was said, so this spec is only checked further.
     let nothing = || Name::new("", table.span.clone());
     Some(Spec {
-        digest: SpecDigest::of(out.source()),
+        digest: SpecDigest::of(out.source(), rules),
+        rules,
         source: out.source().to_owned(),
         name: name.unwrap_or_else(nothing),
         initial: initial.or_else(|| states.first().cloned()).unwrap_or_else(nothing),

@@ -256,9 +256,9 @@ impl Inquiry {
     /// Takes in the next record.
     pub fn feed(&mut self, record: &Record) {
         self.last_at = record.at;
-        if let Event::SpecRegistered { digest, source, .. } = &record.event {
+        if let Event::SpecRegistered { digest, source, rules, .. } = &record.event {
             if !source.starts_with(ONE_RUN) {
-                self.specs.add(*digest, source);
+                self.specs.add(*digest, source, *rules);
             } else if self.one_runs.len() < ONE_RUNS_MAX {
                 self.one_runs.insert(*digest);
             }

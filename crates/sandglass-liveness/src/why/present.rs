@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sandglass_model::{Dispatched, EntityRef, Event, Record, SpecDigest};
+use sandglass_model::{Dispatched, EntityRef, Event, Record, RulesVersion, SpecDigest};
 
 use crate::spec::Spec;
 
@@ -40,16 +40,16 @@ pub(super) struct Specs {
 
 #[derive(Debug)]
 enum Known {
-    Source(String),
+    Source(String, RulesVersion),
     Read(Arc<Spec>),
 }
 
 impl Specs {
-    pub(super) fn add(&mut self, digest: SpecDigest, source: &str) {
+    pub(super) fn add(&mut self, digest: SpecDigest, source: &str, rules: RulesVersion) {
         let bytes = self.bytes.saturating_add(source.len());
         if bytes <= SPECS_MAX_BYTES && !self.known.contains_key(&digest) {
             self.bytes = bytes;
-            self.known.insert(digest, Known::Source(source.to_owned()));
+            self.known.insert(digest, Known::Source(source.to_owned(), rules));
         }
     }
 
@@ -59,7 +59,7 @@ impl Specs {
 
     fn find(&self, digest: SpecDigest) -> Option<Arc<Spec>> {
         match self.known.get(&digest)? {
-            Known::Source(source) => Spec::parse_recorded(source).spec.map(Arc::new),
+            Known::Source(source, rules) => Spec::parse_recorded(source, *rules).spec.map(Arc::new),
             Known::Read(spec) => Some(Arc::clone(spec)),
         }
     }

@@ -8,8 +8,9 @@ use sandglass_liveness::session::{Due, Elapsed, LimitSettings, Session, evaluate
 use sandglass_liveness::{Entity, Fold, Input, Replay, Resume, Retry};
 use sandglass_model::{
     AskUntil, Asked, Cancellation, CancelledBy, DeadlineOwner, DispatchId, Dispatched, EntityRef,
-    Event, Failure, FailureKind, Limit, Object, Outcome, Overrun, Record, Retried, RunLimits,
-    StopCause, TransitionCause, WallTime,
+    Event, Failure, FailureKind, Limit, LimitBreach, LimitKind, Object, Outcome, Overrun, Record,
+    Rejection, RejectionKind, Retried, RulesVersion, RunLimits, StopCause, TransitionCause, Trap,
+    TrapKind, WallTime,
 };
 use serde_json::json;
 
@@ -50,6 +51,8 @@ pub(crate) enum Step {
     Limit {
         early: bool,
     },
+    /// This limit is said to be breached by far.
+    LimitOf(Limit),
     /// Somebody wants a handler to be run again.
     Retry {
         nth: usize,
@@ -60,7 +63,7 @@ pub(crate) enum Step {
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (0usize..10).prop_map(Step::Act),
-        3 => (0usize..4, 0usize..7, 0u32..5)
+        3 => (0usize..4, 0..OUTCOMES, 0u32..5)
             .prop_map(|(nth, outcome, off)| Step::End { nth, outcome, attempt_off: off / 4 }),
         1 => any::<bool>().prop_map(|early| Step::Idle { early }),
         1 => (0u64..4).prop_map(Step::Due),
@@ -182,6 +185,9 @@ const ACTIONS: [&str; 10] = [
     "Nonsense",
 ];
 
+/// How many outcomes [`outcomes`] knows.
+pub(crate) const OUTCOMES: usize = 13;
+
 fn outcomes(which: usize, entity: &EntityRef, dispatched: &Dispatched) -> Outcome {
     match which {
         0 => completed(Some("Finish")),
@@ -194,11 +200,24 @@ fn outcomes(which: usize, entity: &EntityRef, dispatched: &Dispatched) -> Outcom
             reason: "because".to_owned(),
             dying_span: None,
         }),
-        _ => Outcome::Failed(Failure {
+        6 => Outcome::Failed(Failure {
             kind: FailureKind::GuestFailure,
             message: "no".to_owned(),
             result: Some(json!(1)),
         }),
+        // Actions that are not declared, not taken in the state, and refused for a parameter.
+        7 => completed(Some("Nonsense")),
+        8 => completed(Some("Later")),
+        9 => completed(Some("Note")),
+        10 => Outcome::Trapped(Trap {
+            kind: TrapKind::Unreachable,
+            message: "unreachable".to_owned(),
+        }),
+        11 => Outcome::Rejected(Rejection {
+            kind: RejectionKind::HostUnavailable,
+            message: "nothing runs it".to_owned(),
+        }),
+        _ => Outcome::Limit(LimitBreach { kind: LimitKind::WasmMemory, limit: 1, observed: 2 }),
     }
 }
 
@@ -209,16 +228,23 @@ pub(crate) fn live(steps: &[Step]) -> Life {
     life
 }
 
-/// The same as a session, whose fetches are counted in one of the ways that there are.
-fn live_as_session(steps: &[Step], counted: usize) -> Life {
-    let mut life = Life::of(&limited(["", "turn = true", "continues = true"][counted]));
+/// A session whose fetches are counted in one of the ways that there are, in its first run.
+pub(crate) fn limited_life(rules: RulesVersion, counted: usize) -> Life {
+    let source = limited(["", "turn = true", "continues = true"][counted]);
+    let mut life = Life::under(&source, rules);
     let limits = run_limits(0, &life);
     life.tell(Input::Start { limits }).expect("a new session");
+    life
+}
+
+/// The same, having lived through `steps`.
+fn live_as_session(steps: &[Step], counted: usize) -> Life {
+    let mut life = limited_life(RulesVersion::CURRENT, counted);
     live_on(&mut life, steps);
     life
 }
 
-fn live_on(life: &mut Life, steps: &[Step]) {
+pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
     for step in steps {
         let before = (life.entity().clone(), life.log.len());
         let told = match step {
@@ -295,6 +321,10 @@ fn live_on(life: &mut Life, steps: &[Step]) {
             Step::Limit { early } => {
                 let Some(input) = limit_due(life, *early) else { continue };
                 life.tell(input)
+            }
+            Step::LimitOf(limit) => {
+                let observed_ms = u64::from(u32::MAX);
+                life.tell(Input::LimitDue { limit: *limit, observed_ms, doing: None })
             }
             Step::Due(schedule) => life.tell(Input::ScheduleDue { schedule: *schedule }),
             Step::Signal { name, from } => {

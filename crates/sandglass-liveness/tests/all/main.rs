@@ -5,6 +5,7 @@ mod bounds;
 mod decisions;
 mod generated;
 mod idle;
+mod instants;
 mod replays;
 mod retention;
 mod retries;

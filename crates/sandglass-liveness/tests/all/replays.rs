@@ -4,8 +4,8 @@ use sandglass_liveness::entity::Unusable;
 use sandglass_liveness::{Entity, HandlerEnd, Input, Replay, Summary};
 use sandglass_model::{
     AskUntil, Cancellation, CancelledBy, Cause, DeadlineOwner, DeadlineReport, DispatchId, Event,
-    HandlerDeadlineExceeded, Outcome, Position, Sequence, SpecDigest, TraceContext, Trap, TrapKind,
-    WallTime,
+    HandlerDeadlineExceeded, Outcome, Position, RulesVersion, Sequence, SpecDigest, TraceContext,
+    Trap, TrapKind, WallTime,
 };
 
 use crate::generated::divergences;
@@ -75,7 +75,7 @@ fn a_forged_spec_expectation_or_deadline_is_a_divergence() {
     let forgeries: [(&str, Forge); 3] = [
         ("dispatched.spec", |event| {
             if let Event::Dispatched(dispatched) = event {
-                dispatched.spec = Some(SpecDigest::of("another"));
+                dispatched.spec = Some(SpecDigest::of("another", RulesVersion::CURRENT));
             }
         }),
         ("dispatched.expected", |event| {

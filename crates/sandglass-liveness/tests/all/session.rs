@@ -7,7 +7,7 @@ use sandglass_liveness::{Command, Entity, HandlerEnd, Input, Refusal, Spec, comm
 use sandglass_model::{
     AskUntil, Asked, Cause, Completion, DeadlineOwner, DeadlineReport, DispatchId, Dispatched,
     EntityRef, Event, HandlerDeadlineExceeded, HostCalls, Incarnation, Object, Outcome, Position,
-    Record, TimeSplit, TraceContext, WallTime,
+    Record, RulesVersion, TimeSplit, TraceContext, WallTime,
 };
 use serde_json::json;
 
@@ -92,6 +92,7 @@ params = { reason = "idle" }
 
 /// An entity with its log, and a wall clock that the test moves. It may take turns
 /// with others.
+#[derive(Clone)]
 pub(crate) struct Life {
     pub(crate) spec: Arc<Spec>,
     pub(crate) entity: Option<Entity>,
@@ -104,13 +105,13 @@ pub(crate) struct Life {
 
 impl Life {
     pub(crate) fn unborn(source: &str) -> Self {
-        let parsed = Spec::parse_recorded(source);
+        Self::unborn_under(source, RulesVersion::CURRENT)
+    }
+
+    fn unborn_under(source: &str, rules: RulesVersion) -> Self {
+        let parsed = Spec::parse_recorded(source, rules);
         let spec = Arc::new(parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics)));
-        let registered = Event::SpecRegistered {
-            digest: spec.digest,
-            automaton: spec.name.to_string(),
-            source: source.to_owned(),
-        };
+        let registered = spec.registered();
         let mut life = Self {
             spec,
             entity: None,
@@ -124,7 +125,12 @@ impl Life {
     }
 
     pub(crate) fn of(source: &str) -> Self {
-        let mut life = Self::unborn(source);
+        Self::under(source, RulesVersion::CURRENT)
+    }
+
+    /// An entity whose decisions are made by `rules`.
+    pub(crate) fn under(source: &str, rules: RulesVersion) -> Self {
+        let mut life = Self::unborn_under(source, rules);
         life.create([7; 16]);
         life
     }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use sandglass_liveness::spec::{Assigned, Counted, Effect, OnCrash};
 use sandglass_liveness::{Diagnostic, Severity, Spec};
+use sandglass_model::RulesVersion;
 use serde_json::json;
 
 use crate::session::SESSION;
@@ -489,7 +490,7 @@ fn an_ending_may_need_only_the_parameters_that_it_is_taken_with() {
 fn a_recorded_spec_stays_readable_where_files_are_held_to_more() {
     let limited = SESSION.replace("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 9\"");
     assert!(Spec::parse(&limited).spec.is_none());
-    assert!(Spec::parse_recorded(&limited).spec.is_some());
+    assert!(Spec::parse_recorded(&limited, RulesVersion::CURRENT).spec.is_some());
 }
 
 #[test]

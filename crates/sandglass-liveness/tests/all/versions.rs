@@ -73,11 +73,7 @@ fn a_replay_decides_the_change_again_and_goes_on_by_the_new_version() {
          [[action]]\nname = \"New\"\nfrom = [\"Idle\"]\n"
     );
     let newer = version(&more);
-    let registered = Event::SpecRegistered {
-        digest: newer.digest,
-        automaton: "Session".to_owned(),
-        source: more,
-    };
+    let registered = newer.registered();
     let record = |life: &Life, entity, event| Record {
         position: Position(life.log.len() as u64 + 1),
         at: WallTime::from_millis(life.now),

@@ -81,11 +81,7 @@ pub(crate) async fn write(path: &Path) {
     let opened = SqliteJournal::open(path, Settings::default()).expect("a new file");
     let journal: Arc<dyn Journal> = Arc::new(opened.journal);
     let spec = Spec::parse(SPEC).spec.expect("sound");
-    let registered = Event::SpecRegistered {
-        digest: spec.digest,
-        automaton: "Session".to_owned(),
-        source: SPEC.to_owned(),
-    };
+    let registered = spec.registered();
     let batch = Batch::new(None, Expected::Any, *AT, vec![(Sequence(0), registered)]);
     journal.append(batch).await.expect("appended");
     let mut writing = tokio::task::JoinSet::new();

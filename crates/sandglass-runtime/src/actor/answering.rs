@@ -1,8 +1,7 @@
 //! What an entity is asked, and what it answers: each in its turn, once it is durable.
 
-use sandglass_host::{Answered, AskError};
 use sandglass_liveness::{Input, Retry};
-use sandglass_model::{Asked, DispatchId, EntityRef, TraceContext};
+use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use tokio::sync::oneshot;

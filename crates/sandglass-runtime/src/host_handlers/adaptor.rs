@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sandglass_host::{Answer, Answered, Ask, AskError, Asks, Host, Signal};
-use sandglass_model::{Clock, Monotonic};
+use sandglass_host::{Answer, Asks, Host, Signal};
+use sandglass_model::{Answered, Ask, AskError, Clock, Monotonic};
 use sandglass_telemetry::Metrics;
 
 use crate::asking::Asking;

@@ -1,10 +1,9 @@
 //! Asks between entities: answered in the asked entity's turn, inside what the asker
 //! has left, and never in a circle.
 
-use sandglass_host::{Answered, Ask, AskError, Asks as _};
 use sandglass_model::{
-    AskUntil, CancelledBy, Cause, Clock as _, DeadlineOwner, Decision, Ended, EntityRef, Event,
-    Outcome, OutcomeKind, Record, TransitionCause,
+    Answered, Ask, AskError, AskUntil, CancelledBy, Cause, Clock as _, DeadlineOwner, Decision,
+    Dispatched, Ended, EntityRef, Event, Outcome, OutcomeKind, Record, TransitionCause,
 };
 
 use crate::world::{Act, SESSION, World, completed, counts, one, pass, settle, two};
@@ -158,6 +157,28 @@ async fn what_follows_an_asked_handler_lives_inside_what_its_waiting_asker_has_l
         assert_eq!((after.not_after, after.dispatched.asker), (None, None), "nobody waits for it");
         world.replays().await;
     }
+}
+
+/// The stop, the end that it causes, and the next run are one batch, and only the end belongs to
+/// the asker.
+#[tokio::test(start_paused = true)]
+async fn a_handler_of_a_run_that_is_retried_by_itself_does_not_live_on_its_askers_deadline() {
+    let short = SESSION.replace("name = \"Session\"", "name = \"Short\"").replace("900s", "10s");
+    let limits = "[limits]\nprogress_timeout = \"3s\"\nabort_timeout = \"1s\"\n\
+                  [limits.retry]\nprogress_timeout = 1\n";
+    let acts = [ask(one(), START, AskUntil::Settled), Act::Hang, Act::Answer(2, completed())];
+    let world = World::of_types(&[&format!("{SESSION}\n{limits}"), &short], &acts).await;
+    let asker: EntityRef = "Short/asker".parse().expect("valid");
+    world.runtime.create(asker.clone()).await.expect("new");
+    world.runtime.send(&asker, START, Default::default()).await.expect("taken");
+    pass(20).await;
+    let started = world.script.started.lock().expect("no panic").clone();
+    let [_, first, second] = &started[..] else { panic!("three handlers, not {}", started.len()) };
+    assert_eq!((first.dispatched.attempt, first.not_after.is_some()), (1, true));
+    let Dispatched { attempt, asker, owner, .. } = second.dispatched;
+    assert_eq!((attempt, asker, owner), (2, None, DeadlineOwner::Handler));
+    assert_eq!(second.not_after, None, "as its record states");
+    world.replays().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,7 +345,7 @@ async fn an_entity_that_an_ask_wakes_outlives_the_threads_of_its_asker() {
             not_after,
             trace: asker.dispatched.trace,
         };
-        threads.block_on(asker.asks.ask(ask))
+        threads.block_on(asker.asks.clone().ask(ask))
     });
     asking.await.expect("no panic").expect("taken");
     pass(2).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sandglass_liveness::Spec;
-use sandglass_model::{EntityRef, Event, Object, Record, SpecDigest};
+use sandglass_model::{EntityRef, Event, Object, Record, RulesVersion, SpecDigest};
 use sandglass_runtime::{ActorError, ReloadError, Reloaded, Runtime};
 use tracing::field::Field;
 use tracing::{Metadata, Subscriber, span};
@@ -51,7 +51,7 @@ async fn sleepers_go_over_at_once_and_new_entities_begin_with_it() {
     assert!(!takes(&world, &one(), "New").await);
     assert_eq!(reload(&world, &newer()).await, changed());
     settle().await;
-    let to = SpecDigest::of(&newer());
+    let to = SpecDigest::of(&newer(), RulesVersion::CURRENT);
     assert_eq!(moves(&world.records().await), [(one(), to)]);
     world.runtime.create(two()).await.expect("new");
     for entity in [one(), two()] {
@@ -82,7 +82,7 @@ async fn an_entity_with_a_handler_in_flight_goes_over_when_that_has_ended() {
     assert_eq!(moves(&world.records().await), []);
     assert_eq!(world.until("Done").await, 1, "as the version says that started it");
     settle().await;
-    let to = SpecDigest::of(&otherwise);
+    let to = SpecDigest::of(&otherwise, RulesVersion::CURRENT);
     assert_eq!(moves(&world.records().await), [(two(), to)], "the other one has ended");
     assert_eq!(world.now().await.held_back, None);
     world.replays().await;
@@ -108,7 +108,7 @@ async fn an_entity_that_does_not_fit_stays_and_says_why() {
     let seen = world.now().await;
     let why = seen.held_back.as_deref().expect("it says why");
     assert!(why.ends_with("it has no state `Waiting`"), "{why}");
-    assert_eq!(seen.spec, SpecDigest::of(SESSION));
+    assert_eq!(seen.spec, SpecDigest::of(SESSION, RulesVersion::CURRENT));
     assert!(takes(&world, &one(), "Touch").await, "it goes on as it is");
     let counted = SESSION.replace(
         "name = \"rounds\"\ntype = \"counter\"",
@@ -245,9 +245,9 @@ async fn a_start_with_another_version_is_a_reload() {
     let renamed = newer().replace("Waiting", "Paused");
     let builder = Runtime::builder(Arc::clone(&journal) as _).clock(Arc::new(clock));
     let runtime = builder.specs([spec(&renamed)]).build().await.expect("a sound journal");
-    let to = SpecDigest::of(&renamed);
+    let to = SpecDigest::of(&renamed, RulesVersion::CURRENT);
     assert_eq!(runtime.entity(&one()).await.expect("there").spec, to);
     let stays = runtime.entity(&two()).await.expect("there");
-    assert_eq!(stays.spec, SpecDigest::of(SESSION));
+    assert_eq!(stays.spec, SpecDigest::of(SESSION, RulesVersion::CURRENT));
     assert!(stays.held_back.is_some());
 }

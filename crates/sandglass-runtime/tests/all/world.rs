@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sandglass_host::{Answered, Ask, AskError, Asks as _};
 use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
-    AskUntil, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock, Completion, DeadlineOwner,
-    DeadlineReport, Dispatched, EntityRef, Event, Failure, FailureKind, HandlerDeadlineExceeded,
-    HostCalls, Limit, Monotonic, Object, Outcome, Overrun, Position, Record, RunReport, TimeSplit,
-    WallTime,
+    Answered, Ask, AskError, AskUntil, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock,
+    Completion, DeadlineOwner, DeadlineReport, Dispatched, EntityRef, Event, Failure, FailureKind,
+    HandlerDeadlineExceeded, HostCalls, Limit, Monotonic, Object, Outcome, Overrun, Position,
+    Record, RunReport, TimeSplit, WallTime,
 };
 use sandglass_runtime::{
     ActorError, HandlerRun, Handlers, Reserved, RunFuture, Runtime, SimClock, Snapshot, StopRequest,
@@ -286,7 +285,7 @@ impl Script {
                 let nth = 1_000 + u32::try_from(asked).expect("few");
                 let trace = run.dispatched.trace.of_dispatch(run.dispatched.dispatch, nth);
                 let ask = Ask { target, action, params, until, not_after, trace };
-                let answer = run.asks.ask(ask).await;
+                let answer = run.asks.clone().ask(ask).await;
                 self.answers.lock().expect("no panic").push(answer);
                 Box::pin(self.perform(run, not_after, *then)).await
             }

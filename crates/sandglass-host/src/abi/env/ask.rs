@@ -1,10 +1,11 @@
 //! Asks of another entity.
 
+use sandglass_model::AskError;
 use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, fill, text};
 use crate::boundary::waiting;
-use crate::capability::ask::{self, AskError};
+use crate::capability::ask;
 use crate::functions::Functions;
 use crate::store::RunStore;
 
@@ -21,15 +22,15 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             };
             let wait = match request.and_then(|request| ask::begin(caller.data_mut(), request)) {
                 Ok(wait) => wait,
-                Err(error) => return Ok(Some(failed(caller, error.to_guest()))),
+                Err(error) => return Ok(Some(failed(caller, ask::error_for_guest(&error)))),
             };
             let Some(answer) = race.run(wait).await else { return Ok(None) };
             match answer {
                 Ok(answered) => {
-                    let answer = answered.to_json();
+                    let answer = ask::to_json(&answered);
                     fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
                 }
-                Err(error) => Ok(Some(failed(caller, error.to_guest()))),
+                Err(error) => Ok(Some(failed(caller, ask::error_for_guest(&error)))),
             }
         }
     }

@@ -1,13 +1,13 @@
 //! `sandglass:integration/ask`: asking another entity to take an action.
 
-use sandglass_model::{AskUntil, EntityRef};
+use sandglass_model::{AskError, AskUntil, EntityRef};
 use serde_json::Value;
 use wasmtime::Result;
 
 use super::interface::ask::{self, Error, ErrorKind, Until};
 use super::{object, scratch, telemetry};
 use crate::boundary::imports;
-use crate::capability::ask::{self as capability, AskError, Request as Asked};
+use crate::capability::ask::{self as capability, Request as Asked};
 
 imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
     "sandglass:integration/ask" in ask {
