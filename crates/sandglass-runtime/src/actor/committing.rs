@@ -160,17 +160,19 @@ impl Actor {
                 }
                 // Left in flight: the next start finds it as interrupted.
                 Command::Start(_) if self.is_closing => {}
-                Command::Start(dispatched) => match rooms.take(dispatched.dispatch) {
-                    Ok(reserved) => {
-                        let (dispatched, lent) = (*dispatched, rooms.lent.clone());
-                        let starting = Starting { dispatched, reserved, lent, parent };
-                        self.runs.start(&self.shared, &self.spec, &self.entity, starting);
+                Command::Start(dispatched) => {
+                    let (lent, dispatched) = (rooms.lent_to(&dispatched), *dispatched);
+                    let (shared, spec, entity) = (&self.shared, &self.spec, &self.entity);
+                    match rooms.take(dispatched.dispatch) {
+                        Ok(reserved) => {
+                            let starting = Starting { dispatched, reserved, lent, parent };
+                            self.runs.start(shared, spec, entity, starting);
+                        }
+                        Err(busy) => {
+                            self.runs.reject(shared, spec, entity, (dispatched, &lent), busy);
+                        }
                     }
-                    Err(busy) => {
-                        let rejected = (*dispatched, &rooms.lent);
-                        self.runs.reject(&self.shared, &self.spec, &self.entity, rejected, busy);
-                    }
-                },
+                }
             }
         }
     }

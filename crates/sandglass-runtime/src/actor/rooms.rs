@@ -18,7 +18,7 @@ const AFTER_PANIC_MS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     rooms: BTreeMap<DispatchId, Result<Reserved, Busy>>,
-    pub(super) lent: Lent,
+    lent: Lent,
 }
 
 impl Rooms {
@@ -57,6 +57,13 @@ impl Rooms {
     /// The version of its module that room is kept for, where it is for one.
     fn module_hash(&self, dispatch: DispatchId) -> Option<ModuleHash> {
         self.rooms.get(&dispatch)?.as_ref().ok()?.module_hash()
+    }
+
+    /// What the asker lends the handler of `dispatched`: nothing, unless its record names one. One
+    /// decision may also dispatch handlers that no asker waits for: those of a run that is resumed
+    /// by itself. They run on their own deadlines, as their records state.
+    pub(super) fn lent_to(&self, dispatched: &Dispatched) -> Lent {
+        dispatched.asker.map(|_| self.lent.clone()).unwrap_or_default()
     }
 
     /// The room of one handler.
