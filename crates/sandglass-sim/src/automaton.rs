@@ -8,9 +8,25 @@ use std::fmt::Write as _;
 
 use crate::dice::Dice;
 
-/// Seconds that budgets, timers and schedules are drawn from: few, so that many of them
-/// fall at the same instant.
-const SECONDS: [u64; 7] = [1, 2, 3, 5, 10, 30, 60];
+/// How far apart the times of a world are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Usual,
+    /// So near that most of them fall together.
+    Coarse,
+}
+
+impl Pace {
+    /// Seconds that budgets, timers and schedules are drawn from: few, so that many of them
+    /// fall at the same instant.
+    const fn seconds(self) -> &'static [u64] {
+        match self {
+            Self::Usual => &[1, 2, 3, 5, 10, 30, 60],
+            Self::Coarse => &[1, 2, 3],
+        }
+    }
+}
+
 /// How many versions of each spec there are.
 pub(crate) const VERSIONS: usize = 2;
 /// What another entity tells, and what states declare in `reset_on`.
@@ -46,8 +62,10 @@ pub(crate) struct Automaton {
     /// Plain actions: from where to where.
     goes: Vec<(Vec<usize>, usize)>,
     later: (String, Durations),
-    /// What its spec says in `[limits]`, where its entities are sessions.
+    /// What its spec says in `[limits]`, if its entities are sessions.
     limits: Option<String>,
+    /// The version from which on it does.
+    limits_from: usize,
 }
 
 /// In seconds, by version.
@@ -95,13 +113,13 @@ const ENDINGS: [(&str, &str); 5] = [
 ];
 
 impl Automaton {
-    pub(crate) fn made_up(name: String, lives: Lives, dice: &Dice) -> Self {
+    pub(crate) fn made_up(name: String, lives: Lives, pace: Pace, dice: &Dice) -> Self {
         let open = 2 + dice.below(4);
         // The last state that anything leads to; behind the open ones are two terminal.
         let last = if lives == Lives::End { open + 1 } else { open - 1 };
-        let states: Vec<State> = (0..open).map(|at| State::made_up(at, last, dice)).collect();
+        let states: Vec<State> = (0..open).map(|at| State::made_up(at, last, pace, dice)).collect();
         let mut handlers: Vec<Handler> =
-            (0..1 + dice.below(3)).map(|_| Handler::made_up(open, last, dice)).collect();
+            (0..1 + dice.below(3)).map(|_| Handler::made_up(open, last, pace, dice)).collect();
         for index in 0..handlers.len() {
             let leads_to = handlers[index].endings[0];
             let next = (0..handlers.len()).find(|other| Some(handlers[*other].home) == leads_to);
@@ -113,13 +131,16 @@ impl Automaton {
         let goes = (0..3 + dice.below(4)).map(|_| (some_of(open, dice), dice.below(last + 1)));
         let goes: Vec<_> = goes.collect();
         let scheduled = ["Touch", "Beat", "Go0", "Start0"];
-        let later = ((*dice.pick(&scheduled)).to_owned(), durations(dice));
-        Self { name, states, handlers, goes, later, limits: None }
+        let later = ((*dice.pick(&scheduled)).to_owned(), durations(pace, dice));
+        Self { name, states, handlers, goes, later, limits: None, limits_from: 0 }
     }
 
     /// The same; most have limits, which `dice` says.
-    pub(crate) fn limited(self, lives: Lives, dice: &Dice) -> Self {
-        Self { limits: dice.per_mille(600).then(|| limits(lives, dice)), ..self }
+    pub(crate) fn limited(self, lives: Lives, pace: Pace, dice: &Dice) -> Self {
+        let limits = dice.per_mille(600).then(|| limits(lives, pace, dice));
+        // Of some, entities become sessions with the next version.
+        let limits_from = usize::from(dice.per_mille(150));
+        Self { limits, limits_from, ..self }
     }
 
     /// The same, with what bounds count some of its handlers as, which `dice` says.
@@ -187,7 +208,8 @@ impl Automaton {
         for (index, state) in self.states.iter().enumerate() {
             state.write(out, index, open, version, reset_on)?;
         }
-        out.write_str(self.limits.as_deref().unwrap_or_default())
+        let limits = self.limits.as_deref().filter(|_| version >= self.limits_from);
+        out.write_str(limits.unwrap_or_default())
     }
 
     fn write_handler(&self, out: &mut String, index: usize, version: usize) -> std::fmt::Result {
@@ -235,10 +257,10 @@ const NOTE: &str =
 const BEAT: &str = "guard = \"beats < 4\"\neffect = [\"increment beats\", \"schedule Beat 5\"]\n";
 
 impl State {
-    fn made_up(at: usize, last: usize, dice: &Dice) -> Self {
+    fn made_up(at: usize, last: usize, pace: Pace, dice: &Dice) -> Self {
         let indefinite = at == last || dice.per_mille(if at == 0 { 600 } else { 200 });
         let leads_to = at + 1 + dice.below(last - at);
-        let (after, once) = (durations(dice), dice.per_mille(60));
+        let (after, once) = (durations(pace, dice), dice.per_mille(60));
         let timer = (!indefinite).then_some(Timer { after, leads_to, once });
         let is_own = |_: &&str| dice.per_mille(500);
         let own_resets = OWN.into_iter().filter(|name| is_own(name)).collect();
@@ -269,15 +291,15 @@ impl State {
 }
 
 impl Handler {
-    fn made_up(open: usize, last: usize, dice: &Dice) -> Self {
+    fn made_up(open: usize, last: usize, pace: Pace, dice: &Dice) -> Self {
         let home = dice.below(open);
         let later = || home + 1 + dice.below(last - home);
         let ending = |_| (home < last && !dice.per_mille(250)).then(later);
         Self {
             from: some_of(open, dice),
             home,
-            budget: durations(dice),
-            schedule_to_start: dice.per_mille(300).then(|| *dice.pick(&SECONDS)),
+            budget: durations(pace, dice),
+            schedule_to_start: dice.per_mille(300).then(|| *dice.pick(pace.seconds())),
             names_success: dice.per_mille(300),
             keeps: dice.per_mille(250),
             reruns: dice.per_mille(300),
@@ -290,20 +312,37 @@ impl Handler {
 }
 
 /// Limits that nest whatever handlers have: each is longer than all that it may hold.
-fn limits(lives: Lives, dice: &Dice) -> String {
+fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
+    type Values = &'static [(&'static str, &'static [&'static str])];
+    let (times, warnings): (Values, Values) = match pace {
+        Pace::Usual => (
+            &[
+                ("inactivity_timeout", &["61s", "90s"]),
+                ("progress_timeout", &["5s", "70s"]),
+                ("run_timeout", &["100s", "200s", "600s"]),
+                ("execution_timeout", &["700s", "3600s"]),
+            ],
+            &[
+                ("inactivity_warn", &["0", "1s", "5s", "30s"]),
+                ("abort_timeout", &["0", "1s", "5s"]),
+            ],
+        ),
+        Pace::Coarse => (
+            &[
+                ("inactivity_timeout", &["4s", "5s"]),
+                ("progress_timeout", &["1s", "2s", "5s"]),
+                ("run_timeout", &["6s", "8s"]),
+                ("execution_timeout", &["9s", "20s"]),
+            ],
+            &[("inactivity_warn", &["1s", "2s", "3s"]), ("abort_timeout", &["0", "1s", "2s"])],
+        ),
+    };
+    let counts: Values =
+        &[("max_loop_iterations", &["1", "2", "5"]), ("max_handler_runs", &["3", "10"])];
     // What stops sessions for good would end a life that is to last.
-    let stopping: &[(&str, &[&str])] = &[
-        ("inactivity_timeout", &["61s", "90s"]),
-        ("progress_timeout", &["5s", "70s"]),
-        ("run_timeout", &["100s", "200s", "600s"]),
-        ("execution_timeout", &["700s", "3600s"]),
-        ("max_loop_iterations", &["1", "2", "5"]),
-        ("max_handler_runs", &["3", "10"]),
-    ];
-    let stopping = if lives == Lives::End { stopping } else { &[] };
-    let recording: &[(&str, &[&str])] = &[
-        ("inactivity_warn", &["0", "1s", "5s", "30s"]),
-        ("abort_timeout", &["0", "1s", "5s"]),
+    let is_stopped = lives == Lives::End;
+    let stopping: Vec<_> = times.iter().chain(counts).filter(|_| is_stopped).collect();
+    let others: Values = &[
         ("repeat_threshold", &["0", "1", "3"]),
         ("stuck_after", &["2s"]),
         ("synthetic", &["[\"status\"]"]),
@@ -312,7 +351,8 @@ fn limits(lives: Lives, dice: &Dice) -> String {
     ];
     let mut out = "[limits]\n".to_owned();
     let mut retry = String::new();
-    for (key, values) in stopping.iter().chain(recording) {
+    let recording = warnings.iter().chain(others);
+    for (key, values) in stopping.iter().copied().chain(recording) {
         if !dice.per_mille(300) {
             continue;
         }
@@ -332,8 +372,8 @@ fn limits(lives: Lives, dice: &Dice) -> String {
     out
 }
 
-fn durations(dice: &Dice) -> Durations {
-    [0; VERSIONS].map(|_| *dice.pick(&SECONDS))
+fn durations(pace: Pace, dice: &Dice) -> Durations {
+    [0; VERSIONS].map(|_| *dice.pick(pace.seconds()))
 }
 
 /// One state at least, and any others.

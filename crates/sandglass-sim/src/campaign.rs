@@ -1,13 +1,15 @@
 //! Many seeds, on as many threads as there are, each seed on one alone; what they came to
 //! together, and of each that fails the shortest story that shows it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 
 use crate::automaton::ResetOn;
+use crate::coverage::Coverage;
 use crate::invariant::{Invariant, Violation};
 use crate::ledger::Counts;
 use crate::old_rule::RuleCounts;
@@ -21,10 +23,11 @@ const FAILURES_MAX: usize = 10;
 /// How each seed is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Once.
-    Once,
-    /// Twice, which has to come to the same.
-    Twice,
+    /// Once; one in so many seeds twice, which has to come to the same. Of 1, all.
+    Twice {
+        /// From 1.
+        one_in: u64,
+    },
     /// With the obsolete `reset_on` and without, which is compared.
     ResetOn,
 }
@@ -34,8 +37,12 @@ pub enum Mode {
 pub struct Summary {
     /// How many there were.
     pub seeds: usize,
+    /// How many of them were simulated twice, to compare.
+    pub twice: usize,
     /// All of them together.
     pub counts: Counts,
+    /// What their logs produced.
+    pub coverage: Coverage,
     /// What state timers did, and would have done by the old rule.
     pub rules: RuleCounts,
     /// What the obsolete `reset_on` changes, where that was compared.
@@ -77,7 +84,8 @@ pub struct Failure {
     pub command: String,
 }
 
-/// Simulates `seeds`; `told` hears of each that is done.
+/// Simulates `seeds`, on as many threads as there are cores. `goes_on` is called with the number of
+/// finished seeds after each, and returns whether another one is to begin.
 ///
 /// # Errors
 /// The operating system gives no runtime or thread.
@@ -85,17 +93,22 @@ pub fn campaign(
     seeds: std::ops::Range<u64>,
     options: &Options,
     mode: Mode,
-    told: impl Fn(usize) + Sync,
+    goes_on: impl Fn(usize) -> bool + Sync,
 ) -> io::Result<Summary> {
-    let todo: Vec<u64> = seeds.collect();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let outcomes = Mutex::new(Vec::with_capacity(todo.len()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(todo.len());
+    let (next, is_over) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let shared = Mutex::new(Tally::new(mode));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let work = || -> io::Result<()> {
-        while let Some(seed) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = one(*seed, options, mode)?;
-            lock(&outcomes).push(outcome);
-            told(done.fetch_add(1, Ordering::Relaxed) + 1);
+        while !is_over.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            let outcome = one(seed, options, mode)?;
+            let done = lock(&shared).add(outcome);
+            if !goes_on(done) {
+                is_over.store(true, Ordering::Relaxed);
+            }
         }
         Ok(())
     };
@@ -105,15 +118,58 @@ pub fn campaign(
             worker.join().unwrap_or_else(|_| Err(io::Error::other("a simulation panicked")))
         })
     })?;
-    let mut outcomes = outcomes.into_inner().unwrap_or_default();
-    outcomes.sort_by_key(|outcome| outcome.run.seed);
-    summed_up(&outcomes, options, mode)
+    shared.into_inner().unwrap_or_default().summary(options)
+}
+
+/// The sums of the seeds that are finished.
+#[derive(Debug, Default)]
+struct Tally {
+    summary: Summary,
+    /// The failed seeds with the lowest numbers, in whatever order they were finished.
+    failures: BTreeMap<u64, Violation>,
+}
+
+impl Tally {
+    fn new(mode: Mode) -> Self {
+        let reset_on = (mode == Mode::ResetOn).then(Compared::default);
+        Self { summary: Summary { reset_on, ..Summary::default() }, ..Self::default() }
+    }
+
+    /// Adds one seed; returns how many there are.
+    fn add(&mut self, outcome: Outcome) -> usize {
+        let Outcome { run, compared, is_twice, violation } = outcome;
+        let summary = &mut self.summary;
+        summary.seeds += 1;
+        summary.twice += usize::from(is_twice);
+        summary.counts += run.counts;
+        summary.coverage += &run.coverage;
+        summary.rules += run.rules;
+        if let Some(sum) = &mut summary.reset_on {
+            *sum += compared;
+        }
+        if let Some(violation) = violation {
+            summary.failed += 1;
+            self.failures.insert(run.seed, violation);
+            if self.failures.len() > FAILURES_MAX {
+                self.failures.pop_last();
+            }
+        }
+        summary.seeds
+    }
+
+    fn summary(mut self, options: &Options) -> io::Result<Summary> {
+        let failures = self.failures.iter();
+        let shortest = failures.map(|(seed, violation)| shortest(*seed, options, violation));
+        self.summary.failures = shortest.collect::<io::Result<_>>()?;
+        Ok(self.summary)
+    }
 }
 
 /// What one seed came to.
 struct Outcome {
     run: Run,
     compared: Compared,
+    is_twice: bool,
     violation: Option<Violation>,
 }
 
@@ -121,19 +177,20 @@ fn one(seed: u64, options: &Options, mode: Mode) -> io::Result<Outcome> {
     let run = simulate(seed, options)?;
     let mut violation = run.violation.clone();
     let mut compared = Compared::default();
+    let is_twice = matches!(mode, Mode::Twice { one_in } if seed.is_multiple_of(one_in.max(1)));
     match mode {
-        Mode::Once => {}
-        Mode::Twice => {
+        Mode::Twice { .. } if is_twice => {
             let again = simulate(seed, options)?;
             violation = violation.or_else(|| not_the_same(&run, &again));
         }
+        Mode::Twice { .. } => {}
         Mode::ResetOn => {
             let with = simulate(seed, &Options { reset_on: ResetOn::Obsolete, ..*options })?;
             violation = violation.or_else(|| with.violation.clone());
             compared = compare(&with, &run);
         }
     }
-    Ok(Outcome { run, compared, violation })
+    Ok(Outcome { run, compared, is_twice, violation })
 }
 
 /// What differs between two runs of one seed, if anything does.
@@ -161,23 +218,6 @@ fn compare(with: &Run, without: &Run) -> Compared {
         spared: without.rules.spared,
         differing: u64::from(with.story_hash != without.story_hash),
     }
-}
-
-fn summed_up(outcomes: &[Outcome], options: &Options, mode: Mode) -> io::Result<Summary> {
-    let mut summary = Summary { seeds: outcomes.len(), ..Summary::default() };
-    let mut compared = Compared::default();
-    for outcome in outcomes {
-        summary.counts += outcome.run.counts;
-        summary.rules += outcome.run.rules;
-        compared += outcome.compared;
-        let Some(violation) = &outcome.violation else { continue };
-        summary.failed += 1;
-        if summary.failures.len() < FAILURES_MAX {
-            summary.failures.push(shortest(outcome.run.seed, options, violation)?);
-        }
-    }
-    summary.reset_on = (mode == Mode::ResetOn).then_some(compared);
-    Ok(summary)
 }
 
 /// The shortest story that shows a violation of the same kind.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use sandglass_liveness::Entity;
-use sandglass_liveness::session::{LimitSettings, Setting, Standing};
-use sandglass_model::{DispatchId, EntityRef, Limit, Object, Sequence, StopCause};
+use sandglass_liveness::session::{Anchor, LimitSettings, Session, Setting, Standing};
+use sandglass_model::{DispatchId, EntityRef, Limit, Object, Sequence, StopCause, WallTime};
 use sandglass_runtime::{
     Accepted, ActorError, Request, Retry, Runtime, SessionResume, SessionStop, Signal,
 };
@@ -48,7 +48,8 @@ impl Clients {
             self.create();
             return Next::Step;
         };
-        if self.process.scene.automaton(&name).is_session() && dice.per_mille(150) {
+        let stops = if self.process.scene.plan.is_coarse { 300 } else { 150 };
+        if self.process.scene.automaton(&name).is_session() && dice.per_mille(stops) {
             self.stop_or_resume(name);
             return Next::Step;
         }
@@ -67,10 +68,17 @@ impl Clients {
         Next::Step
     }
 
+    /// Any entity; in a coarse world mostly the one of the last step, so that much happens to one
+    /// at one instant.
     fn somebody(&self) -> Option<EntityRef> {
-        let names = &self.process.scene.story().names;
-        let dice = &self.process.scene.clients;
-        (!names.is_empty()).then(|| dice.pick(names).clone())
+        let scene = &self.process.scene;
+        let mut story = scene.story();
+        let stays = scene.plan.is_coarse && scene.clients.per_mille(800);
+        if !stays || story.focus.is_none() {
+            story.focus =
+                (!story.names.is_empty()).then(|| scene.clients.pick(&story.names).clone());
+        }
+        story.focus.clone()
     }
 
     fn is_to_create(&self) -> bool {
@@ -91,14 +99,18 @@ impl Clients {
             let idle = idle.map(|timer| timer.since.after(Duration::from_millis(timer.after_ms)));
             let scheduled = entity.schedules().next().map(|schedule| schedule.due);
             let deadline = ledger.runs.due(name?);
-            let run_over = entity.session().and_then(|session| {
-                let most = session.limits.run_timeout_ms.filter(|_| session.is_running())?;
-                Some(session.run_started.after(Duration::from_millis(most)))
-            });
-            let at = idle.into_iter().chain(scheduled).chain(deadline).chain(run_over).min()?;
+            let limits = entity.session().map(limits_due).unwrap_or_default();
+            let at = idle.into_iter().chain(scheduled).chain(deadline).chain(limits).min()?;
             u64::try_from(at.as_millis() - START.as_millis() - self.process.now_ms()).ok()
         };
+        let second_ms = || 1_000 - u64::try_from(self.process.now_ms()).unwrap_or(0) % 1_000;
         let wait_ms = match dice.below(10) {
+            0..=4 if self.process.scene.plan.is_coarse => 0,
+            5 if self.process.scene.plan.is_coarse => 1,
+            6 if self.process.scene.plan.is_coarse => second_ms(),
+            7 if self.process.scene.plan.is_coarse => second_ms() + 1,
+            8 if self.process.scene.plan.is_coarse => due_ms().map_or(1, |due_ms| due_ms + 1),
+            9 if self.process.scene.plan.is_coarse => due_ms().unwrap_or(0),
             0..=3 => 0,
             4 | 5 => dice.within(0..=50),
             6 => dice.within(0..=5_000),
@@ -192,11 +204,14 @@ impl Clients {
     fn signal(&self, name: EntityRef) {
         let scene = &self.process.scene;
         let (id, _) = self.request();
-        let from = self.somebody().filter(|from| *from != name);
+        let others = scene.story().names.clone();
+        let from = Some(scene.clients.pick(&others).clone()).filter(|from| *from != name);
         // What handlers send is never sent by another entity, so that leaving it out of
         // `reset_on` is the only difference that it can make.
         let (what, from) = match scene.clients.below(3) {
-            0 => (OWN[0], scene.clients.per_mille(500).then(|| name.clone())),
+            0 => {
+                (*scene.clients.pick(&OWN[..2]), scene.clients.per_mille(500).then(|| name.clone()))
+            }
             1 => (PARTNER, None),
             _ => (PARTNER, from),
         };
@@ -389,4 +404,22 @@ impl Clients {
         };
         ledger.answered(id, answer);
     }
+}
+
+/// When the limits of a session's time are reached, if nothing happens until then.
+fn limits_due(session: &Session) -> Vec<WallTime> {
+    let limits = &session.limits;
+    let threshold_ms = |anchor| match anchor {
+        Anchor::Session => limits.execution_timeout_ms,
+        Anchor::Run => limits.run_timeout_ms,
+        Anchor::Activity => limits.inactivity_warn_ms.or(limits.inactivity_timeout_ms),
+        Anchor::Progress => limits.progress_timeout_ms,
+        Anchor::Stop => Some(limits.abort_timeout_ms),
+    };
+    let due = |(anchor, _, since): (Anchor, u64, WallTime)| {
+        let is_measured = (anchor == Anchor::Stop) != session.is_running();
+        let after = Duration::from_millis(threshold_ms(anchor).filter(|_| is_measured)?);
+        Some(since.after(after))
+    };
+    session.anchors().into_iter().filter_map(due).collect()
 }

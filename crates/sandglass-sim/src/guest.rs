@@ -1,7 +1,8 @@
 //! What a guest does in one run, drawn when it starts.
 
 use sandglass_model::{
-    AskUntil, Completion, EntityRef, Failure, FailureKind, Object, Outcome, Trap, TrapKind,
+    AskUntil, Completion, EntityRef, Failure, FailureKind, LimitBreach, LimitKind, Object, Outcome,
+    Trap, TrapKind,
 };
 use serde_json::json;
 
@@ -70,10 +71,10 @@ impl Guest {
             3 => Ending::Panic,
             4 => Ending::NotRun,
             5 | 6 => Ending::ReturnAt { after_deadline_ms: 0, outcome },
-            7..=9 => Ending::ReturnAt { after_deadline_ms: dice.within(1..=3_000), outcome },
+            7..=9 => Ending::ReturnAt { after_deadline_ms: wait_ms(scene, 2_999) + 1, outcome },
             10 => Ending::ReturnNear(outcome),
             _ => {
-                moves.push(Move::Wait(dice.within(0..=budget_ms)));
+                moves.push(Move::Wait(wait_ms(scene, budget_ms)));
                 Ending::Answer(outcome)
             }
         };
@@ -100,8 +101,18 @@ impl Move {
                     if dice.per_mille(600) { AskUntil::Settled } else { AskUntil::Transition };
                 Self::Ask(Box::new((target, action, until)))
             }
-            _ => Self::Wait(dice.within(0..=budget_ms / 2)),
+            _ => Self::Wait(wait_ms(scene, budget_ms / 2)),
         }
+    }
+}
+
+/// How long a guest waits: at most `most_ms`, and in a coarse world for whole seconds, or a
+/// millisecond longer.
+fn wait_ms(scene: &Scene, most_ms: u64) -> u64 {
+    let dice = &scene.guests;
+    match scene.plan.is_coarse {
+        true => (*dice.pick(&[0, 0, 1, 1_000, 1_001, 2_000, 2_001, 3_000])).min(most_ms),
+        false => dice.within(0..=most_ms),
     }
 }
 
@@ -110,9 +121,14 @@ fn outcome(dice: &Dice) -> Outcome {
         let message = "no luck".to_owned();
         Outcome::Failed(Failure { kind, message, result: Some(json!({ "success": false })) })
     };
-    match dice.below(10) {
+    match dice.below(11) {
         0 => failed(FailureKind::GuestFailure),
         1 => failed(FailureKind::InvalidJson),
+        10 => Outcome::Limit(LimitBreach {
+            kind: LimitKind::WasmMemory,
+            limit: 65_536,
+            observed: 65_537,
+        }),
         2 => Outcome::Trapped(Trap { kind: TrapKind::Unreachable, message: "trap".to_owned() }),
         _ => Outcome::Completed(Completion {
             action: dice.per_mille(700).then(|| format!("Done{}", dice.below(3))),

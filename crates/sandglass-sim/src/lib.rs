@@ -14,11 +14,13 @@
 mod automaton;
 mod campaign;
 mod client;
+mod coverage;
 mod dice;
 mod disk;
 mod fault;
 mod guest;
 mod invariant;
+mod kept;
 mod ledger;
 mod life;
 mod old_rule;
@@ -32,8 +34,10 @@ mod world;
 
 pub use automaton::ResetOn;
 pub use campaign::{Compared, Failure, Mode, Summary, campaign, shortest};
+pub use coverage::{Coverage, Pairs, Trigger};
 pub use fault::Fault;
 pub use invariant::{Invariant, Violation};
+pub use kept::write_journal;
 pub use ledger::Counts;
 pub use old_rule::RuleCounts;
 pub use plan::Options;

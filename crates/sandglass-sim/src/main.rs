@@ -2,11 +2,18 @@
 //! promise held.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
-use sandglass_sim::{Fault, Mode, Options, ResetOn, Summary, campaign, simulate};
+use sandglass_model::{Clock as _, SystemClock};
+use sandglass_sim::{Fault, Mode, Options, ResetOn, Summary, campaign, simulate, write_journal};
+
+/// A simulation is mostly allocations: with this allocator it is half as long.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs the real runtime, its decisions and its journal in worlds that seeds make up, with
 /// failing disks and crashes at every command, and says which promise doesn't hold.
@@ -16,9 +23,18 @@ use sandglass_sim::{Fault, Mode, Options, ResetOn, Summary, campaign, simulate};
 #[derive(Debug, Parser)]
 #[command(name = "sandglass-sim", version, after_help = EXAMPLES)]
 struct Arguments {
-    /// How many seeds to simulate, each twice.
-    #[arg(long, default_value_t = 100, value_name = "N")]
-    seeds: u64,
+    /// How many seeds to simulate; without --seconds 100, with it as many as there is time for.
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// Begin no more seeds after this time.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "seed")]
+    seconds: Option<u64>,
+    /// Simulate one in N seeds twice, to check that it comes to the same.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    twice_in: u64,
+    /// Report how often each record, cause and pair of simultaneous triggers was produced.
+    #[arg(long, conflicts_with = "seed")]
+    coverage: bool,
     /// The first of them.
     #[arg(long, default_value_t = 0, value_name = "SEED", conflicts_with = "seed")]
     from: u64,
@@ -43,6 +59,9 @@ struct Arguments {
     /// Let states declare in `reset_on` what their own handlers send.
     #[arg(long, conflicts_with = "reset_on")]
     obsolete_resets: bool,
+    /// Write the log of --seed into this new journal file, for `sandglass log`, `why` and `replay`.
+    #[arg(long, value_name = "FILE", requires = "seed")]
+    journal: Option<PathBuf>,
     /// Answer in JSON.
     #[arg(long)]
     json: bool,
@@ -51,11 +70,16 @@ struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   sandglass-sim --seeds 1000                  a thousand worlds, each twice
+  sandglass-sim --from 9000 --seconds 120     worlds from seed 9000 on, for two minutes
+  sandglass-sim --seeds 1000 --coverage       what those worlds produced, and what they never did
   sandglass-sim --seed 17 --steps 12          the first steps of one of them, line by line
   sandglass-sim --seeds 50 --fault late-success
   sandglass-sim --seeds 1000 --reset-on       what the obsolete entries of reset_on change
 
 The exit code is 1 where a promise doesn't hold, and 2 where the simulation can't be run.";
+
+/// How many seeds are simulated if neither a number nor a time is given.
+const SEEDS: u64 = 100;
 
 /// Most entities of one seed: each is looked at again and again.
 const ENTITIES_MAX: usize = 20_000;
@@ -89,40 +113,64 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         fault: arguments.fault,
         crash_at: arguments.crash_at,
         tells: false,
+        keeps_log: arguments.journal.is_some(),
     };
     if let Some(seed) = arguments.seed {
-        return tell(seed, &options, arguments.json);
+        return tell(seed, &options, arguments.json, arguments.journal.as_deref());
     }
-    let mode = if arguments.reset_on { Mode::ResetOn } else { Mode::Twice };
-    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
-    let total = arguments.seeds;
-    let is_watched = io::stderr().is_terminal();
-    let told = |done: usize| {
-        if is_watched {
-            let _ = write!(io::stderr(), "\r{done} of {total} seeds");
-        }
+    let twice = Mode::Twice { one_in: arguments.twice_in };
+    let mode = if arguments.reset_on { Mode::ResetOn } else { twice };
+    let total = match (arguments.seeds, arguments.seconds) {
+        (Some(seeds), _) => seeds,
+        (None, Some(_)) => u64::MAX,
+        (None, None) => SEEDS,
     };
-    let summary = campaign(seeds, &options, mode, told).context("the simulation can't be run")?;
+    let seeds = arguments.from..arguments.from.saturating_add(total);
+    let is_watched = io::stderr().is_terminal();
+    let clock = SystemClock::new();
+    let (begun, allowed) = (clock.now(), arguments.seconds.map(Duration::from_secs));
+    let goes_on = |done: usize| {
+        let elapsed = clock.now().since(begun);
+        if is_watched {
+            let of = arguments.seeds.map_or_else(String::new, |seeds| format!(" of {seeds}"));
+            let _ = write!(io::stderr(), "\r{done}{of} seeds in {} s", elapsed.as_secs());
+        }
+        allowed.is_none_or(|allowed| elapsed < allowed)
+    };
+    let summary =
+        campaign(seeds, &options, mode, goes_on).context("the simulation can't be run")?;
     if is_watched {
         let _ = write!(io::stderr(), "\r\x1b[K");
     }
-    say(&summary, arguments.json)?;
+    say(&summary, arguments)?;
     Ok(summary.failed == 0)
 }
 
-fn say(summary: &Summary, as_json: bool) -> anyhow::Result<()> {
+fn say(summary: &Summary, arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    match as_json {
-        true => writeln!(out, "{}", serde_json::to_string(summary)?)?,
-        false => writeln!(out, "{summary}")?,
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string(summary)?)?;
+        return Ok(());
     }
+    if arguments.coverage {
+        write!(out, "{}", summary.coverage)?;
+    }
+    writeln!(out, "{summary}")?;
     Ok(())
 }
 
 /// Tells one story.
-fn tell(seed: u64, options: &Options, as_json: bool) -> anyhow::Result<bool> {
+fn tell(
+    seed: u64,
+    options: &Options,
+    as_json: bool,
+    journal: Option<&Path>,
+) -> anyhow::Result<bool> {
     let options = Options { tells: !as_json, ..*options };
     let run = simulate(seed, &options).context("the simulation can't be run")?;
+    if let Some(journal) = journal {
+        write_journal(journal, &run.log)?;
+    }
     let mut out = io::stdout().lock();
     if as_json {
         writeln!(out, "{}", serde_json::to_string(&run)?)?;

@@ -1,6 +1,6 @@
 //! What a seed is to be: how many entities, how long, and how bad the world is.
 
-use crate::automaton::{Automaton, Lives, ResetOn};
+use crate::automaton::{Automaton, Lives, Pace, ResetOn};
 use crate::dice::Dice;
 use crate::fault::Fault;
 
@@ -19,6 +19,8 @@ pub struct Options {
     pub crash_at: Option<u64>,
     /// Whether to tell the story, line by line.
     pub tells: bool,
+    /// Whether [`crate::Run::log`] keeps the records.
+    pub keeps_log: bool,
 }
 
 /// What kind of world a seed is.
@@ -30,14 +32,18 @@ enum Kind {
     Wide,
     /// One or two, with histories that are longer than what is read at once.
     Long,
+    /// A few, in a world whose times are whole seconds and a millisecond behind them, so that much
+    /// falls at one instant.
+    Coarse,
 }
 
 impl Kind {
-    /// Of a hundred seeds one is wide and two are long.
+    /// Of a hundred seeds one is wide, two are long, and a third of the others are coarse.
     const fn of(seed: u64) -> Self {
         match seed % 100 {
             99 => Self::Wide,
             29 | 69 => Self::Long,
+            other if other % 3 == 2 => Self::Coarse,
             _ => Self::Usual,
         }
     }
@@ -61,6 +67,8 @@ pub(crate) struct Plan {
     pub(crate) busy: u32,
     /// Longest that an append takes, in milliseconds.
     pub(crate) slowest_ms: u64,
+    /// Whether times are whole seconds, and a millisecond behind them.
+    pub(crate) is_coarse: bool,
     /// Whether each process finds the clock of its machine set to another hour.
     pub(crate) jumps: bool,
     /// How long entities stay awake, in milliseconds.
@@ -78,31 +86,35 @@ impl Plan {
             Kind::Usual => 2..=30,
             Kind::Wide => 1_000..=2_500,
             Kind::Long => 1..=2,
+            Kind::Coarse => 2..=10,
         });
         let drawn = usize::try_from(drawn).unwrap_or(usize::MAX);
         let entities = options.entities.unwrap_or(drawn).max(1);
         let steps = match kind {
             Kind::Usual if options.entities.is_none() => 60 + entities * 4,
             Kind::Usual | Kind::Wide => entities * 2,
+            Kind::Coarse => entities * 40,
             Kind::Long => 1_500,
         };
         let is_bad = dice.per_mille(700);
         let bad = |chances: [u32; 4]| if is_bad { *dice.pick(&chances) } else { 0 };
         let every = *dice.pick(&[20, 60, 200, 600]);
+        let is_coarse = kind == Kind::Coarse;
         let plan = Self {
             seed,
+            is_coarse,
             steps: options.steps.unwrap_or(steps),
             entities,
             fault: options.fault,
             crash_at: options.crash_at,
             crash_every: dice
                 .per_mille(750)
-                .then_some(every * if kind == Kind::Usual { 1 } else { 20 }),
+                .then_some(every * if matches!(kind, Kind::Wide | Kind::Long) { 20 } else { 1 }),
             failing_appends: bad([0, 5, 20, 80]),
             failing_reads: bad([0, 0, 5, 20]),
             busy: bad([0, 20, 100, 300]),
-            slowest_ms: *dice.pick(&[0, 0, 1, 5, 200]),
-            jumps: dice.per_mille(150),
+            slowest_ms: *dice.pick(if is_coarse { &[0, 0, 0, 0, 1] } else { &[0, 0, 1, 5, 200] }),
+            jumps: dice.per_mille(150) && !is_coarse,
             linger_ms: *dice.pick(&[0, 0, 1_000, 5_000]),
             awake_max: *dice.pick(&[1, 10, 2_000]),
         };
@@ -111,8 +123,9 @@ impl Plan {
         let limits = Dice::new(seed, "limits");
         let counted = Dice::new(seed, "counted");
         let automata = (0..types).map(|at| {
-            let made_up = Automaton::made_up(format!("Kind{at}"), lives, &dice);
-            made_up.limited(lives, &limits).counted(&counted)
+            let pace = if is_coarse { Pace::Coarse } else { Pace::Usual };
+            let made_up = Automaton::made_up(format!("Kind{at}"), lives, pace, &dice);
+            made_up.limited(lives, pace, &limits).counted(&counted)
         });
         (plan, automata.collect())
     }

@@ -26,7 +26,7 @@ pub(crate) struct Scene {
     pub(crate) plan: Plan,
     pub(crate) automata: Vec<Automaton>,
     /// Their specs, by version.
-    pub(crate) specs: Vec<Vec<Spec>>,
+    pub(crate) specs: Vec<Vec<Arc<Spec>>>,
     pub(crate) fault: Option<Fault>,
     pub(crate) entropy: Dice,
     pub(crate) clients: Dice,
@@ -45,6 +45,8 @@ pub(crate) struct Story {
     pub(crate) version: usize,
     /// Entities that somebody has tried to create.
     pub(crate) names: Vec<EntityRef>,
+    /// The entity of the last step.
+    pub(crate) focus: Option<EntityRef>,
     /// What the last process ran when it ended, where a fault runs it again.
     pub(crate) orphans: Vec<HandlerRun>,
 }
@@ -54,7 +56,7 @@ impl Scene {
         plan: Plan,
         ledger: Ledger,
         automata: Vec<Automaton>,
-        specs: Vec<Vec<Spec>>,
+        specs: Vec<Vec<Arc<Spec>>>,
     ) -> Self {
         let dice = |stream| Dice::new(plan.seed, stream);
         Self {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_liveness::Spec;
-use sandglass_model::WallTime;
+use sandglass_model::{Record, WallTime};
 use serde::Serialize;
 
 use crate::automaton::{Automaton, ResetOn, VERSIONS};
+use crate::coverage::Coverage;
 use crate::invariant::{Invariant, Violation};
 use crate::ledger::{Counts, Ledger};
 use crate::life::{End, live};
@@ -23,7 +24,7 @@ const LIVES_MAX: usize = 60;
 const JUMP_MAX_MS: u64 = 3_600_000;
 
 /// What a seed came to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
     /// The seed.
     pub seed: u64,
@@ -40,6 +41,8 @@ pub struct Run {
     pub story_hash: String,
     /// In numbers.
     pub counts: Counts,
+    /// What its log produced.
+    pub coverage: Coverage,
     /// What the old rule of state timers would have done.
     pub rules: RuleCounts,
     /// The commands that the first process passed.
@@ -49,6 +52,9 @@ pub struct Run {
     /// The story, where it was to be told.
     #[serde(skip)]
     pub timeline: Vec<String>,
+    /// The records, if [`Options::keeps_log`] is set.
+    #[serde(skip)]
+    pub log: Vec<Record>,
 }
 
 /// Simulates one seed.
@@ -63,6 +69,7 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
         ledger.old_rule.cannot_judge();
     }
     let specs = specs(&automata, options.reset_on, &mut ledger);
+    ledger.knows(specs.iter().flatten());
     let scene = Arc::new(Scene::new(plan, ledger, automata, specs));
     let (mut wall, mut first_commands) = (START, 0);
     for nth in 0.. {
@@ -97,10 +104,12 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
         log_hash,
         story_hash,
         counts: ledger.counts,
+        coverage: std::mem::take(&mut ledger.watched).finish(),
         rules: ledger.old_rule.counts,
         first_commands,
         violation: ledger.violation().cloned(),
         timeline: ledger.take_timeline(),
+        log: if options.keeps_log { disk } else { Vec::new() },
     })
 }
 
@@ -115,7 +124,7 @@ fn fuse(scene: &Scene, nth: usize) -> u64 {
 }
 
 /// The specs of all versions. One that isn't valid would be simulated by nobody.
-fn specs(automata: &[Automaton], reset_on: ResetOn, ledger: &mut Ledger) -> Vec<Vec<Spec>> {
+fn specs(automata: &[Automaton], reset_on: ResetOn, ledger: &mut Ledger) -> Vec<Vec<Arc<Spec>>> {
     let versions = (0..VERSIONS).map(|version| {
         let parsed = automata.iter().map(|one| Spec::parse(&one.source(version, reset_on)));
         let specs = parsed.filter_map(|parsed| {
@@ -125,7 +134,7 @@ fn specs(automata: &[Automaton], reset_on: ResetOn, ledger: &mut Ledger) -> Vec<
                 let what = format!("a spec that was made up isn't valid: {}", errors.join("; "));
                 ledger.violated(Invariant::StateIsFold, what);
             }
-            parsed.spec
+            parsed.spec.map(Arc::new)
         });
         specs.collect()
     });

@@ -8,6 +8,7 @@ mod runs;
 mod sessions;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sandglass_liveness::session::{Session, Standing};
 use sandglass_liveness::{Entity, Fold, Replay, Spec};
@@ -18,6 +19,7 @@ use sandglass_runtime::Snapshot;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::coverage::Watched;
 use crate::invariant::{Invariant, Violation};
 use crate::old_rule::OldRule;
 pub use counts::Counts;
@@ -35,6 +37,7 @@ pub(crate) struct Ledger {
     pub(crate) runs: Runs,
     pub(crate) requests: Requests,
     sessions: Sessions,
+    pub(crate) watched: Watched,
     violation: Option<Violation>,
     step: usize,
     now_ms: i64,
@@ -51,6 +54,12 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn new(tells: bool) -> Self {
         Self { timeline: tells.then(Vec::new), ..Self::default() }
+    }
+
+    /// Specs that are not parsed again when the log registers them.
+    pub(crate) fn knows<'a>(&mut self, specs: impl Iterator<Item = &'a Arc<Spec>> + Clone) {
+        self.fold = Fold::with_parsed(specs.clone().cloned());
+        self.replay = Replay::with_parsed(specs.cloned());
     }
 
     pub(crate) fn at(&mut self, step: usize, now_ms: i64) {
@@ -112,6 +121,7 @@ impl Ledger {
         for record in records {
             self.one(record);
         }
+        self.watched.batch(records);
         if let Some(name) = &first.entity {
             self.not_forgotten(name);
             let found = self.fold.entity(name).and_then(|entity| self.sessions.committed(entity));

@@ -1,0 +1,82 @@
+//! Which pairs of triggers can't fall at one instant for one entity, and why. The reasons hold
+//! for the runtime and not only for the generator: each names the rule that prevents the pair.
+
+use super::Trigger::{self, *};
+
+const CREATED_ONCE: &str = "an entity is created once";
+const SESSION_ONCE: &str = "an entity becomes a session once, at rest, and stays one";
+const OVER: &str = "a session that was stopped for good takes nothing, and has nothing in flight";
+const TIMER_RESTARTS: &str = "the state's timer starts again, or stands still";
+const GRACE_RUNS: &str = "only ends and signals are taken while the grace of a stop runs";
+const MEASURED_ANEW: &str = "the limit is measured from this instant on, and allows some time";
+const NOT_MEASURED: &str = "the limit is measured only while work is in flight, which starts now";
+const STRONGER_FIRST: &str = "of limits breached at one instant the one that ends most comes first";
+
+/// Why `first` is never decided before `second` at one instant for one entity; `None` if it can be.
+pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static str> {
+    let is_final = matches!(first, StopOperator | StopParent | CancelBlocked);
+    let of_session = first.is_stop() || first.is_limit() || matches!(first, Resume | Started);
+    match (first, second) {
+        (_, Created) => Some(CREATED_ONCE),
+        (_, Started) if of_session => Some(SESSION_ONCE),
+        (CancelBlocked, second) if second != OtherSignal => Some(OVER),
+        (_, second) if is_final && !second.is_end() && !second.is_signal() => Some(OVER),
+        (OtherSignal | ScheduleDue, Idle) => None,
+        (_, Idle) => Some(TIMER_RESTARTS),
+        (first, AbortTimeout) if !first.is_end() && !first.is_signal() => Some(GRACE_RUNS),
+        (first, second) if second.is_limit() => limit_behind(first, second),
+        _ => None,
+    }
+}
+
+/// The same for a limit of time other than the grace of a stop.
+fn limit_behind(first: Trigger, second: Trigger) -> Option<&'static str> {
+    match (first, second) {
+        (Created | Started, _) => Some(MEASURED_ANEW),
+        // Between a stop and another limit there is a new run, of which all is measured anew but
+        // the session's own time.
+        (_, ExecutionTimeout) => None,
+        (first, _) if first.is_stop() || first == Resume => Some(MEASURED_ANEW),
+        (AbortTimeout | ExecutionTimeout | RunTimeout, _) => Some(MEASURED_ANEW),
+        (InactivityTimeout | ProgressTimeout, _) => Some(MEASURED_ANEW),
+        (InactivityWarn, _) => Some(STRONGER_FIRST),
+        (_, RunTimeout) => None,
+        (SpecChanged | Idle, _) => Some(NOT_MEASURED),
+        // What is a sign of life, or dispatches a handler, which is progress.
+        (Retry, _) => Some(MEASURED_ANEW),
+        (Action | Ask, InactivityTimeout | InactivityWarn) => Some(MEASURED_ANEW),
+        (first, InactivityTimeout | InactivityWarn) if first.is_end() => Some(MEASURED_ANEW),
+        _ => None,
+    }
+}
+
+impl Trigger {
+    /// A handler's end.
+    const fn is_end(self) -> bool {
+        matches!(
+            self,
+            Completed | Failed | TimedOut | Trapped | Limited | Rejected | Cancelled | Interrupted
+        )
+    }
+
+    const fn is_signal(self) -> bool {
+        matches!(self, HandlerSignal | OtherSignal)
+    }
+
+    const fn is_stop(self) -> bool {
+        matches!(self, StopOperator | CancelBlocked | StopParent | StopShutdown)
+    }
+
+    /// A limit of a session's time.
+    const fn is_limit(self) -> bool {
+        matches!(
+            self,
+            AbortTimeout
+                | ExecutionTimeout
+                | RunTimeout
+                | InactivityTimeout
+                | ProgressTimeout
+                | InactivityWarn
+        )
+    }
+}

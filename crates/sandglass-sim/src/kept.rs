@@ -1,0 +1,40 @@
+//! Writes the log of a simulated world into a journal file, so that `sandglass log`, `why` and
+//! `replay` can be used on it.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use sandglass_journal::{Batch, Expected, Journal as _, Settings, SqliteJournal};
+use sandglass_model::{Event, Record, Sequence};
+
+/// Writes `records`, which are a whole log, to the new file `path`.
+///
+/// # Errors
+/// If the file exists, or cannot be written.
+pub fn write_journal(path: &Path, records: &[Record]) -> anyhow::Result<()> {
+    anyhow::ensure!(!path.exists(), "`{}` exists; name a new file", path.display());
+    let opened = SqliteJournal::open(path, Settings::default())
+        .with_context(|| format!("cannot create the journal `{}`", path.display()))?;
+    let threads = tokio::runtime::Builder::new_current_thread().build()?;
+    threads.block_on(async {
+        let mut sequences = std::collections::BTreeMap::<_, Sequence>::new();
+        for record in records {
+            let expected = match (&record.entity, &record.event) {
+                (None, _) => Expected::Any,
+                (Some(_), Event::Created { .. }) => Expected::None,
+                (Some(entity), _) => {
+                    Expected::At(sequences.get(entity).copied().unwrap_or_default())
+                }
+            };
+            let events = vec![(record.sequence, record.event.clone())];
+            let batch = Batch::new(record.entity.clone(), expected, record.at, events);
+            let placed = opened.journal.append(batch).await?;
+            anyhow::ensure!(placed.first == record.position, "record {} moved", record.position);
+            if let Some(entity) = &record.entity {
+                sequences.insert(entity.clone(), record.sequence);
+            }
+        }
+        opened.journal.close().await;
+        Ok(())
+    })
+}
