@@ -17,6 +17,7 @@ pub mod budget;
 pub mod decide;
 pub mod entity;
 pub mod fold;
+pub mod instant;
 pub mod projection;
 pub mod replay;
 pub mod retention;

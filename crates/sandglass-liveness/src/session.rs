@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use sandglass_model::{
     Decision, Directive, DispatchId, Dispatched, Ended, Event, LastSignal, Limit, Recovery,
-    Repeated, RunLimits, RunStopped, RunStopping, TransitionCause, WallTime,
+    Repeated, RulesVersion, RunLimits, RunStopped, RunStopping, TransitionCause, WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -164,8 +164,11 @@ impl Session {
         }
         match event {
             Event::RunStarted { run_seq, limits } => self.run_again(*run_seq, *limits, at),
-            Event::Transition { cause, .. } => {
+            Event::Transition { cause, from, to, .. } => {
                 self.follows_a_handler = matches!(cause, TransitionCause::HandlerEnded { .. });
+                if from != to && spec.rules >= RulesVersion::V2 {
+                    self.let_go_of_what_is_left(spec);
+                }
             }
             Event::Dispatched(dispatched) => self.dispatched(spec, dispatched),
             Event::Ended(ended) => self.ended(entity, ended),
@@ -230,6 +233,17 @@ impl Session {
         }
         if self.holds(dispatched.dispatch) {
             Arc::make_mut(&mut self.held).retain(|held| held.dispatch != dispatched.dispatch);
+        }
+    }
+
+    /// Forgets the held handlers that belong to the state that the entity has just left, as those
+    /// in flight are stopped then. Version 1 of the rules dispatched them anew.
+    fn let_go_of_what_is_left(&mut self, spec: &Spec) {
+        let stays = |held: &Dispatched| {
+            spec.integrations.get(&held.integration).is_some_and(|one| one.keep_on_exit)
+        };
+        if !self.held.iter().all(|held| stays(held)) {
+            Arc::make_mut(&mut self.held).retain(|held| stays(held));
         }
     }
 

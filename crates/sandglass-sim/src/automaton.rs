@@ -102,6 +102,8 @@ struct Handler {
     endings: [Option<usize>; 5],
     /// The handler that a success starts.
     then: Option<usize>,
+    /// The handler that is started with it.
+    beside: Option<usize>,
 }
 
 const ENDINGS: [(&str, &str); 5] = [
@@ -127,6 +129,14 @@ impl Automaton {
             // Counted by a guard, so the state has to have a timer that always comes.
             let timer = states[handlers[index].home].timer.as_ref();
             handlers[index].again &= timer.is_some_and(|timer| !timer.once);
+        }
+        for index in 0..handlers.len() {
+            // Its endings are taken wherever this one's are.
+            let home = handlers[index].home;
+            let fits = |other: &Handler| other.home == home || (other.home > home && !other.again);
+            let others: Vec<usize> =
+                (0..handlers.len()).filter(|other| fits(&handlers[*other])).collect();
+            handlers[index].beside = dice.per_mille(300).then(|| *dice.pick(&others));
         }
         let goes = (0..3 + dice.below(4)).map(|_| (some_of(open, dice), dice.below(last + 1)));
         let goes: Vec<_> = goes.collect();
@@ -215,7 +225,8 @@ impl Automaton {
     fn write_handler(&self, out: &mut String, index: usize, version: usize) -> std::fmt::Result {
         let (handler, open) = (&self.handlers[index], self.states.len());
         let home = handler.home;
-        let starts = format!("effect = \"trigger h{index}\"\n");
+        let beside = handler.beside.map(|other| format!(", \"trigger h{other}\""));
+        let starts = format!("effect = [\"trigger h{index}\"{}]\n", beside.unwrap_or_default());
         action(out, &format!("Start{index}"), &handler.from, Some(home), open, &starts)?;
         // Also from earlier states, so that what is kept may end elsewhere.
         let from: Vec<usize> = (0..=home).collect();
@@ -307,6 +318,7 @@ impl Handler {
             again: dice.per_mille(250),
             endings: [0; 5].map(ending),
             then: None,
+            beside: None,
         }
     }
 }

@@ -84,26 +84,71 @@ pub struct Failure {
     pub command: String,
 }
 
+/// The seeds of a campaign.
+#[derive(Clone, Debug)]
+pub enum Seeds {
+    /// So many from the first on.
+    From {
+        /// The first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// These.
+    Listed(Vec<u64>),
+}
+
+impl Seeds {
+    /// Reads a list: one seed in each line, and comments from `#` to the end of the line.
+    ///
+    /// # Errors
+    /// The number of the line that is neither, from 1, and its text.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
+        let mut seeds = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let seed = line.split('#').next().unwrap_or_default().trim();
+            if !seed.is_empty() {
+                seeds.push(seed.parse().map_err(|_| (number, line.to_owned()))?);
+            }
+        }
+        Ok(Self::Listed(seeds))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::From { count, .. } => *count,
+            Self::Listed(seeds) => seeds.len() as u64,
+        }
+    }
+
+    /// The seed of this index, from 0; `None` behind the last.
+    fn nth(&self, index: u64) -> Option<u64> {
+        match self {
+            Self::From { first, count } => (index < *count).then(|| first.checked_add(index))?,
+            Self::Listed(seeds) => seeds.get(usize::try_from(index).ok()?).copied(),
+        }
+    }
+}
+
 /// Simulates `seeds`, on as many threads as there are cores. `goes_on` is called with the number of
 /// finished seeds after each, and returns whether another one is to begin.
 ///
 /// # Errors
 /// The operating system gives no runtime or thread.
 pub fn campaign(
-    seeds: std::ops::Range<u64>,
+    seeds: &Seeds,
     options: &Options,
     mode: Mode,
     goes_on: impl Fn(usize) -> bool + Sync,
 ) -> io::Result<Summary> {
-    let (next, is_over) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let shared = Mutex::new(Tally::new(mode));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let work = || -> io::Result<()> {
         while !is_over.load(Ordering::Relaxed) {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                break;
-            }
+            let Some(seed) = seeds.nth(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let outcome = one(seed, options, mode)?;
             let done = lock(&shared).add(outcome);
             if !goes_on(done) {

@@ -22,11 +22,15 @@ pub enum Fault {
     FalseSync,
     /// A crash keeps a part of a batch.
     TornBatch,
+    /// Two records of a batch change places.
+    SwappedRecords,
+    /// A handler that a stop holds is recorded as dropped.
+    OtherDecision,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::LostDisarm,
         Self::LateSuccess,
         Self::EarlyAnswer,
@@ -35,6 +39,8 @@ impl Fault {
         Self::WrongSequence,
         Self::FalseSync,
         Self::TornBatch,
+        Self::SwappedRecords,
+        Self::OtherDecision,
     ];
 
     /// Its name, as options spell it.
@@ -49,6 +55,8 @@ impl Fault {
             Self::WrongSequence => "wrong-sequence",
             Self::FalseSync => "false-sync",
             Self::TornBatch => "torn-batch",
+            Self::SwappedRecords => "swapped-records",
+            Self::OtherDecision => "other-decision",
         }
     }
 }

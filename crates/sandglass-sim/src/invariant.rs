@@ -37,6 +37,8 @@ pub enum Invariant {
     /// While the run of a session is to stop or has stopped, nothing is taken and nothing is
     /// dispatched but to end at once.
     NothingWhileStopped,
+    /// A handler that can be killed ends at once when the grace of its run's stop is over.
+    KilledInTime,
     /// A run starts no more handlers, and no more turns of a loop, than it may, each counted as
     /// its spec says; what breaches that is the first that is too many.
     WithinBounds,
@@ -65,6 +67,7 @@ impl Invariant {
             Self::AppendsFit => "appends-fit",
             Self::OneStop => "one-stop",
             Self::NothingWhileStopped => "nothing-while-stopped",
+            Self::KilledInTime => "killed-in-time",
             Self::WithinBounds => "within-bounds",
             Self::Reproducible => "reproducible",
             Self::OldRuleFires => "old-rule-fires",

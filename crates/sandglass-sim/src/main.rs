@@ -1,6 +1,7 @@
 //! The binary `sandglass-sim`: options, progress, and an exit code that says whether every
 //! promise held.
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +10,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use sandglass_model::{Clock as _, SystemClock};
-use sandglass_sim::{Fault, Mode, Options, ResetOn, Summary, campaign, simulate, write_journal};
+use sandglass_sim::{
+    Fault, Hunted, Mode, Options, ResetOn, Seeds, Summary, campaign, hunt, simulate, write_journal,
+};
 
 /// A simulation is mostly allocations: with this allocator it is half as long.
 #[global_allocator]
@@ -26,6 +29,9 @@ struct Arguments {
     /// How many seeds to simulate; without --seconds 100, with it as many as there is time for.
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
+    /// Simulate the seeds of this file: one in each line, with comments behind `#`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "from"])]
+    seeds_in: Option<PathBuf>,
     /// Begin no more seeds after this time.
     #[arg(long, value_name = "SECONDS", conflicts_with = "seed")]
     seconds: Option<u64>,
@@ -50,6 +56,9 @@ struct Arguments {
     /// Make this mistake on purpose.
     #[arg(long, value_name = "FAULT")]
     fault: Option<Fault>,
+    /// Make each mistake on purpose, and report how many seeds it takes to find it.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "seconds", "fault", "reset_on", "coverage"])]
+    hunt: bool,
     /// Crash the first process at its N-th command, and no other one.
     #[arg(long, value_name = "N")]
     crash_at: Option<u64>,
@@ -74,6 +83,7 @@ Examples:
   sandglass-sim --seeds 1000 --coverage       what those worlds produced, and what they never did
   sandglass-sim --seed 17 --steps 12          the first steps of one of them, line by line
   sandglass-sim --seeds 50 --fault late-success
+  sandglass-sim --hunt --from 9000            how soon each mistake is found that is made on purpose
   sandglass-sim --seeds 1000 --reset-on       what the obsolete entries of reset_on change
 
 The exit code is 1 where a promise doesn't hold, and 2 where the simulation can't be run.";
@@ -105,6 +115,9 @@ fn main() -> ExitCode {
 
 /// Whether every promise held.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
+    if arguments.hunt {
+        return hunt_all(arguments.from, arguments.json);
+    }
     let reset_on = if arguments.obsolete_resets { ResetOn::Obsolete } else { ResetOn::Needed };
     let options = Options {
         entities: arguments.entities,
@@ -120,30 +133,42 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     }
     let twice = Mode::Twice { one_in: arguments.twice_in };
     let mode = if arguments.reset_on { Mode::ResetOn } else { twice };
-    let total = match (arguments.seeds, arguments.seconds) {
-        (Some(seeds), _) => seeds,
-        (None, Some(_)) => u64::MAX,
-        (None, None) => SEEDS,
-    };
-    let seeds = arguments.from..arguments.from.saturating_add(total);
+    let seeds = seeds(arguments)?;
     let is_watched = io::stderr().is_terminal();
     let clock = SystemClock::new();
     let (begun, allowed) = (clock.now(), arguments.seconds.map(Duration::from_secs));
     let goes_on = |done: usize| {
         let elapsed = clock.now().since(begun);
         if is_watched {
-            let of = arguments.seeds.map_or_else(String::new, |seeds| format!(" of {seeds}"));
+            let of =
+                if allowed.is_none() { format!(" of {}", seeds.count()) } else { String::new() };
             let _ = write!(io::stderr(), "\r{done}{of} seeds in {} s", elapsed.as_secs());
         }
         allowed.is_none_or(|allowed| elapsed < allowed)
     };
     let summary =
-        campaign(seeds, &options, mode, goes_on).context("the simulation can't be run")?;
+        campaign(&seeds, &options, mode, goes_on).context("the simulation can't be run")?;
     if is_watched {
         let _ = write!(io::stderr(), "\r\x1b[K");
     }
     say(&summary, arguments)?;
     Ok(summary.failed == 0)
+}
+
+/// The seeds that the arguments name.
+fn seeds(arguments: &Arguments) -> anyhow::Result<Seeds> {
+    if let Some(file) = &arguments.seeds_in {
+        let name = file.display();
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read `{name}`"))?;
+        let read = Seeds::parse(&text);
+        return read.map_err(|(line, text)| anyhow::anyhow!("{name}:{line}: `{text}` is no seed"));
+    }
+    let count = match (arguments.seeds, arguments.seconds) {
+        (Some(seeds), _) => seeds,
+        (None, Some(_)) => u64::MAX,
+        (None, None) => SEEDS,
+    };
+    Ok(Seeds::From { first: arguments.from, count })
 }
 
 fn say(summary: &Summary, arguments: &Arguments) -> anyhow::Result<()> {
@@ -157,6 +182,25 @@ fn say(summary: &Summary, arguments: &Arguments) -> anyhow::Result<()> {
     }
     writeln!(out, "{summary}")?;
     Ok(())
+}
+
+/// Whether each planted fault is found soon enough.
+fn hunt_all(from: u64, as_json: bool) -> anyhow::Result<bool> {
+    let mut out = io::stdout().lock();
+    let mut are_found = true;
+    for fault in Fault::ALL {
+        let hunted = hunt(fault, from).context("the simulation can't be run")?;
+        are_found &= hunted.is_found();
+        if as_json {
+            writeln!(out, "{}", serde_json::to_string(&hunted)?)?;
+            continue;
+        }
+        let Hunted { fault, median, longest, found_by } = hunted;
+        let found_by: Vec<&str> = found_by.iter().map(|invariant| invariant.as_str()).collect();
+        let found_by = found_by.join(", ");
+        writeln!(out, "{fault:<18} median {median:>3}, longest {longest:>3}: {found_by}")?;
+    }
+    Ok(are_found)
 }
 
 /// Tells one story.

@@ -7,7 +7,7 @@ use sandglass_journal::{
     Around, Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, Page, Pending,
     Place, Positions, Snapshot,
 };
-use sandglass_model::{DispatchId, EntityRef, Position, Sequence};
+use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Sequence};
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::disk::{Synced, records};
@@ -92,6 +92,12 @@ impl Store {
         {
             batch.expected = Expected::At(Sequence(sequence.0 + 1));
         }
+        if scene.has(Fault::SwappedRecords) {
+            swap_records(&mut batch);
+        }
+        if scene.has(Fault::OtherDecision) {
+            drop_what_is_held(&mut batch);
+        }
         if scene.has(Fault::LostDisarm) {
             undisarmed::follow(self, &batch);
         }
@@ -147,6 +153,27 @@ impl Store {
         let Some(entity) = ledger.entity(name) else { return false };
         let timer = ledger.spec_of(entity).and_then(|spec| entity.idle_timer(spec));
         timer.is_some() && name.id().len() % 2 == 0
+    }
+}
+
+/// Swaps the first two records that may follow each other in either order, as far as the journal
+/// sees: neither changes the entity's sequence.
+fn swap_records(batch: &mut Batch) {
+    let moves = |event: &Event| matches!(event, Event::Transition { .. } | Event::Created { .. });
+    let pairs = batch.records.windows(2);
+    let at = pairs.map(|pair| pair.iter().any(|(_, event)| moves(event))).position(|moves| !moves);
+    if let Some(at) = at {
+        batch.records.swap(at, at + 1);
+    }
+}
+
+fn drop_what_is_held(batch: &mut Batch) {
+    for (_, event) in &mut batch.records {
+        if let Event::Ended(ended) = event
+            && ended.decision == Decision::Held
+        {
+            ended.decision = Decision::Dropped;
+        }
     }
 }
 

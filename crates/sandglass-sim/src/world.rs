@@ -79,7 +79,14 @@ impl World {
             self.0.command().await;
             let (report, truth) = match self.queued(&run, &guest).await {
                 Some(never_ran) => (never_ran, None),
-                None => self.hosted(&run, guest).await,
+                None => {
+                    let can_be_killed = guest.can_be_killed();
+                    let ended = self.hosted(&run, guest).await;
+                    if can_be_killed {
+                        self.0.ledger().killable_ended(&run.entity);
+                    }
+                    ended
+                }
             };
             running.truth = truth;
             self.0.command().await;

@@ -78,8 +78,8 @@ pub(crate) enum Ask {
     Journal {
         works: bool,
     },
-    /// Lets virtual time go on until something is appended or so much of it has passed since
-    /// the scenario began.
+    /// Lets virtual time go on until something is appended, or has been appended since the last
+    /// such request, or so much of it has passed since the scenario began.
     GoOn {
         until_ms: u64,
     },

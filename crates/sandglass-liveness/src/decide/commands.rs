@@ -27,8 +27,10 @@ pub enum Command {
     },
 }
 
-/// The commands of the decision `events` that made `after` out of `before`: first
-/// what is stopped, then what is started.
+/// The commands of the decision `events` that made `after` out of `before`: first the stops of
+/// handlers whose state was left, then the starts, then the stops of handlers whose run is to stop.
+/// Starts come before those, because a decision may start a handler and stop its run: a handler can
+/// only be stopped once it has been started.
 #[must_use]
 pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Vec<Command> {
     let was_left =
@@ -49,23 +51,25 @@ pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Ve
         run.is_some_and(|run| run.dispatched.attempt == dispatched.attempt)
     });
     let starts = starts.map(|dispatched| Command::Start(dispatched.clone()));
-    left.chain(stopped_with_their_run(before, after)).chain(starts).collect()
+    left.chain(starts).chain(stopped_with_their_run(before, after)).collect()
 }
 
 /// What is to be done about handlers whose run is to stop, or has had its time for that.
 fn stopped_with_their_run(before: Option<&Entity>, after: &Entity) -> Vec<Command> {
-    let standing = |entity: &Entity| entity.session().map(|session| session.standing.clone());
-    let Some(Standing::Stopping { stopping, is_killing, .. }) = standing(after) else {
-        return Vec::new();
+    // Which run is to stop, why, and whether its handlers are to be killed.
+    let stopping = |entity: &Entity| {
+        let session = entity.session()?;
+        let Standing::Stopping { stopping, is_killing, .. } = &session.standing else {
+            return None;
+        };
+        Some((session.run_seq, *is_killing, stopping.cause.clone()))
     };
-    let was_killing = match before.and_then(standing) {
-        Some(Standing::Stopping { is_killing, .. }) => Some(is_killing),
-        _ => None,
-    };
-    if was_killing == Some(is_killing) {
+    let Some((run_seq, is_killing, cause)) = stopping(after) else { return Vec::new() };
+    let known = before.and_then(stopping).map(|(run_seq, is_killing, _)| (run_seq, is_killing));
+    if known == Some((run_seq, is_killing)) {
         return Vec::new();
     }
-    let (cause, reason) = told(&stopping.cause);
+    let (cause, reason) = told(&cause);
     let runs = after.in_flight().into_iter().map(|run| run.dispatched.dispatch);
     let command = |dispatch| match is_killing {
         true => Command::Stop { dispatch, cause, reason: reason.clone() },

@@ -1,11 +1,12 @@
 //! Whether an entity goes over to another version of its spec: only at rest, and only
 //! where all that it is has a place in that version.
 
-use sandglass_model::{Event, Object};
+use sandglass_model::{Event, Object, RulesVersion};
 use serde_json::Value;
 
 use super::Refusal;
 use crate::entity::Entity;
+use crate::session::Session;
 use crate::spec::{Spec, VariableKind};
 
 /// Decides what follows where an entity obeys `from`, and entities of its type are to obey
@@ -32,8 +33,30 @@ pub fn go_over(from: &Spec, entity: &Entity, to: &Spec) -> Result<Vec<Event>, Re
     if let Some(schedule) = scheduled {
         return Err(unfit(format!("it has no action `{}`, which is scheduled", schedule.action)));
     }
+    if to.rules >= RulesVersion::V2 {
+        held_fit(entity, to).map_err(unfit)?;
+    }
     let variables = variables(entity, to).map_err(unfit)?;
     Ok(vec![Event::SpecChanged { from: entity.spec, to: to.digest, variables }])
+}
+
+/// What the next run of a session dispatches anew needs its integration, and a state that takes
+/// its endings. Version 1 of the rules did not check that.
+fn held_fit(entity: &Entity, to: &Spec) -> Result<(), String> {
+    for held in entity.session().map(Session::held).unwrap_or_default() {
+        let name = &held.integration;
+        let Some(integration) = to.integrations.get(name) else {
+            return Err(format!("it has no integration `{name}`, of which a handler is held"));
+        };
+        let missing = to.endings_not_taken(integration, &entity.state);
+        if !missing.is_empty() {
+            let (state, missing) = (&entity.state, missing.join(", "));
+            return Err(format!(
+                "a handler of `{name}` is held in `{state}`, which takes no {missing}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn variables(entity: &Entity, to: &Spec) -> Result<Object, String> {

@@ -281,7 +281,7 @@ fn follow(
     match input {
         Input::Create { .. } => Err(Refusal::EntityExists),
         Input::Start { limits } => session::start(entity, *limits),
-        Input::Resume(resume) => session::resume(entity, resume),
+        Input::Resume(resume) => session::resume(spec, entity, resume),
         Input::Stop { run_seq, cause } => session::stop(spec, entity, *run_seq, cause, now),
         Input::LimitDue { limit, observed_ms, doing } => {
             session::limit_due(spec, entity, (*limit, *observed_ms), doing.as_ref(), now)

@@ -7,8 +7,9 @@ use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::session::STOP_REASON_MAX_BYTES;
 use sandglass_model::{
-    Directive, DispatchId, Dispatched, Doing, Ended, Event, Limit, LimitBreached, Outcome, Overrun,
-    RunLimits, RunStopped, RunStopping, Signature, StopCause, WallTime,
+    DeadlineOwner, Directive, DispatchId, Dispatched, Doing, Ended, Event, Limit, LimitBreached,
+    Outcome, Overrun, RulesVersion, RunLimits, RunStopped, RunStopping, Signature, StopCause,
+    WallTime,
 };
 
 use super::{HandlerEnd, Input, Refusal};
@@ -85,7 +86,7 @@ pub struct Resume {
 }
 
 /// Another run, with what the last one left to do.
-pub(super) fn resume(entity: &Entity, resume: &Resume) -> Result<Vec<Event>, Refusal> {
+pub(super) fn resume(spec: &Spec, entity: &Entity, resume: &Resume) -> Result<Vec<Event>, Refusal> {
     let session = session(entity)?;
     check_name("name of who resumes", &resume.by, NAME_MAX_BYTES).map_err(Refusal::BadPrincipal)?;
     reason_fits(&resume.reason)?;
@@ -93,6 +94,7 @@ pub(super) fn resume(entity: &Entity, resume: &Resume) -> Result<Vec<Event>, Ref
     match &session.standing {
         Standing::Running => Err(Refusal::StillRunning { run_seq: session.run_seq }),
         Standing::Stopped(_) if session.is_blocked() => Ok(again(
+            spec,
             entity,
             session,
             resume.limits,
@@ -105,6 +107,7 @@ pub(super) fn resume(entity: &Entity, resume: &Resume) -> Result<Vec<Event>, Ref
 
 /// The records of another run: what was held is dispatched anew.
 fn again(
+    spec: &Spec,
     entity: &Entity,
     session: &Session,
     limits: RunLimits,
@@ -112,7 +115,8 @@ fn again(
     reason: String,
 ) -> Vec<Event> {
     let next = next_run(session, limits, by, reason, false);
-    let anew = session.held().iter().map(|held| Event::Dispatched(Box::new(anew(entity, held))));
+    let held = session.held().iter();
+    let anew = held.map(|held| Event::Dispatched(Box::new(anew(spec, entity, held))));
     next.into_iter().chain(anew).collect()
 }
 
@@ -130,14 +134,23 @@ fn next_run(
 }
 
 /// A handler that was stopped with its run, as it is dispatched anew.
-fn anew(entity: &Entity, held: &Dispatched) -> Dispatched {
+fn anew(spec: &Spec, entity: &Entity, held: &Dispatched) -> Dispatched {
     let attempt = held.attempt.saturating_add(1);
+    let integration = spec.integrations.get(&held.integration);
+    let budget_ms = match (held.owner, integration) {
+        // What an asker had left is no measure once nobody waits. Version 1 of the rules kept it.
+        (DeadlineOwner::Parent, Some(integration)) if spec.rules >= RulesVersion::V2 => {
+            integration.budget_for(&held.params)
+        }
+        _ => held.budget_ms,
+    };
     Dispatched {
+        budget_ms,
         spec: Some(entity.spec),
         expected: Some(entity.sequence),
         attempt,
         // Whoever asked for it has been answered long since.
-        owner: sandglass_model::DeadlineOwner::Handler,
+        owner: DeadlineOwner::Handler,
         asker: None,
         depth: 0,
         retried: None,
@@ -210,7 +223,7 @@ fn cancelled(
         push(&mut after, stopping);
     }
     for held in session.held() {
-        let dispatched = anew(&after, held);
+        let dispatched = anew(spec, &after, held);
         let dispatch = dispatched.dispatch;
         push(&mut after, Event::Dispatched(Box::new(dispatched)));
         let Some(end) = after.run(dispatch).map(|run| HandlerEnd::cancelled(run, &cause)) else {
@@ -261,7 +274,9 @@ pub const fn directive(cause: &StopCause, retries_left: u64) -> Directive {
 #[must_use]
 pub fn works_only_for(spec: &Spec, entity: &Entity, asker: DispatchId) -> bool {
     let stops_with_it = spec.limits.as_ref().is_some_and(|limits| limits.stop_with_parent);
+    // A session with nothing in flight works for nobody: its handler has ended before the stop.
     stops_with_it
+        && !entity.is_settled()
         && entity.session().is_some_and(Session::is_running)
         && entity.in_flight().iter().all(|run| run.dispatched.asker == Some(asker))
 }
@@ -533,7 +548,8 @@ impl Supervision<'_> {
         if directive == Some(Directive::Retry)
             && let Some(session) = self.after.session()
         {
-            let events = again(&self.after, session, *session.limits, None, String::new());
+            let events =
+                again(self.spec, &self.after, session, *session.limits, None, String::new());
             events.into_iter().for_each(|event| self.take(event));
         }
     }

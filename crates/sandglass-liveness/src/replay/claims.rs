@@ -4,8 +4,8 @@
 
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
-    Asked, Cause, DeadlineOwner, DeadlineReport, Dispatched, Ended, EntityRef,
-    HandlerDeadlineExceeded, Outcome, Overrun, TraceContext,
+    Asked, Cause, DeadlineOwner, Dispatched, Ended, EntityRef, HandlerDeadlineExceeded, Outcome,
+    Overrun, TraceContext,
 };
 
 use crate::entity::Entity;
@@ -87,7 +87,7 @@ impl Found {
                 self.same("owner of a deadline", "handler", dispatched.owner.as_str());
                 self.same("budget_ms of a deadline", &deadline.budget_ms, &dispatched.budget_ms);
             }
-            DeadlineOwner::Parent => self.of_lent_time(dispatched, deadline),
+            DeadlineOwner::Parent => self.of_lent_time(dispatched, ended),
         }
         if ended.cause == Cause::Returned {
             self.same("overrun_us of a run that returned", &deadline.overrun_us, &0);
@@ -96,12 +96,15 @@ impl Found {
 
     /// What was left to whoever asked, when the guest might run, is known to the host
     /// alone; but only where somebody asked, and it never is more than at the ask.
-    fn of_lent_time(&mut self, dispatched: &Dispatched, deadline: &DeadlineReport) {
+    fn of_lent_time(&mut self, dispatched: &Dispatched, ended: &Ended) {
+        let deadline = &ended.deadline;
         if dispatched.asker.is_none() {
             let expected = "handler, because no handler asked for it".to_owned();
             self.push("owner of a deadline", "parent".to_owned(), expected);
         }
-        if deadline.budget_ms > dispatched.budget_ms {
+        // One that never started has waited on its asker's time, which may be longer than its own.
+        let has_run = ended.started_at.is_some() || dispatched.owner == DeadlineOwner::Parent;
+        if has_run && deadline.budget_ms > dispatched.budget_ms {
             let expected = format!("no more than {} ms", dispatched.budget_ms);
             self.push("budget_ms of a deadline", deadline.budget_ms.to_string(), expected);
         }

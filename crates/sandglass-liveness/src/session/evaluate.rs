@@ -5,6 +5,7 @@ use std::time::Duration;
 use sandglass_model::Limit;
 
 use super::{Session, Standing};
+use crate::instant::LIMITS;
 
 /// A moment that limits are measured from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +91,7 @@ pub struct Due {
 #[must_use]
 pub fn evaluate(session: &Session, has_work: bool, elapsed: &Elapsed) -> Evaluation {
     let mut found = Evaluation::default();
-    for limit in BY_PRECEDENCE {
+    for limit in LIMITS {
         let Some((threshold_ms, anchor)) = watched(session, has_work, limit) else { continue };
         let (allowed, measured) = (Duration::from_millis(threshold_ms), elapsed.since(anchor));
         let left = allowed.checked_sub(measured);
@@ -114,16 +115,6 @@ pub fn evaluate(session: &Session, has_work: bool, elapsed: &Elapsed) -> Evaluat
 fn sooner(known: Option<Duration>, other: Duration) -> Option<Duration> {
     Some(known.map_or(other, |known| known.min(other)))
 }
-
-/// The limits of time of a run, those that end most first.
-const BY_PRECEDENCE: [Limit; 6] = [
-    Limit::AbortTimeout,
-    Limit::ExecutionTimeout,
-    Limit::RunTimeout,
-    Limit::InactivityTimeout,
-    Limit::ProgressTimeout,
-    Limit::InactivityWarn,
-];
 
 /// What `limit` allows now, in milliseconds, and since when; none where it isn't measured.
 #[must_use]

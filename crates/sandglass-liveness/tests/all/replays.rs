@@ -107,6 +107,19 @@ fn started_at(dispatch: DispatchId, at_ms: i64) -> HandlerEnd {
 }
 
 #[test]
+fn a_spec_under_unknown_rules_is_named_and_nothing_is_decided_by_guess() {
+    let mut life = Life::of(SESSION);
+    let later: RulesVersion = serde_json::from_value(serde_json::json!(9)).expect("a number");
+    let Event::SpecRegistered { digest, source, rules, .. } = &mut life.log[0].event else {
+        panic!("the spec comes first");
+    };
+    (*rules, *digest) = (later, SpecDigest::of(source, later));
+    let found = replay(&life).divergences;
+    let told = "needs version 9 of the rules, and this build knows versions up to 2";
+    assert!(found[0].expected.contains(told), "{found:#?}");
+}
+
+#[test]
 fn a_missing_a_doubled_and_a_foreign_record_are_divergences() {
     let life = timed_out_life();
     for at in 1..life.log.len() {
@@ -195,7 +208,10 @@ fn a_timeout_by_the_deadline_of_whoever_asked_has_a_budget_of_its_own() {
         replay(&life).divergence_count
     };
     assert_eq!(after(by_parent(20)), 0, "it waited while the asker's time ran");
-    assert_eq!(after(by_parent(900_001)), 1, "more than the asker had");
+    let started =
+        HandlerEnd { started_at: Some(WallTime::from_millis(1_000)), ..by_parent(900_001) };
+    assert_eq!(after(started), 1, "more than the asker had");
+    assert_eq!(after(by_parent(900_001)), 0, "one that never started waits on its asker's time");
     assert_eq!(after(end_of(timed_out())), 0, "both had the same");
     assert_eq!(divergences_after(by_parent(20)), 1, "nobody asked for it");
 }

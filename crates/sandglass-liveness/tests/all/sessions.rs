@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use sandglass_liveness::projection::{Projection, Shape};
 use sandglass_liveness::scan::Scan;
-use sandglass_liveness::session::{Elapsed, LimitSettings, Status, evaluate, status};
+use sandglass_liveness::session::{
+    Elapsed, LimitSettings, Status, default_limits, evaluate, status,
+};
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Decision, Directive, DispatchId, Event, Failure, FailureKind,
-    Limit, LimitBreached, Object, Outcome, Overrun, Position, Record, Rejection, RejectionKind,
-    Retried, RunLimits, Scope, StopCause, WallTime,
+    AskUntil, Asked, Cancellation, CancelledBy, Cause, DeadlineOwner, Decision, Directive,
+    DispatchId, Dispatched, Event, Failure, FailureKind, Limit, LimitBreached, Object, Outcome,
+    Overrun, Position, Record, Rejection, RejectionKind, Retried, RulesVersion, RunLimits, Scope,
+    StopCause, WallTime,
 };
 use serde_json::json;
 
-use crate::session::{Life, SESSION, completed, end_of_run, ended, timed_out_of};
+use crate::session::{Life, SESSION, ask_of, completed, end_of_run, ended, timed_out_of};
 
 /// The session of the incident with these limits.
 fn spec(limits: &str) -> String {
@@ -847,4 +850,74 @@ fn a_retry_that_would_be_one_handler_too_many_is_refused_and_stops_nothing() {
     let refused = life.tell(Input::Retry(Box::new(retry)));
     assert_eq!(refused, Err(Refusal::NoHandlerRunLeft { max: 1 }));
     assert_eq!(shown(&life), Status::Running);
+}
+
+/// The session of the incident whose action starts a second handler, which leads back to `Idle`.
+fn with_two_handlers(limits: &str) -> String {
+    let both =
+        SESSION.replace("[\"trigger run_tools\"", "[\"trigger run_tools\", \"trigger more\"");
+    format!(
+        "{both}\n[[integration]]\nname = \"more\"\nmodule = \"more\"\ndeadline = \"900s\"\n\
+         on_success = \"Pause\"\non_failure = \"Fail\"\non_timeout = \"HandlerTimedOut\"\n\
+         on_cancelled = \"Stop\"\n\n[limits]\n{limits}\n"
+    )
+}
+
+#[test]
+fn a_held_handler_of_a_state_that_was_left_meanwhile_is_not_dispatched_anew() {
+    for (rules, anew) in [(RulesVersion::V1, 1), (RulesVersion::V2, 0)] {
+        let mut life = Life::under(&with_two_handlers(""), rules);
+        life.tell(Input::Start { limits: default_limits() }).expect("a new session");
+        life.act("ProcessToolCalls").expect("taken");
+        life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
+        end_killed(&mut life, Cause::Shutdown);
+        let more = life.entity().in_flight()[0].dispatched.clone();
+        let end = end_of_run(&more, completed(None));
+        life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        assert_eq!(life.state(), "Idle", "it has succeeded in its grace");
+        let input = resume(&life, Some(1));
+        let commands = life.tell(input).expect("blocked");
+        assert_eq!(commands.len(), anew, "under rules {rules}: {commands:?}");
+        replays(&life);
+    }
+}
+
+#[test]
+fn what_a_resume_dispatches_anew_has_the_time_that_its_author_declared() {
+    for (rules, budget_ms) in [(RulesVersion::V1, 20_000), (RulesVersion::V2, 900_000)] {
+        let mut life = Life::under(&spec(""), rules);
+        life.tell(Input::Start { limits: default_limits() }).expect("a new session");
+        life.act("ProcessToolCalls").expect("taken");
+        let asker = life.entity().in_flight()[0].dispatched.clone();
+        life.turn_to(Life::other());
+        life.tell(Input::Start { limits: default_limits() }).expect("a new session");
+        let asked = ask_of(&Life::name(), &asker, AskUntil::Settled);
+        let asked = Asked { remaining_ms: 20_000, ..asked };
+        life.asked("ProcessToolCalls", asked).expect("taken");
+        life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
+        end_killed(&mut life, Cause::Shutdown);
+        let input = resume(&life, Some(1));
+        let commands = life.tell(input).expect("blocked");
+        let [Command::Start(anew)] = &commands[..] else { panic!("one start: {commands:?}") };
+        assert_eq!((anew.owner, anew.asker), (DeadlineOwner::Handler, None), "nobody waits");
+        assert_eq!(anew.budget_ms, budget_ms, "under rules {rules}");
+        replays(&life);
+    }
+}
+
+#[test]
+fn one_that_waits_on_its_askers_time_for_longer_than_its_own_is_no_contradiction() {
+    let mut life = Life::of(&SESSION.replace("deadline = \"900s\"", "deadline = \"1s\""));
+    life.act("ProcessToolCalls").expect("taken");
+    let asker = life.entity().in_flight()[0].dispatched.clone();
+    life.turn_to(Life::other());
+    life.asked("ProcessToolCalls", ask_of(&Life::name(), &asker, AskUntil::Settled))
+        .expect("taken");
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    assert_eq!((run.owner, run.budget_ms), (DeadlineOwner::Handler, 1_000));
+    let lent = Dispatched { owner: DeadlineOwner::Parent, budget_ms: 30_000, ..(*run).clone() };
+    let end = end_of_run(&lent, timed_out_of(&Life::other(), &lent));
+    assert_eq!(end.started_at, None, "it has waited for a place until its asker's deadline");
+    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    replays(&life);
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::{Refusal, Replay, Spec, go_over};
-use sandglass_model::{Event, Object, Position, Record, Sequence, WallTime};
+use sandglass_liveness::{Input, Refusal, Replay, Spec, go_over};
+
+use sandglass_model::{Cause, Event, Object, Position, Record, Sequence, StopCause, WallTime};
 use serde_json::json;
 
 use crate::session::{Life, SESSION, completed};
+use crate::sessions::{end_killed, of};
 
 fn version(source: &str) -> Arc<Spec> {
     let parsed = Spec::parse(source);
@@ -63,6 +65,25 @@ fn a_handler_in_flight_or_a_scheduled_action_that_is_gone_holds_it_back() {
     let renamed = version(&SESSION.replace("ProcessToolCalls", "Process"));
     let refusal = go_over(&life.spec, &entity, &renamed).expect_err("its schedule would be lost");
     assert!(refusal.to_string().contains("`ProcessToolCalls`, which is scheduled"), "{refusal}");
+}
+
+#[test]
+fn a_handler_that_the_next_run_dispatches_anew_needs_its_integration_and_a_state_for_its_endings() {
+    let source = format!("{SESSION}\n[limits]\nrun_timeout = \"1h\"\n");
+    let mut life = of(&source);
+    life.start();
+    life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
+    end_killed(&mut life, Cause::Shutdown);
+    let refused = |source: &str| {
+        let decided = go_over(&life.spec, life.entity(), &version(source));
+        decided.err().map(|refusal| refusal.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refused(&source.replace("after_seconds = 300", "after_seconds = 30")), "");
+    let renamed = refused(&source.replace("run_tools", "run_them"));
+    assert!(
+        renamed.contains("no integration `run_tools`, of which a handler is held"),
+        "{renamed}"
+    );
 }
 
 #[test]

@@ -132,9 +132,7 @@ impl Actor {
             }
             _ => None,
         });
-        if let Some(cause) = stop {
-            self.runs.session_is_over(&self.over(cause));
-        }
+        let over = stop.map(|cause| self.over(cause));
         let commands = commands(Some(&before), &self.entity, &events);
         let mut parent = None;
         for ((sequence, event), place) in sequences.into_iter().zip(events).zip(first.0..) {
@@ -143,13 +141,31 @@ impl Actor {
             let entity = Some(before.entity.clone());
             self.shared.publish(recorded(Position(place), at, entity, sequence, event));
         }
-        self.carry_out(commands, rooms, parent);
+        self.carry_out(commands, rooms, parent, over.as_deref());
     }
 
     fn carry_out(
         &mut self,
-        commands: Vec<Command>,
+        mut commands: Vec<Command>,
         mut rooms: Rooms,
+        parent: Option<TraceContext>,
+        over: Option<&str>,
+    ) {
+        let is_start = |command: &Command| matches!(command, Command::Start(_));
+        let last_start = commands.iter().rposition(is_start);
+        let stops = commands.split_off(last_start.map_or(0, |last| last + 1));
+        self.carry_out_each(commands, &mut rooms, parent);
+        if let Some(over) = over {
+            // Handlers that this decision has started are to know it, too, before they are stopped.
+            self.runs.session_is_over(over);
+        }
+        self.carry_out_each(stops, &mut rooms, parent);
+    }
+
+    fn carry_out_each(
+        &mut self,
+        commands: Vec<Command>,
+        rooms: &mut Rooms,
         parent: Option<TraceContext>,
     ) {
         for command in commands {

@@ -14,6 +14,7 @@ mod versions;
 
 use std::sync::Arc;
 
+use sandglass_liveness::instant::Due;
 use sandglass_liveness::{Entity, Input, Spec};
 use sandglass_model::{Monotonic, Position, SpecDigest};
 use sandglass_telemetry::metrics::{Held, Level};
@@ -34,7 +35,6 @@ pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
 use seat::Shown;
 pub(crate) use seat::{Handle, Seat, View, seat};
-use timers::Due;
 pub(crate) use timers::Timers;
 
 pub use recording::SIGNALS_RECORDED_PER_RUN_MAX;
@@ -162,8 +162,7 @@ impl Actor {
             let clock = Arc::clone(&self.shared.clock);
             let (ends, signals) = self.runs.split();
             tokio::select! {
-                // A handler's end comes first: others may wait for it, and a state
-                // that is left by it has no timer any more. Signals come last:
+                // In the order that `sandglass_liveness::instant` states. Signals come last:
                 // they may be many, and nothing depends on them.
                 biased;
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
@@ -262,7 +261,10 @@ impl Actor {
     /// When a limit is breached that stops its run, as far as that isn't being done.
     fn next_stop(&self) -> Monotonic {
         let is_told = self.unrecorded.is_some() || self.standing != Standing::Owner;
-        if is_told { Monotonic::NEVER } else { self.timers.next_stop() }
+        // A silence is not a silence while signs of life wait for the journal, which is tried
+        // again soon.
+        let waits = self.recording.waits_with_signs();
+        if is_told || waits { Monotonic::NEVER } else { self.timers.next_stop() }
     }
 
     /// No new requests; what runs is asked to end, and its end is recorded. Where that is a
@@ -283,10 +285,14 @@ impl Actor {
         match self.standing {
             Standing::Fenced => Err(ActorError::Fenced { entity: self.entity.entity.clone() }),
             Standing::JournalClosed => Err(ActorError::Closed),
-            Standing::Owner => match self.recording.obstacle() {
-                Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
-                None => Ok(()),
-            },
+            Standing::Owner => {
+                // A stop that is carried out is recorded before anything else.
+                let stop = self.unrecorded.as_ref().and_then(|_| self.recording.failure());
+                match self.recording.obstacle().or(stop) {
+                    Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
+                    None => Ok(()),
+                }
+            }
         }
     }
 

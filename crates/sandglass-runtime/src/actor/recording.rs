@@ -147,6 +147,16 @@ impl Recording {
         }
     }
 
+    /// Whether signs of life wait that the journal does not take now.
+    pub(super) fn waits_with_signs(&self) -> bool {
+        self.retry_at().is_some() && !self.held_back.is_empty()
+    }
+
+    /// Why the journal takes nothing, if its last append failed.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failure.as_ref().map(|failing| failing.what.as_str())
+    }
+
     fn may_record(&mut self, dispatch: DispatchId) -> bool {
         let told = self.told.entry(dispatch).or_default();
         *told = told.saturating_add(1);
@@ -214,18 +224,27 @@ impl Actor {
         let mut told = Vec::new();
         for signal in self.runs.told(first) {
             match self.heard(signal) {
-                Heard::Record(_) if is_failing => self.drop_signals(1),
-                Heard::Record(input) => told.push(input),
+                Heard::Record(signal) if is_failing => self.hold_back_or_drop(signal),
+                Heard::Record(signal) => told.push(signal),
                 Heard::Publish(event) => self.shared.publish(event),
                 Heard::TooLate => {}
             }
         }
-        let (events, refused) = self.decide_all(told, at);
+        let inputs = told.iter().cloned().map(recorded_signal).collect();
+        let (events, refused) = self.decide_all(inputs, at);
         self.drop_signals(refused);
-        let told = events.len();
-        if told > 0 && self.commit(events, Rooms::default(), at).await.is_err() {
-            self.drop_signals(told);
+        if !events.is_empty() && self.commit(events, Rooms::default(), at).await.is_err() {
+            told.into_iter().for_each(|signal| self.hold_back_or_drop(signal));
         }
+    }
+
+    /// Keeps a signal that the journal does not take now, if it may be needed as a sign of life;
+    /// otherwise it is only for people who watch, and is dropped.
+    fn hold_back_or_drop(&mut self, signal: HandlerSignal) {
+        if self.entity.session().is_some() {
+            self.recording.hold_back(signal, self.shared.clock.now());
+        }
+        self.drop_signals(1);
     }
 
     /// What follows from `inputs`, one after the other, and how many are refused.
@@ -253,7 +272,7 @@ impl Actor {
             return Heard::TooLate;
         }
         if self.recording.may_record(dispatch) {
-            return Heard::Record(recorded_signal(HandlerSignal { dispatch, name, payload }));
+            return Heard::Record(HandlerSignal { dispatch, name, payload });
         }
         if self.entity.session().is_some() {
             let signal = HandlerSignal { dispatch, name: name.clone(), payload: payload.clone() };
@@ -300,14 +319,20 @@ impl Actor {
 
     async fn record_all_held_back(&mut self) -> Result<bool, ActorError> {
         let at = self.shared.clock.wall();
-        let held = std::mem::take(&mut self.recording.held_back).into_values();
-        let held = held.filter(|signal| self.entity.run(signal.dispatch).is_some());
-        let told: Vec<Input> = held.map(recorded_signal).collect();
+        let held = std::mem::take(&mut self.recording.held_back);
+        let of_running = |signal: &&HandlerSignal| self.entity.run(signal.dispatch).is_some();
+        let told = held.values().filter(of_running).cloned().map(recorded_signal).collect();
         let (events, _) = self.decide_all(told, at);
         if events.is_empty() {
             return Ok(false);
         }
-        self.commit(events, Rooms::default(), at).await.map(|_| true)
+        let committed = self.commit(events, Rooms::default(), at).await;
+        if committed.is_err() {
+            // They are signs of life that the journal did not take: without them, the next look
+            // would find a silence that there was not.
+            self.recording.held_back = held;
+        }
+        committed.map(|_| true)
     }
 
     fn drop_signals(&self, many: usize) {
@@ -324,7 +349,7 @@ fn recorded_signal(signal: HandlerSignal) -> Input {
 
 /// What becomes of a signal.
 enum Heard {
-    Record(Input),
+    Record(HandlerSignal),
     Publish(Event),
     TooLate,
 }

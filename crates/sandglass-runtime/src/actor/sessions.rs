@@ -111,7 +111,8 @@ impl Actor {
     /// whether it was recorded.
     async fn stop_or_kill(&mut self, input: Input, cause: &StopCause) -> Result<bool, ActorError> {
         let obstacle = self.recording.obstacle().filter(|_| self.standing == Standing::Owner);
-        let answer = match obstacle {
+        let waits = self.unrecorded.as_ref().and_then(|_| self.recording.failure());
+        let answer = match obstacle.or(waits) {
             Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
             None => self.tell(&input).await,
         };
@@ -120,8 +121,13 @@ impl Actor {
             Err(failed @ ActorError::JournalUnavailable { .. }) => failed,
             Err(error) => return Err(error),
         };
-        if self.unrecorded.is_some() {
-            return Ok(false);
+        if let Some(first) = &mut self.unrecorded {
+            // The first cause holds, and this one is not recorded. An operator's stop leaves no
+            // grace, and has to be repeated to be for good.
+            let StopCause::Operator { .. } = cause else { return Ok(false) };
+            first.kill_at = first.kill_at.min(self.shared.clock.now());
+            self.kill_unrecorded();
+            return Err(failed);
         }
         // Where nothing runs there is nothing to be done without a record.
         let Some(session) = self.entity.session().filter(|session| session.is_running()) else {

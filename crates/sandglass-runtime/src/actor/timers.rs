@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sandglass_liveness::instant::{Due, first_due};
 use sandglass_liveness::session::{self as limits, Anchor, Elapsed, Evaluation, evaluate};
 use sandglass_liveness::{Entity, Input, Spec};
 use sandglass_model::limit::MAX_BUDGET_MS;
@@ -49,14 +50,6 @@ struct Idle {
     /// nothing where a restart lies between.
     already_ms: u64,
     rings_at: Monotonic,
-}
-
-/// A timer that rings.
-#[derive(Debug)]
-pub(super) enum Due {
-    Idle { generation: u64, idle_ms: u64 },
-    Schedule(u64),
-    Limit(limits::Due),
 }
 
 impl Timers {
@@ -143,20 +136,16 @@ impl Timers {
         times.min().unwrap_or(Monotonic::NEVER)
     }
 
-    /// One that rings now: a limit comes before what was scheduled, and that before idleness.
+    /// The first that is due now; [`sandglass_liveness::instant`] says in which order.
     pub(super) fn due(&self, entity: &Entity, clock: &dyn Clock) -> Option<Due> {
         let now = clock.now();
-        if let Some(due) = self.limit_due(entity, clock) {
-            return Some(Due::Limit(due));
-        }
-        let scheduled = self.schedules.iter().filter(|(_, at)| **at <= now);
-        if let Some((number, _)) = scheduled.min_by_key(|(number, at)| (**at, **number)) {
-            return Some(Due::Schedule(*number));
-        }
-        let idle = self.idle.as_ref().filter(|idle| idle.rings_at <= now)?;
-        let waited = u64::try_from(now.since(idle.armed_at).as_millis()).unwrap_or(u64::MAX);
-        let idle_ms = idle.already_ms.saturating_add(waited);
-        Some(Due::Idle { generation: idle.generation, idle_ms })
+        let schedules = self.schedules.iter().map(|(number, at)| (*number, *at));
+        first_due(now, self.limit_due(entity, clock), schedules, || {
+            let idle = self.idle.as_ref().filter(|idle| idle.rings_at <= now)?;
+            let waited = u64::try_from(now.since(idle.armed_at).as_millis()).unwrap_or(u64::MAX);
+            let idle_ms = idle.already_ms.saturating_add(waited);
+            Some(Due::Idle { generation: idle.generation, idle_ms })
+        })
     }
 
     /// Forgets a timer whose ringing was refused.

@@ -80,9 +80,12 @@ pub(super) fn expired(
     let parent = run.not_after.unwrap_or(now);
     let dispatched = &run.dispatched;
     let waited = now.since(began);
+    let budget_ms = u64::try_from(parent.since(began).as_millis()).unwrap_or(u64::MAX);
+    let elapsed_ms = u64::try_from(waited.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let deadline = DeadlineReport {
-        budget_ms: u64::try_from(parent.since(began).as_millis()).unwrap_or(u64::MAX),
-        elapsed_ms: u64::try_from(waited.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
+        budget_ms,
+        // It is over, also if that is less than a millisecond ago.
+        elapsed_ms: elapsed_ms.max(budget_ms.saturating_add(1)),
         overrun_us: micros(now.since(parent)),
         owner: DeadlineOwner::Parent,
     };

@@ -330,6 +330,82 @@ async fn who_tells_more_than_is_recorded_is_not_silent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn progress_that_the_disk_does_not_take_is_progress_all_the_same() {
+    let world = world("progress_timeout = \"50s\"", &[Act::TellEvery(5, "progress")]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    // The disk fails while each signal is recorded, and while they are held back.
+    for working_s in [100, 340] {
+        pass(working_s).await;
+        world.journal.set_failing(Some("disk full".to_owned()));
+        pass(100).await;
+        world.journal.set_failing(None);
+    }
+    assert!(world.until("TimedOut").await < 300, "its own deadline ends it, and nothing else");
+    let limits: Vec<Limit> = breaches(&world).await.iter().map(|breach| breach.limit).collect();
+    assert_eq!(limits, [Limit::Deadline]);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operators_stop_is_not_confirmed_while_another_one_waits_to_be_recorded() {
+    let source = SESSION.replace("deadline = \"900s\"", "deadline = \"90s\"");
+    let limits = "[limits]\nrun_timeout = \"100s\"\nabort_timeout = \"60s\"\n";
+    let world = World::with(&format!("{source}\n{limits}"), &[Act::Hang]).await;
+    pass(50).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(Some("disk full".to_owned()));
+    pass(55).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 1, "it has its grace");
+    let refused = world.runtime.stop_session(&one(), operator()).await;
+    assert!(matches!(refused, Err(ActorError::JournalUnavailable { .. })), "{refused:?}");
+    settle().await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "an operator leaves no grace");
+    world.journal.set_failing(None);
+    pass(10).await;
+    assert_eq!(status(&world).await, Status::Blocked, "the first cause holds");
+    world.runtime.stop_session(&one(), operator()).await.expect("repeated");
+    assert_eq!(status(&world).await, Status::Done);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_recorded_before_a_stop_that_is_carried_out() {
+    let source = SESSION.replace("deadline = \"900s\"", "deadline = \"90s\"");
+    let limits = "[limits]\nrun_timeout = \"100s\"\nabort_timeout = \"60s\"\n";
+    let world = World::with(&format!("{source}\n{limits}"), &[Act::Hang]).await;
+    pass(50).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(Some("disk full".to_owned()));
+    pass(55).await;
+    let before = world.records().await.len();
+    // The journal works again, and the next request finds the stop unrecorded.
+    world.journal.set_failing(None);
+    let answer = world.send("Touch").await;
+    assert!(answer.is_err(), "{answer:?}");
+    settle().await;
+    let kinds = world.kinds().await;
+    assert_eq!(kinds[before..before + 2], ["limit.breached", "run.stopping"], "{kinds:?}");
+    world.replays().await;
+}
+
+/// A decision may start a handler and stop its run, whose grace is over at once.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_started_by_the_decision_that_stops_its_run_is_killed() {
+    let both = SESSION
+        .replace("[\"trigger run_tools\"", "[\"trigger run_tools\", \"trigger more\"")
+        + "\n[[integration]]\nname = \"more\"\nmodule = \"more\"\ndeadline = \"900s\"\n\
+           on_success = \"Finish\"\non_failure = \"Fail\"\non_timeout = \"HandlerTimedOut\"\n\
+           on_interrupted = \"Interrupt\"\non_cancelled = \"Stop\"\n";
+    let source = format!("{both}\n[limits]\nmax_handler_runs = 1\n");
+    let world = World::with(&source, &[Act::Hang, Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    settle().await;
+    assert_eq!(counts(&world.script), [("started", 1), ("running", 0)].into());
+    assert_eq!(status(&world).await, Status::Done);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_whole_time_of_a_session_is_kept_with_work_in_flight_and_without() {
     let limits = "execution_timeout = \"1000s\"\nabort_timeout = 0\ninactivity_warn = 0";
     for (has_work, state, expected) in [

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod counts;
+mod kills;
 mod requests;
 mod runs;
 mod sessions;
@@ -23,6 +24,7 @@ use crate::coverage::Watched;
 use crate::invariant::{Invariant, Violation};
 use crate::old_rule::OldRule;
 pub use counts::Counts;
+use kills::Kills;
 pub(crate) use requests::Answer;
 use requests::Requests;
 use runs::Runs;
@@ -37,6 +39,7 @@ pub(crate) struct Ledger {
     pub(crate) runs: Runs,
     pub(crate) requests: Requests,
     sessions: Sessions,
+    kills: Kills,
     pub(crate) watched: Watched,
     violation: Option<Violation>,
     step: usize,
@@ -159,6 +162,7 @@ impl Ledger {
 
     fn check(&mut self, record: &Record) {
         let Some(name) = &record.entity else { return };
+        self.kills.recorded(name, &record.event, self.now_ms);
         let entity = self.fold.entity(name);
         let found = match &record.event {
             Event::Dispatched(dispatched) => {
@@ -212,6 +216,13 @@ impl Ledger {
         }
     }
 
+    /// A handler that can be killed has ended.
+    pub(crate) fn killable_ended(&mut self, name: &EntityRef) {
+        if let Some(what) = self.kills.ended(name, self.now_ms) {
+            self.violated(Invariant::KilledInTime, what);
+        }
+    }
+
     /// A client has its answer.
     pub(crate) fn answered(&mut self, id: u64, answer: Answer) {
         if let Answer::Accepted(_) = answer {
@@ -251,6 +262,7 @@ impl Ledger {
     /// The process has ended, with all that ran in it.
     pub(crate) fn process_ended(&mut self) {
         self.runs.all_lost();
+        self.kills.process_ended();
         self.requests.process_ended();
     }
 

@@ -22,6 +22,16 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
             Invariant::NobodyStuck,
         ],
         Fault::TornBatch => &[Invariant::ReplayAgrees, Invariant::OneDecision],
+        Fault::SwappedRecords => &[
+            Invariant::ReplayAgrees,
+            Invariant::AtMostOnce,
+            Invariant::DurableFirst,
+            Invariant::OneStop,
+            Invariant::WithinBounds,
+        ],
+        Fault::OtherDecision => {
+            &[Invariant::ReplayAgrees, Invariant::DurableFirst, Invariant::WithinBounds]
+        }
     }
 }
 

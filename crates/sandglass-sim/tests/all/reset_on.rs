@@ -1,10 +1,14 @@
 //! That `reset_on` can go wherever it is about a state's own handlers.
 
-use sandglass_sim::{Mode, Options, campaign};
+use sandglass_sim::{Mode, Options, Seeds, campaign};
 
 #[test]
 fn without_the_obsolete_resets_no_timer_fires_that_did_not_fire_before() {
-    let summary = campaign(0..25, &Options::default(), Mode::ResetOn, |_| true).expect("threads");
+    let summary =
+        campaign(&Seeds::From { first: 0, count: 25 }, &Options::default(), Mode::ResetOn, |_| {
+            true
+        })
+        .expect("threads");
     assert_eq!(summary.failed, 0, "{summary}");
     let compared = summary.reset_on.expect("it was compared");
     assert_eq!(compared.differing, 0, "only the specs differ");

@@ -1,11 +1,16 @@
 //! A shorter set of seeds than a campaign takes.
 
-use sandglass_sim::{Mode, Options, campaign, simulate};
+use sandglass_sim::{Mode, Options, Seeds, campaign, simulate};
 
 #[test]
 fn every_invariant_holds_in_the_first_worlds_each_simulated_twice() {
-    let summary =
-        campaign(0..40, &Options::default(), Mode::Twice { one_in: 1 }, |_| true).expect("threads");
+    let summary = campaign(
+        &Seeds::From { first: 0, count: 40 },
+        &Options::default(),
+        Mode::Twice { one_in: 1 },
+        |_| true,
+    )
+    .expect("threads");
     assert_eq!(summary.failed, 0, "{summary}");
     let counts = summary.counts;
     // What never happens proves nothing.
