@@ -147,6 +147,59 @@ from = ["Quiet"]
 to = "Ringing"
 "#;
 
+/// A session whose limits are breached all the time, while its handlers succeed with an action that
+/// the state refuses, sleep until they are killed, and are dispatched anew.
+const TURN: &str = r#"
+[automaton]
+name = "Turn"
+states = ["Ready", "Busy"]
+initial = "Ready"
+allow_indefinite_states = ["Ready", "Busy"]
+
+[limits]
+run_timeout = "150ms"
+progress_timeout = "60ms"
+abort_timeout = "20ms"
+[limits.retry]
+progress_timeout = 3
+
+[[action]]
+name = "Start"
+from = ["Ready", "Busy"]
+to = "Busy"
+effect = ["trigger refused", "trigger sleeps"]
+
+[[action]]
+name = "Finish"
+from = ["Ready"]
+
+[[action]]
+name = "Back"
+from = ["Ready", "Busy"]
+to = "Ready"
+
+[[integration]]
+name = "refused"
+module = "finishes"
+deadline = "50ms"
+on_failure = "Back"
+on_timeout = "Back"
+on_interrupted = "Back"
+on_cancelled = "Back"
+
+[[integration]]
+name = "sleeps"
+module = "waits"
+deadline = "80ms"
+keep_on_exit = true
+on_crash = "rerun"
+on_success = "Back"
+on_failure = "Back"
+on_timeout = "Back"
+on_interrupted = "Back"
+on_cancelled = "Back"
+"#;
+
 fn specs() -> Folder {
     let folder = Folder::new();
     let mut job = JOB.to_owned();
@@ -337,4 +390,54 @@ fn nothing_acknowledged_is_lost_and_nothing_runs_twice_whenever_it_is_killed() {
     trial.until_timers_have_rung(&daemon);
     daemon.kill();
     trial.check();
+}
+
+/// Starts handlers of a session of its own and resumes it, over and over, until the daemon is gone
+/// or `requests` were answered; returns how many were.
+fn press(address: &str, entity: &str, requests: u32) -> u32 {
+    let mut answered = 0;
+    ask(address, &format!("POST /v1/entities/{entity}"), &Value::Null);
+    while answered < requests {
+        let start = ask(address, &format!("POST /v1/entities/{entity}/actions/Start"), &json!({}));
+        let resume = ask(address, &format!("POST /v1/sessions/{entity}/resume"), &json!({}));
+        if [start, resume].iter().any(|answer| matches!(answer, Answer::Lost)) {
+            break;
+        }
+        answered += 2;
+    }
+    answered
+}
+
+#[test]
+fn limits_that_are_breached_under_load_and_kills_replay_without_divergences() {
+    let folder = specs();
+    folder.write("turn.ioa.toml", TURN);
+    for kill in 0..4 {
+        let daemon = Daemon::listening(daemon::begin(&folder));
+        let (address, (tell, enough)) = (daemon.address.clone(), channel());
+        thread::scope(|threads| {
+            for client in 0..CLIENTS {
+                let (address, tell) = (&address, tell.clone());
+                threads.spawn(move || {
+                    let entity = format!("Turn/{kill}-{client}");
+                    press(address, &entity, 120);
+                    // The first that has enough has the daemon killed under the others.
+                    let _ = tell.send(());
+                    press(address, &entity, u32::MAX);
+                });
+            }
+            enough.recv().expect("a client has had its answers");
+            daemon.kill();
+        });
+    }
+    // What was in flight at the last kill ends in one more life.
+    Daemon::listening(daemon::begin(&folder)).kill();
+    let journal = folder.path("runs.db");
+    let counts = |kind: &str| {
+        let said = sandglass(&[&"log", &journal, &"--json"]).exits(0);
+        said.json_lines().iter().filter(|record| record["event"]["type"] == kind).count()
+    };
+    let (stops, ends) = (counts("run.stopping"), counts("ended"));
+    assert!(stops > 20 && ends > 100, "{stops} stops and {ends} ends");
+    sandglass(&[&"replay", &journal]).exits(0).says(" 0 divergences");
 }

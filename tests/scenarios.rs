@@ -3,10 +3,12 @@
 mod binary;
 
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use binary::{Folder, fixture, sandglass};
-use serde_json::Value;
+use binary::{Folder, LAMP, fixture, sandglass};
+use serde_json::{Value, json};
 
 /// What a scenario left.
 struct Played {
@@ -170,4 +172,54 @@ fn a_step_of_a_session_that_can_not_be_meant_is_refused_at_its_line() {
         let all = format!("{}{}", said.out, said.err);
         assert!(all.contains(what) && all.contains("scenario.toml:"), "{wrong}:\n{all}");
     }
+}
+
+/// The director reads records when it has a reply. A request to go on may therefore be on its way
+/// while records that the director has not read are there: time must not pass before it is told of
+/// them, or what it expects is found late.
+#[test]
+fn virtual_time_does_not_pass_over_records_that_nobody_has_been_told_of() {
+    let folder = Folder::new();
+    let mut worker = Command::new(env!("CARGO_BIN_EXE_sandglass"))
+        .arg("play-worker")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let (mut requests, replies) = (worker.stdin.take(), worker.stdout.take());
+    let mut replies = BufReader::new(replies.expect("piped")).lines();
+    let start = json!({
+        "journal": folder.path("play.db"),
+        "specs": [{ "path": "lamp.ioa.toml", "source": LAMP }],
+        "modules": [],
+        "metrics": null,
+        "virtual_time": { "elapsed_ms": 0, "wall": 1_700_000_000_000_i64, "servers": {} },
+    });
+    let mut write = |message: &Value| {
+        writeln!(requests.as_mut().expect("piped"), "{message}").expect("it reads");
+    };
+    let mut reply_with = |what: &str| loop {
+        let line = replies.next().expect("it goes on").expect("text");
+        let said: Value = serde_json::from_str(&line).expect("JSON");
+        if said["reply"].get(what).is_some() {
+            return said;
+        }
+    };
+    write(&start);
+    reply_with("ready");
+    let send = json!({ "entity": "Lamp/hall", "action": "SwitchOn", "params": {} });
+    write(&json!({ "id": 1, "ask": { "send": send } }));
+    assert_eq!(reply_with("done")["elapsed_ms"], 0);
+    // Rounds in which it could take notice of the records before it is asked to go on.
+    for id in 2..12 {
+        write(&json!({ "id": id, "ask": "metrics" }));
+        reply_with("done");
+    }
+    write(&json!({ "id": 12, "ask": { "go_on": { "until_ms": 500 } } }));
+    assert_eq!(reply_with("done")["elapsed_ms"], 0, "it goes on when the records are read");
+    write(&json!({ "id": 13, "ask": { "go_on": { "until_ms": 500 } } }));
+    assert_eq!(reply_with("done")["elapsed_ms"], 500, "nothing else is there");
+    write(&json!({ "id": 14, "ask": "stop" }));
+    reply_with("done");
+    assert!(worker.wait().expect("it ends").success());
 }

@@ -33,6 +33,8 @@ struct Inner {
     recordings: BTreeMap<(DispatchId, u32), Arc<[u8]>>,
     snapshots: BTreeMap<EntityRef, Snapshot>,
     failing: Option<String>,
+    /// How many appends fail before all work again; `None` if they fail until that is changed.
+    failures_left: Option<u32>,
     closed: bool,
 }
 
@@ -46,7 +48,15 @@ impl MemoryJournal {
     /// From now on every append fails with [`Error::Unavailable`], as on a full
     /// disk, or works again.
     pub fn set_failing(&self, failing: Option<String>) {
-        self.lock().failing = failing;
+        let mut inner = self.lock();
+        (inner.failing, inner.failures_left) = (failing, None);
+    }
+
+    /// The next `count` appends fail with [`Error::Unavailable`] and this text, and the ones after
+    /// them work again.
+    pub fn fail_next(&self, count: u32, what: &str) {
+        let mut inner = self.lock();
+        (inner.failing, inner.failures_left) = (Some(what.to_owned()), Some(count));
     }
 
     /// From now on no append is answered, as by a disk that hangs, until it is set to
@@ -67,14 +77,23 @@ impl MemoryJournal {
 }
 
 impl Inner {
+    /// Why this append fails, if it does.
+    fn fails(&mut self) -> Option<String> {
+        if self.failures_left == Some(0) {
+            (self.failing, self.failures_left) = (None, None);
+        }
+        self.failures_left = self.failures_left.map(|left| left.saturating_sub(1));
+        self.failing.clone()
+    }
+
     fn append(&mut self, batch: Batch) -> Result<Positions, Error> {
         if self.closed {
             return Err(Error::Closed);
         }
         // Only for their sizes, so that both stores refuse the same and read the same.
         let (lines, _) = batch.lines()?;
-        if let Some(what) = &self.failing {
-            return Err(Error::Unavailable { what: what.clone() });
+        if let Some(what) = self.fails() {
+            return Err(Error::Unavailable { what });
         }
         let Batch { entity, at, .. } = &batch;
         let known = self.by_entity.get(entity).and_then(|places| places.last());
