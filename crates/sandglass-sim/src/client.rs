@@ -39,6 +39,10 @@ impl Clients {
         Self { process, runtime }
     }
 
+    pub(crate) const fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// One step of the story.
     pub(crate) async fn step(&self) -> Next {
         let dice = &self.process.scene.clients;
@@ -247,20 +251,47 @@ impl Clients {
         };
         let run_seq = session.map(|(run_seq, _)| run_seq).filter(|_| dice.per_mille(500));
         let is_stopped = session.is_some_and(|(_, is_running)| !is_running);
-        let (id, _) = self.request();
-        let this = self.clone();
-        if is_stopped != dice.per_mille(100) {
-            let mut limits = LimitSettings::default();
-            if dice.per_mille(300) {
-                limits.set(Limit::RunTimeout, Setting::At(dice.within(100_000..=200_000)));
-            }
-            let (by, reason) = (format!("request {id}"), String::new());
-            let resume = SessionResume { by, reason, expected_run: run_seq, limits };
-            return self.sometimes_lost(async move {
-                let answer = this.runtime.resume_session(&name, resume).await;
-                this.heard(id, answer);
-            });
+        if is_stopped == dice.per_mille(100) {
+            self.stop(name, run_seq)
+        } else {
+            self.resume(name, run_seq)
         }
+    }
+
+    /// Follows up on the stop of a run at the very instant in which it is seen.
+    pub(crate) fn follow_up(&self, name: &EntityRef) {
+        let dice = &self.process.scene.clients;
+        if dice.per_mille(300) {
+            return self.stop(name.clone(), None);
+        }
+        self.resume(name.clone(), None);
+        match dice.below(5) {
+            0 => self.stop(name.clone(), None),
+            1 => self.act(name.clone()),
+            2 => self.signal(name.clone()),
+            3 => self.retry(),
+            _ => {}
+        }
+    }
+
+    fn resume(&self, name: EntityRef, run_seq: Option<u32>) {
+        let dice = &self.process.scene.clients;
+        let ((id, _), this) = (self.request(), self.clone());
+        let mut limits = LimitSettings::default();
+        if dice.per_mille(300) {
+            limits.set(Limit::RunTimeout, Setting::At(dice.within(100_000..=200_000)));
+        }
+        let (by, reason) = (format!("request {id}"), String::new());
+        let resume = SessionResume { by, reason, expected_run: run_seq, limits };
+        self.sometimes_lost(async move {
+            let answer = this.runtime.resume_session(&name, resume).await;
+            this.heard(id, answer);
+        });
+    }
+
+    fn stop(&self, name: EntityRef, run_seq: Option<u32>) {
+        let dice = &self.process.scene.clients;
+        let ((id, _), this) = (self.request(), self.clone());
         let reason = String::new();
         let cause = match dice.below(10) {
             0..=2 => StopCause::Operator { by: format!("request {id}"), reason },

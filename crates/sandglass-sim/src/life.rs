@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{Clock as _, EntityRef, WallTime};
+use sandglass_model::{Clock as _, EntityRef, Event as Recorded, WallTime};
 use sandglass_runtime::{BuildError, Event, Runtime};
 
 use crate::client::{Clients, Next};
@@ -115,7 +115,8 @@ async fn lived(process: &Process, nth: usize) -> End {
     if scene.has(Fault::DoubledDispatch) {
         world.run_orphans();
     }
-    tokio::spawn(listen(process.clone(), runtime.subscribe()));
+    let clients = Clients::new(process.clone(), runtime.clone());
+    tokio::spawn(listen(clients, runtime.subscribe()));
     look_at_all(process, &runtime, LOOKED_AT).await;
     story(process, &runtime).await
 }
@@ -165,13 +166,23 @@ fn not_started(process: &Process, error: &BuildError) -> End {
     End::NotStarted
 }
 
-/// Holds all that is published against the ledger.
-async fn listen(process: Process, mut events: sandglass_runtime::Subscription) {
+/// Holds all that is published against the ledger. In a coarse world clients follow up on the stop
+/// of a run at once, so that what comes behind it falls at the same instant.
+async fn listen(clients: Clients, mut events: sandglass_runtime::Subscription) {
+    let process = clients.process();
     while let Some(event) = events.next().await {
-        if let Ok(Event::Recorded(record)) = event
-            && !process.has_crashed()
+        let Ok(Event::Recorded(record)) = event else { continue };
+        if process.has_crashed() {
+            continue;
+        }
+        process.ledger().published(&record);
+        let scene = &process.scene;
+        if let (Recorded::RunStopped(_), Some(name)) = (&record.event, &record.entity)
+            && scene.plan.is_coarse
+            && !process.is_calm()
+            && scene.clients.per_mille(300)
         {
-            process.ledger().published(&record);
+            clients.follow_up(name);
         }
     }
 }

@@ -10,6 +10,7 @@ const TIMER_RESTARTS: &str = "the state's timer starts again, or stands still";
 const GRACE_RUNS: &str = "only ends and signals are taken while the grace of a stop runs";
 const MEASURED_ANEW: &str = "the limit is measured from this instant on, and allows some time";
 const NOT_MEASURED: &str = "the limit is measured only while work is in flight, which starts now";
+const LIMITS_FIRST: &str = "a limit that is breached at an instant is decided before that";
 const STRONGER_FIRST: &str = "of limits breached at one instant the one that ends most comes first";
 
 /// Why `first` is never decided before `second` at one instant for one entity; `None` if it can be.
@@ -40,11 +41,10 @@ fn limit_behind(first: Trigger, second: Trigger) -> Option<&'static str> {
         (AbortTimeout | ExecutionTimeout | RunTimeout, _) => Some(MEASURED_ANEW),
         (InactivityTimeout | ProgressTimeout, _) => Some(MEASURED_ANEW),
         (InactivityWarn, _) => Some(STRONGER_FIRST),
+        (first, _) if first.is_behind_limits() => Some(LIMITS_FIRST),
         (_, RunTimeout) => None,
-        (SpecChanged | Idle, _) => Some(NOT_MEASURED),
-        // What is a sign of life, or dispatches a handler, which is progress.
-        (Retry, _) => Some(MEASURED_ANEW),
-        (Action | Ask, InactivityTimeout | InactivityWarn) => Some(MEASURED_ANEW),
+        (SpecChanged, _) => Some(NOT_MEASURED),
+        // An end is a sign of life.
         (first, InactivityTimeout | InactivityWarn) if first.is_end() => Some(MEASURED_ANEW),
         _ => None,
     }
@@ -57,6 +57,11 @@ impl Trigger {
             self,
             Completed | Failed | TimedOut | Trapped | Limited | Rejected | Cancelled | Interrupted
         )
+    }
+
+    /// What is decided behind the limits that are breached at the same instant.
+    const fn is_behind_limits(self) -> bool {
+        matches!(self, Action | Ask | Retry | ScheduleDue | Idle | OtherSignal)
     }
 
     const fn is_signal(self) -> bool {
