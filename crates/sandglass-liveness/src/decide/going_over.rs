@@ -46,13 +46,16 @@ fn held_fit(entity: &Entity, to: &Spec) -> Result<(), String> {
     for held in entity.session().map(Session::held).unwrap_or_default() {
         let name = &held.integration;
         let Some(integration) = to.integrations.get(name) else {
-            return Err(format!("it has no integration `{name}`, of which a handler is held"));
+            return Err(format!("it lacks integration `{name}`, which a held handler needs"));
         };
+        if held.state != entity.state {
+            continue;
+        }
         let missing = to.endings_not_taken(integration, &entity.state);
         if !missing.is_empty() {
             let (state, missing) = (&entity.state, missing.join(", "));
             return Err(format!(
-                "a handler of `{name}` is held in `{state}`, which takes no {missing}"
+                "state `{state}` does not accept {missing}, which a held handler of `{name}` needs"
             ));
         }
     }

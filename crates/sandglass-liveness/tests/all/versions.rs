@@ -68,7 +68,7 @@ fn a_handler_in_flight_or_a_scheduled_action_that_is_gone_holds_it_back() {
 }
 
 #[test]
-fn a_handler_that_the_next_run_dispatches_anew_needs_its_integration_and_a_state_for_its_endings() {
+fn a_handler_that_the_next_run_dispatches_anew_needs_its_integration() {
     let source = format!("{SESSION}\n[limits]\nrun_timeout = \"1h\"\n");
     let mut life = of(&source);
     life.start();
@@ -81,7 +81,7 @@ fn a_handler_that_the_next_run_dispatches_anew_needs_its_integration_and_a_state
     assert_eq!(refused(&source.replace("after_seconds = 300", "after_seconds = 30")), "");
     let renamed = refused(&source.replace("run_tools", "run_them"));
     assert!(
-        renamed.contains("no integration `run_tools`, of which a handler is held"),
+        renamed.contains("lacks integration `run_tools`, which a held handler needs"),
         "{renamed}"
     );
 }

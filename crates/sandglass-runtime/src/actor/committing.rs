@@ -154,11 +154,11 @@ impl Actor {
         let is_start = |command: &Command| matches!(command, Command::Start(_));
         let last_start = commands.iter().rposition(is_start);
         let stops = commands.split_off(last_start.map_or(0, |last| last + 1));
+        // Handlers must be notified before they are stopped, including those that this decision
+        // starts.
+        over.into_iter().for_each(|over| self.runs.session_is_over(over));
         self.carry_out_each(commands, &mut rooms, parent);
-        if let Some(over) = over {
-            // Handlers that this decision has started are to know it, too, before they are stopped.
-            self.runs.session_is_over(over);
-        }
+        over.into_iter().for_each(|over| self.runs.session_is_over(over));
         self.carry_out_each(stops, &mut rooms, parent);
     }
 
