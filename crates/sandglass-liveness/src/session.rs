@@ -167,7 +167,7 @@ impl Session {
             Event::Transition { cause, from, to, .. } => {
                 self.follows_a_handler = matches!(cause, TransitionCause::HandlerEnded { .. });
                 if from != to && spec.rules >= RulesVersion::V2 {
-                    self.let_go_of_what_is_left(spec);
+                    self.drop_held_of_left_state(spec);
                 }
             }
             Event::Dispatched(dispatched) => self.dispatched(spec, dispatched),
@@ -238,7 +238,7 @@ impl Session {
 
     /// Forgets the held handlers that belong to the state that the entity has just left, as those
     /// in flight are stopped then. Version 1 of the rules dispatched them anew.
-    fn let_go_of_what_is_left(&mut self, spec: &Spec) {
+    fn drop_held_of_left_state(&mut self, spec: &Spec) {
         let stays = |held: &Dispatched| {
             spec.integrations.get(&held.integration).is_some_and(|one| one.keep_on_exit)
         };

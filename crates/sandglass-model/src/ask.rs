@@ -59,7 +59,7 @@ pub struct Ask {
     pub params: Object,
     /// When the ask is complete.
     pub until: AskUntil,
-    /// The asking handler's deadline, on the clock of whoever carries the ask.
+    /// The asking handler's deadline, on the clock of the runtime that delivers the ask.
     pub not_after: Monotonic,
     /// The span of the ask, in the asking handler's trace.
     pub trace: TraceContext,
@@ -107,7 +107,7 @@ pub enum AskError {
     /// It was cut so that the asker can save its work.
     #[error("{0}")]
     CutShort(String),
-    /// Nobody can be asked at present.
+    /// Temporarily unavailable.
     #[error("{0}")]
     Unavailable(String),
 }

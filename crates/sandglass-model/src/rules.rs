@@ -16,7 +16,8 @@ pub struct RulesVersion(u32);
 impl RulesVersion {
     /// The rules of journals that state no version.
     pub const V1: Self = Self(1);
-    /// A success whose action is refused is a failure in every respect, so a stop cuts it.
+    /// Judges outcomes before it decides about them, and dispatches held handlers anew with their
+    /// own budgets, and only in their own states.
     pub const V2: Self = Self(2);
     /// All versions that this build can decide by, the oldest first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V2];

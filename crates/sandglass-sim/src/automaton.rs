@@ -12,7 +12,7 @@ use crate::dice::Dice;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     Usual,
-    /// So near that most of them fall together.
+    /// Close enough that most coincide.
     Coarse,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Automaton {
     later: (String, Durations),
     /// What its spec says in `[limits]`, if its entities are sessions.
     limits: Option<String>,
-    /// The version from which on it does.
+    /// The first version that has limits.
     limits_from: usize,
 }
 

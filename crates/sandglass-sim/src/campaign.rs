@@ -23,7 +23,7 @@ const FAILURES_MAX: usize = 10;
 /// How each seed is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Once; one in so many seeds twice, which has to come to the same. Of 1, all.
+    /// Simulates every `one_in`-th seed twice and compares the runs; 1 means every seed.
     Twice {
         /// From 1.
         one_in: u64,
@@ -87,7 +87,7 @@ pub struct Failure {
 /// The seeds of a campaign.
 #[derive(Clone, Debug)]
 pub enum Seeds {
-    /// So many from the first on.
+    /// `count` consecutive seeds.
     From {
         /// The first.
         first: u64,
@@ -102,7 +102,7 @@ impl Seeds {
     /// Reads a list: one seed in each line, and comments from `#` to the end of the line.
     ///
     /// # Errors
-    /// The number of the line that is neither, from 1, and its text.
+    /// The line number (from 1) and text of the first invalid line.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         let mut seeds = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {

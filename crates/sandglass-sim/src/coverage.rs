@@ -217,6 +217,20 @@ impl Coverage {
     }
 }
 
+impl Coverage {
+    /// The pairs that were produced although a rule should prevent them, as `first, second`: the
+    /// rule is broken, the reason is wrong, or the clock of the world jumped.
+    #[must_use]
+    pub fn unexpected(&self) -> Vec<String> {
+        let produced = self.pairs.all().filter(|(_, _, times)| *times > 0);
+        let impossible = produced.filter_map(|(first, second, times)| {
+            let why = simultaneous::why_impossible(first, second)?;
+            Some(format!("{first}, {second}: {times} times, though {why}"))
+        });
+        impossible.collect()
+    }
+}
+
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "produced:")?;
@@ -229,7 +243,10 @@ impl fmt::Display for Coverage {
         }
         let missing = self.missing();
         writeln!(f, "never produced, though possible: {}", missing.len())?;
-        missing.iter().try_for_each(|missing| writeln!(f, "              {missing}"))
+        missing.iter().try_for_each(|missing| writeln!(f, "              {missing}"))?;
+        let unexpected = self.unexpected();
+        writeln!(f, "produced, though unexpected: {}", unexpected.len())?;
+        unexpected.iter().try_for_each(|unexpected| writeln!(f, "              {unexpected}"))
     }
 }
 

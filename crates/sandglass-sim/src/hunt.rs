@@ -16,7 +16,7 @@ pub const SEEDS_MAX: u64 = 200;
 /// How many seeds a hunt may take at the median.
 pub const MEDIAN_MAX: u64 = 20;
 
-/// What the hunts for one fault came to.
+/// The results of hunting one fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct Hunted {
     /// The fault.

@@ -14,7 +14,7 @@ use sandglass_sim::{
     Fault, Hunted, Mode, Options, ResetOn, Seeds, Summary, campaign, hunt, simulate, write_journal,
 };
 
-/// A simulation is mostly allocations: with this allocator it is half as long.
+/// A simulation is mostly allocations: with this allocator it takes half the time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -29,19 +29,19 @@ struct Arguments {
     /// How many seeds to simulate; without --seconds 100, with it as many as there is time for.
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    /// Simulate the seeds of this file: one in each line, with comments behind `#`.
+    /// Simulate the seeds of this file: one per line; `#` starts a comment.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "from"])]
     seeds_in: Option<PathBuf>,
-    /// Begin no more seeds after this time.
+    /// Start no new seeds after this many seconds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "seed")]
     seconds: Option<u64>,
-    /// Simulate one in N seeds twice, to check that it comes to the same.
+    /// Simulate every N-th seed twice and check that both runs are identical.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     twice_in: u64,
     /// Report how often each record, cause and pair of simultaneous triggers was produced.
     #[arg(long, conflicts_with = "seed")]
     coverage: bool,
-    /// The first of them.
+    /// The first seed to simulate.
     #[arg(long, default_value_t = 0, value_name = "SEED", conflicts_with = "seed")]
     from: u64,
     /// Simulate this one, and tell its story.
@@ -56,8 +56,11 @@ struct Arguments {
     /// Make this mistake on purpose.
     #[arg(long, value_name = "FAULT")]
     fault: Option<Fault>,
-    /// Make each mistake on purpose, and report how many seeds it takes to find it.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "seconds", "fault", "reset_on", "coverage"])]
+    /// Inject each fault in turn, and report how many seeds it takes to find it.
+    #[arg(long, conflicts_with_all = [
+        "seed", "seeds", "seeds_in", "seconds", "steps", "entities", "fault", "crash_at", "reset_on",
+        "obsolete_resets", "coverage",
+    ])]
     hunt: bool,
     /// Crash the first process at its N-th command, and no other one.
     #[arg(long, value_name = "N")]
@@ -161,7 +164,9 @@ fn seeds(arguments: &Arguments) -> anyhow::Result<Seeds> {
         let name = file.display();
         let text = fs::read_to_string(file).with_context(|| format!("cannot read `{name}`"))?;
         let read = Seeds::parse(&text);
-        return read.map_err(|(line, text)| anyhow::anyhow!("{name}:{line}: `{text}` is no seed"));
+        return read.map_err(|(line, text)| {
+            anyhow::anyhow!("{name}:{line}: `{text}` is not a seed (expected a whole number)")
+        });
     }
     let count = match (arguments.seeds, arguments.seconds) {
         (Some(seeds), _) => seeds,

@@ -69,7 +69,7 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
         ledger.old_rule.cannot_judge();
     }
     let specs = specs(&automata, options.reset_on, &mut ledger);
-    ledger.knows(specs.iter().flatten());
+    ledger.use_parsed_specs(specs.iter().flatten());
     let scene = Arc::new(Scene::new(plan, ledger, automata, specs));
     let (mut wall, mut first_commands) = (START, 0);
     for nth in 0.. {

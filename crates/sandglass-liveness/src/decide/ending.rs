@@ -43,7 +43,7 @@ pub(super) fn decide(
     Ok(if may_go_on && is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
 }
 
-/// The end of a handler that was dispatched after its run had been told to stop, and so never
+/// The end of a handler that was dispatched after its run had been asked to stop, and so never
 /// starts.
 pub(super) fn never_started(entity: &Entity, run: &InFlight) -> Event {
     let goes_on = entity.session().and_then(Session::directive).is_some_and(Directive::goes_on);
@@ -66,7 +66,7 @@ struct Ending<'a> {
     now: WallTime,
 }
 
-/// The outcome as it is recorded, and what is known of its action by then.
+/// The outcome as it is recorded, and the records of its transition, if its action is taken.
 enum Judged {
     /// A success whose action is taken, with the records of that.
     Succeeds { action: String, transition: Vec<Event> },
@@ -171,7 +171,7 @@ impl Ending<'_> {
     /// Whether the session goes on later and dispatches the handler anew.
     fn is_held(&self, outcome: &Outcome) -> bool {
         let directive = self.entity.session().and_then(Session::directive);
-        // A handler that was lost with its host after its run was told to stop was cut, too.
+        // A handler that was lost with its host after its run was asked to stop was cut, too.
         let is_cut = self.is_cut(outcome) || matches!(outcome, Outcome::Interrupted);
         is_cut && directive.is_some_and(Directive::goes_on)
     }

@@ -138,7 +138,8 @@ fn anew(spec: &Spec, entity: &Entity, held: &Dispatched) -> Dispatched {
     let attempt = held.attempt.saturating_add(1);
     let integration = spec.integrations.get(&held.integration);
     let budget_ms = match (held.owner, integration) {
-        // What an asker had left is no measure once nobody waits. Version 1 of the rules kept it.
+        // An asker's remaining time no longer applies once it stopped waiting. Version 1 of the rules
+        // kept it.
         (DeadlineOwner::Parent, Some(integration)) if spec.rules >= RulesVersion::V2 => {
             integration.budget_for(&held.params)
         }
@@ -274,7 +275,7 @@ pub const fn directive(cause: &StopCause, retries_left: u64) -> Directive {
 #[must_use]
 pub fn works_only_for(spec: &Spec, entity: &Entity, asker: DispatchId) -> bool {
     let stops_with_it = spec.limits.as_ref().is_some_and(|limits| limits.stop_with_parent);
-    // A session with nothing in flight works for nobody: its handler has ended before the stop.
+    // A session with nothing in flight has no handler that the parent waits for.
     stops_with_it
         && !entity.is_settled()
         && entity.session().is_some_and(Session::is_running)

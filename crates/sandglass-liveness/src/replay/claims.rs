@@ -102,7 +102,8 @@ impl Found {
             let expected = "handler, because no handler asked for it".to_owned();
             self.push("owner of a deadline", "parent".to_owned(), expected);
         }
-        // One that never started has waited on its asker's time, which may be longer than its own.
+        // A handler that never started waited within its asker's deadline, which may exceed its own
+        // budget.
         let has_run = ended.started_at.is_some() || dispatched.owner == DeadlineOwner::Parent;
         if has_run && deadline.budget_ms > dispatched.budget_ms {
             let expected = format!("no more than {} ms", dispatched.budget_ms);

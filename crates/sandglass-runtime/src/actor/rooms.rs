@@ -59,7 +59,7 @@ impl Rooms {
         self.rooms.get(&dispatch)?.as_ref().ok()?.module_hash()
     }
 
-    /// What the asker lends the handler of `dispatched`: nothing, unless its record names one. One
+    /// Returns what the asker lends the handler of `dispatched`; nothing if its record names no asker. One
     /// decision may also dispatch handlers that no asker waits for: those of a run that is resumed
     /// by itself. They run on their own deadlines, as their records state.
     pub(super) fn lent_to(&self, dispatched: &Dispatched) -> Lent {

@@ -84,7 +84,7 @@ pub(super) fn expired(
     let elapsed_ms = u64::try_from(waited.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let deadline = DeadlineReport {
         budget_ms,
-        // It is over, also if that is less than a millisecond ago.
+        // The deadline has passed, so report more than the budget even within the same millisecond.
         elapsed_ms: elapsed_ms.max(budget_ms.saturating_add(1)),
         overrun_us: micros(now.since(parent)),
         owner: DeadlineOwner::Parent,

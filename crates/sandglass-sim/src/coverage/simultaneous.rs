@@ -1,5 +1,6 @@
-//! Which pairs of triggers can't fall at one instant for one entity, and why. The reasons hold
-//! for the runtime and not only for the generator: each names the rule that prevents the pair.
+//! Which pairs of triggers cannot fall at one instant for one entity, and why. An instant is a
+//! millisecond here, as in records; in the simulation all that happens in one happens at the same
+//! time. Each reason names the rule of the runtime that prevents the pair.
 
 use super::Trigger::{self, *};
 
@@ -11,7 +12,8 @@ const GRACE_RUNS: &str = "only ends and signals are taken while the grace of a s
 const MEASURED_ANEW: &str = "the limit is measured from this instant on, and allows some time";
 const NOT_MEASURED: &str = "the limit is measured only while work is in flight, which starts now";
 const LIMITS_FIRST: &str = "a limit that is breached at an instant is decided before that";
-const STRONGER_FIRST: &str = "of limits breached at one instant the one that ends most comes first";
+const STRONGER_FIRST: &str =
+    "of several breached limits the one with the widest effect comes first";
 
 /// Why `first` is never decided before `second` at one instant for one entity; `None` if it can be.
 pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static str> {
@@ -21,6 +23,7 @@ pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static
         (_, Created) => Some(CREATED_ONCE),
         (_, Started) if of_session => Some(SESSION_ONCE),
         (CancelBlocked, second) if second != OtherSignal => Some(OVER),
+        (_, AbortTimeout) if is_final => Some(GRACE_RUNS),
         (_, second) if is_final && !second.is_end() && !second.is_signal() => Some(OVER),
         (OtherSignal | ScheduleDue, Idle) => None,
         (_, Idle) => Some(TIMER_RESTARTS),
@@ -34,8 +37,12 @@ pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static
 fn limit_behind(first: Trigger, second: Trigger) -> Option<&'static str> {
     match (first, second) {
         (Created | Started, _) => Some(MEASURED_ANEW),
-        // Between a stop and another limit there is a new run, of which all is measured anew but
-        // the session's own time.
+        // Between a stop and another limit there is a new run, which resets every limit except
+        // `execution_timeout`.
+        // A stop that was carried out while the journal took nothing is recorded when it takes it
+        // again, and the session's own time may be over by then: only a warning rules that out.
+        (InactivityWarn, ExecutionTimeout) => Some(STRONGER_FIRST),
+        (ScheduleDue | Idle, ExecutionTimeout) => Some(LIMITS_FIRST),
         (_, ExecutionTimeout) => None,
         (first, _) if first.is_stop() || first == Resume => Some(MEASURED_ANEW),
         (AbortTimeout | ExecutionTimeout | RunTimeout, _) => Some(MEASURED_ANEW),

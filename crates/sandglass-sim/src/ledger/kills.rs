@@ -34,7 +34,7 @@ impl Kills {
         self.0.clear();
     }
 
-    /// A handler of `entity` that can be killed has ended; what is wrong if that was too late.
+    /// A handler of `entity` that can be killed has ended. Returns a message if it ended too late.
     pub(super) fn ended(&self, entity: &EntityRef, now_ms: i64) -> Option<String> {
         let late_ms = now_ms - self.0.get(entity)?;
         (late_ms > KILL_MAX_MS).then(|| {

@@ -60,7 +60,10 @@ impl Ledger {
     }
 
     /// Specs that are not parsed again when the log registers them.
-    pub(crate) fn knows<'a>(&mut self, specs: impl Iterator<Item = &'a Arc<Spec>> + Clone) {
+    pub(crate) fn use_parsed_specs<'a>(
+        &mut self,
+        specs: impl Iterator<Item = &'a Arc<Spec>> + Clone,
+    ) {
         self.fold = Fold::with_parsed(specs.clone().cloned());
         self.replay = Replay::with_parsed(specs.cloned());
     }
