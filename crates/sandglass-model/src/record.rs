@@ -389,7 +389,27 @@ pub enum TransitionCause {
 }
 
 impl Event {
-    /// The record's type, as it is written.
+    /// All types of records, as they are written.
+    pub const KINDS: [&'static str; 16] = [
+        "spec_registered",
+        "created",
+        "transition",
+        "spec_changed",
+        "dispatched",
+        "ended",
+        "state_idle",
+        "scheduled",
+        "schedule_due",
+        "signal",
+        "run.started",
+        "limit.breached",
+        "limit.cleared",
+        "run.stopping",
+        "run.stopped",
+        "session.resumed",
+    ];
+
+    /// The record's type, as it is written: one of [`Event::KINDS`].
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {

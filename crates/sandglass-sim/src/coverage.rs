@@ -362,24 +362,6 @@ const fn of_transition(cause: &TransitionCause) -> &'static str {
 
 /// Everything that [`Coverage::facts`] can name.
 fn facts() -> Vec<String> {
-    let kinds = [
-        "spec_registered",
-        "created",
-        "transition",
-        "spec_changed",
-        "dispatched",
-        "ended",
-        "state_idle",
-        "scheduled",
-        "schedule_due",
-        "signal",
-        "run.started",
-        "limit.breached",
-        "limit.cleared",
-        "run.stopping",
-        "run.stopped",
-        "session.resumed",
-    ];
     let transitions = ["requested", "asked", "handler_ended", "state_idle", "scheduled"];
     let causes = [
         "returned",
@@ -403,7 +385,7 @@ fn facts() -> Vec<String> {
         .collect();
     let directives = ["wait", "retry", "unstuck", "cancel"];
     let outcomes = OutcomeKind::ALL.iter().map(|outcome| outcome.as_str());
-    let mut all: Vec<String> = kinds.map(str::to_owned).into();
+    let mut all: Vec<String> = Event::KINDS.map(str::to_owned).into();
     let mut add = |of: &str, names: &mut dyn Iterator<Item = &'static str>| {
         all.extend(names.map(|name| format!("{of}.{name}")));
     };

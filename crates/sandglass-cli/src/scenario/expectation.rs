@@ -1,8 +1,8 @@
 //! The steps that expect something.
 
 use sandglass_liveness::session::Status;
-use sandglass_model::Object;
 use sandglass_model::id::NAME_MAX_BYTES;
+use sandglass_model::{Event, Object};
 use sandglass_source::{Diagnostics, Table, did_you_mean, shortened};
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::table::{Definition, Kind, TABLE};
@@ -11,26 +11,6 @@ use super::{Act, Bound, Expectation, WITHIN_DEFAULT, value};
 
 /// How a session can stand, for the same.
 const STATUSES: [&str; 7] = ["QUEUED", "RUNNING", "SILENT", "STUCK", "STOPPING", "BLOCKED", "DONE"];
-
-/// The types of records, for a hint where one is misspelled.
-const RECORD_TYPES: [&str; 16] = [
-    "spec_registered",
-    "created",
-    "transition",
-    "spec_changed",
-    "dispatched",
-    "ended",
-    "state_idle",
-    "scheduled",
-    "schedule_due",
-    "signal",
-    "run.started",
-    "limit.breached",
-    "limit.cleared",
-    "run.stopping",
-    "run.stopped",
-    "session.resumed",
-];
 
 pub(super) fn read(kind: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Act> {
     let within = value::duration(table, "within", out).unwrap_or(WITHIN_DEFAULT);
@@ -94,9 +74,9 @@ fn known_status(fields: &Object, table: &Table<'_, '_>, out: &mut Diagnostics<'_
 
 fn known_type(fields: &Object, kind: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
     let named = fields.get("type").and_then(serde_json::Value::as_str);
-    if let Some(name) = named.filter(|name| !RECORD_TYPES.contains(name)) {
+    if let Some(name) = named.filter(|name| !Event::KINDS.contains(name)) {
         let message = format!("no record is of type `{name}`");
-        out.error_with_help(&table.span_of(kind), message, did_you_mean(name, RECORD_TYPES));
+        out.error_with_help(&table.span_of(kind), message, did_you_mean(name, Event::KINDS));
     }
 }
 
