@@ -261,11 +261,10 @@ impl Actor {
     /// When a limit is breached that stops its run, as far as that isn't being done.
     fn next_stop(&self) -> Monotonic {
         let is_told = self.unrecorded.is_some() || self.standing != Standing::Owner;
-        match self.timers_with_waiting_activity() {
-            _ if is_told => Monotonic::NEVER,
-            Some((timers, _)) => timers.next_stop(),
-            None => self.timers.next_stop(),
-        }
+        // A silence is not a silence while signs of life wait for the journal, which is tried
+        // again soon.
+        let waits = self.recording.waits_with_signs();
+        if is_told || waits { Monotonic::NEVER } else { self.timers.next_stop() }
     }
 
     /// No new requests; what runs is asked to end, and its end is recorded. Where that is a
@@ -319,8 +318,6 @@ impl Actor {
             return;
         }
         self.record_held_back(self.shared.clock.now()).await;
-        // What was recorded just now may have stopped a timer, or begun a run of its own.
-        self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
         let due = self.timers.due(&self.entity, &*self.shared.clock);
         if let Some(due) = due.filter(|due| !self.is_closing || matches!(due, Due::Limit(_))) {
             let (input, answer) = match due {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_journal as journal;
-use sandglass_liveness::{Entity, HandlerEnd, Input, decide};
+use sandglass_liveness::{HandlerEnd, Input, decide};
 use sandglass_model::{
     Cancellation, Cause, DispatchId, Event as RecordedEvent, Failure, FailureKind, Limit,
     Monotonic, Outcome, Recorded, WallTime,
@@ -14,7 +14,6 @@ use sandglass_model::{
 
 use super::rooms::Rooms;
 use super::runs::Ended;
-use super::timers::Timers;
 use super::{Actor, Standing};
 use crate::accounts::Accounts;
 use crate::asking::Lent;
@@ -44,8 +43,7 @@ pub(super) struct Recording {
     told: BTreeMap<DispatchId, u32>,
     /// The last signal of each name that wasn't recorded, of a session. They are signs of life
     /// all the same, and so are recorded before their want would be one of something.
-    /// Each with the moment when it was sent.
-    held_back: BTreeMap<String, (WallTime, HandlerSignal)>,
+    held_back: BTreeMap<String, HandlerSignal>,
     /// Since when there are any.
     held_since: Monotonic,
 }
@@ -140,13 +138,18 @@ impl Recording {
         self.failure = None;
     }
 
-    fn hold_back(&mut self, signal: HandlerSignal, now: Monotonic, sent: WallTime) {
+    fn hold_back(&mut self, signal: HandlerSignal, now: Monotonic) {
         if self.held_back.is_empty() {
             self.held_since = now;
         }
         if self.held_back.len() < HELD_BACK_MAX || self.held_back.contains_key(&signal.name) {
-            self.held_back.insert(signal.name.clone(), (sent, signal));
+            self.held_back.insert(signal.name.clone(), signal);
         }
+    }
+
+    /// Whether signs of life wait that the journal does not take now.
+    pub(super) fn waits_with_signs(&self) -> bool {
+        self.retry_at().is_some() && !self.held_back.is_empty()
     }
 
     /// Why the journal takes nothing, if its last append failed.
@@ -221,10 +224,7 @@ impl Actor {
         let mut told = Vec::new();
         for signal in self.runs.told(first) {
             match self.heard(signal) {
-                Heard::Record(signal) if is_failing => {
-                    self.hold_back(signal);
-                    self.drop_signals(1);
-                }
+                Heard::Record(signal) if is_failing => self.hold_back_or_drop(signal),
                 Heard::Record(signal) => told.push(signal),
                 Heard::Publish(event) => self.shared.publish(event),
                 Heard::TooLate => {}
@@ -233,42 +233,18 @@ impl Actor {
         let inputs = told.iter().cloned().map(recorded_signal).collect();
         let (events, refused) = self.decide_all(inputs, at);
         self.drop_signals(refused);
-        let accepted = events.len();
-        if accepted > 0 && self.commit(events, Rooms::default(), at).await.is_err() {
-            self.drop_signals(accepted);
-            told.into_iter().for_each(|signal| self.hold_back(signal));
+        if !events.is_empty() && self.commit(events, Rooms::default(), at).await.is_err() {
+            told.into_iter().for_each(|signal| self.hold_back_or_drop(signal));
         }
     }
 
-    /// Keeps a signal of a session that is not recorded now: it is activity all the same.
-    fn hold_back(&mut self, signal: HandlerSignal) {
+    /// Keeps a signal that the journal does not take now, if it may be needed as a sign of life;
+    /// otherwise it is only for people who watch, and is dropped.
+    fn hold_back_or_drop(&mut self, signal: HandlerSignal) {
         if self.entity.session().is_some() {
-            let clock = &self.shared.clock;
-            self.recording.hold_back(signal, clock.now(), clock.wall());
+            self.recording.hold_back(signal, self.shared.clock.now());
         }
-    }
-
-    /// If the journal fails and activity waits to be recorded: the entity as that activity makes
-    /// it, and its timers. Its limits are measured by these, so that a handler is stopped neither
-    /// because the disk is full nor later because of that.
-    pub(super) fn timers_with_waiting_activity(&self) -> Option<(Timers, Entity)> {
-        let held = &self.recording.held_back;
-        if self.recording.failure.is_none() || held.is_empty() {
-            return None;
-        }
-        let mut entity = self.entity.clone();
-        let mut in_order: Vec<_> = held.values().collect();
-        in_order.sort_by_key(|(sent, _)| *sent);
-        for (sent, signal) in in_order {
-            let HandlerSignal { dispatch, name, payload } = signal.clone();
-            let dispatch = Some(dispatch);
-            let signal =
-                RecordedEvent::Signal { name, from: None, dispatch, payload, resets_idle: false };
-            entity.apply(&self.spec, &signal, *sent);
-        }
-        let mut timers = Timers::default();
-        timers.follow(&entity, &self.spec, &*self.shared.clock);
-        Some((timers, entity))
+        self.drop_signals(1);
     }
 
     /// What follows from `inputs`, one after the other, and how many are refused.
@@ -298,7 +274,10 @@ impl Actor {
         if self.recording.may_record(dispatch) {
             return Heard::Record(HandlerSignal { dispatch, name, payload });
         }
-        self.hold_back(HandlerSignal { dispatch, name: name.clone(), payload: payload.clone() });
+        if self.entity.session().is_some() {
+            let signal = HandlerSignal { dispatch, name: name.clone(), payload: payload.clone() };
+            self.recording.hold_back(signal, self.shared.clock.now());
+        }
         self.drop_signals(1);
         let entity = self.entity.entity.clone();
         Heard::Publish(Event::Told { entity, dispatch, name, payload: payload.into() })
@@ -342,15 +321,15 @@ impl Actor {
         let at = self.shared.clock.wall();
         let held = std::mem::take(&mut self.recording.held_back);
         let of_running = |signal: &&HandlerSignal| self.entity.run(signal.dispatch).is_some();
-        let signals = held.values().map(|(_, signal)| signal);
-        let told = signals.filter(of_running).cloned().map(recorded_signal).collect();
+        let told = held.values().filter(of_running).cloned().map(recorded_signal).collect();
         let (events, _) = self.decide_all(told, at);
         if events.is_empty() {
             return Ok(false);
         }
         let committed = self.commit(events, Rooms::default(), at).await;
         if committed.is_err() {
-            // Without them, the next evaluation would report inactivity that did not happen.
+            // They are signs of life that the journal did not take: without them, the next look
+            // would find a silence that there was not.
             self.recording.held_back = held;
         }
         committed.map(|_| true)

@@ -124,12 +124,7 @@ impl Actor {
         if let Some(first) = &mut self.unrecorded {
             // The first cause holds, and this one is not recorded. An operator's stop leaves no
             // grace, and has to be repeated to be for good.
-            let is_operators = |input: &Input| {
-                matches!(input, Input::Stop { cause: StopCause::Operator { .. }, .. })
-            };
-            if !matches!(cause, StopCause::Operator { .. }) || is_operators(&first.input) {
-                return Ok(false);
-            }
+            let StopCause::Operator { .. } = cause else { return Ok(false) };
             first.kill_at = first.kill_at.min(self.shared.clock.now());
             self.kill_unrecorded();
             return Err(failed);
@@ -185,18 +180,9 @@ impl Actor {
 
     /// A limit of its session is breached.
     pub(super) async fn limit_due(&mut self, due: Due) -> Result<(), ActorError> {
-        let due = match self.recorded_what_was_held_back(due.limit).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => due,
-            Err(unavailable @ ActorError::JournalUnavailable { .. }) => {
-                let clock = &*self.shared.clock;
-                let seen = self.timers_with_waiting_activity();
-                let due = seen.and_then(|(timers, entity)| timers.limit_due(&entity, clock));
-                // Not before the activity that the journal has not taken is as long ago.
-                due.ok_or(unavailable)?
-            }
-            Err(error) => return Err(error),
-        };
+        if self.recorded_what_was_held_back(due.limit).await? {
+            return Ok(());
+        }
         let Due { limit, observed_ms } = due;
         let input = Input::LimitDue { limit, observed_ms, doing: self.doing() };
         match limit {
@@ -226,7 +212,6 @@ impl Actor {
     /// Enforces a limit that is breached while nothing can be recorded.
     pub(super) async fn enforce_unrecorded(&mut self) {
         self.kill_unrecorded();
-        self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
         let due = self.timers.limit_due(&self.entity, &*self.shared.clock);
         let stops = due.filter(|due| due.limit != Limit::InactivityWarn);
         if let Some(due) = stops.filter(|_| self.unrecorded.is_none()) {
