@@ -26,11 +26,13 @@ pub enum Fault {
     SwappedRecords,
     /// A handler that a stop holds is recorded as dropped.
     OtherDecision,
+    /// A task of the process never waits for anything.
+    BusyTask,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::LostDisarm,
         Self::LateSuccess,
         Self::EarlyAnswer,
@@ -41,6 +43,7 @@ impl Fault {
         Self::TornBatch,
         Self::SwappedRecords,
         Self::OtherDecision,
+        Self::BusyTask,
     ];
 
     /// Its name, as options spell it.
@@ -57,6 +60,7 @@ impl Fault {
             Self::TornBatch => "torn-batch",
             Self::SwappedRecords => "swapped-records",
             Self::OtherDecision => "other-decision",
+            Self::BusyTask => "busy-task",
         }
     }
 }

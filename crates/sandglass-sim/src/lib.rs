@@ -31,6 +31,7 @@ mod scene;
 mod simulation;
 mod store;
 mod undisarmed;
+mod watchdog;
 mod world;
 
 pub use automaton::ResetOn;

@@ -13,6 +13,7 @@ use crate::fault::Fault;
 use crate::invariant::Invariant;
 use crate::scene::{Process, Scene};
 use crate::store::Store;
+use crate::watchdog::WatchedClock;
 use crate::world::World;
 
 /// How long a story may take to come to rest, in milliseconds: far longer than all timers,
@@ -20,6 +21,9 @@ use crate::world::World;
 const REST_MAX_MS: i64 = 7 * 24 * 3_600_000;
 /// Longer than anything is scheduled ahead, in milliseconds.
 const DUE_MS: u64 = 120_000;
+/// How often everything that may go on is resumed at the end of a story: far more often than a
+/// session has runs there.
+const RESUMES_MAX: usize = 1_000;
 /// Entities that are looked at after a start.
 const LOOKED_AT: usize = 20;
 /// How long an orderly end may take.
@@ -102,7 +106,7 @@ async fn lived(process: &Process, nth: usize) -> End {
     let world = World::new(process.clone());
     let version = scene.story().version;
     let builder = Runtime::builder(Arc::new(store))
-        .clock(Arc::new(process.clock))
+        .clock(Arc::new(WatchedClock::new(process.clone())))
         .entropy(Arc::new(scene.entropy.clone()))
         .handlers(Arc::new(world.clone()))
         .linger(Duration::from_millis(scene.plan.linger_ms))
@@ -140,7 +144,14 @@ async fn story(process: &Process, runtime: &Runtime) -> End {
     // Whatever was stopped and may go on does so, once all that it had scheduled has come due,
     // and comes to rest again.
     process.pause_ms(DUE_MS).await;
-    while clients.resume_all().await > 0 && !scene.ledger().is_violated() {
+    for round in 0.. {
+        if scene.ledger().is_violated() || clients.resume_all().await == 0 {
+            break;
+        }
+        if round == RESUMES_MAX {
+            let what = format!("something may be resumed after {RESUMES_MAX} rounds of it");
+            process.ledger().violated(Invariant::NobodyStuck, what);
+        }
         rest(process).await;
         process.pause_ms(DUE_MS).await;
     }

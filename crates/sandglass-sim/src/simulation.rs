@@ -20,6 +20,9 @@ use crate::scene::{START, Scene};
 /// Most processes of one story: past it the next one never crashes.
 const LIVES_MAX: usize = 60;
 
+/// Most processes of one story, with those that the disk does not let start.
+const STARTS_MAX: usize = 10_000;
+
 /// Farthest that the clock of a machine is set ahead or back, in milliseconds.
 const JUMP_MAX_MS: u64 = 3_600_000;
 
@@ -78,6 +81,10 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
             first_commands = left.commands;
         }
         wall = left.wall;
+        if nth == STARTS_MAX {
+            let what = format!("it is not over after {STARTS_MAX} processes");
+            scene.ledger().violated(Invariant::NobodyStuck, what);
+        }
         if left.end == End::Rested || scene.ledger().is_violated() {
             break;
         }

@@ -17,6 +17,7 @@ use crate::fault::Fault;
 use crate::guest::{Ending, Guest, Move};
 use crate::ledger::{Answer, Key, Truth};
 use crate::scene::Process;
+use crate::watchdog::WatchedClock;
 
 /// What runs handlers, as the process sees it.
 #[derive(Clone, Debug)]
@@ -77,6 +78,13 @@ impl World {
         async move {
             let guest = self.guest(&run);
             self.0.command().await;
+            if self.0.scene.has(Fault::BusyTask) && self.0.scene.guests.per_mille(100) {
+                let clock = WatchedClock::new(self.0.clone());
+                loop {
+                    clock.now();
+                    tokio::task::yield_now().await;
+                }
+            }
             let (report, truth) = match self.queued(&run, &guest).await {
                 Some(never_ran) => (never_ran, None),
                 None => {

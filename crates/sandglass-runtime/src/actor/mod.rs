@@ -15,6 +15,7 @@ mod versions;
 use std::sync::Arc;
 
 use sandglass_liveness::instant::Due;
+use sandglass_liveness::session::Due as Breach;
 use sandglass_liveness::{Entity, Input, Spec};
 use sandglass_model::{Monotonic, Position, SpecDigest};
 use sandglass_telemetry::metrics::{Held, Level};
@@ -152,7 +153,7 @@ impl Actor {
             }
             self.follow_spec().await;
             self.begin_session().await;
-            self.timers.follow(&self.entity, &self.spec, &*self.shared.clock);
+            self.follow_entity();
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
             if wake > self.shared.clock.now() && self.recording.is_quiet() {
@@ -261,10 +262,20 @@ impl Actor {
     /// When a limit is breached that stops its run, as far as that isn't being done.
     fn next_stop(&self) -> Monotonic {
         let is_told = self.unrecorded.is_some() || self.standing != Standing::Owner;
-        // A silence is not a silence while signs of life wait for the journal, which is tried
-        // again soon.
-        let waits = self.recording.waits_with_signs();
-        if is_told || waits { Monotonic::NEVER } else { self.timers.next_stop() }
+        if is_told { Monotonic::NEVER } else { self.timers.next_stop() }
+    }
+
+    /// Arms and disarms the timers as the entity requires by now.
+    fn follow_entity(&mut self) {
+        let entity = self.recording.measured(&self.entity, &self.spec);
+        self.timers.follow(&entity, &self.spec, &*self.shared.clock);
+    }
+
+    /// The limit of its session that is breached by now.
+    fn breached(&mut self) -> Option<Breach> {
+        self.follow_entity();
+        let entity = self.recording.measured(&self.entity, &self.spec);
+        self.timers.limit_due(&entity, &*self.shared.clock)
     }
 
     /// No new requests; what runs is asked to end, and its end is recorded. Where that is a
@@ -318,7 +329,11 @@ impl Actor {
             return;
         }
         self.record_held_back(self.shared.clock.now()).await;
-        let due = self.timers.due(&self.entity, &*self.shared.clock);
+        // What was recorded just now may have stopped a timer, or begun a run with limits of its
+        // own.
+        self.follow_entity();
+        let entity = self.recording.measured(&self.entity, &self.spec);
+        let due = self.timers.due(&entity, &*self.shared.clock);
         if let Some(due) = due.filter(|due| !self.is_closing || matches!(due, Due::Limit(_))) {
             let (input, answer) = match due {
                 Due::Limit(due) => {

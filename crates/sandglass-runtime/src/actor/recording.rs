@@ -1,12 +1,13 @@
 //! What has to be recorded and can't be yet: a failing disk stops no kill, and its
 //! transition waits for the append.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_journal as journal;
-use sandglass_liveness::{HandlerEnd, Input, decide};
+use sandglass_liveness::{Entity, HandlerEnd, Input, Spec, decide};
 use sandglass_model::{
     Cancellation, Cause, DispatchId, Event as RecordedEvent, Failure, FailureKind, Limit,
     Monotonic, Outcome, Recorded, WallTime,
@@ -43,7 +44,8 @@ pub(super) struct Recording {
     told: BTreeMap<DispatchId, u32>,
     /// The last signal of each name that wasn't recorded, of a session. They are signs of life
     /// all the same, and so are recorded before their want would be one of something.
-    held_back: BTreeMap<String, HandlerSignal>,
+    /// Each with the time at which it was sent.
+    held_back: BTreeMap<String, (WallTime, HandlerSignal)>,
     /// Since when there are any.
     held_since: Monotonic,
 }
@@ -138,18 +140,33 @@ impl Recording {
         self.failure = None;
     }
 
-    fn hold_back(&mut self, signal: HandlerSignal, now: Monotonic) {
+    fn hold_back(&mut self, signal: HandlerSignal, now: Monotonic, sent: WallTime) {
         if self.held_back.is_empty() {
             self.held_since = now;
         }
         if self.held_back.len() < HELD_BACK_MAX || self.held_back.contains_key(&signal.name) {
-            self.held_back.insert(signal.name.clone(), signal);
+            self.held_back.insert(signal.name.clone(), (sent, signal));
         }
     }
 
-    /// Whether signs of life wait that the journal does not take now.
-    pub(super) fn waits_with_signs(&self) -> bool {
-        self.retry_at().is_some() && !self.held_back.is_empty()
+    /// The entity by which its limits are measured. While the journal fails, that is `entity`
+    /// after the activity that waits to be recorded: a handler is stopped neither because the disk
+    /// is full nor later because of that.
+    pub(super) fn measured<'a>(&self, entity: &'a Entity, spec: &Spec) -> Cow<'a, Entity> {
+        if self.failure.is_none() || self.held_back.is_empty() {
+            return Cow::Borrowed(entity);
+        }
+        let mut measured = entity.clone();
+        let mut in_order: Vec<_> = self.held_back.values().collect();
+        in_order.sort_by_key(|(sent, _)| *sent);
+        for (sent, signal) in in_order {
+            let HandlerSignal { dispatch, name, payload } = signal.clone();
+            let dispatch = Some(dispatch);
+            let signal =
+                RecordedEvent::Signal { name, from: None, dispatch, payload, resets_idle: false };
+            measured.apply(spec, &signal, *sent);
+        }
+        Cow::Owned(measured)
     }
 
     /// Why the journal takes nothing, if its last append failed.
@@ -224,7 +241,10 @@ impl Actor {
         let mut told = Vec::new();
         for signal in self.runs.told(first) {
             match self.heard(signal) {
-                Heard::Record(signal) if is_failing => self.hold_back_or_drop(signal),
+                Heard::Record(signal) if is_failing => {
+                    self.hold_back(signal);
+                    self.drop_signals(1);
+                }
                 Heard::Record(signal) => told.push(signal),
                 Heard::Publish(event) => self.shared.publish(event),
                 Heard::TooLate => {}
@@ -233,18 +253,19 @@ impl Actor {
         let inputs = told.iter().cloned().map(recorded_signal).collect();
         let (events, refused) = self.decide_all(inputs, at);
         self.drop_signals(refused);
+        let accepted = told.len() - refused;
         if !events.is_empty() && self.commit(events, Rooms::default(), at).await.is_err() {
-            told.into_iter().for_each(|signal| self.hold_back_or_drop(signal));
+            self.drop_signals(accepted);
+            told.into_iter().for_each(|signal| self.hold_back(signal));
         }
     }
 
-    /// Keeps a signal that the journal does not take now, if it may be needed as a sign of life;
-    /// otherwise it is only for people who watch, and is dropped.
-    fn hold_back_or_drop(&mut self, signal: HandlerSignal) {
+    /// Keeps a signal of a session that is not recorded now: it is activity all the same.
+    fn hold_back(&mut self, signal: HandlerSignal) {
         if self.entity.session().is_some() {
-            self.recording.hold_back(signal, self.shared.clock.now());
+            let clock = &self.shared.clock;
+            self.recording.hold_back(signal, clock.now(), clock.wall());
         }
-        self.drop_signals(1);
     }
 
     /// What follows from `inputs`, one after the other, and how many are refused.
@@ -274,10 +295,7 @@ impl Actor {
         if self.recording.may_record(dispatch) {
             return Heard::Record(HandlerSignal { dispatch, name, payload });
         }
-        if self.entity.session().is_some() {
-            let signal = HandlerSignal { dispatch, name: name.clone(), payload: payload.clone() };
-            self.recording.hold_back(signal, self.shared.clock.now());
-        }
+        self.hold_back(HandlerSignal { dispatch, name: name.clone(), payload: payload.clone() });
         self.drop_signals(1);
         let entity = self.entity.entity.clone();
         Heard::Publish(Event::Told { entity, dispatch, name, payload: payload.into() })
@@ -321,15 +339,15 @@ impl Actor {
         let at = self.shared.clock.wall();
         let held = std::mem::take(&mut self.recording.held_back);
         let of_running = |signal: &&HandlerSignal| self.entity.run(signal.dispatch).is_some();
-        let told = held.values().filter(of_running).cloned().map(recorded_signal).collect();
+        let signals = held.values().map(|(_, signal)| signal);
+        let told = signals.filter(of_running).cloned().map(recorded_signal).collect();
         let (events, _) = self.decide_all(told, at);
         if events.is_empty() {
             return Ok(false);
         }
         let committed = self.commit(events, Rooms::default(), at).await;
         if committed.is_err() {
-            // They are signs of life that the journal did not take: without them, the next look
-            // would find a silence that there was not.
+            // Without them, the next evaluation would report inactivity that did not happen.
             self.recording.held_back = held;
         }
         committed.map(|_| true)

@@ -124,7 +124,12 @@ impl Actor {
         if let Some(first) = &mut self.unrecorded {
             // The first cause holds, and this one is not recorded. An operator's stop leaves no
             // grace, and has to be repeated to be for good.
-            let StopCause::Operator { .. } = cause else { return Ok(false) };
+            let is_operators = |input: &Input| {
+                matches!(input, Input::Stop { cause: StopCause::Operator { .. }, .. })
+            };
+            if !matches!(cause, StopCause::Operator { .. }) || is_operators(&first.input) {
+                return Ok(false);
+            }
             first.kill_at = first.kill_at.min(self.shared.clock.now());
             self.kill_unrecorded();
             return Err(failed);
@@ -180,9 +185,15 @@ impl Actor {
 
     /// A limit of its session is breached.
     pub(super) async fn limit_due(&mut self, due: Due) -> Result<(), ActorError> {
-        if self.recorded_what_was_held_back(due.limit).await? {
-            return Ok(());
-        }
+        let due = match self.recorded_what_was_held_back(due.limit).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => due,
+            Err(unavailable @ ActorError::JournalUnavailable { .. }) => {
+                // From now on the activity that waits is measured, too.
+                self.breached().ok_or(unavailable)?
+            }
+            Err(error) => return Err(error),
+        };
         let Due { limit, observed_ms } = due;
         let input = Input::LimitDue { limit, observed_ms, doing: self.doing() };
         match limit {
@@ -212,8 +223,7 @@ impl Actor {
     /// Enforces a limit that is breached while nothing can be recorded.
     pub(super) async fn enforce_unrecorded(&mut self) {
         self.kill_unrecorded();
-        let due = self.timers.limit_due(&self.entity, &*self.shared.clock);
-        let stops = due.filter(|due| due.limit != Limit::InactivityWarn);
+        let stops = self.breached().filter(|due| due.limit != Limit::InactivityWarn);
         if let Some(due) = stops.filter(|_| self.unrecorded.is_none()) {
             // It is told where it can be told; what isn't recorded is tried again with the rest.
             let _ = self.limit_due(due).await;

@@ -9,7 +9,7 @@ use sandglass_liveness::instant::{Due, first_due};
 use sandglass_liveness::session::{self as limits, Anchor, Elapsed, Evaluation, evaluate};
 use sandglass_liveness::{Entity, Input, Spec};
 use sandglass_model::limit::MAX_BUDGET_MS;
-use sandglass_model::{Clock, Monotonic};
+use sandglass_model::{Clock, Monotonic, WallTime};
 
 use crate::timer::after_ms;
 
@@ -29,6 +29,8 @@ struct Limits {
     rings_at: Monotonic,
     /// When one is breached that ends something.
     stops_at: Monotonic,
+    /// Whether a breach was refused by these anchors: it would be refused again.
+    is_refused: bool,
 }
 
 /// How long ago an anchor is.
@@ -36,6 +38,7 @@ struct Limits {
 struct Meter {
     anchor: Anchor,
     generation: u64,
+    at: WallTime,
     armed_at: Monotonic,
     /// How long ago it was when it was first seen: more than nothing where a restart lies
     /// between.
@@ -88,24 +91,27 @@ impl Timers {
         };
         let now = clock.now();
         let before = self.limits.as_ref().map(|limits| limits.meters);
+        let mut is_refused = self.limits.as_ref().is_some_and(|limits| limits.is_refused);
         let meters = session.anchors().map(|(anchor, generation, at)| {
-            let known = before
-                .iter()
-                .flatten()
-                .find(|meter| (meter.anchor, meter.generation) == (anchor, generation));
+            let known = before.iter().flatten().find(|meter| {
+                (meter.anchor, meter.generation, meter.at) == (anchor, generation, at)
+            });
+            is_refused &= known.is_some();
             known.copied().unwrap_or_else(|| {
                 let already = clock.wall().since(at);
-                Meter { anchor, generation, armed_at: now, already }
+                Meter { anchor, generation, at, armed_at: now, already }
             })
         });
         let found = evaluate(session, !entity.is_settled(), &elapsed(&meters, now));
         let rings_at = match found {
+            _ if is_refused => Monotonic::NEVER,
             Evaluation { due: Some(_), .. } => now,
             Evaluation { next: Some(next), .. } => now.after(next),
             Evaluation { .. } => Monotonic::NEVER,
         };
-        let stops_at = found.next_stop.map_or(Monotonic::NEVER, |next| now.after(next));
-        let limits = Limits { meters, rings_at, stops_at };
+        let next_stop = found.next_stop.filter(|_| !is_refused);
+        let stops_at = next_stop.map_or(Monotonic::NEVER, |next| now.after(next));
+        let limits = Limits { meters, rings_at, stops_at, is_refused };
         match &mut self.limits {
             Some(kept) => **kept = limits,
             none => *none = Some(Box::new(limits)),
@@ -162,7 +168,7 @@ impl Timers {
             }
             Input::LimitDue { .. } => {
                 if let Some(limits) = &mut self.limits {
-                    limits.rings_at = Monotonic::NEVER;
+                    limits.is_refused = true;
                 }
             }
             _ => {}

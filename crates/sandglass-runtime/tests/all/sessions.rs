@@ -792,3 +792,40 @@ async fn what_a_session_has_scheduled_waits_for_its_next_run() {
     assert_eq!(world.state().await, "Executing", "it came due meanwhile");
     world.replays().await;
 }
+
+/// The stop, the end and the next run are recorded after the journal has failed: the timers of the
+/// run before must not stop the new one.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_begins_when_the_journal_works_again_is_measured_from_its_own_start() {
+    let source = SESSION.replace("deadline = \"900s\"", "deadline = \"90s\"");
+    let limits = "[limits]\nrun_timeout = \"100s\"\nabort_timeout = \"1s\"\n\
+                  [limits.retry]\nrun_timeout = 2\n";
+    let world = World::with(&format!("{source}\n{limits}"), &[Act::Hang, Act::Hang]).await;
+    pass(50).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(Some("disk full".to_owned()));
+    pass(60).await;
+    world.journal.set_failing(None);
+    pass(50).await;
+    let found: Vec<(Limit, u64)> =
+        breaches(&world).await.iter().map(|breach| (breach.limit, breach.observed)).collect();
+    assert_eq!(found, [(Limit::RunTimeout, 100_001)], "one breach, of the first run");
+    assert_eq!(status(&world).await, Status::Running);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_hangs_is_stopped_while_the_disk_fails_though_it_was_active_before() {
+    let world = world("progress_timeout = \"50s\"", &[Act::TellAndHang(2)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(Some("disk full".to_owned()));
+    pass(40).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 1);
+    pass(40).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "it was stopped all the same");
+    world.journal.set_failing(None);
+    pass(10).await;
+    let found: Vec<Limit> = breaches(&world).await.iter().map(|breach| breach.limit).collect();
+    assert!(found.contains(&Limit::ProgressTimeout), "{found:?}");
+    world.replays().await;
+}

@@ -32,6 +32,7 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
         Fault::OtherDecision => {
             &[Invariant::ReplayAgrees, Invariant::DurableFirst, Invariant::WithinBounds]
         }
+        Fault::BusyTask => &[Invariant::NobodyStuck],
     }
 }
 
