@@ -1,5 +1,5 @@
-//! Whether somebody has a journal open for writing, as the operating system tells. Trying
-//! the lock would tell it too, and would keep whoever starts at that moment from it.
+//! Whether another process has a journal open for writing, from the operating system's list of
+//! locks. Trying the lock would also tell, but a host that starts at that moment would not get it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,14 +10,24 @@ use super::file::sidecar;
 /// Where Linux lists the locks of files (`proc_locks(5)`).
 const LOCKS: &str = "/proc/locks";
 
-/// Whether another process writes to the journal at `path`; none where nobody can tell.
+/// How often the list is read before a lock counts as absent. The kernel returns the list in
+/// pieces, and skips an entry when one before it is removed between two of them: with other
+/// processes that lock and unlock 200 files all the time, 360 of 40,413 readings missed it.
+const READINGS: usize = 5;
+
+/// Whether another process writes to the journal at `path`; `None` if that cannot be determined.
 pub(super) fn has_writer(path: &Path) -> Option<bool> {
-    let locks = fs::read_to_string(LOCKS).ok()?;
-    match fs::metadata(sidecar(path, ".lock")) {
-        Ok(lock) => Some(is_locked(&locks, lock.ino())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
-        Err(_) => None,
+    let lock = match fs::metadata(sidecar(path, ".lock")) {
+        Ok(lock) => lock.ino(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(false),
+        Err(_) => return None,
+    };
+    for _ in 0..READINGS {
+        if is_locked(&fs::read_to_string(LOCKS).ok()?, lock) {
+            return Some(true);
+        }
     }
+    Some(false)
 }
 
 /// Whether `locks` has one of the kind that writers hold, on the file with this number. Its
