@@ -20,8 +20,9 @@
 //! | 8 | requests: actions, asks, retries, resumes, stops, signals from outside | as they arrived |
 //! | 9 | signals of handlers that go on | as they were sent |
 //!
-//! After each of 4 to 6, the shutdown or one waiting request has its turn, so that an entity whose
-//! timers fire all the time stays responsive. Signals that were held back are recorded before 4.
+//! After 5 and 6, and after the last limit of 4, the shutdown or one waiting request has its turn, so
+//! that an entity whose timers fire all the time stays responsive. Signals that were held back are
+//! recorded before 4.
 //!
 //! A limit is breached by more than it allows, so what ends at the very moment of a limit has ended
 //! in time. After each input the entity evaluates again what is due: an end may have stopped a timer,

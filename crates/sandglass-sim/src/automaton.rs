@@ -22,7 +22,54 @@ impl Pace {
     const fn seconds(self) -> &'static [u64] {
         match self {
             Self::Usual => &[1, 2, 3, 5, 10, 30, 60],
-            Self::Coarse => &[1, 2, 3],
+            Self::Coarse => &[1, 2],
+        }
+    }
+
+    /// Seconds that handlers have: in a coarse world so few that late ones breach limits of a run.
+    const fn budgets(self) -> &'static [u64] {
+        match self {
+            Self::Usual => self.seconds(),
+            Self::Coarse => &[1],
+        }
+    }
+
+    /// Seconds that scheduled actions are delayed by.
+    const fn delays(self) -> &'static [u64] {
+        match self {
+            Self::Usual => self.seconds(),
+            Self::Coarse => &[0, 1, 2],
+        }
+    }
+
+    /// How many of a thousand types have limits.
+    const fn limited(self) -> u32 {
+        match self {
+            Self::Usual => 600,
+            Self::Coarse => 900,
+        }
+    }
+
+    /// A limit that is always stated, so that it is breached often enough beside the others.
+    fn theme(self, dice: &Dice) -> &'static str {
+        match self {
+            Self::Usual => "",
+            Self::Coarse => *dice.pick(&[
+                "inactivity_timeout",
+                "inactivity_timeout",
+                "progress_timeout",
+                "run_timeout",
+                "execution_timeout",
+                "abort_timeout",
+            ]),
+        }
+    }
+
+    /// How many of a thousand handlers are started with another one.
+    const fn beside(self) -> u32 {
+        match self {
+            Self::Usual => 300,
+            Self::Coarse => 600,
         }
     }
 }
@@ -136,18 +183,18 @@ impl Automaton {
             let fits = |other: &Handler| other.home == home || (other.home > home && !other.again);
             let others: Vec<usize> =
                 (0..handlers.len()).filter(|other| fits(&handlers[*other])).collect();
-            handlers[index].beside = dice.per_mille(300).then(|| *dice.pick(&others));
+            handlers[index].beside = dice.per_mille(pace.beside()).then(|| *dice.pick(&others));
         }
         let goes = (0..3 + dice.below(4)).map(|_| (some_of(open, dice), dice.below(last + 1)));
         let goes: Vec<_> = goes.collect();
         let scheduled = ["Touch", "Beat", "Go0", "Start0"];
-        let later = ((*dice.pick(&scheduled)).to_owned(), durations(pace, dice));
+        let later = ((*dice.pick(&scheduled)).to_owned(), durations(pace.delays(), dice));
         Self { name, states, handlers, goes, later, limits: None, limits_from: 0 }
     }
 
     /// The same; most have limits, which `dice` says.
     pub(crate) fn limited(self, lives: Lives, pace: Pace, dice: &Dice) -> Self {
-        let limits = dice.per_mille(600).then(|| limits(lives, pace, dice));
+        let limits = dice.per_mille(pace.limited()).then(|| limits(lives, pace, dice));
         // Of some, entities become sessions with the next version.
         let limits_from = usize::from(dice.per_mille(150));
         Self { limits, limits_from, ..self }
@@ -271,7 +318,7 @@ impl State {
     fn made_up(at: usize, last: usize, pace: Pace, dice: &Dice) -> Self {
         let indefinite = at == last || dice.per_mille(if at == 0 { 600 } else { 200 });
         let leads_to = at + 1 + dice.below(last - at);
-        let (after, once) = (durations(pace, dice), dice.per_mille(60));
+        let (after, once) = (durations(pace.seconds(), dice), dice.per_mille(60));
         let timer = (!indefinite).then_some(Timer { after, leads_to, once });
         let is_own = |_: &&str| dice.per_mille(500);
         let own_resets = OWN.into_iter().filter(|name| is_own(name)).collect();
@@ -309,7 +356,7 @@ impl Handler {
         Self {
             from: some_of(open, dice),
             home,
-            budget: durations(pace, dice),
+            budget: durations(pace.budgets(), dice),
             schedule_to_start: dice.per_mille(300).then(|| *dice.pick(pace.seconds())),
             names_success: dice.per_mille(300),
             keeps: dice.per_mille(250),
@@ -341,10 +388,10 @@ fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
         ),
         Pace::Coarse => (
             &[
-                ("inactivity_timeout", &["4s", "5s"]),
-                ("progress_timeout", &["1s", "2s", "5s"]),
-                ("run_timeout", &["6s", "8s"]),
-                ("execution_timeout", &["9s", "20s"]),
+                ("inactivity_timeout", &["2s", "3s"]),
+                ("progress_timeout", &["1s", "2s"]),
+                ("run_timeout", &["5s", "6s"]),
+                ("execution_timeout", &["7s", "12s"]),
             ],
             &[("inactivity_warn", &["1s", "2s", "3s"]), ("abort_timeout", &["0", "1s", "2s"])],
         ),
@@ -361,11 +408,12 @@ fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
         ("material", &["[\"progress\", \"action\"]"]),
         ("stop_with_parent", &["true"]),
     ];
+    let theme = pace.theme(dice);
     let mut out = "[limits]\n".to_owned();
     let mut retry = String::new();
     let recording = warnings.iter().chain(others);
     for (key, values) in stopping.iter().copied().chain(recording) {
-        if !dice.per_mille(300) {
+        if !dice.per_mille(300) && *key != theme {
             continue;
         }
         let value = dice.pick(values);
@@ -373,7 +421,8 @@ fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
         let is_plain = value.parse::<u64>().is_ok() || value.starts_with('[') || *value == "true";
         let value = if is_plain { (*value).to_owned() } else { format!("\"{value}\"") };
         let _ = writeln!(out, "{key} = {value}");
-        if stopping.iter().any(|(stops, _)| stops == key) && dice.per_mille(300) {
+        let again = if *key == theme { 700 } else { 300 };
+        if stopping.iter().any(|(stops, _)| stops == key) && dice.per_mille(again) {
             let _ = writeln!(retry, "{key} = {}", dice.within(1..=2));
         }
     }
@@ -384,8 +433,8 @@ fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
     out
 }
 
-fn durations(pace: Pace, dice: &Dice) -> Durations {
-    [0; VERSIONS].map(|_| *dice.pick(pace.seconds()))
+fn durations(seconds: &[u64], dice: &Dice) -> Durations {
+    [0; VERSIONS].map(|_| *dice.pick(seconds))
 }
 
 /// One state at least, and any others.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_liveness::Entity;
 use sandglass_liveness::session::{Anchor, LimitSettings, Session, Setting, Standing};
-use sandglass_model::{DispatchId, EntityRef, Limit, Object, Sequence, StopCause, WallTime};
+use sandglass_model::{DispatchId, EntityRef, Event, Limit, Object, Sequence, StopCause, WallTime};
 use sandglass_runtime::{
     Accepted, ActorError, Request, Retry, Runtime, SessionResume, SessionStop, Signal,
 };
@@ -62,7 +62,7 @@ impl Clients {
             50..=59 => self.act_twice(name),
             60..=67 => self.signal(name),
             68..=75 => self.cancel(&name),
-            76..=83 => self.retry(),
+            76..=83 => self.retry(None),
             84..=92 => self.look(name),
             93 | 94 => self.trouble_the_disk(),
             95 => self.reload(),
@@ -73,15 +73,20 @@ impl Clients {
     }
 
     /// Any entity; in a coarse world mostly the one of the last step, so that much happens to one
-    /// at one instant.
+    /// at one instant, and mostly one that lives.
     fn somebody(&self) -> Option<EntityRef> {
         let scene = &self.process.scene;
         let mut story = scene.story();
-        let stays = scene.plan.is_coarse && scene.clients.per_mille(800);
-        if !stays || story.focus.is_none() {
-            story.focus =
-                (!story.names.is_empty()).then(|| scene.clients.pick(&story.names).clone());
+        let mut names = story.names.clone();
+        if scene.plan.is_coarse && scene.clients.per_mille(950) {
+            let ledger = scene.ledger();
+            names.retain(|name| ledger.may_go_on(name));
         }
+        let focus = story.focus.take().filter(|focus| names.contains(focus));
+        let stays = scene.plan.is_coarse && scene.clients.per_mille(800);
+        story.focus = focus
+            .filter(|_| stays)
+            .or_else(|| (!names.is_empty()).then(|| scene.clients.pick(&names).clone()));
         story.focus.clone()
     }
 
@@ -109,12 +114,18 @@ impl Clients {
         };
         let second_ms = || 1_000 - u64::try_from(self.process.now_ms()).unwrap_or(0) % 1_000;
         let wait_ms = match dice.below(10) {
-            0..=4 if self.process.scene.plan.is_coarse => 0,
-            5 if self.process.scene.plan.is_coarse => 1,
-            6 if self.process.scene.plan.is_coarse => second_ms(),
-            7 if self.process.scene.plan.is_coarse => second_ms() + 1,
-            8 if self.process.scene.plan.is_coarse => due_ms().map_or(1, |due_ms| due_ms + 1),
-            9 if self.process.scene.plan.is_coarse => due_ms().unwrap_or(0),
+            choice if self.process.scene.plan.is_coarse => match choice {
+                0..=2 => 0,
+                3..=5 => match dice.within(0..=3) {
+                    0 => 1,
+                    // Long enough for limits of inactivity.
+                    seconds => second_ms() + 1_000 * seconds,
+                },
+                6 => second_ms(),
+                7 => second_ms() + 1,
+                8 => due_ms().map_or(1, |due_ms| due_ms + 1),
+                _ => due_ms().unwrap_or(0),
+            },
             0..=3 => 0,
             4 | 5 => dice.within(0..=50),
             6 => dice.within(0..=5_000),
@@ -184,9 +195,11 @@ impl Clients {
         });
     }
 
-    fn retry(&self) {
+    /// Runs a handler again: one of this entity, or any.
+    fn retry(&self, of: Option<&EntityRef>) {
         let scene = &self.process.scene;
-        let retriable = scene.ledger().runs.retriable();
+        let mut retriable = scene.ledger().runs.retriable();
+        retriable.retain(|(name, _)| of.is_none_or(|of| of == name));
         if retriable.is_empty() {
             return;
         }
@@ -258,8 +271,34 @@ impl Clients {
         }
     }
 
-    /// Follows up on the stop of a run at the very instant in which it is seen.
-    pub(crate) fn follow_up(&self, name: &EntityRef) {
+    /// Follows up on some records at the very instant in which they are seen: mostly on those
+    /// that few other things come behind.
+    pub(crate) fn follow_up(&self, name: &EntityRef, event: &Event) {
+        let dice = &self.process.scene.clients;
+        let chance = match event {
+            Event::RunStopped(_) => 400,
+            Event::LimitBreached(_) | Event::RunStarted { .. } | Event::SpecChanged { .. } => 300,
+            Event::Created { .. } | Event::StateIdle { .. } | Event::ScheduleDue { .. } => 150,
+            Event::Ended(_) => 150,
+            _ => 70,
+        };
+        if !dice.per_mille(chance) {
+            return;
+        }
+        match event {
+            Event::RunStopped(_) => self.go_on(name),
+            _ => match dice.below(10) {
+                0..=3 => self.act(name.clone()),
+                4 | 5 => self.retry(Some(name)),
+                6 => self.signal(name.clone()),
+                7 | 8 => self.stop(name.clone(), None),
+                _ => self.reload(),
+            },
+        }
+    }
+
+    /// Has a stopped session go on, or stops it again.
+    fn go_on(&self, name: &EntityRef) {
         let dice = &self.process.scene.clients;
         if dice.per_mille(300) {
             return self.stop(name.clone(), None);
@@ -269,7 +308,7 @@ impl Clients {
             0 => self.stop(name.clone(), None),
             1 => self.act(name.clone()),
             2 => self.signal(name.clone()),
-            3 => self.retry(),
+            3 => self.retry(Some(name)),
             _ => {}
         }
     }

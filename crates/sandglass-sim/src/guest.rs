@@ -59,7 +59,7 @@ impl Guest {
     ) -> Self {
         let dice = &scene.guests;
         let queued_ms = *dice.pick(&[0, 0, 0, 0, 10, 1_000, 1_001, 5_000]);
-        let outcome = outcome(dice);
+        let outcome = outcome(dice, scene.plan.is_coarse);
         let mut moves = Vec::new();
         if !is_calm {
             for _ in 0..dice.below(4) {
@@ -71,7 +71,7 @@ impl Guest {
             3 => Ending::Panic,
             4 => Ending::NotRun,
             5 | 6 => Ending::ReturnAt { after_deadline_ms: 0, outcome },
-            7..=9 => Ending::ReturnAt { after_deadline_ms: wait_ms(scene, 2_999) + 1, outcome },
+            7..=9 => Ending::ReturnAt { after_deadline_ms: late_ms(scene), outcome },
             10 => Ending::ReturnNear(outcome),
             _ => {
                 moves.push(Move::Wait(wait_ms(scene, budget_ms)));
@@ -111,17 +111,33 @@ impl Move {
 fn wait_ms(scene: &Scene, most_ms: u64) -> u64 {
     let dice = &scene.guests;
     match scene.plan.is_coarse {
-        true => (*dice.pick(&[0, 0, 1, 1_000, 1_001, 2_000, 2_001, 3_000])).min(most_ms),
+        true => (*dice.pick(&[0, 0, 0, 1, 1_000, 1_001, 2_000, 2_001])).min(most_ms),
         false => dice.within(0..=most_ms),
     }
 }
 
-fn outcome(dice: &Dice) -> Outcome {
+/// How long after its deadline a guest returns.
+fn late_ms(scene: &Scene) -> u64 {
+    match scene.plan.is_coarse {
+        true => *scene.guests.pick(&[1, 1_000, 1_001, 2_000, 2_001, 3_001]),
+        false => wait_ms(scene, 2_999) + 1,
+    }
+}
+
+/// What a guest returns; in a coarse world each kind is about as likely.
+fn outcome(dice: &Dice, is_coarse: bool) -> Outcome {
     let failed = |kind| {
         let message = "no luck".to_owned();
         Outcome::Failed(Failure { kind, message, result: Some(json!({ "success": false })) })
     };
-    match dice.below(11) {
+    let kind = match dice.below(11) {
+        kind if !is_coarse => kind,
+        0..=2 => 0,
+        3..=5 => 2,
+        6 | 7 => 10,
+        _ => 3,
+    };
+    match kind {
         0 => failed(FailureKind::GuestFailure),
         1 => failed(FailureKind::InvalidJson),
         10 => Outcome::Limit(LimitBreach {

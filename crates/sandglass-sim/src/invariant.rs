@@ -21,6 +21,9 @@ pub enum Invariant {
     StateIsFold,
     /// Deciding again from the log gives the log.
     ReplayAgrees,
+    /// What falls at one instant for one entity is decided in one order, so that some pairs of
+    /// triggers never come: those of `coverage/simultaneous.rs`.
+    OneOrder,
     /// What was acknowledged is in the log exactly once; nothing is there twice.
     AcknowledgedOnce,
     /// What was refused did nothing.
@@ -60,6 +63,7 @@ impl Invariant {
             Self::NoIdleInFlight => "no-idle-in-flight",
             Self::StateIsFold => "state-is-fold",
             Self::ReplayAgrees => "replay-agrees",
+            Self::OneOrder => "one-order",
             Self::AcknowledgedOnce => "acknowledged-once",
             Self::RefusedIsNothing => "refused-is-nothing",
             Self::AtMostOnce => "at-most-once",

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{Clock as _, EntityRef, Event as Recorded, WallTime};
+use sandglass_model::{Clock as _, EntityRef, WallTime};
 use sandglass_runtime::{BuildError, Event, Runtime};
 
 use crate::client::{Clients, Next};
@@ -177,8 +177,8 @@ fn not_started(process: &Process, error: &BuildError) -> End {
     End::NotStarted
 }
 
-/// Holds all that is published against the ledger. In a coarse world clients follow up on the stop
-/// of a run at once, so that what comes behind it falls at the same instant.
+/// Holds all that is published against the ledger. In a coarse world clients follow up on some of it
+/// at once, so that what comes behind it falls at the same instant.
 async fn listen(clients: Clients, mut events: sandglass_runtime::Subscription) {
     let process = clients.process();
     while let Some(event) = events.next().await {
@@ -187,13 +187,9 @@ async fn listen(clients: Clients, mut events: sandglass_runtime::Subscription) {
             continue;
         }
         process.ledger().published(&record);
-        let scene = &process.scene;
-        if let (Recorded::RunStopped(_), Some(name)) = (&record.event, &record.entity)
-            && scene.plan.is_coarse
-            && !process.is_calm()
-            && scene.clients.per_mille(300)
-        {
-            clients.follow_up(name);
+        let is_followed = process.scene.plan.is_coarse && !process.is_calm();
+        if let Some(name) = record.entity.as_ref().filter(|_| is_followed) {
+            clients.follow_up(name, &record.event);
         }
     }
 }

@@ -38,12 +38,12 @@ enum Kind {
 }
 
 impl Kind {
-    /// Of a hundred seeds one is wide, two are long, and a third of the others are coarse.
+    /// Of a hundred seeds one is wide, two are long, and about half of the others are coarse.
     const fn of(seed: u64) -> Self {
         match seed % 100 {
             99 => Self::Wide,
             29 | 69 => Self::Long,
-            other if other % 3 == 2 => Self::Coarse,
+            other if other % 2 == 1 => Self::Coarse,
             _ => Self::Usual,
         }
     }
@@ -86,14 +86,14 @@ impl Plan {
             Kind::Usual => 2..=30,
             Kind::Wide => 1_000..=2_500,
             Kind::Long => 1..=2,
-            Kind::Coarse => 2..=10,
+            Kind::Coarse => 2..=12,
         });
         let drawn = usize::try_from(drawn).unwrap_or(usize::MAX);
         let entities = options.entities.unwrap_or(drawn).max(1);
         let steps = match kind {
             Kind::Usual if options.entities.is_none() => 60 + entities * 4,
             Kind::Usual | Kind::Wide => entities * 2,
-            Kind::Coarse => entities * 40,
+            Kind::Coarse => 20 + entities * 15,
             Kind::Long => 1_500,
         };
         let is_bad = dice.per_mille(700);

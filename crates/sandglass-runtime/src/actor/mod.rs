@@ -373,6 +373,10 @@ impl Actor {
     /// itself at once must shut out neither other actions nor other entities.
     async fn give_way(&mut self) {
         tokio::task::yield_now().await;
+        // Limits come first: there are only so many at one instant.
+        if self.breached().is_some() {
+            return;
+        }
         if !self.is_closing && self.closing.has_changed().unwrap_or(true) {
             self.close().await;
         } else if let Ok(message) = self.mailbox.try_recv() {

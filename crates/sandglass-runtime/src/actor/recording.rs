@@ -160,11 +160,13 @@ impl Recording {
         let mut in_order: Vec<_> = self.held_back.values().collect();
         in_order.sort_by_key(|(sent, _)| *sent);
         for (sent, signal) in in_order {
+            // Activity that was recorded later stays the last.
+            let since = measured.session().map_or(*sent, |session| session.active_since());
             let HandlerSignal { dispatch, name, payload } = signal.clone();
             let dispatch = Some(dispatch);
             let signal =
                 RecordedEvent::Signal { name, from: None, dispatch, payload, resets_idle: false };
-            measured.apply(spec, &signal, *sent);
+            measured.apply(spec, &signal, since.max(*sent));
         }
         Cow::Owned(measured)
     }
@@ -172,6 +174,12 @@ impl Recording {
     /// Why the journal takes nothing, if its last append failed.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.as_ref().map(|failing| failing.what.as_str())
+    }
+
+    /// Its handler has ended: what it sent is no activity of the next attempt.
+    fn forget(&mut self, dispatch: DispatchId) {
+        self.told.remove(&dispatch);
+        self.held_back.retain(|_, (_, signal)| signal.dispatch != dispatch);
     }
 
     fn may_record(&mut self, dispatch: DispatchId) -> bool {
@@ -216,7 +224,7 @@ impl Actor {
                 }
             }
             self.recording.ends.pop_front();
-            self.recording.told.remove(&end.dispatch);
+            self.recording.forget(end.dispatch);
             self.runs.forget(end.dispatch, end.attempt);
         }
     }

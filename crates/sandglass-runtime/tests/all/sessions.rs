@@ -829,3 +829,26 @@ async fn a_handler_that_hangs_is_stopped_while_the_disk_fails_though_it_was_acti
     assert!(found.contains(&Limit::ProgressTimeout), "{found:?}");
     world.replays().await;
 }
+
+/// A signal that waited while the disk failed is older than what was recorded since.
+#[tokio::test(start_paused = true)]
+async fn activity_that_waited_does_not_set_back_what_was_recorded_since() {
+    let limits = "[limits]\nprogress_timeout = \"50s\"\nabort_timeout = \"1s\"\n";
+    let acts = [Act::TellAndHang(2), Act::Hang];
+    let world = World::with(&format!("{SESSION}\n{AGAIN}\n{limits}"), &acts).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(Some("disk full".to_owned()));
+    pass(1).await;
+    world.journal.set_failing(None);
+    pass(30).await;
+    world.send("Again").await.expect("taken");
+    world.journal.set_failing(Some("disk full".to_owned()));
+    world.send("Again").await.expect_err("the disk is full");
+    pass(30).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 2, "the last progress was 30 s ago");
+    pass(30).await;
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
+    world.journal.set_failing(None);
+    pass(10).await;
+    world.replays().await;
+}

@@ -1,6 +1,7 @@
 //! Which pairs of triggers cannot fall at one instant for one entity, and why. An instant is a
-//! millisecond here, as in records; in the simulation all that happens in one happens at the same
-//! time. Each reason names the rule of the runtime that prevents the pair.
+//! millisecond here, as in records; in a world whose disk takes no time all that happens in one
+//! happens at the same time, and the pairs are an invariant (`one-order`). Each reason names the
+//! rule of the runtime that prevents the pair.
 
 use super::Trigger::{self, *};
 
@@ -12,6 +13,7 @@ const GRACE_RUNS: &str = "only ends and signals are taken while the grace of a s
 const MEASURED_ANEW: &str = "the limit is measured from this instant on, and allows some time";
 const NOT_MEASURED: &str = "the limit is measured only while work is in flight, which starts now";
 const LIMITS_FIRST: &str = "a limit that is breached at an instant is decided before that";
+const ENDS_LATER: &str = "nothing is in flight then, and what starts has at least a millisecond";
 const STRONGER_FIRST: &str =
     "of several breached limits the one with the widest effect comes first";
 
@@ -25,6 +27,7 @@ pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static
         (CancelBlocked, second) if second != OtherSignal => Some(OVER),
         (_, AbortTimeout) if is_final => Some(GRACE_RUNS),
         (_, second) if is_final && !second.is_end() && !second.is_signal() => Some(OVER),
+        (Created | Started | SpecChanged | Resume | Idle, TimedOut) => Some(ENDS_LATER),
         (OtherSignal | ScheduleDue, Idle) => None,
         (_, Idle) => Some(TIMER_RESTARTS),
         (first, AbortTimeout) if !first.is_end() && !first.is_signal() => Some(GRACE_RUNS),

@@ -42,6 +42,9 @@ pub(crate) struct Ledger {
     kills: Kills,
     pub(crate) watched: Watched,
     violation: Option<Violation>,
+    /// Whether no time passes while something is decided, and clocks are not set back: an instant
+    /// is then one time, and all that falls at it is there before it is decided.
+    pub(crate) has_one_order: bool,
     step: usize,
     now_ms: i64,
     log: Vec<Record>,
@@ -127,7 +130,9 @@ impl Ledger {
         for record in records {
             self.one(record);
         }
-        self.watched.batch(records);
+        if let Some(what) = self.watched.batch(records).filter(|_| self.has_one_order) {
+            self.violated(Invariant::OneOrder, what);
+        }
         if let Some(name) = &first.entity {
             self.not_forgotten(name);
             let found = self.fold.entity(name).and_then(|entity| self.sessions.committed(entity));
@@ -279,6 +284,13 @@ impl Ledger {
             owes || !may_last(entity, spec)
         });
         restless.map(|(entity, _)| format!("{} is {}", entity.entity, described(entity)))
+    }
+
+    /// Whether an entity has not ended, and no session of it is over.
+    pub(crate) fn may_go_on(&self, name: &EntityRef) -> bool {
+        let Some(entity) = self.entity(name) else { return true };
+        let has_ended = self.spec_of(entity).is_some_and(|spec| entity.has_ended(spec));
+        !has_ended && !entity.session().is_some_and(Session::is_over)
     }
 
     /// The checks that need the whole log: `disk` is what is really there.
