@@ -77,13 +77,14 @@ impl MemoryJournal {
 }
 
 impl Inner {
-    /// Why this append fails, if it does.
-    fn fails(&mut self) -> Option<String> {
-        if self.failures_left == Some(0) {
-            (self.failing, self.failures_left) = (None, None);
+    /// Counts one append; returns why it fails, if it does.
+    fn next_failure(&mut self) -> Option<String> {
+        let Some(left) = self.failures_left else { return self.failing.clone() };
+        self.failures_left = left.checked_sub(1).filter(|left| *left > 0);
+        match self.failures_left {
+            Some(_) => self.failing.clone(),
+            None => self.failing.take(),
         }
-        self.failures_left = self.failures_left.map(|left| left.saturating_sub(1));
-        self.failing.clone()
     }
 
     fn append(&mut self, batch: Batch) -> Result<Positions, Error> {
@@ -92,7 +93,7 @@ impl Inner {
         }
         // Only for their sizes, so that both stores refuse the same and read the same.
         let (lines, _) = batch.lines()?;
-        if let Some(what) = self.fails() {
+        if let Some(what) = self.next_failure() {
             return Err(Error::Unavailable { what });
         }
         let Batch { entity, at, .. } = &batch;

@@ -21,7 +21,7 @@ pub struct Fold {
 /// Why a record doesn't fit the ones before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// The text of a spec is not the one that its digest names.
+    /// The text and rules version of a spec do not have the recorded digest.
     #[error("the text and rules version of spec {0} have another digest")]
     SpecAltered(SpecDigest),
     /// A spec is decided by rules that a later build introduced.
@@ -79,8 +79,9 @@ impl Fold {
         Self { specs, ..Self::default() }
     }
 
-    /// Nothing yet. When the journal registers one of `specs`, that one is used, and its text is
-    /// not parsed again.
+    /// An empty fold that uses these specs, without parsing them again, when the journal registers
+    /// them.
+    #[must_use]
     pub fn with_parsed(specs: impl IntoIterator<Item = Arc<Spec>>) -> Self {
         let parsed = specs.into_iter().map(|spec| (spec.digest, spec)).collect();
         Self { parsed, ..Self::default() }

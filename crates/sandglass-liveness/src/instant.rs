@@ -6,31 +6,11 @@
 //! decided first holds: a handler whose end comes before the stop of its run has ended by itself,
 //! and one whose end comes after it is judged as stopped (`decide/ending.rs`).
 //!
-//! If several inputs are there at one instant, they are decided in this order:
-//!
-//! | | input | among themselves |
-//! |---|---|---|
-//! | 1 | a change of the spec and the start of the first run, if nothing is in flight, whenever the entity is about to wait | in this order |
-//! | 2 | a stop that was carried out while the journal took nothing | the first cause holds |
-//! | 3 | handlers' ends, each behind the signals that its entity's handlers sent before it | as they returned |
-//! | 4 | limits of time that are breached | [`LIMITS`]: the one with the widest effect first |
-//! | 5 | scheduled actions | by when they are due, then by number |
-//! | 6 | the state's timer | one |
-//! | 7 | the shutdown of the host | once |
-//! | 8 | requests: actions, asks, retries, resumes, stops, signals from outside | as they arrived |
-//! | 9 | signals of handlers that go on | as they were sent |
-//!
-//! After 5 and 6, and after the last limit of 4, the shutdown or one waiting request has its turn, so
-//! that an entity whose timers fire all the time stays responsive. Signals that were held back are
-//! recorded before 4.
-//!
-//! A limit is breached by more than it allows, so what ends at the very moment of a limit has ended
-//! in time. After each input the entity evaluates again what is due: an end may have stopped a timer,
-//! and a stop may have made a request impossible.
-//!
-//! [`first_due`] decides about 4 to 6; the task of an entity (`sandglass-runtime`, `actor`) takes
-//! the others in this order. `tests/all/instants.rs` decides every pair in both orders, and checks
-//! the decision, the fold and the replay against each other.
+//! docs/liveness.md, section "What falls at one instant", lists the order of all inputs. [`LIMITS`] and
+//! [`first_due`] implement what time brings: limits, then scheduled actions, then the state's timer.
+//! The task of an entity (`sandglass-runtime`, `actor`) takes the other inputs in that order.
+//! `tests/all/instants.rs` decides every pair in both orders, and checks the decision, the fold and
+//! the replay against each other.
 
 use sandglass_model::{Limit, Monotonic};
 

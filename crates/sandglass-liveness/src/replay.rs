@@ -88,6 +88,7 @@ impl Replay {
 
     /// A replay from the first record on, of a journal whose specs may be among `specs`: those are
     /// not parsed again.
+    #[must_use]
     pub fn with_parsed(specs: impl IntoIterator<Item = Arc<Spec>>) -> Self {
         Self { fold: Fold::with_parsed(specs), ..Self::default() }
     }

@@ -79,7 +79,7 @@ pub struct Answered {
 /// Why an ask failed. The guest reads it and goes on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// It is no ask at all.
+    /// The request is malformed.
     #[error("{0}")]
     Invalid(String),
     /// The integration may not ask for this.
@@ -88,23 +88,22 @@ pub enum AskError {
     /// There is no such entity, or it has no such action.
     #[error("{0}")]
     UnknownTarget(String),
-    /// It would wait for itself: the asked entity, or one that it waits for, is
-    /// waiting for the asker to settle.
+    /// The asked entity, directly or through others, waits for the asker to settle.
     #[error("the asked entity waits for the asker itself")]
     Cycle,
     /// Asks are nested too deeply.
     #[error("asks are nested more than {0} deep")]
     TooDeep(u32),
-    /// The entity doesn't take the action now.
+    /// The entity refused the action.
     #[error("{0}")]
     Refused(String),
-    /// There is no room for it now.
+    /// No capacity is free.
     #[error(transparent)]
     Busy(Busy),
-    /// It took longer than the asker has.
+    /// The asker's deadline passed first.
     #[error("the answer did not come in time")]
     TimedOut,
-    /// It was cut so that the asker can save its work.
+    /// The ask was cancelled so that the asker can save its work.
     #[error("{0}")]
     CutShort(String),
     /// Temporarily unavailable.

@@ -16,8 +16,8 @@ pub struct RulesVersion(u32);
 impl RulesVersion {
     /// The rules of journals that state no version.
     pub const V1: Self = Self(1);
-    /// Judges outcomes before it decides about them, and dispatches held handlers anew with their
-    /// own budgets, and only in their own states.
+    /// Decides about outcomes as they are recorded, drops held handlers of states that were left,
+    /// gives resumed ones their own budgets, and checks held handlers before a change of the spec.
     pub const V2: Self = Self(2);
     /// All versions that this build can decide by, the oldest first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V2];

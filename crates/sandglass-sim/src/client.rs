@@ -46,7 +46,7 @@ impl Clients {
     /// One step of the story.
     pub(crate) async fn step(&self) -> Next {
         let dice = &self.process.scene.clients;
-        let name = self.somebody();
+        let name = self.pick_focus();
         self.come_to_the_moment(name.as_ref()).await;
         let Some(name) = name.filter(|_| !self.is_to_create()) else {
             self.create();
@@ -74,7 +74,7 @@ impl Clients {
 
     /// Any entity; in a coarse world mostly the one of the last step, so that much happens to one
     /// at one instant, and mostly one that lives.
-    fn somebody(&self) -> Option<EntityRef> {
+    fn pick_focus(&self) -> Option<EntityRef> {
         let scene = &self.process.scene;
         let mut story = scene.story();
         let mut names = story.names.clone();
@@ -271,8 +271,8 @@ impl Clients {
         }
     }
 
-    /// Follows up on some records at the very instant in which they are seen: mostly on those
-    /// that few other things come behind.
+    /// Follows up on some records at the instant at which they are published, mostly on kinds that
+    /// little else follows.
     pub(crate) fn follow_up(&self, name: &EntityRef, event: &Event) {
         let dice = &self.process.scene.clients;
         let chance = match event {

@@ -252,8 +252,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Takes in the records of one batch; returns what was decided at this instant and cannot
-    /// come before it.
+    /// Counts the records of one batch. Returns a message if its trigger cannot follow an earlier one
+    /// of this instant.
     pub(crate) fn batch(&mut self, records: &[Record]) -> Option<String> {
         for record in records {
             self.facts(&record.event);

@@ -1,4 +1,4 @@
-//! How many seeds it takes to find each planted fault: a simulator that finds nothing may be blind.
+//! How many seeds it takes to find each injected fault: a simulator that finds nothing may be blind.
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub struct Hunted {
     pub fault: &'static str,
     /// How many seeds were simulated until the fault was found, at the median.
     pub median: u64,
-    /// The same of the longest hunt; above [`SEEDS_MAX`] if one found nothing.
+    /// How many seeds the longest hunt took; above [`SEEDS_MAX`] if one found nothing.
     pub longest: u64,
     /// The invariants that found it.
     pub found_by: Vec<Invariant>,

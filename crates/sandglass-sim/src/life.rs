@@ -21,8 +21,7 @@ use crate::world::World;
 const REST_MAX_MS: i64 = 7 * 24 * 3_600_000;
 /// Longer than anything is scheduled ahead, in milliseconds.
 const DUE_MS: u64 = 120_000;
-/// How often everything that may go on is resumed at the end of a story: far more often than a
-/// session has runs there.
+/// Most rounds of resuming at the end of a story; no session has that many runs.
 const RESUMES_MAX: usize = 1_000;
 /// Entities that are looked at after a start.
 const LOOKED_AT: usize = 20;
@@ -149,7 +148,7 @@ async fn story(process: &Process, runtime: &Runtime) -> End {
             break;
         }
         if round == RESUMES_MAX {
-            let what = format!("something may be resumed after {RESUMES_MAX} rounds of it");
+            let what = format!("sessions can still be resumed after {RESUMES_MAX} rounds");
             process.ledger().violated(Invariant::NobodyStuck, what);
         }
         rest(process).await;

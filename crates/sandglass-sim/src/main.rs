@@ -53,7 +53,7 @@ struct Arguments {
     /// How many entities there are, in place of as many as a seed says.
     #[arg(long, value_name = "N", value_parser = entities)]
     entities: Option<usize>,
-    /// Make this mistake on purpose.
+    /// Inject this fault.
     #[arg(long, value_name = "FAULT")]
     fault: Option<Fault>,
     /// Inject each fault in turn, and report how many seeds it takes to find it.

@@ -20,7 +20,7 @@ use crate::scene::{START, Scene};
 /// Most processes of one story: past it the next one never crashes.
 const LIVES_MAX: usize = 60;
 
-/// Most processes of one story, with those that the disk does not let start.
+/// Most processes of one story, including failed starts.
 const STARTS_MAX: usize = 10_000;
 
 /// Farthest that the clock of a machine is set ahead or back, in milliseconds.

@@ -45,7 +45,7 @@ pub(super) fn decide(
 
 /// The end of a handler that was dispatched after its run had been asked to stop, and so never
 /// starts.
-pub(super) fn never_started(entity: &Entity, run: &InFlight) -> Event {
+pub(super) fn end_unstarted(entity: &Entity, run: &InFlight) -> Event {
     let goes_on = entity.session().and_then(Session::directive).is_some_and(Directive::goes_on);
     let decision = if goes_on { Decision::Held } else { Decision::Dropped };
     let outcome = Outcome::Cancelled(Cancellation {
@@ -67,7 +67,7 @@ struct Ending<'a> {
 }
 
 /// The outcome as it is recorded, and the records of its transition, if its action is taken.
-enum Judged {
+enum Judgment {
     /// A success whose action is taken, with the records of that.
     Succeeds { action: String, transition: Vec<Event> },
     /// A success for a state that the entity has left: its action changes nothing any more.
@@ -84,13 +84,13 @@ impl Ending<'_> {
             return vec![ended(self.end, outcome, superseded(&action))];
         }
         let outcome = match self.judge() {
-            Judged::Succeeds { action, transition } => {
+            Judgment::Succeeds { action, transition } => {
                 return self.taken(self.end.outcome.clone(), action, transition);
             }
-            Judged::TooLate { action } => {
+            Judgment::TooLate { action } => {
                 return vec![ended(self.end, self.end.outcome.clone(), superseded(&action))];
             }
-            Judged::Fails(outcome) => outcome,
+            Judgment::Fails(outcome) => outcome,
         };
         if self.is_held(&outcome) {
             return vec![ended(self.end, outcome, Decision::Held)];
@@ -98,20 +98,20 @@ impl Ending<'_> {
         self.fail(outcome)
     }
 
-    /// Judges the outcome. A success that names no action, or whose action is refused in the
-    /// state that the handler was dispatched in, is a failure.
-    fn judge(&self) -> Judged {
+    /// Judges the outcome. A success is a failure if it names no action, names one that is not
+    /// declared, or if its action is refused in the handler's own state.
+    fn judge(&self) -> Judgment {
         let outcome = self.with_named_action();
-        let Outcome::Completed(completion) = &outcome else { return Judged::Fails(outcome) };
+        let Outcome::Completed(completion) = &outcome else { return Judgment::Fails(outcome) };
         let action = self.action(&outcome).to_owned();
         match self.take(&action, &outcome) {
-            Ok(transition) => Judged::Succeeds { action, transition },
+            Ok(transition) => Judgment::Succeeds { action, transition },
             Err(_) if !self.is_in_own_state() && self.spec.actions.contains_key(&action) => {
-                Judged::TooLate { action }
+                Judgment::TooLate { action }
             }
             Err(refusal) => {
                 let message = format!("the result's action can't be taken: {refusal}");
-                Judged::Fails(failure(FailureKind::ActionNotTaken, message, completion))
+                Judgment::Fails(failure(FailureKind::ActionNotTaken, message, completion))
             }
         }
     }
@@ -201,9 +201,8 @@ impl Ending<'_> {
         events
     }
 
-    /// Takes the action of an ending that is no success. If the handler's own state refuses it,
-    /// the next ending that the author declared takes its place, so that the handler has its
-    /// transition. In any other state the ending came too late.
+    /// Takes the action of an ending that is not a success. If it is refused in the handler's own
+    /// state, tries the other declared endings; in any other state the ending is superseded.
     fn fail(&self, outcome: Outcome) -> Vec<Event> {
         let own = self.action(&outcome);
         let of = self.integration;
@@ -215,6 +214,7 @@ impl Ending<'_> {
                 return self.taken(outcome, action, transition);
             }
         }
+        // Recorded under this name since version 1.
         let instead = if self.is_in_own_state() { &*of.on_failure } else { own };
         let decision = superseded(instead);
         vec![ended(self.end, outcome, decision)]

@@ -406,7 +406,7 @@ impl Supervision<'_> {
         if let (Some(dispatch), false) = (dispatched, is_running)
             && let Some(run) = self.after.run(dispatch)
         {
-            let end = super::ending::never_started(&self.after, run);
+            let end = super::ending::end_unstarted(&self.after, run);
             self.push(end);
         }
     }

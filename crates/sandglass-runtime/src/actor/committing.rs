@@ -154,8 +154,8 @@ impl Actor {
         let is_start = |command: &Command| matches!(command, Command::Start(_));
         let last_start = commands.iter().rposition(is_start);
         let stops = commands.split_off(last_start.map_or(0, |last| last + 1));
-        // Handlers must be notified before they are stopped, including those that this decision
-        // starts.
+        // The handle of each handler must state why the session is over before the handler is
+        // stopped. Handlers that this decision starts have a handle only after the first part.
         over.into_iter().for_each(|over| self.runs.session_is_over(over));
         self.carry_out_each(commands, &mut rooms, parent);
         over.into_iter().for_each(|over| self.runs.session_is_over(over));

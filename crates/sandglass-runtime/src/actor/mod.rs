@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sandglass_liveness::instant::Due;
 use sandglass_liveness::session::Due as Breach;
 use sandglass_liveness::{Entity, Input, Spec};
-use sandglass_model::{Monotonic, Position, SpecDigest};
+use sandglass_model::{Clock, Monotonic, Position, SpecDigest};
 use sandglass_telemetry::metrics::{Held, Level};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -153,7 +153,7 @@ impl Actor {
             }
             self.follow_spec().await;
             self.begin_session().await;
-            self.follow_entity();
+            self.follow(|_, _, _| ());
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
             if wake > self.shared.clock.now() && self.recording.is_quiet() {
@@ -241,8 +241,8 @@ impl Actor {
     }
 
     fn is_done(&self) -> bool {
-        let can_record = self.standing == Standing::Owner && !self.recording.is_empty();
-        self.runs.is_empty() && !can_record
+        let waits = !self.recording.is_empty() || self.unrecorded.is_some();
+        self.runs.is_empty() && !(waits && self.standing == Standing::Owner)
     }
 
     fn wake_at(&self) -> Monotonic {
@@ -265,17 +265,19 @@ impl Actor {
         if is_told { Monotonic::NEVER } else { self.timers.next_stop() }
     }
 
-    /// Arms and disarms the timers as the entity requires by now.
-    fn follow_entity(&mut self) {
-        let entity = self.recording.measured(&self.entity, &self.spec);
-        self.timers.follow(&entity, &self.spec, &*self.shared.clock);
+    /// Arms and disarms the timers as the entity requires now, and returns what `look` finds in them.
+    fn follow<T>(&mut self, look: impl FnOnce(&Timers, &Entity, &dyn Clock) -> T) -> T {
+        let clock = &*self.shared.clock;
+        let has_work =
+            !self.entity.is_settled() && (self.recording.is_empty() || !self.runs.is_empty());
+        let entity = self.recording.with_waiting_activity(&self.entity, &self.spec);
+        self.timers.follow(&entity, has_work, &self.spec, clock);
+        look(&self.timers, &entity, clock)
     }
 
-    /// The limit of its session that is breached by now.
-    fn breached(&mut self) -> Option<Breach> {
-        self.follow_entity();
-        let entity = self.recording.measured(&self.entity, &self.spec);
-        self.timers.limit_due(&entity, &*self.shared.clock)
+    /// The limit of its session that is breached now.
+    fn find_breach(&mut self) -> Option<Breach> {
+        self.follow(|timers, entity, clock| timers.limit_due(entity, clock))
     }
 
     /// No new requests; what runs is asked to end, and its end is recorded. Where that is a
@@ -298,8 +300,7 @@ impl Actor {
             Standing::JournalClosed => Err(ActorError::Closed),
             Standing::Owner => {
                 // A stop that is carried out is recorded before anything else.
-                let stop = self.unrecorded.as_ref().and_then(|_| self.recording.failure());
-                match self.recording.obstacle().or(stop) {
+                match self.recording.obstacle().or_else(|| self.why_stop_waits()) {
                     Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
                     None => Ok(()),
                 }
@@ -324,6 +325,8 @@ impl Actor {
         if self.recording.retry_at().is_none_or(|at| at <= self.shared.clock.now()) {
             self.recording.try_again();
         }
+        // What handlers sent while an append took long is activity.
+        self.handlers_told(None).await;
         if self.ready_to_write().await.is_err() {
             self.enforce_unrecorded().await;
             return;
@@ -331,9 +334,7 @@ impl Actor {
         self.record_held_back(self.shared.clock.now()).await;
         // What was recorded just now may have stopped a timer, or begun a run with limits of its
         // own.
-        self.follow_entity();
-        let entity = self.recording.measured(&self.entity, &self.spec);
-        let due = self.timers.due(&entity, &*self.shared.clock);
+        let due = self.follow(|timers, entity, clock| timers.due(entity, clock));
         if let Some(due) = due.filter(|due| !self.is_closing || matches!(due, Due::Limit(_))) {
             let (input, answer) = match due {
                 Due::Limit(due) => {
@@ -374,7 +375,7 @@ impl Actor {
     async fn give_way(&mut self) {
         tokio::task::yield_now().await;
         // Limits come first: there are only so many at one instant.
-        if self.breached().is_some() {
+        if self.find_breach().is_some() {
             return;
         }
         if !self.is_closing && self.closing.has_changed().unwrap_or(true) {

@@ -42,9 +42,9 @@ pub(super) struct Recording {
     failure: Option<Failing>,
     /// Recorded signals by run.
     told: BTreeMap<DispatchId, u32>,
-    /// The last signal of each name that wasn't recorded, of a session. They are signs of life
-    /// all the same, and so are recorded before their want would be one of something.
-    /// Each with the time at which it was sent.
+    /// The last signal of each name that wasn't recorded, of a session, with the time at which it
+    /// was held back. They are activity all the same, and are recorded before their absence would
+    /// count as inactivity.
     held_back: BTreeMap<String, (WallTime, HandlerSignal)>,
     /// Since when there are any.
     held_since: Monotonic,
@@ -140,33 +140,39 @@ impl Recording {
         self.failure = None;
     }
 
-    fn hold_back(&mut self, signal: HandlerSignal, now: Monotonic, sent: WallTime) {
+    fn hold_back(&mut self, signal: HandlerSignal, now: Monotonic, at: WallTime) {
         if self.held_back.is_empty() {
             self.held_since = now;
         }
-        if self.held_back.len() < HELD_BACK_MAX || self.held_back.contains_key(&signal.name) {
-            self.held_back.insert(signal.name.clone(), (sent, signal));
+        self.held_back.insert(signal.name.clone(), (at, signal));
+        if self.held_back.len() > HELD_BACK_MAX {
+            let oldest = self.held_back.iter().min_by_key(|(_, (at, _))| *at);
+            let oldest = oldest.map(|(name, _)| name.clone());
+            oldest.and_then(|name| self.held_back.remove(&name));
         }
     }
 
-    /// The entity by which its limits are measured. While the journal fails, that is `entity`
-    /// after the activity that waits to be recorded: a handler is stopped neither because the disk
-    /// is full nor later because of that.
-    pub(super) fn measured<'a>(&self, entity: &'a Entity, spec: &Spec) -> Cow<'a, Entity> {
+    /// The entity that limits are measured on. While the journal fails, it includes activity that
+    /// waits to be recorded, so that a full disk does not look like inactivity.
+    pub(super) fn with_waiting_activity<'a>(
+        &self,
+        entity: &'a Entity,
+        spec: &Spec,
+    ) -> Cow<'a, Entity> {
         if self.failure.is_none() || self.held_back.is_empty() {
             return Cow::Borrowed(entity);
         }
         let mut measured = entity.clone();
         let mut in_order: Vec<_> = self.held_back.values().collect();
-        in_order.sort_by_key(|(sent, _)| *sent);
-        for (sent, signal) in in_order {
+        in_order.sort_by_key(|(at, _)| *at);
+        for (at, signal) in in_order {
             // Activity that was recorded later stays the last.
-            let since = measured.session().map_or(*sent, |session| session.active_since());
+            let since = measured.session().map_or(*at, |session| session.active_since());
             let HandlerSignal { dispatch, name, payload } = signal.clone();
             let dispatch = Some(dispatch);
             let signal =
                 RecordedEvent::Signal { name, from: None, dispatch, payload, resets_idle: false };
-            measured.apply(spec, &signal, since.max(*sent));
+            measured.apply(spec, &signal, since.max(*at));
         }
         Cow::Owned(measured)
     }
@@ -193,12 +199,18 @@ impl Actor {
     /// Records the ends that wait, in the order in which they came.
     pub(super) async fn record_ends(&mut self) {
         while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
+            let has_failed = self.recording.failure().is_some();
             // Why they ended comes first.
             if !self.record_stop().await {
                 self.recording.let_recordings_go();
                 return;
             }
             let Some(waiting) = self.recording.ends.front().cloned() else { return };
+            // What was sent before they ended comes before their ends.
+            if has_failed && self.record_all_held_back().await.is_err() {
+                self.recording.let_recordings_go();
+                return;
+            }
             let Waiting { end, form, recording } = waiting;
             let (lent, asker_remaining_ms) = self.lent_on(&end);
             let told = Box::new(HandlerEnd { asker_remaining_ms, ..end.clone() });

@@ -59,9 +59,8 @@ impl Rooms {
         self.rooms.get(&dispatch)?.as_ref().ok()?.module_hash()
     }
 
-    /// Returns what the asker lends the handler of `dispatched`; nothing if its record names no asker. One
-    /// decision may also dispatch handlers that no asker waits for: those of a run that is resumed
-    /// by itself. They run on their own deadlines, as their records state.
+    /// What the asker lends the handler of `dispatched`, if its record names an asker. Handlers of an
+    /// automatically retried run do not, and run on their own deadlines.
     pub(super) fn lent_to(&self, dispatched: &Dispatched) -> Lent {
         dispatched.asker.map(|_| self.lent.clone()).unwrap_or_default()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_liveness::decide::{directive, told, works_only_for};
 use sandglass_liveness::session::{self, Due};
-use sandglass_liveness::{Input, Resume};
+use sandglass_liveness::{Input, Resume, decide};
 use sandglass_model::{Cause, DispatchId, Doing, Limit, Monotonic, StopCause};
 
 use super::committing::Committed;
@@ -107,12 +107,11 @@ impl Actor {
         is_stopped && Duration::from_millis(grace_ms) < self.shared.shutdown_grace()
     }
 
-    /// Records a stop, and carries it out; where it can't be recorded, carries it out. Answers
-    /// whether it was recorded.
+    /// Records a stop and carries it out, even if it cannot be recorded. Returns whether it was
+    /// recorded, or an error if an operator's stop joins another one that is not.
     async fn stop_or_kill(&mut self, input: Input, cause: &StopCause) -> Result<bool, ActorError> {
         let obstacle = self.recording.obstacle().filter(|_| self.standing == Standing::Owner);
-        let waits = self.unrecorded.as_ref().and_then(|_| self.recording.failure());
-        let answer = match obstacle.or(waits) {
+        let answer = match obstacle.or_else(|| self.why_stop_waits()) {
             Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
             None => self.tell(&input).await,
         };
@@ -121,13 +120,19 @@ impl Actor {
             Err(failed @ ActorError::JournalUnavailable { .. }) => failed,
             Err(error) => return Err(error),
         };
+        // A stop that would be refused stops nothing.
+        if let Input::Stop { .. } = input {
+            let decided = decide(&self.spec, Some(&self.entity), &input, self.shared.clock.wall());
+            let entity = self.entity.entity.clone();
+            decided.map_err(|refusal| ActorError::Refused { entity, refusal })?;
+        }
         if let Some(first) = &mut self.unrecorded {
             // The first cause holds, and this one is not recorded. An operator's stop leaves no
             // grace, and has to be repeated to be for good.
-            let is_operators = |input: &Input| {
-                matches!(input, Input::Stop { cause: StopCause::Operator { .. }, .. })
-            };
-            if !matches!(cause, StopCause::Operator { .. }) || is_operators(&first.input) {
+            let is_operators = |cause: &StopCause| matches!(cause, StopCause::Operator { .. });
+            let is_repeated =
+                matches!(&first.input, Input::Stop { cause, .. } if is_operators(cause));
+            if is_repeated || !is_operators(cause) {
                 return Ok(false);
             }
             first.kill_at = first.kill_at.min(self.shared.clock.now());
@@ -151,6 +156,11 @@ impl Actor {
         self.runs.ask(None);
         self.kill_unrecorded();
         Ok(false)
+    }
+
+    /// Why a stop that is carried out is not recorded yet, if there is one.
+    pub(super) fn why_stop_waits(&self) -> Option<&str> {
+        self.unrecorded.as_ref().and_then(|_| self.recording.failure())
     }
 
     /// When a run that is stopped without a record is to be killed.
@@ -185,12 +195,14 @@ impl Actor {
 
     /// A limit of its session is breached.
     pub(super) async fn limit_due(&mut self, due: Due) -> Result<(), ActorError> {
+        // While the journal fails, activity that waits is measured, too.
+        let is_measured = self.recording.failure().is_some();
         let due = match self.recorded_what_was_held_back(due.limit).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => due,
+            Ok(true) if !is_measured => return Ok(()),
+            Ok(_) => due,
             Err(unavailable @ ActorError::JournalUnavailable { .. }) => {
-                // From now on the activity that waits is measured, too.
-                self.breached().ok_or(unavailable)?
+                let stops = self.find_breach().filter(|due| due.limit != Limit::InactivityWarn);
+                stops.ok_or(unavailable)?
             }
             Err(error) => return Err(error),
         };
@@ -223,7 +235,7 @@ impl Actor {
     /// Enforces a limit that is breached while nothing can be recorded.
     pub(super) async fn enforce_unrecorded(&mut self) {
         self.kill_unrecorded();
-        let stops = self.breached().filter(|due| due.limit != Limit::InactivityWarn);
+        let stops = self.find_breach().filter(|due| due.limit != Limit::InactivityWarn);
         if let Some(due) = stops.filter(|_| self.unrecorded.is_none()) {
             // It is told where it can be told; what isn't recorded is tried again with the rest.
             let _ = self.limit_due(due).await;

@@ -26,10 +26,11 @@ pub(crate) struct Timers {
 #[derive(Debug)]
 struct Limits {
     meters: [Meter; 5],
+    has_work: bool,
     rings_at: Monotonic,
     /// When one is breached that ends something.
     stops_at: Monotonic,
-    /// Whether a breach was refused by these anchors: it would be refused again.
+    /// Whether a breach was refused. It is not evaluated again until an anchor changes.
     is_refused: bool,
 }
 
@@ -59,7 +60,16 @@ impl Timers {
     /// Arms what the entity has and isn't armed, and disarms what it hasn't. What is
     /// left is told by the wall clock, which may have jumped: never less than
     /// nothing, never more than the whole.
-    pub(crate) fn follow(&mut self, entity: &Entity, spec: &Spec, clock: &dyn Clock) {
+    ///
+    /// `has_work` says whether a handler is queued or runs: an end that waits for the journal is no
+    /// inactivity.
+    pub(crate) fn follow(
+        &mut self,
+        entity: &Entity,
+        has_work: bool,
+        spec: &Spec,
+        clock: &dyn Clock,
+    ) {
         let timer = entity.idle_timer(spec);
         let armed = self.idle.as_ref().map(|idle| idle.generation);
         if timer.map(|timer| timer.generation) != armed {
@@ -80,11 +90,11 @@ impl Timers {
                 clock.now().after(left.min(Duration::from_millis(MAX_BUDGET_MS)))
             });
         }
-        self.measure(entity, clock);
+        self.measure(entity, has_work, clock);
     }
 
     /// Follows the anchors of a session, and when the next of its limits is breached.
-    fn measure(&mut self, entity: &Entity, clock: &dyn Clock) {
+    fn measure(&mut self, entity: &Entity, has_work: bool, clock: &dyn Clock) {
         let Some(session) = entity.session() else {
             self.limits = None;
             return;
@@ -102,7 +112,7 @@ impl Timers {
                 Meter { anchor, generation, at, armed_at: now, already }
             })
         });
-        let found = evaluate(session, !entity.is_settled(), &elapsed(&meters, now));
+        let found = evaluate(session, has_work, &elapsed(&meters, now));
         let rings_at = match found {
             _ if is_refused => Monotonic::NEVER,
             Evaluation { due: Some(_), .. } => now,
@@ -111,7 +121,7 @@ impl Timers {
         };
         let next_stop = found.next_stop.filter(|_| !is_refused);
         let stops_at = next_stop.map_or(Monotonic::NEVER, |next| now.after(next));
-        let limits = Limits { meters, rings_at, stops_at, is_refused };
+        let limits = Limits { meters, has_work, rings_at, stops_at, is_refused };
         match &mut self.limits {
             Some(kept) => **kept = limits,
             none => *none = Some(Box::new(limits)),
@@ -122,7 +132,7 @@ impl Timers {
     pub(super) fn limit_due(&self, entity: &Entity, clock: &dyn Clock) -> Option<limits::Due> {
         let limits = self.limits.as_ref().filter(|limits| limits.rings_at <= clock.now())?;
         let elapsed = elapsed(&limits.meters, clock.now());
-        evaluate(entity.session()?, !entity.is_settled(), &elapsed).due
+        evaluate(entity.session()?, limits.has_work, &elapsed).due
     }
 
     /// When a limit of a session is breached that ends something, if nothing happens.

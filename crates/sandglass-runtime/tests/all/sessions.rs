@@ -852,3 +852,101 @@ async fn activity_that_waited_does_not_set_back_what_was_recorded_since() {
     pass(10).await;
     world.replays().await;
 }
+
+/// How many handlers run.
+fn running(world: &World) -> usize {
+    world.script.running.load(Ordering::SeqCst)
+}
+
+fn disk_full() -> Option<String> {
+    Some("disk full".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_that_cannot_be_recorded_hides_no_limit() {
+    let limits = "inactivity_warn = \"10s\"\nprogress_timeout = \"50s\"\nabort_timeout = \"1s\"";
+    let world = world(limits, &[Act::TellAfterAndHang(12)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(11).await;
+    world.journal.set_failing(disk_full());
+    pass(45).await;
+    assert_eq!(running(&world), 1, "its last progress was 44 s ago");
+    pass(15).await;
+    assert_eq!(running(&world), 0);
+    world.journal.set_failing(None);
+    pass(10).await;
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_whose_end_waits_for_the_journal_is_not_inactive() {
+    let limits = "progress_timeout = \"50s\"\nabort_timeout = \"1s\"";
+    let world = world(limits, &[Act::Answer(10, completed())]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(5).await;
+    world.journal.set_failing(disk_full());
+    pass(60).await;
+    world.journal.set_failing(None);
+    pass(10).await;
+    assert_eq!(breaches(&world).await, []);
+    assert_eq!(world.state().await, "Done");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_is_measured_from_the_activity_before_it_though_that_was_recorded_late() {
+    let limits = "progress_timeout = \"50s\"\nabort_timeout = \"1s\"";
+    let world = world(limits, &[Act::TellAndHang(2)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.journal.set_failing(disk_full());
+    pass(45).await;
+    world.journal.set_failing(None);
+    pass(15).await;
+    assert_eq!(running(&world), 0);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_would_be_refused_stops_nothing_while_the_disk_fails() {
+    let acts = [Act::Answer(5, completed()), Act::Hang];
+    let limits = "[limits]\nabort_timeout = \"1s\"\n";
+    let world = World::with(&format!("{SESSION}\n{AGAIN}\n{limits}"), &acts).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.send("Again").await.expect("taken");
+    world.journal.set_failing(disk_full());
+    pass(6).await;
+    let other = SessionStop { run_seq: Some(7), ..operator() };
+    let refused = world.runtime.stop_session(&one(), other).await;
+    assert!(matches!(refused, Err(ActorError::Refused { .. })), "{refused:?}");
+    pass(10).await;
+    assert_eq!(running(&world), 1);
+    world.runtime.stop_session(&one(), operator()).await.expect("carried out");
+    pass(10).await;
+    assert_eq!(running(&world), 0);
+    world.journal.set_failing(None);
+    pass(10).await;
+    assert_eq!(status(&world).await, Status::Done);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_is_not_recorded_yet_is_recorded_before_the_host_has_shut_down() {
+    let world = world("", &[Act::Hang]).await;
+    let mut seen = world.runtime.subscribe();
+    world.journal.set_failing(disk_full());
+    let stopped = world.runtime.stop_session(&one(), operator()).await.expect("carried out");
+    assert!(!stopped.is_recorded);
+    let journal = Arc::clone(&world.journal);
+    tokio::spawn(async move {
+        pass(2).await;
+        journal.set_failing(None);
+    });
+    world.runtime.shutdown(Duration::from_secs(10)).await;
+    let mut kinds = Vec::new();
+    while let Some(Some(Ok(event))) = soon(seen.next()).await {
+        if let sandglass_runtime::Event::Recorded(record) = event {
+            kinds.push(record.event.kind());
+        }
+    }
+    assert_eq!(kinds, ["run.stopping", "run.stopped"]);
+}

@@ -133,6 +133,8 @@ pub(crate) enum Act {
     HeedWhenAsked,
     /// Tells that it is alive every so many seconds, and never answers.
     TellEvery(u64, &'static str),
+    /// Sends a signal after so many seconds, and never returns.
+    TellAfterAndHang(u64),
     /// Answers at once, and so many of its host calls took too long.
     SlowCalls(u64),
 }
@@ -300,6 +302,11 @@ impl Script {
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
                 let _ = run.signals.tell(name, json!(null));
             },
+            Act::TellAfterAndHang(seconds) => {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                self.tell(run, 1).await;
+                std::future::pending().await
+            }
             Act::Tell(many) => {
                 self.tell(run, many).await;
                 completed()

@@ -7,15 +7,15 @@ use super::Trigger::{self, *};
 
 const CREATED_ONCE: &str = "an entity is created once";
 const SESSION_ONCE: &str = "an entity becomes a session once, at rest, and stays one";
-const OVER: &str = "a session that was stopped for good takes nothing, and has nothing in flight";
+const OVER: &str = "a session that was stopped for good takes only ends and signals";
 const TIMER_RESTARTS: &str = "the state's timer starts again, or stands still";
 const GRACE_RUNS: &str = "only ends and signals are taken while the grace of a stop runs";
 const MEASURED_ANEW: &str = "the limit is measured from this instant on, and allows some time";
 const NOT_MEASURED: &str = "the limit is measured only while work is in flight, which starts now";
 const LIMITS_FIRST: &str = "a limit that is breached at an instant is decided before that";
 const ENDS_LATER: &str = "nothing is in flight then, and what starts has at least a millisecond";
-const STRONGER_FIRST: &str =
-    "of several breached limits the one with the widest effect comes first";
+const EARLIER_LIMIT_FIRST: &str =
+    "of several breached limits the first in `LIMITS` is decided first";
 
 /// Why `first` is never decided before `second` at one instant for one entity; `None` if it can be.
 pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static str> {
@@ -40,17 +40,16 @@ pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static
 fn limit_behind(first: Trigger, second: Trigger) -> Option<&'static str> {
     match (first, second) {
         (Created | Started, _) => Some(MEASURED_ANEW),
-        // Between a stop and another limit there is a new run, which resets every limit except
-        // `execution_timeout`.
-        // A stop that was carried out while the journal took nothing is recorded when it takes it
-        // again, and the session's own time may be over by then: only a warning rules that out.
-        (InactivityWarn, ExecutionTimeout) => Some(STRONGER_FIRST),
+        // A stop that could not be recorded may be recorded when the session's time is over, too, so
+        // `execution_timeout` can follow most triggers.
+        (InactivityWarn, ExecutionTimeout) => Some(EARLIER_LIMIT_FIRST),
         (ScheduleDue | Idle, ExecutionTimeout) => Some(LIMITS_FIRST),
         (_, ExecutionTimeout) => None,
+        // Between a stop and another limit there is a new run, which resets every other limit.
         (first, _) if first.is_stop() || first == Resume => Some(MEASURED_ANEW),
         (AbortTimeout | ExecutionTimeout | RunTimeout, _) => Some(MEASURED_ANEW),
         (InactivityTimeout | ProgressTimeout, _) => Some(MEASURED_ANEW),
-        (InactivityWarn, _) => Some(STRONGER_FIRST),
+        (InactivityWarn, _) => Some(EARLIER_LIMIT_FIRST),
         (first, _) if first.is_behind_limits() => Some(LIMITS_FIRST),
         (_, RunTimeout) => None,
         (SpecChanged, _) => Some(NOT_MEASURED),

@@ -42,8 +42,8 @@ pub(crate) struct Ledger {
     kills: Kills,
     pub(crate) watched: Watched,
     violation: Option<Violation>,
-    /// Whether no time passes while something is decided, and clocks are not set back: an instant
-    /// is then one time, and all that falls at it is there before it is decided.
+    /// Whether `one-order` applies: deciding takes no time and clocks do not jump, so all inputs of
+    /// an instant are ready before the first is decided.
     pub(crate) has_one_order: bool,
     step: usize,
     now_ms: i64,
