@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use sandglass_model::RulesVersion;
+use sandglass_journal::{Batch, Expected, Journal as _, Settings, SqliteJournal};
+use sandglass_model::{Event, RulesVersion, Sequence, SpecDigest, WallTime};
 
 use binary::{Folder, LAMP, Running, fixture, repository, sandglass, until, with_nobody_reading};
 
@@ -77,6 +78,28 @@ fn a_journal_of_each_version_of_the_rules_replays_without_divergences() {
             assert!(json["dispatches"].as_u64() > Some(0), "{name}: {json}");
         }
     }
+}
+
+#[test]
+fn a_journal_of_later_rules_is_refused_with_both_versions() {
+    let folder = Folder::new();
+    let journal = folder.path("later.db");
+    let rules = RulesVersion::CURRENT.to_string().parse::<u32>().expect("a number") + 1;
+    let rules: RulesVersion = serde_json::from_value(rules.into()).expect("a version");
+    let (automaton, source) = ("Lamp".to_owned(), LAMP.to_owned());
+    let digest = SpecDigest::of(&source, rules);
+    let event = Event::SpecRegistered { digest, automaton, source, rules };
+    let events = vec![(Sequence::default(), event)];
+    let batch = Batch::new(None, Expected::Any, WallTime::from_millis(0), events);
+    let threads = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    threads.block_on(async {
+        let opened = SqliteJournal::open(&journal, Settings::default()).expect("a new file");
+        opened.journal.append(batch).await.expect("taken");
+        opened.journal.close().await;
+    });
+    let said = format!("needs version {rules} of the rules");
+    sandglass(&[&"replay", &journal]).exits(2).says(&said).says("knows versions 1 to");
+    sandglass(&[&"status", &journal]).says(&said);
 }
 
 /// A journal with a run that ended well, one that was killed and one that had no module.

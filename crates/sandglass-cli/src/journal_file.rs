@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sandglass_journal::{Entry, Error, Found, Opened, Salvage, Settings, SqliteJournal};
 use sandglass_liveness::fold::Unfit;
-use sandglass_model::{Position, Record};
+use sandglass_model::{Event, Position, Record};
 
 use crate::exit::Exit;
 use crate::terminal::{note, tell};
@@ -43,14 +43,34 @@ pub(crate) fn read_folded(
     path: &Path,
     mut fold: impl FnMut(&Record) -> Result<(), Unfit>,
 ) -> Result<Exit, Error> {
-    let mut unfit = 0_u64;
+    let (mut unfit, mut unknown) = (0_u64, None);
     let exit = read(path, |record| {
-        unfit += u64::from(record.is_some_and(|record| fold(record).is_err()))
+        let Some(Err(error)) = record.map(&mut fold) else { return };
+        unfit += 1;
+        if let Unfit::UnknownRules { .. } = error {
+            unknown.get_or_insert(error);
+        }
     })?;
+    if let Some(error) = unknown {
+        note(&error.to_string());
+    }
     if unfit > 0 {
         note(&format!("{unfit} of its records don't fit the ones before them"));
     }
     Ok(exit)
+}
+
+/// Refuses a spec whose rules this build does not know: all that follows would seem to diverge.
+///
+/// # Errors
+/// [`Unfit::UnknownRules`].
+pub(crate) fn check_rules(record: &Record) -> Result<(), Unfit> {
+    match record.event {
+        Event::SpecRegistered { digest, rules, .. } if !rules.is_known() => {
+            Err(Unfit::UnknownRules { digest, rules })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The same as [`read`], of a journal of which all that is wrong has been told.

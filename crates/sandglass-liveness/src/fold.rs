@@ -24,10 +24,10 @@ pub enum Unfit {
     /// The text and rules version of a spec do not have the recorded digest.
     #[error("the text and rules version of spec {0} have another digest")]
     SpecAltered(SpecDigest),
-    /// A spec is decided by rules that a later build introduced.
+    /// A spec is decided by rules that this build does not know.
     #[error(
-        "spec {digest} needs version {rules} of the rules, and this build knows versions up to \
-         {}; use the newer sandglass that wrote this journal",
+        "spec {digest} needs version {rules} of the rules, and this build knows versions 1 to {}; \
+         a newer sandglass wrote this journal, or it is damaged",
         RulesVersion::CURRENT
     )]
     UnknownRules {

@@ -157,7 +157,7 @@ impl fmt::Display for Trigger {
 }
 
 /// How often each thing was produced.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// Records by kind, and what they state: `event`, `event.cause.CAUSE` and the like.
     pub facts: BTreeMap<String, u64>,
@@ -201,6 +201,17 @@ impl Serialize for Pairs {
         for (first, second, times) in self.all().filter(|(_, _, times)| *times > 0) {
             map.serialize_entry(&format!("{first}, {second}"), &times)?;
         }
+        map.end()
+    }
+}
+
+/// With what was never produced, as `missing`.
+impl Serialize for Coverage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("facts", &self.facts)?;
+        map.serialize_entry("pairs", &self.pairs)?;
+        map.serialize_entry("missing", &self.missing())?;
         map.end()
     }
 }

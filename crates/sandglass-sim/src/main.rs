@@ -27,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "sandglass-sim", version, after_help = EXAMPLES)]
 struct Arguments {
     /// How many seeds to simulate; without --seconds 100, with it as many as there is time for.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// Simulate the seeds of this file: one per line; `#` starts a comment.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "from"])]
@@ -35,8 +35,14 @@ struct Arguments {
     /// Start no new seeds after this many seconds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "seed")]
     seconds: Option<u64>,
-    /// Simulate every N-th seed twice and check that both runs are identical.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Simulate the seeds that N divides twice, and check that both runs are identical.
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..),
+        conflicts_with_all = ["seed", "reset_on"],
+    )]
     twice_in: u64,
     /// Report how often each record, cause and pair of simultaneous triggers was produced.
     #[arg(long, conflicts_with = "seed")]
@@ -47,7 +53,7 @@ struct Arguments {
     /// Simulate this one, and tell its story.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "reset_on"])]
     seed: Option<u64>,
-    /// Take only so many steps of each story, and let everything come to rest.
+    /// Take N steps of each story, and let everything come to rest.
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
     /// How many entities there are, in place of as many as a seed says.
@@ -59,7 +65,7 @@ struct Arguments {
     /// Inject each fault in turn, and report how many seeds it takes to find it.
     #[arg(long, conflicts_with_all = [
         "seed", "seeds", "seeds_in", "seconds", "steps", "entities", "fault", "crash_at", "reset_on",
-        "obsolete_resets", "coverage",
+        "obsolete_resets", "coverage", "twice_in", "journal",
     ])]
     hunt: bool,
     /// Crash the first process at its N-th command, and no other one.
@@ -86,10 +92,10 @@ Examples:
   sandglass-sim --seeds 1000 --coverage       what those worlds produced, and what they never did
   sandglass-sim --seed 17 --steps 12          the first steps of one of them, line by line
   sandglass-sim --seeds 50 --fault late-success
-  sandglass-sim --hunt --from 9000            how soon each mistake is found that is made on purpose
+  sandglass-sim --hunt --from 9000            how soon each injected fault is found
   sandglass-sim --seeds 1000 --reset-on       what the obsolete entries of reset_on change
 
-The exit code is 1 where a promise doesn't hold, and 2 where the simulation can't be run.";
+The exit code is 1 if an invariant does not hold, and 2 if the simulation cannot be run.";
 
 /// How many seeds are simulated if neither a number nor a time is given.
 const SEEDS: u64 = 100;
@@ -163,10 +169,11 @@ fn seeds(arguments: &Arguments) -> anyhow::Result<Seeds> {
     if let Some(file) = &arguments.seeds_in {
         let name = file.display();
         let text = fs::read_to_string(file).with_context(|| format!("cannot read `{name}`"))?;
-        let read = Seeds::parse(&text);
-        return read.map_err(|(line, text)| {
+        let seeds = Seeds::parse(&text).map_err(|(line, text)| {
             anyhow::anyhow!("{name}:{line}: `{text}` is not a seed (expected a whole number)")
-        });
+        })?;
+        anyhow::ensure!(seeds.count() > 0, "`{name}` names no seed (expected one in each line)");
+        return Ok(seeds);
     }
     let count = match (arguments.seeds, arguments.seconds) {
         (Some(seeds), _) => seeds,
@@ -189,7 +196,7 @@ fn say(summary: &Summary, arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether each planted fault is found soon enough.
+/// Whether each injected fault is found soon enough.
 fn hunt_all(from: u64, as_json: bool) -> anyhow::Result<bool> {
     let mut out = io::stdout().lock();
     let mut are_found = true;

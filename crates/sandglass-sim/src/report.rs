@@ -41,6 +41,9 @@ impl Display for Summary {
         match self.failed {
             0 => write!(f, "every invariant held"),
             1 => write!(f, "1 seed failed"),
+            failed if failed > self.failures.len() => {
+                write!(f, "{failed} seeds failed, of which these are the lowest")
+            }
             failed => write!(f, "{failed} seeds failed"),
         }
     }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use self::runs::{Runs, Trace, Wanted};
 use self::snapshots::Snapshots;
 use crate::exit::Exit;
+use crate::journal_file;
 use crate::terminal::{Output, Tone};
 
 /// Decides a journal again, with its guests where they are given, and compares
@@ -61,9 +62,12 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         Some(runs) => Some((runs, SqliteJournal::open_read_only(&arguments.journal)?)),
         None => None,
     };
-    let summary = replayed_with(&mut journal, |record| match &mut runs {
-        Some((runs, recordings)) => runs.feed(record, recordings),
-        None => Ok(()),
+    let summary = replayed_with(&mut journal, |record| {
+        journal_file::check_rules(record)?;
+        match &mut runs {
+            Some((runs, recordings)) => runs.feed(record, recordings),
+            None => Ok(()),
+        }
     })?;
     let runs = runs.map(|(runs, _)| runs.summary);
     if let (Some(dispatch), Some(runs)) = (arguments.dispatch, &runs)
