@@ -54,14 +54,7 @@ impl Pace {
     fn theme(self, dice: &Dice) -> &'static str {
         match self {
             Self::Usual => "",
-            Self::Coarse => *dice.pick(&[
-                "inactivity_timeout",
-                "inactivity_timeout",
-                "progress_timeout",
-                "run_timeout",
-                "execution_timeout",
-                "abort_timeout",
-            ]),
+            Self::Coarse => dice.pick::<&str>(&THEMES),
         }
     }
 
@@ -74,6 +67,15 @@ impl Pace {
     }
 }
 
+/// In coarse worlds one of these is stated in any case; that of inactivity is rarely breached.
+const THEMES: [&str; 6] = [
+    "inactivity_timeout",
+    "inactivity_timeout",
+    "progress_timeout",
+    "run_timeout",
+    "execution_timeout",
+    "abort_timeout",
+];
 /// How many versions of each spec there are.
 pub(crate) const VERSIONS: usize = 2;
 /// What another entity tells, and what states declare in `reset_on`.
