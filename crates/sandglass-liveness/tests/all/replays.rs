@@ -115,7 +115,7 @@ fn a_spec_under_unknown_rules_is_named_and_nothing_is_decided_by_guess() {
     };
     (*rules, *digest) = (later, SpecDigest::of(source, later));
     let found = replay(&life).divergences;
-    let told = "needs version 9 of the rules, and this build knows versions up to 2";
+    let told = "needs version 9 of the rules, and this build knows versions 1 to 2";
     assert!(found[0].expected.contains(told), "{found:#?}");
 }
 
