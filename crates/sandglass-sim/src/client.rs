@@ -77,16 +77,20 @@ impl Clients {
     fn pick_focus(&self) -> Option<EntityRef> {
         let scene = &self.process.scene;
         let mut story = scene.story();
+        let any =
+            |names: &[EntityRef]| (!names.is_empty()).then(|| scene.clients.pick(names).clone());
+        if !scene.plan.is_coarse {
+            story.focus = any(&story.names);
+            return story.focus.clone();
+        }
         let mut names = story.names.clone();
-        if scene.plan.is_coarse && scene.clients.per_mille(950) {
+        if scene.clients.per_mille(950) {
             let ledger = scene.ledger();
             names.retain(|name| ledger.may_go_on(name));
         }
         let focus = story.focus.take().filter(|focus| names.contains(focus));
-        let stays = scene.plan.is_coarse && scene.clients.per_mille(800);
-        story.focus = focus
-            .filter(|_| stays)
-            .or_else(|| (!names.is_empty()).then(|| scene.clients.pick(&names).clone()));
+        let stays = scene.clients.per_mille(800);
+        story.focus = focus.filter(|_| stays).or_else(|| any(&names));
         story.focus.clone()
     }
 
