@@ -5,18 +5,14 @@ use sandglass_runtime::ActorError;
 use sandglass_telemetry::{Prefix, Telemetry, prometheus::Exporter};
 
 use crate::world::{
-    AGAIN, Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, two,
+    AGAIN, Act, SESSION, World, completed, counts, disk_full, one, pass, pass_ms, settle, two,
 };
-
-fn failing() -> Option<String> {
-    Some("disk full".to_owned())
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_kill_happens_and_its_transition_waits_for_the_disk() {
     let world = World::of(&[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    world.journal.set_failing(failing());
+    world.journal.set_failing(disk_full());
     pass(1_000).await;
     assert_eq!(counts(&world.script)["running"], 0, "it was killed");
     assert_eq!(world.state().await, "Executing", "what isn't durable isn't visible");
@@ -34,7 +30,7 @@ async fn an_end_that_waits_is_recorded_also_where_a_signal_finds_the_disk_workin
     pass_ms(899_970).await;
     world.send("Again").await.expect("taken");
     pass_ms(10).await;
-    world.journal.set_failing(failing());
+    world.journal.set_failing(disk_full());
     pass_ms(40).await;
     assert_eq!(counts(&world.script), [("running", 1), ("started", 2)].into(), "one was killed");
     assert_eq!(world.state().await, "Executing");
@@ -50,7 +46,7 @@ async fn what_handlers_tell_while_the_disk_fails_is_counted_and_hardly_tried() {
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
     let world = World::reporting(SESSION, &[Act::TellAndHang(90)], telemetry).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    world.journal.set_failing(failing());
+    world.journal.set_failing(disk_full());
     pass(1).await;
     let text = exporter.render();
     for expected in [
@@ -66,7 +62,7 @@ async fn what_handlers_tell_while_the_disk_fails_is_counted_and_hardly_tried() {
 async fn cancelling_needs_no_disk() {
     let world = World::of(&[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    world.journal.set_failing(failing());
+    world.journal.set_failing(disk_full());
     assert_eq!(world.runtime.cancel(&one(), None, "stop"), Ok(1));
     settle().await;
     assert_eq!(counts(&world.script)["running"], 0);
@@ -78,7 +74,7 @@ async fn cancelling_needs_no_disk() {
 #[tokio::test(start_paused = true)]
 async fn nothing_starts_and_nothing_changes_while_appends_fail() {
     let world = World::of(&[Act::Answer(1, completed())]).await;
-    world.journal.set_failing(failing());
+    world.journal.set_failing(disk_full());
     let before = world.now().await;
     let error = world.send("ProcessToolCalls").await.expect_err("no disk");
     assert!(error.to_string().contains("journal_unavailable"), "{error}");
@@ -97,7 +93,7 @@ async fn nothing_starts_and_nothing_changes_while_appends_fail() {
 async fn a_state_timer_waits_for_the_disk_without_spinning() {
     let world = World::of(&[]).await;
     world.send("Wait").await.expect("taken");
-    world.journal.set_failing(failing());
+    world.journal.set_failing(disk_full());
     pass(100_000).await;
     assert_eq!(world.state().await, "Waiting");
     world.journal.set_failing(None);
@@ -110,7 +106,7 @@ async fn an_end_that_is_lost_with_the_process_comes_back_as_interrupted() {
     let world = World::of(&[Act::Answer(5, completed())]).await;
     let accepted =
         world.runtime.send(&one(), "ProcessToolCalls", Object::new()).await.expect("taken");
-    world.journal.set_failing(failing());
+    world.journal.set_failing(disk_full());
     pass(60).await;
     world.journal.set_failing(None);
     // Dropped before the next try: the answer never became durable.

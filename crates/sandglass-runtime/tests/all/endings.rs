@@ -6,7 +6,7 @@ use sandglass_model::{
 };
 
 use crate::world::{
-    AGAIN, Act, SESSION, World, completed, counts, failed, one, pass, settle, soon,
+    AGAIN, Act, SESSION, World, completed, counts, failed, one, pass, published, settle,
 };
 
 fn decisions(records: &[sandglass_model::Record]) -> Vec<Decision> {
@@ -109,10 +109,8 @@ async fn shutting_down_records_how_handlers_ended() {
     let mut seen = runtime.subscribe();
     runtime.shutdown(std::time::Duration::from_secs(10)).await;
     let mut actions = Vec::new();
-    while let Some(Some(Ok(event))) = soon(seen.next()).await {
-        if let sandglass_runtime::Event::Recorded(record) = event
-            && let Event::Transition { action, .. } = &record.event
-        {
+    for record in published(&mut seen).await {
+        if let Event::Transition { action, .. } = &record.event {
             actions.push(action.clone());
         }
     }
@@ -145,12 +143,8 @@ async fn a_second_shutdown_waits_for_the_first() {
     let grace = std::time::Duration::from_secs(10);
     tokio::join!(world.runtime.shutdown(grace), world.runtime.shutdown(std::time::Duration::ZERO));
     assert_eq!(world.clock.now().since(begun).as_secs(), 5);
-    let mut kinds = Vec::new();
-    while let Some(Some(Ok(event))) = soon(seen.next()).await {
-        if let sandglass_runtime::Event::Recorded(record) = event {
-            kinds.push(record.event.kind());
-        }
-    }
+    let records = published(&mut seen).await;
+    let kinds: Vec<_> = records.iter().map(|record| record.event.kind()).collect();
     assert_eq!(kinds, ["ended", "transition"], "the journal was not closed under it");
 }
 
@@ -162,11 +156,7 @@ async fn nothing_is_started_any_more_while_shutting_down() {
     let mut seen = world.runtime.subscribe();
     world.runtime.shutdown(std::time::Duration::from_secs(10)).await;
     assert_eq!(counts(&world.script)["started"], 1);
-    let mut kinds = Vec::new();
-    while let Some(Some(Ok(event))) = soon(seen.next()).await {
-        if let sandglass_runtime::Event::Recorded(record) = event {
-            kinds.push(record.event.kind());
-        }
-    }
+    let records = published(&mut seen).await;
+    let kinds: Vec<_> = records.iter().map(|record| record.event.kind()).collect();
     assert_eq!(kinds, ["ended", "transition", "dispatched"], "the next start finds it");
 }

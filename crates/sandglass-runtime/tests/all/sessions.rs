@@ -18,7 +18,8 @@ use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 
 use crate::world::{
-    AGAIN, Act, SESSION, World, completed, counts, one, pass, pass_ms, settle, soon, two,
+    AGAIN, Act, SESSION, World, completed, counts, disk_full, one, pass, pass_ms, published,
+    settle, two,
 };
 
 async fn world(limits: &str, acts: &[Act]) -> World {
@@ -38,6 +39,11 @@ fn resume() -> SessionResume {
 fn operator() -> SessionStop {
     let (by, reason) = ("ann".to_owned(), "enough".to_owned());
     SessionStop { run_seq: None, cause: StopCause::Operator { by, reason } }
+}
+
+/// How many handlers run.
+fn running(world: &World) -> usize {
+    world.script.running.load(Ordering::SeqCst)
 }
 
 async fn breaches(world: &World) -> Vec<LimitBreached> {
@@ -236,7 +242,7 @@ async fn a_disk_that_fails_prevents_no_kill_and_the_record_follows() {
     pass(50).await;
     world.send("ProcessToolCalls").await.expect("taken");
     pass(10).await;
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     pass_ms(40_003 + 5_003).await;
     assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "it was killed on time");
     pass(1_000).await;
@@ -263,7 +269,7 @@ async fn a_disk_that_fails_in_the_grace_prevents_no_kill_either() {
     world.send("ProcessToolCalls").await.expect("taken");
     pass(505).await;
     assert_eq!(status(&world).await, Status::Stopping);
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     pass(20).await;
     assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "it was killed on time");
     world.journal.set_failing(None);
@@ -279,7 +285,7 @@ async fn a_warning_that_cannot_be_recorded_follows_when_it_can() {
     let world = world("inactivity_warn = \"100s\"", &[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     pass(50).await;
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     pass(100).await;
     world.journal.set_failing(None);
     pass(10).await;
@@ -305,7 +311,7 @@ async fn a_cancel_is_carried_out_also_where_it_cannot_be_recorded() {
     let world = world("", &[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     pass(1).await;
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     let stopped = world.runtime.stop_session(&one(), operator()).await.expect("it runs");
     assert!(!stopped.is_recorded);
     settle().await;
@@ -336,7 +342,7 @@ async fn progress_that_the_disk_does_not_take_is_progress_all_the_same() {
     // The disk fails while each signal is recorded, and while they are held back.
     for working_s in [100, 340] {
         pass(working_s).await;
-        world.journal.set_failing(Some("disk full".to_owned()));
+        world.journal.set_failing(disk_full());
         pass(100).await;
         world.journal.set_failing(None);
     }
@@ -353,7 +359,7 @@ async fn an_operators_stop_is_not_confirmed_while_another_one_waits_to_be_record
     let world = World::with(&format!("{source}\n{limits}"), &[Act::Hang]).await;
     pass(50).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     pass(55).await;
     assert_eq!(world.script.running.load(Ordering::SeqCst), 1, "it has its grace");
     let refused = world.runtime.stop_session(&one(), operator()).await;
@@ -375,7 +381,7 @@ async fn nothing_is_recorded_before_a_stop_that_is_carried_out() {
     let world = World::with(&format!("{source}\n{limits}"), &[Act::Hang]).await;
     pass(50).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     pass(55).await;
     let before = world.records().await.len();
     // The stop fails once more, and what comes behind it would not.
@@ -523,11 +529,7 @@ async fn shut_down(world: &World) -> Vec<Record> {
     let mut records = world.records().await;
     let mut told = world.runtime.subscribe();
     world.runtime.shutdown(Duration::from_secs(25)).await;
-    while let Some(Some(Ok(event))) = soon(told.next()).await {
-        if let sandglass_runtime::Event::Recorded(record) = event {
-            records.push((*record).clone());
-        }
-    }
+    records.extend(published(&mut told).await.iter().map(|record| (**record).clone()));
     let mut replay = Replay::new();
     records.iter().for_each(|record| replay.feed(record));
     let summary = replay.finish();
@@ -768,7 +770,7 @@ async fn an_embedder_stops_what_works_for_something_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_fails_keeps_no_child_alive() {
     let world = parent_and_child(WITH_PARENT, Act::Hang).await;
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     world.runtime.stop_session(&one(), operator()).await.expect("it runs");
     pass(4).await;
     assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
@@ -803,7 +805,7 @@ async fn a_run_that_begins_when_the_journal_works_again_is_measured_from_its_own
     let world = World::with(&format!("{source}\n{limits}"), &[Act::Hang, Act::Hang]).await;
     pass(50).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     pass(60).await;
     world.journal.set_failing(None);
     pass(50).await;
@@ -818,11 +820,11 @@ async fn a_run_that_begins_when_the_journal_works_again_is_measured_from_its_own
 async fn a_handler_that_hangs_is_stopped_while_the_disk_fails_though_it_was_active_before() {
     let world = world("progress_timeout = \"50s\"", &[Act::TellAndHang(2)]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     pass(40).await;
-    assert_eq!(world.script.running.load(Ordering::SeqCst), 1);
+    assert_eq!(running(&world), 1);
     pass(40).await;
-    assert_eq!(world.script.running.load(Ordering::SeqCst), 0, "it was stopped all the same");
+    assert_eq!(running(&world), 0, "it was stopped all the same");
     world.journal.set_failing(None);
     pass(10).await;
     let found: Vec<Limit> = breaches(&world).await.iter().map(|breach| breach.limit).collect();
@@ -837,29 +839,20 @@ async fn activity_that_waited_does_not_set_back_what_was_recorded_since() {
     let acts = [Act::TellAndHang(2), Act::Hang];
     let world = World::with(&format!("{SESSION}\n{AGAIN}\n{limits}"), &acts).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     pass(1).await;
     world.journal.set_failing(None);
     pass(30).await;
     world.send("Again").await.expect("taken");
-    world.journal.set_failing(Some("disk full".to_owned()));
+    world.journal.set_failing(disk_full());
     world.send("Again").await.expect_err("the disk is full");
     pass(30).await;
-    assert_eq!(world.script.running.load(Ordering::SeqCst), 2, "the last progress was 30 s ago");
+    assert_eq!(running(&world), 2, "the last progress was 30 s ago");
     pass(30).await;
-    assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
+    assert_eq!(running(&world), 0);
     world.journal.set_failing(None);
     pass(10).await;
     world.replays().await;
-}
-
-/// How many handlers run.
-fn running(world: &World) -> usize {
-    world.script.running.load(Ordering::SeqCst)
-}
-
-fn disk_full() -> Option<String> {
-    Some("disk full".to_owned())
 }
 
 #[tokio::test(start_paused = true)]
@@ -942,11 +935,7 @@ async fn a_stop_that_is_not_recorded_yet_is_recorded_before_the_host_has_shut_do
         journal.set_failing(None);
     });
     world.runtime.shutdown(Duration::from_secs(10)).await;
-    let mut kinds = Vec::new();
-    while let Some(Some(Ok(event))) = soon(seen.next()).await {
-        if let sandglass_runtime::Event::Recorded(record) = event {
-            kinds.push(record.event.kind());
-        }
-    }
+    let records = published(&mut seen).await;
+    let kinds: Vec<_> = records.iter().map(|record| record.event.kind()).collect();
     assert_eq!(kinds, ["run.stopping", "run.stopped"]);
 }

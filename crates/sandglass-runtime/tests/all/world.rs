@@ -108,6 +108,22 @@ on_timeout = "Abandon"
 reset_on = ["PartnerReplied"]
 "#;
 
+/// Why a journal takes nothing whose disk is full.
+pub(crate) fn disk_full() -> Option<String> {
+    Some("disk full".to_owned())
+}
+
+/// The records that `seen` still publishes: up to the end of the runtime, if it has ended.
+pub(crate) async fn published(seen: &mut sandglass_runtime::Subscription) -> Vec<Arc<Record>> {
+    let mut records = Vec::new();
+    while let Some(Some(Ok(event))) = soon(seen.next()).await {
+        if let sandglass_runtime::Event::Recorded(record) = event {
+            records.push(record);
+        }
+    }
+    records
+}
+
 /// An action of the session that runs one more handler beside the first.
 pub(crate) const AGAIN: &str =
     "[[action]]\nname = \"Again\"\nfrom = [\"Executing\"]\neffect = \"trigger run_tools\"\n";
