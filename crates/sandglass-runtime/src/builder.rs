@@ -325,7 +325,8 @@ impl Recovery<'_> {
         let goes_over = newest.is_some_and(|newest| go_over(&spec, &entity, &newest).is_ok());
         if entity.is_settled() && !goes_over {
             let mut timers = Timers::default();
-            timers.follow(&entity, !entity.is_settled(), &spec, &*shared.clock);
+            let has_work = false; // It is settled.
+            timers.follow(&entity, has_work, &spec, &*shared.clock);
             let spec = Some(spec).filter(|spec| !entity.has_ended(spec));
             let counted = Counted::asleep(shared, &entity);
             let sleep = Sleep::new(spec, last, timers).counted(counted);

@@ -201,8 +201,7 @@ impl Actor {
             Ok(true) if !is_measured => return Ok(()),
             Ok(_) => due,
             Err(unavailable @ ActorError::JournalUnavailable { .. }) => {
-                let stops = self.find_breach().filter(|due| due.limit != Limit::InactivityWarn);
-                stops.ok_or(unavailable)?
+                self.find_breach_that_stops().ok_or(unavailable)?
             }
             Err(error) => return Err(error),
         };
@@ -232,10 +231,15 @@ impl Actor {
         }
     }
 
+    /// The same as `find_breach`, of limits that do more than warn, which needs a record.
+    fn find_breach_that_stops(&mut self) -> Option<Due> {
+        self.find_breach().filter(|due| due.limit != Limit::InactivityWarn)
+    }
+
     /// Enforces a limit that is breached while nothing can be recorded.
     pub(super) async fn enforce_unrecorded(&mut self) {
         self.kill_unrecorded();
-        let stops = self.find_breach().filter(|due| due.limit != Limit::InactivityWarn);
+        let stops = self.find_breach_that_stops();
         if let Some(due) = stops.filter(|_| self.unrecorded.is_none()) {
             // It is told where it can be told; what isn't recorded is tried again with the rest.
             let _ = self.limit_due(due).await;
