@@ -111,8 +111,8 @@ pub(crate) struct Automaton {
     /// Plain actions: from where to where.
     goes: Vec<(Vec<usize>, usize)>,
     later: (String, Durations),
-    /// What its spec says in `[limits]`, if its entities are sessions.
-    limits: Option<String>,
+    /// What its spec says in `[limits]`, by version, if its entities are sessions.
+    limits: Option<[String; VERSIONS]>,
     /// The first version that has limits.
     limits_from: usize,
 }
@@ -196,7 +196,13 @@ impl Automaton {
 
     /// The same; most have limits, which `dice` says.
     pub(crate) fn limited(self, lives: Lives, pace: Pace, dice: &Dice) -> Self {
-        let limits = dice.per_mille(pace.limited()).then(|| limits(lives, pace, dice));
+        let limits = dice.per_mille(pace.limited()).then(|| {
+            let first = limits(lives, pace, dice);
+            // A run that starts at the instant of a reload may have a limit that the last one did not.
+            let differs = pace == Pace::Coarse && dice.per_mille(500);
+            let second = if differs { limits(lives, pace, dice) } else { first.clone() };
+            [first, second]
+        });
         // Of some, entities become sessions with the next version.
         let limits_from = usize::from(dice.per_mille(150));
         Self { limits, limits_from, ..self }
@@ -267,8 +273,8 @@ impl Automaton {
         for (index, state) in self.states.iter().enumerate() {
             state.write(out, index, open, version, reset_on)?;
         }
-        let limits = self.limits.as_deref().filter(|_| version >= self.limits_from);
-        out.write_str(limits.unwrap_or_default())
+        let limits = self.limits.as_ref().filter(|_| version >= self.limits_from);
+        limits.map_or(Ok(()), |limits| out.write_str(&limits[version]))
     }
 
     fn write_handler(&self, out: &mut String, index: usize, version: usize) -> std::fmt::Result {

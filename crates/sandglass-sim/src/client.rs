@@ -324,6 +324,10 @@ impl Clients {
         if dice.per_mille(300) {
             limits.set(Limit::RunTimeout, Setting::At(dice.within(100_000..=200_000)));
         }
+        // It holds from the session's start, so it may be breached at this very instant.
+        if self.process.scene.plan.is_coarse && dice.per_mille(200) {
+            limits.set(Limit::ExecutionTimeout, Setting::At(1_000 * dice.within(1..=12)));
+        }
         let (by, reason) = (format!("request {id}"), String::new());
         let resume = SessionResume { by, reason, expected_run: run_seq, limits };
         self.sometimes_lost(async move {

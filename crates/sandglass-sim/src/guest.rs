@@ -68,7 +68,12 @@ impl Guest {
         }
         let ending = match dice.below(20) {
             0..=2 => Ending::Hang,
-            3 => Ending::Panic,
+            3 => {
+                if scene.plan.is_coarse {
+                    moves.push(Move::Wait(wait_ms(scene, budget_ms)));
+                }
+                Ending::Panic
+            }
             4 => Ending::NotRun,
             5 | 6 => Ending::ReturnAt { after_deadline_ms: 0, outcome },
             7..=9 => Ending::ReturnAt { after_deadline_ms: late_ms(scene), outcome },
@@ -95,7 +100,7 @@ impl Move {
             0..=3 => Self::Tell(OWN[dice.below(2)]),
             4 => Self::Ask(Box::new((of.clone(), "Touch".to_owned(), AskUntil::Transition))),
             5 | 6 if !names.is_empty() => {
-                let target = dice.pick(names).clone();
+                let target = Self::asked(scene, names);
                 let action = scene.action_for(&target, dice);
                 let until =
                     if dice.per_mille(600) { AskUntil::Settled } else { AskUntil::Transition };
@@ -103,6 +108,13 @@ impl Move {
             }
             _ => Self::Wait(wait_ms(scene, budget_ms / 2)),
         }
+    }
+
+    /// Whom a guest asks: any entity, and in a coarse world mostly the one that clients act on.
+    fn asked(scene: &Scene, names: &[EntityRef]) -> EntityRef {
+        let is_focused = scene.plan.is_coarse && scene.guests.per_mille(700);
+        let focus = is_focused.then(|| scene.story().focus.clone()).flatten();
+        focus.unwrap_or_else(|| scene.guests.pick(names).clone())
     }
 }
 
