@@ -29,9 +29,12 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
             Invariant::OneStop,
             Invariant::WithinBounds,
         ],
-        Fault::OtherDecision => {
-            &[Invariant::ReplayAgrees, Invariant::DurableFirst, Invariant::WithinBounds]
-        }
+        Fault::OtherDecision => &[
+            Invariant::ReplayAgrees,
+            Invariant::DurableFirst,
+            Invariant::WithinBounds,
+            Invariant::AtMostOnce,
+        ],
         Fault::BusyTask => &[Invariant::NobodyStuck],
     }
 }
