@@ -1,7 +1,7 @@
 //! A file that is written beside its place under another name, and takes its place
 //! whole and synced, or never. It replaces nothing that holds anything.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use crate::Error;
 
-/// A file on its way to its place. Dropped before [`NewFile::finish`], it goes away; where
+/// A file on its way to its place, which only its owner may read and write. Dropped before [`NewFile::finish`], it goes away; where
 /// the process is killed, it is left under a name that ends in `.partial`.
 #[derive(Debug)]
 pub struct NewFile {
@@ -45,7 +45,8 @@ impl NewFile {
         match to.metadata() {
             Ok(empty) => {
                 let file = Self::beside(to, Over::Empty)?;
-                file.restart(empty.permissions())?;
+                let shared = file.partial.as_file().set_permissions(empty.permissions());
+                shared.map_err(|error| unavailable(to, &error))?;
                 Ok(file)
             }
             Err(_) => Self::begin(to),
@@ -62,7 +63,6 @@ impl NewFile {
         begins.push(".");
         let mut partial = tempfile::Builder::new();
         partial.prefix(&begins).suffix(".partial");
-        readable_as_any_new_file(&mut partial);
         let partial = partial.tempfile_in(&folder).map_err(|error| unavailable(to, &error))?;
         Ok(Self { partial, folder, to: to.to_owned(), over })
     }
@@ -72,11 +72,9 @@ impl NewFile {
         self.partial.path()
     }
 
-    /// Empties it, and lets those read it who may read `like`.
-    pub(crate) fn restart(&self, like: Permissions) -> Result<(), Error> {
-        let file = self.partial.as_file();
-        let restarted = file.set_len(0).and_then(|()| file.set_permissions(like));
-        restarted.map_err(|error| unavailable(&self.to, &error))
+    /// Empties it.
+    pub(crate) fn restart(&self) -> Result<(), Error> {
+        self.partial.as_file().set_len(0).map_err(|error| unavailable(&self.to, &error))
     }
 
     /// Brings it to the disk, and to its place.
@@ -108,15 +106,6 @@ impl Write for NewFile {
         self.partial.flush()
     }
 }
-
-/// The umask takes from it; without this, a temporary file is its maker's alone.
-#[cfg(unix)]
-fn readable_as_any_new_file(partial: &mut tempfile::Builder<'_, '_>) {
-    partial.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-}
-
-#[cfg(not(unix))]
-fn readable_as_any_new_file(_: &mut tempfile::Builder<'_, '_>) {}
 
 fn taken(to: &Path) -> Error {
     unavailable(to, &"there is such a file already; name another one")

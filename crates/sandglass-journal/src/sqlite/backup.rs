@@ -81,7 +81,7 @@ impl SqliteReader {
         for _ in 0..COPIES_MAX {
             let before = self.looks()?;
             *self = Self::open(&self.path)?;
-            file.restart(before.permissions())?;
+            file.restart()?;
             let copied = self.copy(file.partial(), to, go_on);
             let undisturbed = !file::has_log(&self.path) && age(&self.looks()?) == age(&before);
             if self.reading == Reading::WithLog || undisturbed {

@@ -20,6 +20,13 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
             place: format!("`{}`", path.display()),
             what: format!("what a journal has isn't in it: {} (when {doing})", without_sql(error)),
         },
+        Some(ErrorCode::OperationInterrupted) => Error::Damaged {
+            place: format!("`{}`", path.display()),
+            what: format!(
+                "{doing} it takes more steps than its size explains; its pages refer to one another \
+                 in ways that no journal's do"
+            ),
+        },
         Some(ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),
         Some(ErrorCode::DiskFull) => unavailable(path, doing, error, "make room"),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {

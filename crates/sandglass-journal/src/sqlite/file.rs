@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-use super::{Settings, fault};
+use super::{Settings, defense, fault};
 use crate::{Error, NewFile};
 
 /// What the header of the SQLite file says: "SdGl".
@@ -65,12 +65,12 @@ impl Drop for WriterLock {
 /// second handle of the journal itself would end SQLite's locks on it.
 pub(super) fn lock(path: &Path) -> Result<WriterLock, Error> {
     let beside = sidecar(path, ".lock");
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&beside)
-        .map_err(|error| fault::of_file(&beside, "creating", &error))?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file =
+        options.open(&beside).map_err(|error| fault::of_file(&beside, "creating", &error))?;
     hold(path, &beside, file)
 }
 
@@ -207,6 +207,7 @@ pub(super) fn open_writer(
     let connection = open().map_err(failed)?;
     let (application, format) = stamp(&connection).map_err(failed)?;
     check_stamp(path, application, format)?;
+    defense::check_schema(&connection, path)?;
     Ok(connection)
 }
 
@@ -341,19 +342,26 @@ pub(super) enum Reading {
 
 /// Opens a journal that is there for reading alone: no lock, no write.
 pub(super) fn open_reader(path: &Path, reading: Reading) -> Result<Connection, Error> {
-    open_with(path, reading, set_up)
+    let connection = open_with(path, reading, set_up)?;
+    defense::check_schema(&connection, path)?;
+    Ok(connection)
 }
 
 /// The same of a file that may be cut off, for what is left of it.
 pub(super) fn open_salvager(path: &Path, reading: Reading) -> Result<Connection, Error> {
-    open_with(path, reading, |connection| {
+    let connection = open_with(path, reading, |connection| {
         set_up(connection)?;
         // SQLite reads nothing of a file that is shorter than it says, unless its schema
         // may be repaired, which it can't be here: the file is open for reading alone.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
         Ok(())
-    })
+    })?;
+    match defense::check_schema(&connection, path) {
+        Err(forged @ Error::Foreign { .. }) => Err(forged),
+        // Only a part of the schema can be read.
+        Ok(()) | Err(_) => Ok(connection),
+    }
 }
 
 fn open_with(

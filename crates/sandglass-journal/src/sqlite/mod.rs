@@ -2,6 +2,7 @@
 //! thread, and what happens when it is opened.
 
 mod backup;
+mod defense;
 mod failing;
 mod fault;
 mod file;

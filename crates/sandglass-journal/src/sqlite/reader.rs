@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, ffi};
 use sandglass_model::{DispatchId, EntityRef, Position};
 
+use super::defense::Steps;
 use super::file::{self, Reading};
 use super::{GROUP_MAX_RECORDS, fault, log, place, pruned, recording, row, snapshot};
 use crate::{ByEntity, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, Snapshot};
@@ -22,6 +23,7 @@ pub struct SqliteReader {
     pub(super) connection: Connection,
     pub(super) path: PathBuf,
     pub(super) reading: Reading,
+    steps: Steps,
 }
 
 impl SqliteReader {
@@ -46,8 +48,10 @@ impl SqliteReader {
             return Err(fault::foreign(path, "there is no such file"));
         };
         let reading = if file::has_log(path) { Reading::WithLog } else { Reading::Still };
-        let connection = open(path, reading)?;
-        Ok(Self { connection, path: path.to_owned(), reading })
+        let mut connection = open(path, reading)?;
+        let steps = Steps::limit(&mut connection, path);
+        let steps = steps.map_err(|error| fault::of(path, "opening", &error))?;
+        Ok(Self { connection, path: path.to_owned(), reading, steps })
     }
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on. Records
@@ -165,6 +169,7 @@ impl SqliteReader {
         &mut self,
         read: impl Fn(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
+        self.steps.begin();
         let mut run = || {
             let snapshot =
                 self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;

@@ -5,6 +5,7 @@ mod backup;
 mod conforms;
 mod damage;
 mod files;
+mod forged;
 mod places;
 mod pruned;
 mod recordings;
