@@ -64,6 +64,10 @@ pub(crate) fn enter(
     }
 }
 
+/// Most places that a list of them may have: `IOV_MAX` of POSIX. Functions refuse longer lists,
+/// and recordings do not read beyond it.
+pub(crate) const LISTED_MAX: u32 = 1024;
+
 /// What a core module's call passes.
 pub(crate) struct Arguments<'a> {
     /// Its numbers.
@@ -99,20 +103,17 @@ fn enter_on_tape(
         arguments.texts.iter().for_each(|place| pass(to, memory, *place));
         if let Some((at, count)) = arguments.list {
             let listed = guest_memory::slice(memory, "a list", at, count.wrapping_mul(8));
-            for place in listed.unwrap_or_default().chunks_exact(8) {
+            for place in listed.unwrap_or_default().chunks_exact(8).take(LISTED_MAX as usize) {
                 pass(to, memory, (word(place), word(&place[4..])));
             }
         }
     })
 }
 
-/// Passes the text at this place, as the bytes that it is; nothing, where it can't be read.
+/// Passes the text or bytes at this place; null if it is outside of the guest's memory.
 fn pass(to: &mut Packer<'_>, memory: &[u8], (ptr, len): (i32, i32)) {
     match guest_memory::slice(memory, "an argument", ptr, len) {
-        Ok(bytes) => match str::from_utf8(bytes) {
-            Ok(text) => to.text(text),
-            Err(_) => to.bytes(bytes),
-        },
+        Ok(bytes) => to.text_or_bytes(bytes),
         Err(_) => to.null(),
     }
 }

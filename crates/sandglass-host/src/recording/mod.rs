@@ -37,6 +37,9 @@ pub(crate) use tape::{Source, Tape};
 /// interrupts the hashing, so this bounds it to a millisecond or two.
 const COMPARED_BYTES: usize = 1 << 20;
 
+/// The same for all texts of one call: `fd_write` may name a thousand buffers of the same bytes.
+const COMPARED_BYTES_OF_CALL: usize = 4 << 20;
+
 /// Functions by which a guest gives its result: they are carried out also when their
 /// run is played.
 const GIVE_A_RESULT: [&str; 2] = ["host_set_result", "sandglass:integration/fail.raise"];

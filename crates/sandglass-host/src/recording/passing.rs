@@ -55,7 +55,10 @@ impl From<minicbor::decode::Error> for Unreadable {
 pub(crate) struct Packer<'a> {
     out: Encoder<Vec<u8>>,
     secrets: &'a Seen,
+    /// For the whole answer, or for each text of arguments.
     room: usize,
+    /// For the texts of all arguments together.
+    room_for_all: usize,
     problem: Option<Unrecordable>,
     /// Whether a text beyond the room is cut: enough to be compared, and no answer.
     cuts: bool,
@@ -65,12 +68,13 @@ impl<'a> Packer<'a> {
     /// For an answer: whole, or not at all.
     pub(crate) fn of_answer(secrets: &'a Seen, room: usize) -> Self {
         let out = Encoder::new(Vec::new());
-        Self { out, secrets, room, problem: None, cuts: false }
+        Self { out, secrets, room, room_for_all: usize::MAX, problem: None, cuts: false }
     }
 
-    /// For arguments, of which each text and each list of bytes is compared up to `room`.
-    pub(crate) fn of_arguments(secrets: &'a Seen, room: usize) -> Self {
-        let mut packer = Self { cuts: true, ..Self::of_answer(secrets, room) };
+    /// For arguments, of which each text and each list of bytes is compared up to `room`, and all
+    /// of them up to `room_for_all`.
+    pub(crate) fn of_arguments(secrets: &'a Seen, room: usize, room_for_all: usize) -> Self {
+        let mut packer = Self { cuts: true, room_for_all, ..Self::of_answer(secrets, room) };
         // How many there are is known only behind the last.
         packer.write(Encoder::begin_array);
         packer
@@ -117,9 +121,14 @@ impl<'a> Packer<'a> {
     }
 
     pub(crate) fn text(&mut self, text: &str) {
-        self.plain_or_pieces(text.as_bytes(), |out, bytes| match str::from_utf8(bytes) {
+        self.text_or_bytes(text.as_bytes());
+    }
+
+    /// Writes a text if what is written of `bytes` is UTF-8, and bytes otherwise. Only that part is
+    /// checked: its length is the guest's choice.
+    pub(crate) fn text_or_bytes(&mut self, bytes: &[u8]) {
+        self.plain_or_pieces(bytes, |out, bytes| match str::from_utf8(bytes) {
             Ok(text) => out.str(text),
-            // Cut in the middle of a character.
             Err(_) => out.bytes(bytes),
         });
     }
@@ -133,7 +142,8 @@ impl<'a> Packer<'a> {
         bytes: &[u8],
         plain: impl for<'e> Fn(&'e mut Encoder<Vec<u8>>, &[u8]) -> Written<'e>,
     ) {
-        if bytes.len() > self.room {
+        let room = self.room.min(self.room_for_all);
+        if bytes.len() > room {
             if !self.cuts {
                 self.problem = Some(Unrecordable::TooLarge);
                 return;
@@ -141,7 +151,8 @@ impl<'a> Packer<'a> {
             // What is left out counts by its length.
             self.unsigned(bytes.len() as u64);
         }
-        let bytes = &bytes[..bytes.len().min(self.room)];
+        let bytes = &bytes[..bytes.len().min(room)];
+        self.room_for_all -= bytes.len();
         let pieces = self.secrets.split(bytes);
         let [Piece::Plain(only)] = &*pieces else {
             self.write(|out| out.tag(WITH_SECRETS)?.array(pieces.len() as u64));

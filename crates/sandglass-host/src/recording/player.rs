@@ -12,7 +12,7 @@ use sandglass_model::{CallPlace, Cause, EndPoint};
 use super::passing::{Packer, Recorded, Unpacker, Unreadable, WITH_SECRETS};
 use super::secrets::{Given, Seen};
 use super::tape::Source;
-use super::{COMPARED_BYTES, GIVE_A_RESULT, Header, hash};
+use super::{COMPARED_BYTES, COMPARED_BYTES_OF_CALL, GIVE_A_RESULT, Header, hash};
 use crate::boundary::Stopped;
 use crate::secret::Redactor;
 use crate::store::Phase;
@@ -178,7 +178,7 @@ impl Player {
         function: &str,
         arguments: impl FnOnce(&mut Packer<'_>),
     ) -> Result<Source, Stopped> {
-        let mut packer = Packer::of_arguments(&self.seen, COMPARED_BYTES);
+        let mut packer = Packer::of_arguments(&self.seen, COMPARED_BYTES, COMPARED_BYTES_OF_CALL);
         arguments(&mut packer);
         let packed = packer.finish().unwrap_or_default();
         let number = {

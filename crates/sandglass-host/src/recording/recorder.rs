@@ -8,7 +8,9 @@ use sandglass_model::{Recording, WholeRecording};
 
 use super::passing::{Packer, Passed, Unrecordable};
 use super::secrets::Seen;
-use super::{COMPARED_BYTES, Header, KeepArguments, RecordingLimits, Share, hash};
+use super::{
+    COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, KeepArguments, RecordingLimits, Share, hash,
+};
 use crate::secret::{Redactor, Secret};
 
 /// Longest text of one call's arguments that is kept, in bytes.
@@ -60,7 +62,7 @@ impl Recorder {
         if self.given_up.is_some() {
             return;
         }
-        let mut packer = Packer::of_arguments(&self.seen, COMPARED_BYTES);
+        let mut packer = Packer::of_arguments(&self.seen, COMPARED_BYTES, COMPARED_BYTES_OF_CALL);
         arguments(&mut packer);
         let packed = packer.finish().unwrap_or_default();
         let kept = (self.limits.arguments == KeepArguments::Yes).then(|| {

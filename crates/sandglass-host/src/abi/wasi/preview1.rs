@@ -7,7 +7,7 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as wasi, WasiSnapshotPreview1};
 use wiggle::GuestMemory;
 
-use crate::boundary::{check, instant, waiting};
+use crate::boundary::{LISTED_MAX, check, instant, waiting};
 use crate::functions::Functions;
 use crate::store::RunStore;
 
@@ -20,9 +20,8 @@ pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 /// bounds them.
 const CALL_BYTES: usize = 128 << 20;
 
-/// Most buffers that one call may name, as POSIX has it (`IOV_MAX`): each is looked
-/// at, and nothing interrupts that.
-const MAX_BUFFERS: u32 = 1024;
+/// Most buffers that one call may name: nothing interrupts a call between two of them.
+const MAX_BUFFERS: u32 = LISTED_MAX;
 
 /// Size of what names a buffer, of a subscription and of an event, in bytes, as preview
 /// 1 lays them out.
