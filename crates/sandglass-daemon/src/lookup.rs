@@ -97,7 +97,19 @@ pub(crate) async fn explanation(
         _ => {}
     })
     .await?;
-    inquiry.finish().ok_or_else(|| unknown(dispatch))
+    let mut explanation = inquiry.finish().ok_or_else(|| unknown(dispatch))?;
+    resolve_frames(daemon, &mut explanation).await;
+    Ok(explanation)
+}
+
+/// Resolves the frames that were recorded as offsets.
+async fn resolve_frames(daemon: &Daemon, explanation: &mut Explanation) {
+    let module = explanation.dispatched.module_hash;
+    let ended = explanation.ending.as_mut().map(|ending| &mut ending.ended);
+    if let Some((module, ended)) = module.zip(ended) {
+        let frames = daemon.runtime().resolve_frames(module, ended.frames().to_vec()).await;
+        ended.set_frames(frames);
+    }
 }
 
 /// How those of `dispatches` ended that have, which were recorded at `from` or later.

@@ -45,5 +45,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pack", run: target::pack::run },
     Target { name: "scenario", run: target::files::scenario },
     Target { name: "spec", run: target::spec::read },
+    Target { name: "symbols", run: target::symbols::resolve },
     Target { name: "workflow", run: target::workflow::read },
 ];

@@ -9,4 +9,5 @@ pub(crate) mod json;
 pub(crate) mod literals;
 pub(crate) mod pack;
 pub(crate) mod spec;
+pub(crate) mod symbols;
 pub(crate) mod workflow;

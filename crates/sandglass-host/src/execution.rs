@@ -283,12 +283,15 @@ impl Execution {
         let ended_at = ending.place.as_ref().map(|place| place.ended_at);
         let (dying_span, backtrace) =
             ending.place.map(|place| (place.dying_span, place.backtrace)).unzip();
+        let symbols = &self.integration.compiled.symbols;
+        let wait = self.shared.settings.symbols_wait;
+        let backtrace = symbols.resolve(backtrace.unwrap_or_default(), wait).await;
         let mut report = RunReport {
             outcome: ending.outcome,
             cause: ending.cause,
             dying_span,
             ended_at,
-            backtrace: backtrace.unwrap_or_default(),
+            backtrace,
             host_calls,
             overruns,
             story,

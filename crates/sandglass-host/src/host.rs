@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sandglass_model::{
-    Busy, Cause, Clock, DispatchId, Monotonic, Outcome, Rejection, RunReport, TraceContext,
+    Busy, Cause, Clock, DispatchId, Frame, ModuleHash, Monotonic, Outcome, Rejection, RunReport,
+    TraceContext,
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
@@ -37,6 +38,7 @@ use crate::recording::Room;
 use crate::run::Run;
 use crate::sandbox::{EngineKind, Sandbox};
 use crate::settings::Settings;
+use crate::symbols;
 use crate::ticker::{Ticker, TickerHealth};
 
 pub use builder::Builder;
@@ -168,6 +170,20 @@ impl Host {
     /// tenant.
     pub fn reserve(&self, of: ReserveFor) -> Result<Reservation, Busy> {
         self.0.admission.reserve(of).map(Reservation)
+    }
+
+    /// Resolves frames that a report or a record has as offsets in the file of `module`: its
+    /// symbols were not parsed within [`Settings::symbols_wait`]. Waits until they are, some
+    /// seconds at most. Frames stay as they are if the host has no such module any more, or its
+    /// author's debug information exceeds what a host parses.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn resolve_frames(&self, module: ModuleHash, frames: Vec<Frame>) -> Vec<Frame> {
+        match self.0.modules.with_hash(module) {
+            Some(module) => module.symbols.resolve(frames, symbols::WAIT_MAX).await,
+            None => frames,
+        }
     }
 
     /// The clock that deadlines are measured by.

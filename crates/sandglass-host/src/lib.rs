@@ -74,6 +74,7 @@ mod sandbox;
 mod secret;
 mod settings;
 mod store;
+mod symbols;
 mod ticker;
 
 pub use admission::{Reservation, ReserveFor};
@@ -106,6 +107,7 @@ pub use sandglass_model::{Answered, Ask, AskError, Outcome, RunReport};
 pub use secret::{Answer, FixedSecrets, Secret, Secrets};
 pub use settings::Settings;
 pub use store::MAX_FRAMES;
+pub use symbols::frames_at;
 pub use ticker::TickerHealth;
 
 #[cfg(test)]

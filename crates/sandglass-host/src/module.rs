@@ -21,6 +21,7 @@ use crate::error::rejection;
 use crate::manifest::Manifest;
 use crate::mappings;
 use crate::sandbox::{MAX_TABLE_ELEMENTS, MAX_TABLES, Sandbox};
+use crate::symbols::{self, Symbols};
 
 pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
@@ -48,6 +49,8 @@ pub(crate) struct Compiled {
     pub(crate) code: Code,
     /// What it was compiled for, and runs in.
     pub(crate) sandbox: Arc<Sandbox>,
+    /// What resolves the frames of its guests.
+    pub(crate) symbols: Arc<Symbols>,
     pub(crate) needs: Needs,
     /// Size of its machine code and what belongs to that, in bytes.
     pub(crate) code_bytes: u64,
@@ -228,9 +231,11 @@ pub(crate) fn compile(
     how: Compiling<'_>,
 ) -> Result<Compiled, NotCompiled> {
     let Compiling { made, folder, metrics, clock } = how;
-    let binary = binary(bytes)?;
+    let mut binary = binary(bytes)?;
     check_function_sizes(&binary)?;
     let hash = ModuleHash::of(bytes);
+    let symbols = Symbols::of(hash, &binary);
+    symbols::hide_names(&mut binary);
     let engine = &sandbox.engine;
     let source = Source { engine, made, folder, hash, binary: &binary, metrics, clock };
     let (code, needs) = match Kind::of(&binary) {
@@ -252,6 +257,7 @@ pub(crate) fn compile(
         code_bytes: code.bytes(),
         code,
         sandbox,
+        symbols,
         needs,
         announced: RwLock::default(),
     })

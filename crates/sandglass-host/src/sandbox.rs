@@ -179,7 +179,7 @@ fn config(settings: &Settings, kind: EngineKind) -> Config {
         .concurrency_support(false)
         .max_wasm_stack(WASM_STACK_BYTES)
         .async_stack_size(RUN_STACK_BYTES)
-        .wasm_backtrace_details(WasmBacktraceDetails::Enable)
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_backtrace_max_frames(NonZeroUsize::new(backtrace_frames(settings)))
         .allocation_strategy(match kind.allocation {
             Allocation::Pooled => InstanceAllocationStrategy::Pooling(pool(settings)),

@@ -66,6 +66,9 @@ pub struct Settings {
     /// with the functions that the compiler put into it; all together at
     /// most [`MAX_FRAMES`](crate::MAX_FRAMES), and none, which costs nothing, where it is 0.
     pub backtrace_frames: u32,
+    /// Longest time that a report waits for the names and lines of its frames. Later ones are
+    /// resolved by [`Host::resolve_frames`](crate::Host::resolve_frames).
+    pub symbols_wait: Duration,
     /// What of the kernel may be used, where it has it. All, by default; less is for
     /// tests of what a host does without, and for comparing.
     pub kernel_features: KernelFeatures,
@@ -91,6 +94,7 @@ impl Default for Settings {
             cache_bytes: 64 << 20,
             recording_bytes: 256 << 20,
             backtrace_frames: MAX_FRAMES,
+            symbols_wait: Duration::from_millis(50),
             kernel_features: KernelFeatures::ALL,
         }
     }

@@ -182,34 +182,12 @@ impl Drop for RunStore {
     }
 }
 
-/// The frames of a backtrace, innermost first, with file and line where the
-/// module carries DWARF.
+/// The frames of a backtrace, innermost first, as offsets in the module's file: this runs on the
+/// guest's thread, so it reads nothing that the module's author wrote.
 pub(crate) fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
-    backtrace.frames().iter().flat_map(inlined).take(MAX_FRAMES as usize).collect()
-}
-
-/// The functions that one frame of the machine's stack stands for: those that the compiler
-/// has put into another, and that one.
-fn inlined(info: &wasmtime::FrameInfo) -> Vec<Frame> {
-    let frame = |symbol: Option<&wasmtime::FrameSymbol>| {
-        let function = symbol
-            .and_then(|symbol| symbol.name())
-            .or_else(|| info.func_name())
-            .map(|name| printable(&demangle(name)));
-        Frame {
-            function,
-            module: info.module().name().map(printable),
-            offset: info.module_offset().unwrap_or(0) as u64,
-            file: symbol.and_then(|symbol| symbol.file()).map(printable),
-            line: symbol.and_then(|symbol| symbol.line()),
-        }
-    };
-    match info.symbols() {
-        [] => vec![frame(None)],
-        symbols => {
-            symbols.iter().take(MAX_FRAMES as usize).map(|symbol| frame(Some(symbol))).collect()
-        }
-    }
+    let offset = |info: &wasmtime::FrameInfo| info.module_offset().unwrap_or(0) as u64;
+    let frames = backtrace.frames().iter().take(MAX_FRAMES as usize);
+    frames.map(|info| Frame { offset: offset(info), ..Frame::default() }).collect()
 }
 
 /// Longest name that is shown, in characters: enough for a generic function's.
@@ -217,7 +195,7 @@ const NAME_MAX_CHARS: usize = 256;
 
 /// The readable form of a mangled name. A short name can stand for one of any
 /// length, so the writing stops where nobody would read on.
-fn demangle(name: &str) -> String {
+pub(crate) fn demangle(name: &str) -> String {
     struct Bounded(String);
     impl std::fmt::Write for Bounded {
         fn write_str(&mut self, part: &str) -> std::fmt::Result {

@@ -6,6 +6,7 @@ use sandglass_host::AskTarget;
 use sandglass_model::OutcomeKind;
 
 use crate::member::{Ending, Handler, Member, Must, PEER_URL, Peer};
+use crate::symbols;
 
 /// A sample guest in text.
 macro_rules! wat {
@@ -47,8 +48,19 @@ const CROWD_OF_EACH: usize = 6;
 /// runtime, or could.
 #[must_use]
 pub fn kit() -> Vec<Member> {
-    [spins(), sleeps(), outside(), floods(), memory(), results(), stubborn(), asks(), crowds()]
-        .concat()
+    [
+        spins(),
+        symbols(),
+        sleeps(),
+        outside(),
+        floods(),
+        memory(),
+        results(),
+        stubborn(),
+        asks(),
+        crowds(),
+    ]
+    .concat()
 }
 
 fn killed<const N: usize>(module: &'static [u8], spans: [&'static str; N]) -> Handler {
@@ -103,6 +115,33 @@ fn spins() -> Vec<Member> {
             "recursion that stays shallow",
             "computes the 90th Fibonacci number the slow way: calls and returns, and no loop",
             killed(wat!("spins_by_recursion"), [GUEST]),
+        ),
+    ]
+}
+
+/// What is to be read about a guest's stack is its author's choice.
+fn symbols() -> Vec<Member> {
+    let spins = |module| Handler::of(module, Ending::timed_out_in([GUEST]).into());
+    vec![
+        member(
+            "debug information, inlined without end",
+            "loops for ever, with functions that are inlined into one another 9,000 times",
+            spins(symbols::nested_inlining()),
+        ),
+        member(
+            "debug information, one line program for all",
+            "loops for ever, with 4,000 units that share one long line program",
+            spins(symbols::shared_line_program()),
+        ),
+        member(
+            "debug information, overlapping abbreviations",
+            "loops for ever, with 4,000 units whose tables of abbreviations overlap",
+            spins(symbols::overlapping_abbreviations()),
+        ),
+        member(
+            "name of megabytes",
+            "loops for ever, in a function whose name has 9 MiB",
+            spins(symbols::long_name()),
         ),
     ]
 }

@@ -19,6 +19,7 @@ mod page;
 mod peer;
 mod running;
 mod spec;
+mod symbols;
 mod verdict;
 
 use sandglass_host::Host;

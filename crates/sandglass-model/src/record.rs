@@ -342,6 +342,15 @@ impl Ended {
             _ => self.account.as_ref().map_or(&[], |account| &account.backtrace),
         }
     }
+
+    /// Replaces the frames that the record has, if it has any.
+    pub fn set_frames(&mut self, frames: Vec<Frame>) {
+        match (&mut self.outcome, &mut self.account) {
+            (Outcome::TimedOut(exceeded), _) => exceeded.backtrace = frames,
+            (_, Some(account)) => account.backtrace = frames,
+            (_, None) => {}
+        }
+    }
 }
 
 /// What follows from a handler's end.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sandglass_model::{
     Busy, Cancellation, CancelledBy, Cause, DeadlineReport, DispatchId, Dispatched, EntityRef,
-    HostCalls, ModuleHash, Monotonic, Outcome, Recovery, Rejection, RunReport, TimeSplit,
+    Frame, HostCalls, ModuleHash, Monotonic, Outcome, Recovery, Rejection, RunReport, TimeSplit,
     TraceContext,
 };
 use serde_json::Value;
@@ -22,6 +22,9 @@ use crate::caught::caught;
 
 /// The run of one handler, until it has ended and nothing of it is left.
 pub type RunFuture = Pin<Box<dyn Future<Output = RunReport> + Send>>;
+
+/// The frames of a run, with what is known of them.
+pub type FramesFuture = Pin<Box<dyn Future<Output = Vec<Frame>> + Send>>;
 
 /// Runs handlers. It holds each to its deadline; the runtime has no timer of its
 /// own for them, and waits for the report.
@@ -46,6 +49,12 @@ pub trait Handlers: Send + Sync + 'static {
     fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
         let _ = dispatch;
         None
+    }
+
+    /// Resolves frames of a run of `module` that were recorded as offsets, for showing them.
+    fn resolve_frames(&self, module: ModuleHash, frames: Vec<Frame>) -> FramesFuture {
+        let _ = module;
+        Box::pin(std::future::ready(frames))
     }
 
     /// The hash of the module that an integration names, where it is known before

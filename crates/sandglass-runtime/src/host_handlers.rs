@@ -14,13 +14,13 @@ use sandglass_host::{
 };
 use sandglass_liveness::session::preamble;
 use sandglass_model::{
-    Busy, Clock, DispatchId, Dispatched, ModuleHash, Monotonic, Rejection, RunReport,
+    Busy, Clock, DispatchId, Dispatched, Frame, ModuleHash, Monotonic, Rejection, RunReport,
 };
 use serde_json::{Value, json};
 
 pub use modules::Module;
 
-use crate::handlers::{HandlerRun, Handlers, Reserved, RunFuture, lost, stopped};
+use crate::handlers::{FramesFuture, HandlerRun, Handlers, Reserved, RunFuture, lost, stopped};
 use crate::timer;
 use adaptor::{Clocks, HostAsks, SignalAdaptor};
 use modules::{Loadable, Modules};
@@ -164,6 +164,11 @@ impl Handlers for HostHandlers {
         let live = self.host.live_runs(usize::MAX);
         let run = live.runs.into_iter().find(|run| run.dispatch == dispatch)?;
         Some((run.doing.as_str().to_owned(), now.since(run.since)))
+    }
+
+    fn resolve_frames(&self, module: ModuleHash, frames: Vec<Frame>) -> FramesFuture {
+        let host = self.host.clone();
+        Box::pin(async move { host.resolve_frames(module, frames).await })
     }
 
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {

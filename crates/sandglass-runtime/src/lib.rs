@@ -53,8 +53,8 @@ pub use folder::{
     Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX, one_of_each_type,
 };
 pub use handlers::{
-    HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Signals, Stop, StopRequest, not_run,
-    unreported,
+    FramesFuture, HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Signals, Stop,
+    StopRequest, not_run, unreported,
 };
 #[cfg(feature = "guests")]
 pub use host_handlers::{HostHandlers, Module};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use sandglass_journal::{PAGE_MAX_ENTRIES, Page};
 use sandglass_liveness::Spec;
-use sandglass_model::{Decision, DispatchId, EntityRef, Event as RecordedEvent, Outcome, Position};
+use sandglass_model::{
+    Decision, DispatchId, EntityRef, Event as RecordedEvent, Frame, ModuleHash, Outcome, Position,
+};
 
 use crate::actor::{Handle, View};
 use crate::error::ActorError;
@@ -100,6 +102,12 @@ impl Runtime {
     #[must_use]
     pub fn spec(&self, entity_type: &str) -> Option<Arc<Spec>> {
         self.0.shared.specs().types.get(entity_type).cloned()
+    }
+
+    /// Resolves frames of a run of `module` that were recorded as offsets: the functions, files
+    /// and lines that were not known within the time that a record waits for them.
+    pub async fn resolve_frames(&self, module: ModuleHash, frames: Vec<Frame>) -> Vec<Frame> {
+        self.0.shared.handlers.resolve_frames(module, frames).await
     }
 
     /// Waits until no handler of the entity is queued or in flight.

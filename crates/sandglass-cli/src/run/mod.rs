@@ -264,12 +264,17 @@ fn spec(source: &str) -> Result<Spec, Rejection> {
     })
 }
 
+/// How long the report waits for the names and lines of its frames: it is shown at once.
+const SYMBOLS_WAIT: Duration = Duration::from_secs(5);
+
 /// One run, and as much memory as it is granted.
 fn settings(manifest: &Manifest) -> Settings {
     let defaults = Settings::default();
     Settings {
         max_runs: MAX_RUNS,
         max_memory_bytes: defaults.max_memory_bytes.max(manifest.granted_limits().memory_bytes),
+        // The report is shown at once.
+        symbols_wait: SYMBOLS_WAIT,
         ..defaults
     }
 }

@@ -40,6 +40,13 @@ impl ModuleCache {
         Some(module)
     }
 
+    /// The module with this hash, whichever engine it was compiled for. It does not count as used.
+    pub(crate) fn with_hash(&self, hash: ModuleHash) -> Option<Arc<Compiled>> {
+        let held = self.lock();
+        let mut known = held.known.iter().filter(|((known, _), _)| *known == hash);
+        known.find_map(|(_, module)| module.upgrade())
+    }
+
     /// Keeps `module`; where somebody else was sooner, that one is kept and answered.
     pub(crate) fn keep(&self, key: Key, module: Compiled) -> Arc<Compiled> {
         let mut held = self.lock();

@@ -1,0 +1,165 @@
+//! Guests that loop for ever, with names and debug information that are made to be read for
+//! seconds, or with gigabytes: each host has to capture a stack of them in no time.
+
+use std::borrow::Cow;
+
+/// A guest with a deep stack, that never returns.
+const SPINS: &[u8] = include_bytes!("../../../guest-fixtures/wat/spins_by_recursion.wat");
+
+/// The same with a function whose name has megabytes.
+const LONG_NAME_BYTES: usize = 9 << 20;
+
+/// Codes of the abbreviations below.
+const UNIT: u8 = 1;
+const FUNCTION: u8 = 2;
+const INLINED: u8 = 3;
+
+/// DWARF in the making.
+#[derive(Default)]
+struct Dwarf {
+    abbreviations: Vec<u8>,
+    info: Vec<u8>,
+    lines: Vec<u8>,
+}
+
+impl Dwarf {
+    /// With abbreviations of a unit, which states its addresses and its line program, of a
+    /// function, and of a function that is inlined.
+    fn new() -> Self {
+        let addresses: &[u8] = &[0x11, 0x01, 0x12, 0x06];
+        let unit = [&[UNIT, 0x11, 1][..], addresses, &[0x10, 0x17, 0, 0]].concat();
+        let function = |code, tag| [&[code, tag, 1][..], addresses, &[0, 0]].concat();
+        let abbreviations =
+            [unit, function(FUNCTION, 0x2e), function(INLINED, 0x1d), vec![0]].concat();
+        Self { abbreviations, ..Self::default() }
+    }
+
+    /// Addresses of an entry: all code that there can be.
+    fn everywhere() -> Vec<u8> {
+        [1_u32.to_le_bytes(), 0x7fff_fff0_u32.to_le_bytes()].concat()
+    }
+
+    /// Appends a unit of DWARF 4, with the line program at 0 and these entries below it.
+    fn unit(&mut self, abbreviations_at: u32, entries: &[u8]) {
+        let mut unit = vec![4, 0];
+        unit.extend(abbreviations_at.to_le_bytes());
+        unit.push(4);
+        unit.push(UNIT);
+        unit.extend(Self::everywhere());
+        unit.extend(0_u32.to_le_bytes());
+        unit.extend(entries);
+        self.info.extend(len(unit.len()).to_le_bytes());
+        self.info.extend(unit);
+    }
+
+    /// Appends a line program with `rows` rows.
+    fn program(&mut self, rows: usize) {
+        let header = b"\x01\x01\x01\xfb\x0e\x0d\x00\x01\x01\x01\x01\x00\x00\x00\x01\x00\x00\x01\x00a.rs\x00\x00\x00\x00\x00";
+        let mut program = vec![4, 0];
+        program.extend(len(header.len()).to_le_bytes());
+        program.extend(header);
+        // Set the address to 1, then a row after each byte, then the end of the sequence.
+        program.extend(b"\x00\x05\x02\x01\x00\x00\x00");
+        program.extend(b"\x02\x01\x01".repeat(rows));
+        program.extend(b"\x00\x01\x01");
+        self.lines.extend(len(program.len()).to_le_bytes());
+        self.lines.extend(program);
+    }
+
+    /// The guest above, with this debug information.
+    fn module(&self) -> Vec<u8> {
+        let mut module = spins();
+        section(&mut module, ".debug_abbrev", &self.abbreviations);
+        section(&mut module, ".debug_info", &self.info);
+        section(&mut module, ".debug_line", &self.lines);
+        module
+    }
+}
+
+/// Functions that are inlined into one another thousands of times.
+pub(crate) fn nested_inlining() -> Cow<'static, [u8]> {
+    let mut dwarf = Dwarf::new();
+    dwarf.program(1);
+    let mut entries = vec![FUNCTION];
+    entries.extend(Dwarf::everywhere());
+    for _ in 0..9_000 {
+        entries.push(INLINED);
+        entries.extend(Dwarf::everywhere());
+    }
+    dwarf.unit(0, &entries);
+    dwarf.module().into()
+}
+
+/// Thousands of units that share one long line program.
+pub(crate) fn shared_line_program() -> Cow<'static, [u8]> {
+    let mut dwarf = Dwarf::new();
+    dwarf.program(20_000);
+    (0..4_000).for_each(|_| dwarf.unit(0, &[0]));
+    dwarf.module().into()
+}
+
+/// Thousands of units, each with a long table of abbreviations that overlaps the others.
+pub(crate) fn overlapping_abbreviations() -> Cow<'static, [u8]> {
+    const UNITS: u32 = 4_000;
+    let mut dwarf = Dwarf::new();
+    dwarf.program(1);
+    let table = std::mem::take(&mut dwarf.abbreviations);
+    for unit in 0..UNITS {
+        // One more abbreviation, which the tables of all units before it have, too.
+        let code = 10 + unit;
+        let low = |bits: u32| u8::try_from(bits & 0x7f).unwrap_or_default();
+        dwarf.abbreviations.extend([low(code) | 0x80, low(code >> 7) | 0x80, low(code >> 14)]);
+        dwarf.abbreviations.extend([0x11, 0, 0, 0]);
+        dwarf.unit(unit * 7, &[0]);
+    }
+    dwarf.abbreviations.extend(table);
+    dwarf.module().into()
+}
+
+/// A function whose name has megabytes.
+pub(crate) fn long_name() -> Cow<'static, [u8]> {
+    let mut module = spins();
+    let name = vec![b'n'; LONG_NAME_BYTES];
+    // Function names: one, of function 0.
+    let mut names = vec![1, 0];
+    uleb(&mut names, name.len());
+    names.extend(name);
+    let mut subsection = vec![1];
+    uleb(&mut subsection, names.len());
+    subsection.extend(names);
+    section(&mut module, "name", &subsection);
+    module.into()
+}
+
+fn spins() -> Vec<u8> {
+    wat::parse_bytes(SPINS).map(Cow::into_owned).unwrap_or_default()
+}
+
+/// Appends a custom section.
+fn section(module: &mut Vec<u8>, name: &str, data: &[u8]) {
+    let mut section = Vec::new();
+    uleb(&mut section, name.len());
+    section.extend(name.as_bytes());
+    section.extend(data);
+    module.push(0);
+    uleb(module, section.len());
+    module.extend(section);
+}
+
+/// Appends a number as an unsigned LEB128.
+fn uleb(to: &mut Vec<u8>, mut number: usize) {
+    loop {
+        let low = u8::try_from(number & 0x7f).unwrap_or_default();
+        number >>= 7;
+        if number == 0 {
+            to.push(low);
+            return;
+        }
+        to.push(low | 0x80);
+    }
+}
+
+/// A length, as DWARF of 32 bits states it.
+fn len(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
