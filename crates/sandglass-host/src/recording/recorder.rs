@@ -1,6 +1,7 @@
 //! Writes a recording, call by call, within bounds. A run beyond them is not recorded
 //! at all: half a recording would play half a run.
 
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use minicbor::Encoder;
@@ -15,6 +16,17 @@ use crate::secret::{Redactor, Secret};
 
 /// Longest text of one call's arguments that is kept, in bytes.
 const KEPT_ARGUMENTS_BYTES: usize = 64 << 10;
+
+/// Arguments as people read them, up to twice the length that is kept.
+struct Shown(String);
+
+impl fmt::Write for Shown {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let room = (2 * KEPT_ARGUMENTS_BYTES).saturating_sub(self.0.len());
+        self.0.push_str(&part[..part.floor_char_boundary(room)]);
+        if part.len() > room { Err(fmt::Error) } else { Ok(()) }
+    }
+}
 
 /// The recording of a run under way.
 #[derive(Debug)]
@@ -66,7 +78,10 @@ impl Recorder {
         arguments(&mut packer);
         let packed = packer.finish().unwrap_or_default();
         let kept = (self.limits.arguments == KeepArguments::Yes).then(|| {
-            let mut text = self.seen.redacted(minicbor::display(&packed).to_string());
+            // A secret that the first bound cuts is beyond the second.
+            let mut text = Shown(String::new());
+            let _ = write!(text, "{}", minicbor::display(&packed));
+            let mut text = self.seen.redacted(text.0);
             let end = (0..=text.len().min(KEPT_ARGUMENTS_BYTES))
                 .rev()
                 .find(|end| text.is_char_boundary(*end));

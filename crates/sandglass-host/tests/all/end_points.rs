@@ -7,11 +7,11 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, Host, Manifest, Settings, Signal, Signals,
+    Context, Dispatch, DispatchDeadline, Host, Manifest, Settings, Signal, Signals, frames_at,
 };
 use sandglass_model::{
-    CallOutcome, CallPlace, Clock, EndPoint, Monotonic, OutcomeKind, RunReport, SystemClock,
-    WallTime,
+    CallOutcome, CallPlace, Clock, EndPoint, Frame, ModuleHash, Monotonic, OutcomeKind, RunReport,
+    SystemClock, WallTime,
 };
 use wasmparser::{Parser, Payload, TypeRef, ValType};
 
@@ -208,4 +208,39 @@ async fn a_host_without_frames_still_says_what_a_guest_died_in() {
         let frames = report.backtrace.len();
         assert!(frames <= most && (frames == 0) == (most == 0), "{report:?}");
     }
+}
+
+#[tokio::test]
+async fn frames_that_were_not_resolved_in_time_are_resolved_when_they_are_shown() {
+    let module = include_bytes!("../../../../guest-fixtures/built/stuck.wasm");
+    let dispatch = || {
+        Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default())
+            .deadline(DispatchDeadline::after(Duration::from_millis(100)))
+    };
+    let host = |symbols_wait| {
+        let settings = Settings { max_runs: 1, symbols_wait, ..Settings::default() };
+        Host::builder().settings(settings).build().expect("a host")
+    };
+    let patient = host(LONG);
+    let guest = patient.load(module, Manifest::named("guest")).expect("a guest");
+    let expected = patient.run(&guest, dispatch()).await.expect("it ran").backtrace;
+    assert!(expected[0].function.is_some() && expected[0].line.is_some(), "{expected:?}");
+
+    let impatient = host(Duration::ZERO);
+    let guest = impatient.load(module, Manifest::named("guest")).expect("a guest");
+    let report = impatient.run(&guest, dispatch()).await.expect("it ran");
+    let recorded = report.backtrace;
+    assert!(recorded.iter().all(|frame| frame.function.is_none()), "{recorded:?}");
+    let shown = impatient.resolve_frames(report.module.expect("its hash"), recorded.clone()).await;
+    assert_eq!(shown, frames_of(module, &recorded));
+    let (last, of_last) = (shown.last().expect("a frame"), expected.last().expect("a frame"));
+    assert_eq!(last.function, of_last.function);
+
+    let unknown = patient.resolve_frames(ModuleHash::of(b"other"), recorded.clone()).await;
+    assert_eq!(unknown, recorded, "no such module is loaded");
+}
+
+/// What a tool makes of recorded offsets with the module's file.
+fn frames_of(module: &[u8], recorded: &[Frame]) -> Vec<Frame> {
+    recorded.iter().flat_map(|frame| frames_at(module, frame.offset)).collect()
 }

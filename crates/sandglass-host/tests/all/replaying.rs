@@ -95,6 +95,58 @@ async fn the_first_call_with_other_arguments_is_named() {
     assert!(divergence.came.contains("\"key\""), "{divergence:?}");
 }
 
+/// Writes the same 32 MiB a thousand times with each call, and then too many times.
+const WRITES_OVERLAPPING_BUFFERS: &str = r#"(module
+    (import "wasi_snapshot_preview1" "fd_write"
+        (func $write (param i32 i32 i32 i32) (result i32)))
+    (import "env" "host_set_result" (func $answer (param i32 i32)))
+    (memory (export "memory") 520)
+    (data (i32.const 16) "{\"action\":\"Finish\",\"success\":true,\"params\":{}}")
+    (func $name (param $buffer i32)
+        (i32.store (i32.add (i32.const 33600000) (i32.mul (local.get $buffer) (i32.const 8)))
+            (i32.const 0))
+        (i32.store (i32.add (i32.const 33600004) (i32.mul (local.get $buffer) (i32.const 8)))
+            (i32.const 33554432)))
+    (func (export "run") (param i32 i32) (result i32)
+        (local $i i32)
+        (loop $buffers
+            (call $name (local.get $i))
+            (local.set $i (i32.add (local.get $i) (i32.const 1)))
+            (br_if $buffers (i32.lt_u (local.get $i) (i32.const 1024))))
+        (local.set $i (i32.const 0))
+        (loop $calls
+            ;; A file that is not open, so that only the arguments are read.
+            (drop (call $write
+                (i32.const 77) (i32.const 33600000) (i32.const 1024) (i32.const 0)))
+            (drop (call $write
+                (i32.const 1) (i32.const 33600000) (i32.const 50000) (i32.const 0)))
+            (local.set $i (i32.add (local.get $i) (i32.const 1)))
+            (br_if $calls (i32.lt_u (local.get $i) (i32.const 20))))
+        (call $answer (i32.const 16) (i32.const 46))
+        (i32.const 0)))"#;
+
+#[tokio::test]
+async fn arguments_that_a_guest_names_again_and_again_are_recorded_within_bounds() {
+    let host = host();
+    for arguments in [KeepArguments::No, KeepArguments::Yes] {
+        let limits = RecordingLimits { arguments, ..RecordingLimits::default() };
+        let guest = WRITES_OVERLAPPING_BUFFERS.as_bytes();
+        let guest = host.load(guest, Manifest::named("guest")).expect("a guest");
+        let entity = "Session/1".parse().expect("valid");
+        // All that it names has 670 GiB, which nothing reads in that time.
+        let dispatch = Dispatch::new(entity, "Begin", Context::default())
+            .deadline(DispatchDeadline::after(Duration::from_secs(20)))
+            .recorded(limits);
+        let report = host.run(&guest, dispatch).await.expect("the host did its work");
+        let recording = whole(&report);
+        assert!(matches!(report.outcome, Outcome::Completed(_)), "{:?}", report.outcome);
+        assert!(recording.len() < 8 << 20, "{}", recording.len());
+        let end = RecordedEnd::from(&report);
+        let same = again(&host, WRITES_OVERLAPPING_BUFFERS, recording, &end).await;
+        assert_eq!(same.expect("replayed"), Replayed { calls: 41, divergence: None });
+    }
+}
+
 #[tokio::test]
 async fn a_divergence_shows_recorded_arguments_where_they_are_kept() {
     let host = host();
