@@ -35,7 +35,7 @@ use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
 use context::RunContext;
-use http::{Destinations, HttpClient, NetworkClient};
+use http::{Destinations, HttpClient, NetworkClient, Sender};
 use log::GuestLog;
 use meter::Meter;
 use named_streams::Streams;
@@ -79,6 +79,8 @@ pub(crate) struct Guest {
 /// What an integration may do, and with what.
 #[derive(Debug)]
 pub(crate) struct Grants {
+    /// The name of the integration.
+    pub(crate) integration: Arc<str>,
     pub(crate) destinations: Destinations,
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) http: Arc<dyn HttpClient>,
@@ -96,6 +98,7 @@ pub(crate) struct Grants {
 impl Grants {
     fn none() -> Self {
         Self {
+            integration: Arc::default(),
             destinations: Destinations::default(),
             secrets: Arc::new(FixedSecrets::default()),
             http: Arc::new(NetworkClient::default()),
@@ -256,6 +259,12 @@ impl Guest {
             run: Arc::clone(run),
             clock: Arc::clone(clock),
             requests: self.requests.clone(),
+            sender: self.sender(),
         }
+    }
+
+    fn sender(&self) -> Sender {
+        let tenant = self.context.facts().map_or("", |facts| &*facts.dispatch.context.tenant);
+        Sender { tenant: tenant.into(), integration: Arc::clone(&self.grants.integration) }
     }
 }

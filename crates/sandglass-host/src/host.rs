@@ -341,6 +341,7 @@ impl Inner {
 
     fn grants(&self, manifest: &Manifest) -> Grants {
         Grants {
+            integration: manifest.name.as_str().into(),
             destinations: manifest.destinations.clone(),
             secrets: Arc::clone(&manifest.secrets),
             http: Arc::clone(&self.http),

@@ -81,7 +81,7 @@ pub use admission::{Reservation, ReserveFor};
 pub use capability::ask::Asks;
 pub use capability::http::{
     DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
-    Opened, Pieces, Request, Response,
+    Opened, Pieces, Request, Response, Scheme,
 };
 pub use capability::log::Level as LogLevel;
 pub use capability::named_streams::Streams;

@@ -2,9 +2,13 @@
 //! longer than its deadline leaves, and no larger than its bound, checked while
 //! the body is read.
 
+mod address;
+mod declared;
 mod destination;
 mod network;
+mod pools;
 mod request;
+mod resolver;
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,8 +20,9 @@ use futures_util::Stream;
 use crate::race::CallEnded;
 use crate::secret::Answer;
 
-pub use destination::{Destination, Destinations, InvalidDestination};
+pub use destination::{Destination, Destinations, InvalidDestination, Scheme};
 pub(crate) use network::NetworkClient;
+pub(crate) use pools::Sender;
 pub use request::Request;
 pub(crate) use request::is_reserved;
 
@@ -96,6 +101,9 @@ pub enum HttpError {
     /// The integration may not reach this host.
     #[error("the host `{0}` is not allowed for this integration")]
     NotAllowed(String),
+    /// Its name leads to addresses that are not public, and is not granted as private.
+    #[error("{0}")]
+    NotPublic(String),
     /// It took too long.
     #[error("no complete response within {} ms", .0.as_millis())]
     TimedOut(Duration),

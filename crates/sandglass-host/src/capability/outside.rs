@@ -7,7 +7,7 @@ use std::time::Duration;
 use sandglass_model::Clock;
 
 use super::Grants;
-use super::http::{HttpError, Limits, Opened, Request, Response};
+use super::http::{HttpError, Limits, Opened, Request, Response, Sender};
 use super::requests::Requests;
 use crate::run::Run;
 use crate::secret::Answer;
@@ -20,6 +20,7 @@ pub(crate) struct Outside {
     pub(super) run: Arc<Run>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(super) requests: Requests,
+    pub(super) sender: Sender,
 }
 
 impl Outside {
@@ -55,6 +56,7 @@ impl Outside {
         mut request: Request,
         response_bytes: u64,
     ) -> Result<Response, HttpError> {
+        request.sender = self.sender.clone();
         let under_way = self.requests.begin(&mut request, &self.clock);
         let Self { grants, traceparent, .. } = self;
         let limits = self.limits(response_bytes);
@@ -65,6 +67,7 @@ impl Outside {
 
     /// Sends `request` and waits for the response's head.
     pub(crate) fn open(self, mut request: Request) -> Answer<'static, Result<Opened, HttpError>> {
+        request.sender = self.sender.clone();
         let under_way = self.requests.begin(&mut request, &self.clock);
         Box::pin(async move {
             let Self { grants, traceparent, .. } = &self;

@@ -137,7 +137,9 @@ impl UnderWay {
             Ok(status) => self.0.end(RequestOutcome::Answered, Some(status)),
             // Nobody waits for it any more, and that is all that is known.
             Err(HttpError::TimedOut(_) | HttpError::CutShort(_)) => {}
-            Err(HttpError::NotAllowed(_) | HttpError::InvalidRequest(_)) => {
+            Err(
+                HttpError::NotAllowed(_) | HttpError::NotPublic(_) | HttpError::InvalidRequest(_),
+            ) => {
                 self.0.end(RequestOutcome::Refused, None);
             }
             Err(_) => self.0.end(RequestOutcome::Failed, None),

@@ -15,7 +15,7 @@ use sandglass_source::{
 };
 
 use super::{Abi, AskTarget, Manifest};
-use crate::capability::http::Destination;
+use crate::capability::http::{Destination, Scheme};
 use crate::sandbox::MAX_TABLE_ELEMENTS;
 use crate::secret::{GrantedSecrets, Secrets};
 
@@ -259,7 +259,7 @@ fn host_call_timeouts(limits: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<
 }
 
 fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -> Manifest {
-    table.only(&["hosts", "secrets", "scratch", "ask", "functions"], out);
+    table.only(&["hosts", "host", "secrets", "scratch", "ask", "functions"], out);
     let values = |found: Vec<(Name, _)>| found.into_iter().map(|(_, value)| value);
     let hosts = list(table, "hosts", out, |host| Destination::from_str(host).map_err(text_of));
     let asks = list(table, "ask", out, |target| AskTarget::from_str(target).map_err(text_of));
@@ -271,9 +271,58 @@ fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -
     };
     granted
         .allow_hosts(hosts.into_iter().map(|(_, host)| host))
+        .allow_more_hosts(bounded_hosts(table, out))
         .ask_targets(asks.into_iter().map(|(_, target)| target))
         .functions(values(functions))
         .scratch_bytes(scratch)
+}
+
+/// The entries of `[[grants.host]]`.
+fn bounded_hosts(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Destination> {
+    let tables = table.tables("host", |number| format!("[[grants.host]] {number}"), out);
+    if tables.len() > ENTRIES_MAX {
+        out.error(&table.span, too_many("host"));
+        return Vec::new();
+    }
+    tables.iter().filter_map(|table| bounded_host(table, out)).collect()
+}
+
+/// A host, with the scheme, the path and the kind of addresses that it is bounded to.
+fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Destination> {
+    table.only(&["host", "scheme", "path", "private"], out);
+    let host = table.required_text("host", out);
+    let scheme = table.text("scheme", out);
+    let path = table.text("path", out);
+    let is_private = table.flag("private", out).unwrap_or(false);
+    let host = host?;
+    let mut destination = match Destination::from_str(&host) {
+        Ok(destination) => destination,
+        Err(error) => {
+            out.error(host.span(), error.to_string());
+            return None;
+        }
+    };
+    if let Some(scheme) = scheme {
+        match Scheme::named(&scheme) {
+            Some(scheme) => destination = destination.scheme(scheme),
+            None => {
+                let help = did_you_mean(&scheme, ["https", "http"]);
+                out.error_with_help(scheme.span(), format!("no scheme is called `{scheme}`"), help);
+            }
+        }
+    }
+    if let Some(path) = path {
+        let is_path = path.starts_with('/') && !path.contains(['?', '#', '%', '\\']);
+        match is_path && !path.split('/').any(|segment| segment.starts_with("..")) {
+            true => destination = destination.path(&path),
+            false => {
+                let message = format!("`{path}` is not a path");
+                let help = "write it as `/v1`, without escapes, a query or `..`";
+                out.error_with_help(path.span(), message, help);
+            }
+        }
+    }
+    Some(if is_private { destination.private() } else { destination })
 }
 
 /// A list of texts, each of which `read` takes and which is there once.

@@ -85,6 +85,33 @@ fn grants_what_it_names_and_nothing_else() {
 }
 
 #[test]
+fn hosts_are_bounded_further_in_tables_of_their_own() {
+    let table = "[grants]\nhosts = [\"b.example\"]\n[[grants.host]]\nhost = \"a.example:8443\"\n\
+         scheme = \"https\"\npath = \"/v1/\"\n[[grants.host]]\nhost = \"c.example\"\nprivate = true\n";
+    let manifest = format!("{:?}", granted(&format!("{LEAST}{table}")));
+    for part in [
+        r#"host: "a.example", port: Some(8443), scheme: Some(Https), path: Some("/v1"), is_private: false"#,
+        r#"host: "b.example", port: None, scheme: None, path: None, is_private: false"#,
+        r#"host: "c.example", port: None, scheme: None, path: None, is_private: true"#,
+    ] {
+        assert!(manifest.contains(part), "{manifest}");
+    }
+    for (wrong, expected) in [
+        ("", "has no `host`"),
+        ("host = \"http://x\"", "names no host"),
+        ("host = \"x\"\nscheme = \"htps\"", "no scheme is called `htps`"),
+        ("host = \"x\"\npath = \"v1\"", "`v1` is not a path"),
+        ("host = \"x\"\npath = \"/a/../b\"", "is not a path"),
+        ("host = \"x\"\npath = \"/a%2f\"", "is not a path"),
+        ("host = \"x\"\nprivate = 1", "`private`"),
+        ("host = \"x\"\nports = 1", "`ports`"),
+    ] {
+        let told = said(&format!("{LEAST}[[grants.host]]\n{wrong}\n"));
+        assert!(told.len() == 1 && told[0].contains(expected), "{wrong:?}: {told:?}");
+    }
+}
+
+#[test]
 fn every_mistake_is_told_at_its_place_and_all_at_once() {
     let bad = "name = \"\"\nmodule = \"m.wat\"\nabi = \"cores\"\nlimit = 1\n\
                [limits]\nmemroy = \"1MiB\"\nfuel = -1\n[grants]\nhosts = [\"a\", \"a\"]\n";

@@ -93,6 +93,7 @@ fn answer(opened: Opened, patience: Duration) -> Result<::http::Response<WasiBod
 fn wasi_error(error: HttpError) -> Error {
     match error {
         HttpError::NotAllowed(_) => Error::HttpRequestDenied,
+        HttpError::NotPublic(_) => Error::DestinationIpProhibited,
         HttpError::TimedOut(_) | HttpError::CutShort(_) => Error::HttpResponseTimeout,
         HttpError::TooLarge(bytes) => Error::HttpResponseBodySize(Some(bytes)),
         HttpError::TooManyRedirects => Error::LoopDetected,

@@ -132,6 +132,7 @@ impl From<HttpError> for http::Error {
         match error {
             HttpError::InvalidRequest(why) => Self::InvalidRequest(why),
             HttpError::NotAllowed(host) => Self::NotAllowed(host),
+            HttpError::NotPublic(why) => Self::NotAllowed(why),
             HttpError::TimedOut(after) => {
                 Self::TimedOut(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
             }

@@ -2,46 +2,31 @@
 //! way.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
-use tokio::sync::OnceCell;
 
+use super::declared::DeclaredBody;
+use super::pools::Pools;
 use super::request::Body;
+use super::resolver::NotPublic;
 use super::{
     DEADLINE_HEADER, Destinations, HttpClient, HttpError, Limits, MAX_REDIRECTS, Opened, Request,
     Response,
 };
 use crate::secret::Answer;
 
-/// Connections to one destination that are kept for the next request: as many as a busy
-/// handler's requests at once, and few enough that a burst leaves no crowd of sockets.
-const IDLE_CONNECTIONS: usize = 32;
-
-/// The real client: connections are pooled and shared by all dispatches. It is
-/// made when the first request is, and reads the system's certificates then.
+/// The real client. Connections are pooled, and shared by the dispatches of one integration for one
+/// tenant.
 #[derive(Debug, Default)]
-pub(crate) struct NetworkClient(OnceCell<reqwest::Client>);
+pub(crate) struct NetworkClient(Pools);
 
 impl NetworkClient {
-    async fn client(&self) -> Result<&reqwest::Client, HttpError> {
-        let made = self.0.get_or_try_init(|| async {
-            // Reading certificates is file I/O: no guest's thread may wait in it.
-            let made = tokio::task::spawn_blocking(|| {
-                client(reqwest::Client::builder()).or_else(|_| {
-                    // A machine without certificates can still reach plain HTTP.
-                    client(reqwest::Client::builder().tls_certs_only([]))
-                })
-            });
-            made.await.unwrap_or_else(|_| Err("its making failed".to_owned()))
-        });
-        made.await.map_err(|why| HttpError::Transport(format!("there is no HTTP client: {why}")))
-    }
-
     async fn once(
-        &self,
+        client: &reqwest::Client,
         request: &mut Request,
         remaining: Duration,
         traceparent: &str,
@@ -49,13 +34,15 @@ impl NetworkClient {
         let has_body = request.body.is_some();
         let body = match &mut request.body {
             Body::Whole(bytes) => reqwest::Body::from(bytes.clone()),
-            Body::Pieces(pieces) => match pieces.take() {
-                Some(pieces) => reqwest::Body::wrap_stream(pieces),
-                None => reqwest::Body::default(),
+            Body::Pieces { pieces, length } => match (pieces.take(), *length) {
+                (Some(pieces), None) => reqwest::Body::wrap_stream(pieces),
+                (Some(pieces), Some(length)) => {
+                    reqwest::Body::wrap(DeclaredBody::new(pieces, length))
+                }
+                (None, _) => reqwest::Body::default(),
             },
         };
-        self.client()
-            .await?
+        client
             .request(request.method.clone(), request.url.clone())
             .headers(request.headers.clone())
             .header(DEADLINE_HEADER, remaining.as_millis().to_string())
@@ -64,7 +51,11 @@ impl NetworkClient {
             .send()
             .await
             .map_err(|error| {
-                if has_body && is_cut_off(&error) {
+                if let Some(refused) = caused_by::<NotPublic>(&error) {
+                    HttpError::NotPublic(refused.to_string())
+                } else if let Some(error) = caused_by::<HttpError>(&error) {
+                    error.clone()
+                } else if has_body && is_cut_off(&error) {
                     HttpError::Transport(CUT_OFF.to_owned())
                 } else {
                     transport(&error.without_url())
@@ -81,10 +72,12 @@ impl NetworkClient {
     ) -> Result<reqwest::Response, HttpError> {
         #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
         let began = tokio::time::Instant::now();
+        let private = Arc::new(destinations.private_names());
+        let client = self.0.client(&request.sender, &private).await?;
         for redirects_left in (0..=MAX_REDIRECTS).rev() {
             destinations.check(&request.url)?;
             let remaining = limits.remaining.saturating_sub(began.elapsed());
-            let response = self.once(&mut request, remaining, traceparent).await?;
+            let response = Self::once(&client, &mut request, remaining, traceparent).await?;
             let status = response.status();
             if let Some(journey) = &request.journey {
                 journey.head(status.as_u16());
@@ -155,20 +148,6 @@ fn headers(response: &reqwest::Response) -> Vec<(String, String)> {
     response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
-fn client(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
-    // Where the process has a provider already, that one serves as well.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    builder
-        .redirect(reqwest::redirect::Policy::none())
-        // The allow-list names who is reached; the environment sends nobody elsewhere.
-        .no_proxy()
-        .hickory_dns(true)
-        .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(|error| chain(&error))
-}
-
 fn redirects(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
@@ -197,14 +176,21 @@ const CUT_OFF: &str = "the server closed the connection, perhaps before it had r
 
 /// Whether the connection was closed by the other side, after it was made.
 fn is_cut_off(error: &reqwest::Error) -> bool {
+    caused_by::<io::Error>(error).is_some_and(|error| {
+        matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+    })
+}
+
+/// The first error of this type behind `error`.
+fn caused_by<T: std::error::Error + 'static>(error: &reqwest::Error) -> Option<&T> {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        if let Some(error) = error.downcast_ref::<T>() {
+            return Some(error);
         }
         source = error.source();
     }
-    false
+    None
 }
 
 /// `error` comes without its URL, whose query may hold a secret.
@@ -232,10 +218,11 @@ mod tests {
     use std::net::SocketAddr;
 
     use bytes::Bytes;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
 
-    use super::super::{Destination, Limits};
+    use super::super::{Destination, Limits, Pieces, Sender};
     use super::*;
     use crate::capability::streams;
 
@@ -335,5 +322,113 @@ mod tests {
                 Err(error) => assert_eq!(error, lost),
             }
         }
+    }
+
+    /// A server that keeps its connections, and tells of each request its connection's number,
+    /// its head and its body.
+    async fn keeping() -> (SocketAddr, mpsc::UnboundedReceiver<(usize, String, Vec<u8>)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+        let address = listener.local_addr().expect("it is bound");
+        let (seen, requests) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            for number in 0.. {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                tokio::spawn(answer_all(stream, number, seen.clone()));
+            }
+        });
+        (address, requests)
+    }
+
+    async fn answer_all(
+        stream: TcpStream,
+        number: usize,
+        seen: mpsc::UnboundedSender<(usize, String, Vec<u8>)>,
+    ) {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                match stream.read_line(&mut head).await {
+                    Ok(1..) => {}
+                    _ => return,
+                }
+            }
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().expect("digits"))];
+            if stream.read_exact(&mut body).await.is_err() {
+                return;
+            }
+            let _ = seen.send((number, head, body));
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            if stream.write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn of(tenant: &str, integration: &str) -> Sender {
+        Sender { tenant: tenant.into(), integration: integration.into() }
+    }
+
+    #[tokio::test]
+    async fn tenants_and_integrations_share_no_connections() {
+        let (address, mut seen) = keeping().await;
+        let (url, destinations) = reached(address);
+        let client = NetworkClient::default();
+        let senders = [of("a", "x"), of("a", "x"), of("b", "x"), of("a", "y"), of("b", "x")];
+        let mut connections = Vec::new();
+        for sender in senders {
+            let mut request = Request::new("GET", &url, [], Vec::new()).expect("valid");
+            request.sender = sender;
+            client.send(request, &destinations, LIMITS, "00").await.expect("answered");
+            connections.push(seen.recv().await.expect("it came").0);
+        }
+        assert_eq!(connections, [0, 0, 1, 2, 1]);
+    }
+
+    #[tokio::test]
+    async fn the_host_writes_the_length_of_a_body_and_holds_the_guest_to_it() {
+        let (address, mut seen) = keeping().await;
+        let (url, destinations) = reached(address);
+        let client = NetworkClient::default();
+        let send = async |method: &str, declared: &str, body: &'static str| {
+            let headers = [("content-length".to_owned(), declared.to_owned())];
+            let piece = Ok(Bytes::from_static(body.as_bytes()));
+            let pieces: Pieces = Box::pin(futures_util::stream::iter([piece]));
+            let request = Request::streamed(method, &url, headers, pieces).expect("valid");
+            client.open(request, &destinations, LIMITS, "00").await.map(|opened| opened.status)
+        };
+        for method in ["POST", "GET"] {
+            assert_eq!(send(method, "03", "abc").await, Ok(200), "{method}");
+            let (_, head, body) = seen.recv().await.expect("it came");
+            assert!(head.contains("\r\ncontent-length: 3\r\n"), "{head}");
+            assert!(!head.contains("transfer-encoding"), "{head}");
+            assert_eq!(body, b"abc");
+        }
+        let smuggled = "abcGET /admin HTTP/1.1\r\nhost: x\r\n\r\n";
+        for (declared, body) in [("3", smuggled), ("300", "abc")] {
+            let error = send("POST", declared, body).await.expect_err("another length");
+            assert!(matches!(error, HttpError::InvalidRequest(_)), "{error:?}");
+        }
+        assert_eq!(send("POST", "3", "abc").await, Ok(200));
+        let (_, head, body) = seen.recv().await.expect("it came");
+        assert!(head.starts_with("POST / ") && body == b"abc", "nothing came in between: {head}");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_to_this_machine_is_refused_unless_it_is_granted() {
+        let (address, mut seen) = keeping().await;
+        let url = format!("http://localhost:{}/", address.port());
+        let client = NetworkClient::default();
+        // As DNS could lead any name there, only this one is granted with its address.
+        let request = || Request::new("GET", &url, [], Vec::new()).expect("valid");
+        let granted: Destination = "localhost".parse().expect("a host");
+        let granted = Destinations::from_iter([granted]);
+        client.send(request(), &granted, LIMITS, "00").await.expect("answered");
+        seen.recv().await.expect("it came");
+        let resolver =
+            client.0.client(&Sender::default(), &Arc::default()).await.expect("a client");
+        let error = resolver.get(&url).send().await.expect_err("it is not public");
+        assert!(caused_by::<NotPublic>(&error).is_some(), "{error:?}");
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use reqwest::{Method, StatusCode, Url};
 
-use super::{DEADLINE_HEADER, HttpError, Pieces};
+use super::{DEADLINE_HEADER, HttpError, Pieces, Sender};
 use crate::abi::guest_memory::Unreadable;
 use crate::capability::requests::Journey;
 
@@ -41,8 +41,10 @@ const RESERVED: [&str; 14] = [
     DEADLINE_HEADER,
 ];
 
-/// Headers that don't follow a redirect to another origin.
-const SENSITIVE: [&str; 3] = ["authorization", "cookie", "www-authenticate"];
+/// Whether a header that the guest has set follows a redirect to another origin.
+fn goes_anywhere(name: &HeaderName) -> bool {
+    name == USER_AGENT || name.as_str().starts_with("accept")
+}
 
 /// A request that a guest made, valid as far as one can see without sending it.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub struct Request {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: Body,
+    /// Whose connections it is sent on.
+    pub(in crate::capability) sender: Sender,
     /// Who is told what becomes of it on the way, where somebody is.
     pub(in crate::capability) journey: Option<Arc<Journey>>,
 }
@@ -60,8 +64,12 @@ pub struct Request {
 /// What a request sends.
 pub(super) enum Body {
     Whole(Bytes),
-    /// Sent once, so a redirect can't be followed; then nothing.
-    Pieces(Option<Pieces>),
+    /// Sent once, so a redirect can't be followed; then nothing. The guest may have declared how
+    /// long it is, in bytes.
+    Pieces {
+        pieces: Option<Pieces>,
+        length: Option<u64>,
+    },
 }
 
 impl Body {
@@ -69,7 +77,7 @@ impl Body {
     pub(super) fn is_some(&self) -> bool {
         match self {
             Self::Whole(bytes) => !bytes.is_empty(),
-            Self::Pieces(pieces) => pieces.is_some(),
+            Self::Pieces { pieces, .. } => pieces.is_some(),
         }
     }
 }
@@ -78,7 +86,7 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(bytes) => write!(f, "{} bytes", bytes.len()),
-            Self::Pieces(_) => f.write_str("a stream"),
+            Self::Pieces { .. } => f.write_str("a stream"),
         }
     }
 }
@@ -94,6 +102,28 @@ impl Request {
     #[must_use]
     pub fn url(&self) -> &str {
         self.url.as_str()
+    }
+
+    /// The tenant on whose behalf the guest runs. Tenants must not share connections.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        &self.sender.tenant
+    }
+
+    /// The integration that the guest is of.
+    #[must_use]
+    pub fn integration(&self) -> &str {
+        &self.sender.integration
+    }
+
+    /// The length that the guest has declared for a body that comes piece by piece, in bytes.
+    /// Whoever sends it must hold it to that.
+    #[must_use]
+    pub fn declared_length(&self) -> Option<u64> {
+        match self.body {
+            Body::Whole(_) => None,
+            Body::Pieces { length, .. } => length,
+        }
     }
 
     /// The names and values of the headers that the guest has set, in their order; of a value
@@ -112,8 +142,8 @@ impl Request {
                 return Err(HttpError::TooLarge(most));
             }
             Body::Whole(bytes) => return Ok(bytes),
-            Body::Pieces(None) => return Ok(Bytes::new()),
-            Body::Pieces(Some(pieces)) => pieces,
+            Body::Pieces { pieces: None, .. } => return Ok(Bytes::new()),
+            Body::Pieces { pieces: Some(pieces), .. } => pieces,
         };
         let mut whole = Vec::new();
         while let Some(piece) = pieces.next().await {
@@ -164,14 +194,14 @@ impl Request {
         headers: impl IntoIterator<Item = (String, String)>,
         body: Pieces,
     ) -> Result<Self, String> {
-        Self::of(method, url, headers, Body::Pieces(Some(body)))
+        Self::of(method, url, headers, Body::Pieces { pieces: Some(body), length: None })
     }
 
     fn of(
         method: &str,
         url: &str,
         headers: impl IntoIterator<Item = (String, String)>,
-        body: Body,
+        mut body: Body,
     ) -> Result<Self, String> {
         let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes())
             .map_err(|_| "the method is no HTTP method".to_owned())?;
@@ -192,8 +222,9 @@ impl Request {
                 url.scheme()
             ));
         }
-        let headers = header_map(headers, &body)?;
-        Ok(Self { raw, method, url, headers, body, journey: None })
+        let headers = header_map(headers, &mut body)?;
+        let sender = Sender::default();
+        Ok(Self { raw, method, url, headers, body, sender, journey: None })
     }
 
     /// Its address as the guest wrote it, cut.
@@ -225,9 +256,9 @@ impl Request {
             return Err(HttpError::Transport("redirected to another scheme than http".to_owned()));
         }
         if url.origin() != self.url.origin() {
-            for name in SENSITIVE {
-                self.headers.remove(name);
-            }
+            // Any header may hold a credential of the first origin's.
+            let kept = self.headers.iter().filter(|(name, _)| goes_anywhere(name));
+            self.headers = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
         }
         let becomes_get = status == StatusCode::SEE_OTHER && self.method != Method::HEAD
             || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND)
@@ -259,7 +290,7 @@ pub(crate) fn is_reserved(name: &HeaderName) -> bool {
 
 fn header_map(
     pairs: impl IntoIterator<Item = (String, String)>,
-    body: &Body,
+    body: &mut Body,
 ) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
@@ -268,9 +299,11 @@ fn header_map(
         }
         let name = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| "a header has a name that is not valid".to_owned())?;
-        // Only of a streamed body does nobody else know the length.
-        let counted = name == CONTENT_LENGTH && matches!(body, Body::Whole(_));
-        if is_reserved(&name) || counted {
+        if name == CONTENT_LENGTH {
+            declare_length(body, &value)?;
+            continue;
+        }
+        if is_reserved(&name) {
             return Err(format!("the header `{name}` is set by the host"));
         }
         let value = HeaderValue::from_str(&value)
@@ -278,6 +311,26 @@ fn header_map(
         headers.append(name, value);
     }
     Ok(headers)
+}
+
+/// Takes the length of a streamed body, which nobody but the guest knows. The host writes the
+/// header itself.
+fn declare_length(body: &mut Body, value: &str) -> Result<(), String> {
+    let Body::Pieces { length, .. } = body else {
+        return Err(format!("the header `{CONTENT_LENGTH}` is set by the host"));
+    };
+    // Digits alone (RFC 9110, 8.6): a parser of numbers takes a sign as well.
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let declared = value.parse().ok().filter(|_| is_number);
+    let Some(declared) = declared else {
+        return Err(format!("the header `{CONTENT_LENGTH}` is not a number of bytes"));
+    };
+    match length.replace(declared) {
+        Some(other) if other != declared => {
+            Err(format!("the header `{CONTENT_LENGTH}` states two lengths"))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -317,16 +370,37 @@ mod tests {
 
     #[test]
     fn redirects_drop_credentials_and_bodies_as_the_standard_says() {
-        let headers = "[[\"authorization\",\"x\"],[\"accept\",\"y\"]]";
+        let headers =
+            r#"[["x-api-key","x"],["accept","y"],["user-agent","z"],["accept-language","a"]]"#;
         let post = || request("POST", "http://a/", headers).expect("valid");
         let length = |request: &Request| match &request.body {
             Body::Whole(bytes) => bytes.len(),
-            Body::Pieces(_) => panic!("it was whole"),
+            Body::Pieces { .. } => panic!("it was whole"),
         };
         let same = post().redirected(StatusCode::TEMPORARY_REDIRECT, "/b").expect("valid");
-        assert_eq!((&same.method, length(&same), same.headers.len()), (&Method::POST, 1, 2));
+        assert_eq!((&same.method, length(&same), same.headers.len()), (&Method::POST, 1, 4));
         let other = post().redirected(StatusCode::SEE_OTHER, "http://b/").expect("valid");
-        assert_eq!((&other.method, length(&other), other.headers.len()), (&Method::GET, 0, 1));
+        assert_eq!((&other.method, length(&other), other.headers.len()), (&Method::GET, 0, 3));
+        assert!(!other.headers.contains_key("x-api-key"));
         assert!(post().redirected(StatusCode::FOUND, "file:///x").is_err());
+    }
+
+    #[test]
+    fn only_a_streamed_body_declares_its_length_and_in_digits_alone() {
+        let streamed = |lengths: &[&str]| {
+            let headers =
+                lengths.iter().map(|text| ("Content-Length".to_owned(), (*text).to_owned()));
+            let pieces: Pieces = Box::pin(futures_util::stream::empty());
+            Request::streamed("POST", "http://x/", headers.collect::<Vec<_>>(), pieces)
+        };
+        let declared = streamed(&["220", "220"]).expect("a number");
+        assert_eq!((declared.declared_length(), declared.headers().count()), (Some(220), 0));
+        assert_eq!(streamed(&[]).expect("none").declared_length(), None);
+        for bad in [&["+220"][..], &["-1"], &[""], &["0x1"], &["1, 2"], &["1 "], &["1", "2"]] {
+            assert!(streamed(bad).is_err(), "{bad:?}");
+        }
+        assert!(streamed(&["99999999999999999999"]).is_err());
+        let whole = request("POST", "http://x/", "[[\"content-length\",\"1\"]]");
+        assert!(whole.expect_err("whole").contains("set by the host"));
     }
 }
