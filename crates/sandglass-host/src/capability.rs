@@ -11,6 +11,7 @@ pub(crate) mod http_batch;
 pub(crate) mod log;
 pub(crate) mod meter;
 pub(crate) mod named_streams;
+pub(crate) mod open_requests;
 pub(crate) mod outside;
 pub(crate) mod requests;
 pub(crate) mod result;
@@ -24,6 +25,7 @@ pub(crate) mod time;
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use sandglass_model::{Clock, DispatchId, ModuleHash, TelemetryDropped, TraceContext};
@@ -39,6 +41,7 @@ use http::{Destinations, HttpClient, NetworkClient, Sender};
 use log::GuestLog;
 use meter::Meter;
 use named_streams::Streams;
+use open_requests::OpenRequests;
 use outside::Outside;
 use requests::Requests;
 use result::ResultSlot;
@@ -61,6 +64,8 @@ pub(crate) struct Guest {
     has_failed: bool,
     /// What was asked of others.
     pub(crate) requests: Requests,
+    /// How many requests it has open.
+    open_requests: Arc<AtomicU32>,
     log: GuestLog,
     spans: Spans,
     meter: Meter,
@@ -81,6 +86,8 @@ pub(crate) struct Guest {
 pub(crate) struct Grants {
     /// The name of the integration.
     pub(crate) integration: Arc<str>,
+    /// Those of the whole host.
+    pub(crate) open_requests: Arc<OpenRequests>,
     pub(crate) destinations: Destinations,
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) http: Arc<dyn HttpClient>,
@@ -99,9 +106,10 @@ impl Grants {
     fn none() -> Self {
         Self {
             integration: Arc::default(),
+            open_requests: OpenRequests::new(0),
             destinations: Destinations::default(),
             secrets: Arc::new(FixedSecrets::default()),
-            http: Arc::new(NetworkClient::default()),
+            http: Arc::new(NetworkClient::new(0)),
             response_bytes: 0,
             scratch_bytes: 0,
             stream_bytes: 0,
@@ -127,6 +135,7 @@ impl Guest {
             last_error: String::new(),
             has_failed: false,
             requests: Requests::default(),
+            open_requests: Arc::default(),
             log,
             spans: Spans::new(Arc::clone(&speaker), span, trace.span_id),
             meter: Meter::new(Arc::clone(&speaker)),
@@ -260,6 +269,7 @@ impl Guest {
             clock: Arc::clone(clock),
             requests: self.requests.clone(),
             sender: self.sender(),
+            open: Arc::clone(&self.open_requests),
         }
     }
 

@@ -24,6 +24,7 @@ use crate::admission::{Admission, Place, Reservation, ReserveFor, Turn};
 use crate::capability::Grants;
 use crate::capability::cache::Cache;
 use crate::capability::http::HttpClient;
+use crate::capability::open_requests::OpenRequests;
 use crate::compiled_folder::CompiledFolder;
 use crate::dispatch::Dispatch;
 use crate::error::Error;
@@ -65,6 +66,7 @@ struct Inner {
     compiled_folder: Option<CompiledFolder>,
     /// What sends the requests of every integration.
     http: Arc<dyn HttpClient>,
+    open_requests: Arc<OpenRequests>,
     executor: Executor,
     admission: Arc<Admission>,
     live: Arc<Live>,
@@ -342,6 +344,7 @@ impl Inner {
     fn grants(&self, manifest: &Manifest) -> Grants {
         Grants {
             integration: manifest.name.as_str().into(),
+            open_requests: Arc::clone(&self.open_requests),
             destinations: manifest.destinations.clone(),
             secrets: Arc::clone(&manifest.secrets),
             http: Arc::clone(&self.http),

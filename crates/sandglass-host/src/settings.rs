@@ -52,6 +52,9 @@ pub struct Settings {
     /// Compiled code that is kept for the next load of the same bytes where no
     /// integration has it any more, in bytes.
     pub module_cache_bytes: u64,
+    /// Most HTTP requests that guests may have open, all together. Each holds a descriptor, so the
+    /// process's limit on those bounds it as well: a third of that limit, beyond a reserve.
+    pub max_open_requests: u32,
     /// Most time that one host call to the outside may take.
     pub host_call_timeout: Duration,
     /// What guests may keep in the host's memory from run to run, in bytes, all
@@ -90,6 +93,7 @@ impl Default for Settings {
             compiled_cache_dir: None,
             compiled_cache_bytes: 2 << 30,
             module_cache_bytes: 64 << 20,
+            max_open_requests: 4096,
             host_call_timeout: Duration::from_secs(300),
             cache_bytes: 64 << 20,
             recording_bytes: 256 << 20,
@@ -100,7 +104,20 @@ impl Default for Settings {
     }
 }
 
+/// Descriptors that guests can never take: for those who connect, files and journals.
+const RESERVED_DESCRIPTORS: u64 = 256;
+
 impl Settings {
+    /// Requests that guests may have open, as far as the process has descriptors for them.
+    pub(crate) fn open_requests(&self) -> u32 {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        // A third each for open requests, for idle connections, and for everything else.
+        let third = limit.current.map_or(u64::MAX, |most| {
+            most.saturating_sub(RESERVED_DESCRIPTORS).max(RESERVED_DESCRIPTORS) / 3
+        });
+        self.max_open_requests.max(1).min(u32::try_from(third).unwrap_or(u32::MAX))
+    }
+
     /// Instances that exist at the same time: those that run, and those that wait
     /// in asks.
     pub(crate) fn slots(&self) -> u32 {

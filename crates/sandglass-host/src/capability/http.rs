@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _};
 
 use crate::race::CallEnded;
 use crate::secret::Answer;
@@ -45,6 +45,17 @@ pub struct Opened {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Pieces,
+}
+
+impl Opened {
+    /// The same; `held` is dropped when the body has ended, or nobody reads it any more.
+    pub(crate) fn holding(self, held: impl Send + 'static) -> Self {
+        let body = futures_util::stream::unfold((self.body, held), |(mut body, held)| async move {
+            let piece = body.next().await?;
+            Some((piece, (body, held)))
+        });
+        Self { body: Box::pin(body), ..self }
+    }
 }
 
 impl fmt::Debug for Opened {
@@ -104,6 +115,9 @@ pub enum HttpError {
     /// Its name leads to addresses that are not public, and is not granted as private.
     #[error("{0}")]
     NotPublic(String),
+    /// Too many requests are open.
+    #[error("{0}")]
+    TooManyRequests(String),
     /// It took too long.
     #[error("no complete response within {} ms", .0.as_millis())]
     TimedOut(Duration),

@@ -2,6 +2,7 @@
 //! request that it sends passes here, and is noted.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use sandglass_model::Clock;
@@ -21,6 +22,8 @@ pub(crate) struct Outside {
     pub(crate) clock: Arc<dyn Clock>,
     pub(super) requests: Requests,
     pub(super) sender: Sender,
+    /// How many requests of the run are open.
+    pub(super) open: Arc<AtomicU32>,
 }
 
 impl Outside {
@@ -60,7 +63,10 @@ impl Outside {
         let under_way = self.requests.begin(&mut request, &self.clock);
         let Self { grants, traceparent, .. } = self;
         let limits = self.limits(response_bytes);
-        let answer = grants.http.send(request, &grants.destinations, limits, traceparent).await;
+        let answer = match grants.open_requests.open(&self.sender, &self.open) {
+            Ok(_open) => grants.http.send(request, &grants.destinations, limits, traceparent).await,
+            Err(error) => Err(error),
+        };
         under_way.ended(answer.as_ref().map(|response| response.status));
         answer
     }
@@ -72,7 +78,14 @@ impl Outside {
         Box::pin(async move {
             let Self { grants, traceparent, .. } = &self;
             let limits = self.limits(grants.response_bytes);
-            let answer = grants.http.open(request, &grants.destinations, limits, traceparent).await;
+            let answer = match grants.open_requests.open(&self.sender, &self.open) {
+                Ok(open) => {
+                    let (http, allowed) = (&grants.http, &grants.destinations);
+                    let opened = http.open(request, allowed, limits, traceparent).await;
+                    opened.map(|opened| opened.holding(open))
+                }
+                Err(error) => Err(error),
+            };
             under_way.ended(answer.as_ref().map(|opened| opened.status));
             answer
         })
@@ -86,5 +99,68 @@ impl Outside {
         // Calls that wait for it have bounds of their own.
         let left = self.left();
         Limits { timeout: left, remaining: left, response_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::SystemClock;
+
+    use super::*;
+    use crate::capability::http::Destinations;
+    use crate::capability::open_requests::{OF_RUN_MAX, OpenRequests};
+
+    /// Answers each request with an empty body.
+    #[derive(Debug)]
+    struct Answers;
+
+    impl crate::capability::http::HttpClient for Answers {
+        fn send<'a>(
+            &'a self,
+            _: Request,
+            _: &'a Destinations,
+            _: Limits,
+            _: &'a str,
+        ) -> Answer<'a, Result<Response, HttpError>> {
+            Box::pin(std::future::ready(Ok(Response::default())))
+        }
+    }
+
+    fn outside() -> Outside {
+        let grants = Grants {
+            http: Arc::new(Answers),
+            open_requests: OpenRequests::new(1000),
+            ..Grants::none()
+        };
+        Outside {
+            grants: Arc::new(grants),
+            traceparent: "00".into(),
+            run: Arc::new(Run::new()),
+            clock: Arc::new(SystemClock::new()),
+            requests: Requests::default(),
+            sender: Sender::default(),
+            open: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_response_counts_as_open_until_it_is_read_or_dropped() {
+        let outside = outside();
+        let open = async || {
+            let request = Request::new("GET", "http://x/", [], Vec::new()).expect("valid");
+            outside.clone().open(request).await
+        };
+        let mut opened = Vec::new();
+        for _ in 0..OF_RUN_MAX {
+            opened.push(open().await.expect("room"));
+        }
+        let refused = open().await.expect_err("too many");
+        assert!(matches!(refused, HttpError::TooManyRequests(_)), "{refused:?}");
+        let whole = Request::new("GET", "http://x/", [], Vec::new()).expect("valid");
+        assert!(outside.clone().send(whole).await.is_err(), "it would be one more");
+        opened.pop();
+        let mut last = open().await.expect("one was dropped");
+        while futures_util::StreamExt::next(&mut last.body).await.is_some() {}
+        open().await.expect("one was read");
     }
 }

@@ -138,7 +138,10 @@ impl UnderWay {
             // Nobody waits for it any more, and that is all that is known.
             Err(HttpError::TimedOut(_) | HttpError::CutShort(_)) => {}
             Err(
-                HttpError::NotAllowed(_) | HttpError::NotPublic(_) | HttpError::InvalidRequest(_),
+                HttpError::NotAllowed(_)
+                | HttpError::NotPublic(_)
+                | HttpError::TooManyRequests(_)
+                | HttpError::InvalidRequest(_),
             ) => {
                 self.0.end(RequestOutcome::Refused, None);
             }

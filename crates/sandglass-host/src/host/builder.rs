@@ -15,6 +15,7 @@ use super::{Host, Inner, Shared};
 use crate::admission::Admission;
 use crate::capability::cache::Cache;
 use crate::capability::http::{HttpClient, NetworkClient};
+use crate::capability::open_requests::OpenRequests;
 use crate::compiled_folder::CompiledFolder;
 use crate::error::BuildError;
 use crate::executor::{COMPILING_THREADS, Executor};
@@ -35,7 +36,8 @@ pub struct Builder {
     is_simulated: bool,
     compute_max: Option<Duration>,
     telemetry: Telemetry,
-    http: Arc<dyn HttpClient>,
+    /// `None` for the network.
+    http: Option<Arc<dyn HttpClient>>,
     functions: Vec<HostFunction>,
 }
 
@@ -47,7 +49,7 @@ impl Builder {
             is_simulated: false,
             compute_max: None,
             telemetry: Telemetry::disabled(),
-            http: Arc::new(NetworkClient::default()),
+            http: None,
             functions: Vec::new(),
         }
     }
@@ -95,7 +97,7 @@ impl Builder {
     /// Sets what sends the guests' HTTP requests.
     #[must_use]
     pub fn http_client(self, http: Arc<dyn HttpClient>) -> Self {
-        Self { http, ..self }
+        Self { http: Some(http), ..self }
     }
 
     /// Registers a host function of the embedder's own.
@@ -152,7 +154,8 @@ impl Builder {
             compiling: Arc::new(Semaphore::new(COMPILING_THREADS)),
             compiled_folder,
             modules: ModuleCache::new(settings.module_cache_bytes),
-            http,
+            http: http.unwrap_or_else(|| Arc::new(NetworkClient::new(settings.open_requests()))),
+            open_requests: OpenRequests::new(settings.open_requests()),
             executor,
             admission: Arc::new(admission),
             live: Arc::default(),

@@ -94,6 +94,7 @@ fn wasi_error(error: HttpError) -> Error {
     match error {
         HttpError::NotAllowed(_) => Error::HttpRequestDenied,
         HttpError::NotPublic(_) => Error::DestinationIpProhibited,
+        HttpError::TooManyRequests(_) => Error::ConnectionLimitReached,
         HttpError::TimedOut(_) | HttpError::CutShort(_) => Error::HttpResponseTimeout,
         HttpError::TooLarge(bytes) => Error::HttpResponseBodySize(Some(bytes)),
         HttpError::TooManyRedirects => Error::LoopDetected,

@@ -139,7 +139,7 @@ impl From<HttpError> for http::Error {
             HttpError::TooLarge(bytes) => Self::TooLarge(bytes),
             HttpError::CutShort(why) => Self::CutShort(why),
             HttpError::TooManyRedirects => Self::TooManyRedirects,
-            HttpError::Transport(why) => Self::Transport(why),
+            HttpError::TooManyRequests(why) | HttpError::Transport(why) => Self::Transport(why),
         }
     }
 }

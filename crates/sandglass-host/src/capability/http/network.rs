@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
 
 use super::declared::DeclaredBody;
-use super::pools::Pools;
+use super::pools::{Lease, Pools};
 use super::request::Body;
 use super::resolver::NotPublic;
 use super::{
@@ -21,10 +21,15 @@ use crate::secret::Answer;
 
 /// The real client. Connections are pooled, and shared by the dispatches of one integration for one
 /// tenant.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NetworkClient(Pools);
 
 impl NetworkClient {
+    /// One that keeps at most so many connections for later requests.
+    pub(crate) fn new(idle_connections: u32) -> Self {
+        Self(Pools::new(idle_connections as usize))
+    }
+
     async fn once(
         client: &reqwest::Client,
         request: &mut Request,
@@ -69,22 +74,22 @@ impl NetworkClient {
         destinations: &Destinations,
         limits: Limits,
         traceparent: &str,
-    ) -> Result<reqwest::Response, HttpError> {
+    ) -> Result<(reqwest::Response, Lease), HttpError> {
         #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
         let began = tokio::time::Instant::now();
         let private = Arc::new(destinations.private_names());
-        let client = self.0.client(&request.sender, &private).await?;
         for redirects_left in (0..=MAX_REDIRECTS).rev() {
             destinations.check(&request.url)?;
             let remaining = limits.remaining.saturating_sub(began.elapsed());
-            let response = Self::once(&client, &mut request, remaining, traceparent).await?;
+            let lease = self.0.client(&request.sender, &private, request.server()).await?;
+            let response = Self::once(&lease.client, &mut request, remaining, traceparent).await?;
             let status = response.status();
             if let Some(journey) = &request.journey {
                 journey.head(status.as_u16());
             }
             let follows = redirects(status) && matches!(request.body, Body::Whole(_));
             let location = response.headers().get("location").filter(|_| follows);
-            let Some(location) = location else { return Ok(response) };
+            let Some(location) = location else { return Ok((response, lease)) };
             let journey = request.journey.clone();
             if redirects_left == 0 {
                 if let Some(journey) = journey {
@@ -114,7 +119,8 @@ impl HttpClient for NetworkClient {
     ) -> Answer<'a, Result<Response, HttpError>> {
         Box::pin(async move {
             let call = async {
-                let response = self.follow(request, destinations, limits, traceparent).await?;
+                let (response, _lease) =
+                    self.follow(request, destinations, limits, traceparent).await?;
                 read(response, limits).await
             };
             limits.bound(call).await
@@ -130,13 +136,14 @@ impl HttpClient for NetworkClient {
     ) -> Answer<'a, Result<Opened, HttpError>> {
         Box::pin(async move {
             let call = async {
-                let response = self.follow(request, destinations, limits, traceparent).await?;
+                let (response, lease) =
+                    self.follow(request, destinations, limits, traceparent).await?;
                 let status = response.status().as_u16();
                 let headers = headers(&response);
                 let body = response
                     .bytes_stream()
                     .map(|piece| piece.map_err(|error| transport(&error.without_url())));
-                Ok(Opened { status, headers, body: Box::pin(body) })
+                Ok(Opened { status, headers, body: Box::pin(body) }.holding(lease))
             };
             limits.bound(call).await
         })
@@ -282,7 +289,7 @@ mod tests {
     async fn sent(then: Then) -> Result<(u16, String), HttpError> {
         let (url, destinations) = reached(server(then).await);
         let request = Request::new("POST", &url, [], vec![0; LARGE]).expect("valid");
-        let client = NetworkClient::default();
+        let client = NetworkClient::new(100);
         let response = client.send(request, &destinations, LIMITS, "00").await?;
         Ok((response.status, String::from_utf8_lossy(&response.body).into_owned()))
     }
@@ -293,7 +300,7 @@ mod tests {
         let (pieces, body) = streams::body();
         let request = Request::streamed("POST", &url, [], body).expect("valid");
         let response = Box::pin(async move {
-            NetworkClient::default().open(request, &destinations, LIMITS, "00").await
+            NetworkClient::new(100).open(request, &destinations, LIMITS, "00").await
         });
         let mut outgoing = streams::OutgoingRequest::new(pieces, response);
         while outgoing.write(Bytes::from_static(&[0; 1 << 16])).await.is_ok() {}
@@ -374,7 +381,7 @@ mod tests {
     async fn tenants_and_integrations_share_no_connections() {
         let (address, mut seen) = keeping().await;
         let (url, destinations) = reached(address);
-        let client = NetworkClient::default();
+        let client = NetworkClient::new(100);
         let senders = [of("a", "x"), of("a", "x"), of("b", "x"), of("a", "y"), of("b", "x")];
         let mut connections = Vec::new();
         for sender in senders {
@@ -390,7 +397,7 @@ mod tests {
     async fn the_host_writes_the_length_of_a_body_and_holds_the_guest_to_it() {
         let (address, mut seen) = keeping().await;
         let (url, destinations) = reached(address);
-        let client = NetworkClient::default();
+        let client = NetworkClient::new(100);
         let send = async |method: &str, declared: &str, body: &'static str| {
             let headers = [("content-length".to_owned(), declared.to_owned())];
             let piece = Ok(Bytes::from_static(body.as_bytes()));
@@ -419,16 +426,17 @@ mod tests {
     async fn a_name_that_leads_to_this_machine_is_refused_unless_it_is_granted() {
         let (address, mut seen) = keeping().await;
         let url = format!("http://localhost:{}/", address.port());
-        let client = NetworkClient::default();
+        let client = NetworkClient::new(100);
         // As DNS could lead any name there, only this one is granted with its address.
         let request = || Request::new("GET", &url, [], Vec::new()).expect("valid");
         let granted: Destination = "localhost".parse().expect("a host");
         let granted = Destinations::from_iter([granted]);
         client.send(request(), &granted, LIMITS, "00").await.expect("answered");
         seen.recv().await.expect("it came");
-        let resolver =
-            client.0.client(&Sender::default(), &Arc::default()).await.expect("a client");
-        let error = resolver.get(&url).send().await.expect_err("it is not public");
+        let server = "localhost".to_owned();
+        let lease = client.0.client(&Sender::default(), &Arc::default(), server).await;
+        let lease = lease.expect("a client");
+        let error = lease.client.get(&url).send().await.expect_err("it is not public");
         assert!(caused_by::<NotPublic>(&error).is_some(), "{error:?}");
     }
 }

@@ -227,6 +227,12 @@ impl Request {
         Ok(Self { raw, method, url, headers, body, sender, journey: None })
     }
 
+    /// The host and the port that it goes to.
+    pub(super) fn server(&self) -> String {
+        let port = self.url.port_or_known_default().unwrap_or_default();
+        format!("{}:{port}", self.url.host_str().unwrap_or_default())
+    }
+
     /// Its address as the guest wrote it, cut.
     pub(crate) fn as_given(&self) -> &str {
         &self.raw
