@@ -259,6 +259,7 @@ impl Config {
                 "max_runs_per_tenant",
                 "max_queued_per_tenant",
                 "max_asking",
+                "max_open_requests",
             ],
             out,
         );
@@ -267,6 +268,7 @@ impl Config {
         count(table, "max_runs_per_tenant", 1, &mut host.max_runs_per_tenant, out);
         count(table, "max_queued_per_tenant", 0, &mut host.max_queued_per_tenant, out);
         count(table, "max_asking", 0, &mut host.max_asking, out);
+        count(table, "max_open_requests", 1, &mut host.max_open_requests, out);
     }
 
     /// What outlives the process besides the journal.
@@ -481,7 +483,7 @@ fn cache(settings: &sandglass_host::Settings) -> (Option<&Path>, u64) {
     (settings.compiled_cache_dir.as_deref(), settings.compiled_cache_bytes)
 }
 
-fn admission(settings: &sandglass_host::Settings) -> [u64; 5] {
+fn admission(settings: &sandglass_host::Settings) -> [u64; 6] {
     let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     [
         settings.max_runs.into(),
@@ -489,6 +491,7 @@ fn admission(settings: &sandglass_host::Settings) -> [u64; 5] {
         settings.max_runs_per_tenant.into(),
         wide(settings.max_queued_per_tenant),
         settings.max_asking.into(),
+        settings.max_open_requests.into(),
     ]
 }
 
@@ -569,6 +572,7 @@ mod tests {
             max_runs_per_tenant = 2
             max_queued_per_tenant = 3
             max_asking = 4
+            max_open_requests = 5
             [http]
             max_connections = 6
             max_waiting = 7
@@ -587,7 +591,7 @@ mod tests {
         assert_eq!(config.journal.as_deref(), Some(Path::new("/at/runs.db")));
         assert_eq!((config.listen.port(), config.grace.as_secs()), (1, 3));
         assert_eq!(config.secrets["api"], "API_TOKEN");
-        assert_eq!(admission(&config.host), [5, 0, 2, 3, 4]);
+        assert_eq!(admission(&config.host), [5, 0, 2, 3, 4, 5]);
         let secs = Duration::from_secs;
         let http = sandglass_daemon::Settings {
             max_connections: 6,

@@ -1,5 +1,6 @@
 //! Bytes that one integration keeps from run to run, for one tenant: a cache of the
-//! host's, bounded, out of which anything may disappear at any time.
+//! host's, bounded, out of which anything may disappear at any time. If it is full, the tenant
+//! that holds the most makes room, so that no tenant evicts what one with less holds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +12,7 @@ use sandglass_model::ModuleHash;
 /// Values in all: with their keys, some megabytes beside the bytes themselves.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What part of the whole one scope may take, so that no tenant empties the cache
-/// of all others.
+/// What part of the whole one scope may take.
 const SHARE: u64 = 4;
 
 /// What a value takes besides its bytes and key, in bytes.
@@ -49,12 +49,20 @@ type Key = (Scope, String);
 
 #[derive(Default)]
 struct Held {
+    tenants: BTreeMap<Arc<str>, OfTenant>,
+    bytes: u64,
+    entries: usize,
+    uses: u64,
+}
+
+/// What one tenant holds.
+#[derive(Default)]
+struct OfTenant {
     values: BTreeMap<Key, (Bytes, u64)>,
     /// Keys by when they were last used.
     by_use: BTreeMap<u64, Key>,
     bytes_of: BTreeMap<Scope, u64>,
     bytes: u64,
-    uses: u64,
 }
 
 /// What one run sees of a cache.
@@ -92,18 +100,23 @@ impl CacheView {
     /// It is no key; likewise below.
     pub(crate) fn contains(&self, key: &str) -> Result<bool, CacheError> {
         let key = self.key(key)?;
-        Ok(self.cache.held().values.contains_key(&key))
+        let held = self.cache.held();
+        let own = held.tenants.get(&self.scope.tenant);
+        Ok(own.is_some_and(|own| own.values.contains_key(&key)))
     }
 
     /// What is under `key`, if it is still there.
     pub(crate) fn find(&self, key: &str) -> Result<Option<Bytes>, CacheError> {
         let key = self.key(key)?;
         let mut held = self.cache.held();
-        let Some((bytes, used)) = held.values.get(&key) else { return Ok(None) };
-        let (bytes, used) = (bytes.clone(), *used);
-        held.by_use.remove(&used);
-        held.insert(key, bytes.clone());
-        Ok(Some(bytes))
+        held.uses += 1;
+        let use_number = held.uses;
+        let Some(own) = held.tenants.get_mut(&self.scope.tenant) else { return Ok(None) };
+        let Some((bytes, used)) = own.values.get_mut(&key) else { return Ok(None) };
+        own.by_use.remove(used);
+        *used = use_number;
+        own.by_use.insert(use_number, key);
+        Ok(Some(bytes.clone()))
     }
 
     /// Keeps `bytes` under `key`, in the place of what was there, and drops what has
@@ -120,15 +133,18 @@ impl CacheView {
         }
         let mut held = self.cache.held();
         held.remove(&key);
-        while held.bytes_of.get(&self.scope).copied().unwrap_or(0) + cost > share {
-            held.remove_oldest(|(scope, _)| *scope == self.scope);
+        while held.bytes_of(&self.scope) + cost > share {
+            held.remove_oldest(&self.scope.tenant, |(scope, _)| *scope == self.scope);
         }
-        while held.bytes + cost > self.cache.max_bytes || held.values.len() >= ENTRIES_MAX {
-            held.remove_oldest(|_| true);
+        while held.bytes + cost > self.cache.max_bytes {
+            let Some(most) = held.tenant_with_most(|own| own.bytes) else { break };
+            held.remove_oldest(&most, |_| true);
         }
-        held.bytes += cost;
-        *held.bytes_of.entry(self.scope.clone()).or_default() += cost;
-        held.insert(key, bytes);
+        while held.entries >= ENTRIES_MAX {
+            let Some(most) = held.tenant_with_most(|own| own.values.len() as u64) else { break };
+            held.remove_oldest(&most, |_| true);
+        }
+        held.insert(key, bytes, cost);
         Ok(())
     }
 
@@ -146,28 +162,51 @@ fn cost((scope, key): &Key, bytes: &Bytes) -> u64 {
 }
 
 impl Held {
+    fn bytes_of(&self, scope: &Scope) -> u64 {
+        let own = self.tenants.get(&scope.tenant);
+        own.and_then(|own| own.bytes_of.get(scope)).copied().unwrap_or(0)
+    }
+
+    /// The tenant that holds the most, by this measure.
+    fn tenant_with_most(&self, measure: impl Fn(&OfTenant) -> u64) -> Option<Arc<str>> {
+        let most = self.tenants.iter().max_by_key(|(_, own)| measure(own));
+        most.map(|(tenant, _)| Arc::clone(tenant))
+    }
+
     /// Puts a value in as the one used last.
-    fn insert(&mut self, key: Key, bytes: Bytes) {
+    fn insert(&mut self, key: Key, bytes: Bytes, cost: u64) {
         self.uses += 1;
-        self.by_use.insert(self.uses, key.clone());
-        self.values.insert(key, (bytes, self.uses));
+        self.bytes += cost;
+        self.entries += 1;
+        let own = self.tenants.entry(Arc::clone(&key.0.tenant)).or_default();
+        own.bytes += cost;
+        *own.bytes_of.entry(key.0.clone()).or_default() += cost;
+        own.by_use.insert(self.uses, key.clone());
+        own.values.insert(key, (bytes, self.uses));
     }
 
     fn remove(&mut self, key: &Key) {
-        let Some((bytes, used)) = self.values.remove(key) else { return };
-        self.by_use.remove(&used);
+        let Some(own) = self.tenants.get_mut(&key.0.tenant) else { return };
+        let Some((bytes, used)) = own.values.remove(key) else { return };
         let cost = cost(key, &bytes);
+        own.by_use.remove(&used);
+        own.bytes -= cost;
         self.bytes -= cost;
-        if let Some(of_scope) = self.bytes_of.get_mut(&key.0) {
+        self.entries -= 1;
+        if let Some(of_scope) = own.bytes_of.get_mut(&key.0) {
             *of_scope -= cost;
             if *of_scope == 0 {
-                self.bytes_of.remove(&key.0);
+                own.bytes_of.remove(&key.0);
             }
+        }
+        if own.values.is_empty() {
+            self.tenants.remove(&key.0.tenant);
         }
     }
 
-    fn remove_oldest(&mut self, of: impl Fn(&Key) -> bool) {
-        let oldest = self.by_use.values().find(|key| of(key)).cloned();
+    fn remove_oldest(&mut self, tenant: &str, of: impl Fn(&Key) -> bool) {
+        let own = self.tenants.get(tenant);
+        let oldest = own.and_then(|own| own.by_use.values().find(|key| of(key)).cloned());
         if let Some(key) = oldest {
             self.remove(&key);
         }
@@ -233,7 +272,36 @@ mod tests {
         assert_eq!(calm.contains("k"), Ok(true));
         let held = cache.held();
         assert!(held.bytes <= 2 * 2000);
-        assert_eq!(held.values.len(), held.by_use.len());
+        assert!(held.tenants.values().all(|own| own.values.len() == own.by_use.len()));
+    }
+
+    #[test]
+    fn no_tenant_evicts_what_one_with_less_holds() {
+        let cache = Arc::new(Cache::new(4 * 2000));
+        let calm = cache.view(scope("calm", "x", b"1"));
+        calm.keep("k", Bytes::from(vec![0; 800])).expect("it fits a share");
+        for nth in 0_u32..1000 {
+            let module = nth.to_le_bytes();
+            let flood = cache.view(scope("flood", &format!("x{nth}"), &module));
+            flood.keep("k", Bytes::from(vec![0; 800])).expect("it fits a share");
+        }
+        assert_eq!(calm.contains("k"), Ok(true), "whatever integrations and modules it has");
+        let other = cache.view(scope("other", "x", b"1"));
+        other.keep("k", Bytes::from(vec![0; 1500])).expect("it fits a share");
+        assert_eq!((calm.contains("k"), other.contains("k")), (Ok(true), Ok(true)));
+    }
+
+    #[test]
+    fn no_tenant_evicts_others_by_many_small_values() {
+        let cache = Arc::new(Cache::new(1 << 30));
+        let calm = cache.view(scope("calm", "x", b"1"));
+        calm.keep("k", Bytes::new()).expect("small");
+        let flood = cache.view(scope("flood", "x", b"1"));
+        for nth in 0..2 * ENTRIES_MAX {
+            flood.keep(&nth.to_string(), Bytes::new()).expect("small");
+        }
+        assert_eq!(calm.contains("k"), Ok(true));
+        assert_eq!(cache.held().entries, ENTRIES_MAX);
     }
 
     #[test]
@@ -245,8 +313,13 @@ mod tests {
             view.keep("k", Bytes::from(vec![0; 500])).expect("it fits a share");
         }
         let held = cache.held();
-        let bytes: u64 = held.values.iter().map(|(key, (bytes, _))| cost(key, bytes)).sum();
-        assert_eq!((held.bytes, held.bytes_of.values().sum::<u64>()), (bytes, bytes));
-        assert_eq!(held.bytes_of.len(), held.values.len());
+        let all = || held.tenants.values();
+        let values = all().flat_map(|own| &own.values);
+        let bytes: u64 = values.map(|(key, (bytes, _))| cost(key, bytes)).sum();
+        let of_scopes: u64 = all().flat_map(|own| own.bytes_of.values()).sum();
+        let of_tenants: u64 = all().map(|own| own.bytes).sum();
+        assert_eq!((held.bytes, of_scopes, of_tenants), (bytes, bytes, bytes));
+        assert_eq!(all().map(|own| own.values.len()).sum::<usize>(), held.entries);
+        assert!(all().all(|own| !own.values.is_empty() && own.bytes_of.len() == own.values.len()));
     }
 }
