@@ -9,6 +9,7 @@ pub(crate) mod fields;
 pub(crate) mod http;
 pub(crate) mod http_batch;
 pub(crate) mod log;
+pub(crate) mod log_rate;
 pub(crate) mod meter;
 pub(crate) mod named_streams;
 pub(crate) mod open_requests;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use sandglass_model::{Clock, DispatchId, ModuleHash, TelemetryDropped, TraceContext};
+use sandglass_model::{Clock, DispatchId, ModuleHash, SystemClock, TelemetryDropped, TraceContext};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
@@ -39,6 +40,7 @@ use cache::{Cache, CacheView, Scope};
 use context::RunContext;
 use http::{Destinations, HttpClient, NetworkClient, Sender};
 use log::GuestLog;
+use log_rate::LogRates;
 use meter::Meter;
 use named_streams::Streams;
 use open_requests::OpenRequests;
@@ -157,7 +159,8 @@ impl Guest {
         let trace = TraceContext::root([0; 24]);
         let (redactor, metrics) = (Redactor::default(), Metrics::disabled());
         let speaker = Arc::new(Speaker::new("".into(), redactor, metrics));
-        let log = GuestLog::new(Arc::clone(&speaker), nobody, trace);
+        let rates = Arc::new(LogRates::new(Arc::new(SystemClock::new())));
+        let log = GuestLog::new(Arc::clone(&speaker), (nobody, trace), ("".into(), rates));
         let span = (Arc::new(Span::disabled()), trace);
         let scope =
             Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };

@@ -348,7 +348,8 @@ impl Execution {
         };
         let metrics = self.shared.telemetry.metrics.clone();
         let speaker = Arc::new(Speaker::new(Arc::clone(&integration), redactor, metrics));
-        let log = GuestLog::new(Arc::clone(&speaker), self.id, self.trace);
+        let rates = (self.tenant(), Arc::clone(&self.shared.log_rates));
+        let log = GuestLog::new(Arc::clone(&speaker), (self.id, self.trace), rates);
         let span = (Arc::clone(&self.span), self.trace);
         let heard = self.span.is_seen().then(|| Arc::clone(&speaker));
         let call_spans = CallSpans::new(Arc::clone(&self.span), heard);

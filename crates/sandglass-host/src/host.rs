@@ -24,6 +24,7 @@ use crate::admission::{Admission, Place, Reservation, ReserveFor, Turn};
 use crate::capability::Grants;
 use crate::capability::cache::Cache;
 use crate::capability::http::HttpClient;
+use crate::capability::log_rate::LogRates;
 use crate::capability::open_requests::OpenRequests;
 use crate::compiled_folder::CompiledFolder;
 use crate::dispatch::Dispatch;
@@ -85,6 +86,8 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     pub(crate) ticker: Arc<Ticker>,
     pub(crate) cache: Arc<Cache>,
+    /// What tenants may write to the log.
+    pub(crate) log_rates: Arc<LogRates>,
     /// The memory for what is kept of runs for their replay.
     pub(crate) recordings: Arc<Room>,
 }

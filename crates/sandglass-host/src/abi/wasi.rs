@@ -56,8 +56,8 @@ impl Wasi {
             clocks::set(&mut builder, &outside.clock);
         }
         let mut preview1 = builder
-            .stdout(LogStream::new(log.clone(), Level::Info))
-            .stderr(LogStream::new(log.clone(), Level::Warn))
+            .stdout(LogStream::new(log.clone(), Level::Info, &outside))
+            .stderr(LogStream::new(log.clone(), Level::Warn, &outside))
             .allow_tcp(false)
             .allow_udp(false)
             .max_random_size(MAX_RANDOM_BYTES)

@@ -12,6 +12,7 @@ use sandglass_telemetry::trace::names;
 use serde_json::Value;
 
 use super::Guest;
+use super::log_rate::LogRates;
 use super::speaker::Speaker;
 
 /// Most lines that one run may write. More are counted and not written: a flood
@@ -76,12 +77,18 @@ pub(crate) struct GuestLog {
     speaker: Arc<Speaker>,
     dispatch: DispatchId,
     trace: TraceContext,
+    tenant: Arc<str>,
+    rates: Arc<LogRates>,
 }
 
 impl GuestLog {
     /// The log of one run.
-    pub(crate) fn new(speaker: Arc<Speaker>, dispatch: DispatchId, trace: TraceContext) -> Self {
-        Self { speaker, dispatch, trace }
+    pub(crate) fn new(
+        speaker: Arc<Speaker>,
+        (dispatch, trace): (DispatchId, TraceContext),
+        (tenant, rates): (Arc<str>, Arc<LogRates>),
+    ) -> Self {
+        Self { speaker, dispatch, trace, tenant, rates }
     }
 
     /// Whether nothing more is written, so that nothing more need be read.
@@ -91,7 +98,7 @@ impl GuestLog {
 
     pub(crate) fn write(&self, level: Level, message: String) {
         if self.has_room() {
-            self.emit(level, &self.line(message), None);
+            self.emit_within_rate(level, &self.line(message), None);
         }
     }
 
@@ -104,7 +111,20 @@ impl GuestLog {
     pub(crate) fn write_fields(&self, level: Level, message: String, fields: Value) {
         if self.has_room() {
             let fields = one_line(&self.speaker.redactor.json(fields).to_string());
-            self.emit(level, &self.line(message), Some(&fields));
+            self.emit_within_rate(level, &self.line(message), Some(&fields));
+        }
+    }
+
+    /// Writes a line if the tenant may write as much now. Says once per run that it may not.
+    fn emit_within_rate(&self, level: Level, message: &str, fields: Option<&str>) {
+        let bytes = message.len() + fields.map_or(0, str::len);
+        if self.rates.take(&self.tenant, bytes) {
+            return self.emit(level, message, fields);
+        }
+        self.speaker.drop_one(Told::LogLine);
+        if !self.speaker.is_over_rate.swap(true, Ordering::Relaxed) {
+            let dropped = "the handlers of this tenant log too much: lines are dropped";
+            self.emit(Level::Warn, dropped, None);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::secret::Answer;
 pub(crate) struct Outside {
     pub(super) grants: Arc<Grants>,
     pub(super) traceparent: Arc<str>,
-    pub(super) run: Arc<Run>,
+    pub(crate) run: Arc<Run>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(super) requests: Requests,
     pub(super) sender: Sender,

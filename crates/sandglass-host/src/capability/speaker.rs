@@ -2,7 +2,7 @@
 //! said, and where what goes over a bound is counted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use sandglass_model::TelemetryDropped;
 use sandglass_telemetry::Metrics;
@@ -18,6 +18,8 @@ pub(crate) struct Speaker {
     pub(crate) metrics: Metrics,
     /// How many lines it has written to the log, or would have.
     pub(super) lines: AtomicU32,
+    /// Whether a line of it was dropped because its tenant logs too much.
+    pub(super) is_over_rate: AtomicBool,
     dropped: Dropped,
 }
 
@@ -38,6 +40,7 @@ impl Speaker {
             redactor,
             metrics,
             lines: AtomicU32::new(0),
+            is_over_rate: AtomicBool::new(false),
             dropped: Dropped::default(),
         }
     }

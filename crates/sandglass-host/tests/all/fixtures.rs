@@ -86,7 +86,9 @@ fn ok() -> u16 {
 const DEFAULT_BUDGET_MS: u64 = 5000;
 
 static HOST: LazyLock<Host> = LazyLock::new(|| {
-    let settings = Settings { max_runs: 64, ..Settings::default() };
+    // Whatever the machine does besides, the frames are what is compared.
+    let symbols_wait = Duration::from_secs(60);
+    let settings = Settings { max_runs: 64, symbols_wait, ..Settings::default() };
     Host::builder().settings(settings).build().expect("a host")
 });
 

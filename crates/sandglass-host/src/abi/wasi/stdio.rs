@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use sandglass_model::Clock;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
+use crate::capability::outside::Outside;
+use crate::run::Run;
 
 /// What is kept of a line, in bytes: more than is logged, so that a secret at the
 /// cut is found before it is cut.
@@ -23,13 +26,16 @@ pub(super) struct LogStream(Arc<Mutex<Lines>>);
 struct Lines {
     log: GuestLog,
     level: Level,
+    run: Arc<Run>,
+    clock: Arc<dyn Clock>,
     /// The beginning of a line that has no end yet.
     partial: Vec<u8>,
 }
 
 impl LogStream {
-    pub(super) fn new(log: GuestLog, level: Level) -> Self {
-        Self(Arc::new(Mutex::new(Lines { log, level, partial: Vec::new() })))
+    pub(super) fn new(log: GuestLog, level: Level, outside: &Outside) -> Self {
+        let (run, clock) = (Arc::clone(&outside.run), Arc::clone(&outside.clock));
+        Self(Arc::new(Mutex::new(Lines { log, level, run, clock, partial: Vec::new() })))
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
@@ -38,11 +44,13 @@ impl LogStream {
 }
 
 impl Lines {
+    /// Writes the lines of one call, of which there may be millions: until no more are taken, or the
+    /// run must end.
     fn write(&mut self, bytes: &[u8]) {
-        if self.log.is_full() {
-            return;
-        }
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.log.is_full() || self.run.due(self.clock.now()).is_some() {
+                return;
+            }
             let room = KEPT_BYTES.saturating_sub(self.partial.len());
             self.partial.extend_from_slice(&piece[..piece.len().min(room)]);
             if piece.ends_with(b"\n") {
