@@ -22,12 +22,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # No healthy host has these. Their unit tests in rules.test.yml prove that they fire and clear.
 ALERTS_NOT_PROVOKED = {
     "EpochTickerDead": "the thread would have to die, or to be kept off every core for seconds",
+    "HandlerKillsOverdue": "no guest that is known outlives its deadline by a second",
     "StoresLeaked": "there is no leak to be had",
     "BlockingCallsLinger": "the daemon has no blocking host functions; those of embedders are",
 }
 
 # What stays at zero here, and why. Everything else has to happen.
 METRICS_NOT_PROVOKED = {
+    "handler_kills_overdue": "no guest that is known outlives its deadline by a second",
     "handler_recordings_refused_total": "takes more recordings at once than fit into memory",
     "metric_observations_folded_total": "a host of so few names folds nothing, or it is a fault",
     "openwop_readers": "the daemon serves no workflows",

@@ -68,6 +68,7 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unhealthy {
     Ticker,
+    KillOverdue,
     Journal,
     Closing,
 }
@@ -200,13 +201,18 @@ impl Daemon {
 
     /// Why it is not healthy; nothing where it is.
     pub(crate) fn unhealthy(&self) -> Vec<Unhealthy> {
-        let ticker = self.handlers().host().ticker_health() != TickerHealth::Healthy;
+        let host = self.handlers().host();
+        let ticker = host.ticker_health() != TickerHealth::Healthy;
+        let overdue = host.kills_overdue() > 0;
         let journal = self.journal().health() != Health::Working;
         let closing = self.is_closing();
-        [(ticker, Unhealthy::Ticker), (journal, Unhealthy::Journal), (closing, Unhealthy::Closing)]
-            .into_iter()
-            .filter_map(|(is, reason)| is.then_some(reason))
-            .collect()
+        let reasons = [
+            (ticker, Unhealthy::Ticker),
+            (overdue, Unhealthy::KillOverdue),
+            (journal, Unhealthy::Journal),
+            (closing, Unhealthy::Closing),
+        ];
+        reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect()
     }
 
     /// The handlers that are queued or in flight, by dispatch.

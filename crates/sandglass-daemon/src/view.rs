@@ -441,6 +441,10 @@ const fn reason(unhealthy: Unhealthy) -> ReasonView {
             ReasonCode::Ticker,
             "deadlines can't be kept, so no handler is started; restart the daemon",
         ),
+        Unhealthy::KillOverdue => (
+            ReasonCode::KillOverdue,
+            "a handler is more than a second past its deadline and has not ended",
+        ),
         Unhealthy::Journal => (
             ReasonCode::Journal,
             "the journal takes no appends, so nothing is taken; look at its disk",
@@ -455,6 +459,7 @@ const fn reason(unhealthy: Unhealthy) -> ReasonView {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ReasonCode {
     Ticker,
+    KillOverdue,
     Journal,
     ShuttingDown,
 }

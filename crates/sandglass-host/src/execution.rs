@@ -61,6 +61,9 @@ use crate::ticker::{self, TickerHealth};
 /// larger gets twice that answer, so that one beyond it is still told from a call.
 const CALL_BYTES: usize = 4 << 20;
 
+/// How late a run may end before the log names its module, in microseconds.
+const OVERDUE_US: u64 = 1_000_000;
+
 /// Everything that a run needs, gathered before it is queued.
 pub(crate) struct Execution {
     pub(crate) shared: Arc<Shared>,
@@ -257,7 +260,7 @@ impl Execution {
         let call = abi::call(work, &mut store, limits.response_bytes, &mut moments);
         let (called, cpu) = on_cpu(&self.shared, now, notice.as_ref(), call).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
-        drop((armed, in_flight));
+        drop(in_flight);
         if let Some(notice) = &notice {
             notice.close(off_cpu);
         }
@@ -276,6 +279,8 @@ impl Execution {
         let telemetry_dropped = Some(data.guest.telemetry_dropped());
         let recording = data.tape.finish();
         drop(store);
+        // Until here, a run that does not end is overdue.
+        drop(armed);
         drop((live_store, mappings));
         let ended = self.shared.clock.now();
         let teardown = ended.since(off_cpu);
@@ -462,6 +467,16 @@ impl Execution {
             overrun_us: deadline.overrun_us(off_cpu),
             owner: deadline.owner,
         };
+        if report.deadline.overrun_us > OVERDUE_US {
+            tracing::error!(
+                module = %self.integration.compiled.hash,
+                integration = self.integration_name(),
+                dispatch = %self.id,
+                overrun_us = report.deadline.overrun_us,
+                dying_span = report.dying_span.as_deref().unwrap_or_default(),
+                "a handler ended more than a second after its deadline"
+            );
+        }
         if matches!(report.cause, Cause::Deadline | Cause::ParentDeadline) {
             report.outcome = Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
                 integration: self.integration_name().to_owned(),

@@ -209,6 +209,13 @@ impl Host {
         self.0.shared.ticker.health()
     }
 
+    /// How many handler runs are more than a second past their deadline, and have not ended: a
+    /// fault of the host.
+    #[must_use]
+    pub fn kills_overdue(&self) -> usize {
+        self.0.shared.ticker.kills_overdue()
+    }
+
     /// The runs that are queued or in flight, at most `most` of them, and how many more there
     /// are. Those whose deadline is nearest come first, and the queued ones last.
     #[must_use]

@@ -50,6 +50,10 @@ const IDLE_SLICES: u32 = 4;
 /// loaded machine delays a thread, far below what a deadline can bear.
 const STALL: Duration = Duration::from_secs(1);
 
+/// How long after its deadline a run that has not ended counts as one that cannot be killed. Kills
+/// land within milliseconds, so it is a fault of the host.
+const OVERDUE: Duration = Duration::from_secs(1);
+
 /// Whether deadlines are being kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TickerHealth {
@@ -91,6 +95,8 @@ struct Shared {
     on_cpu: AtomicUsize,
     slicing: AtomicBool,
     alive: AtomicBool,
+    /// Runs that are a second or more past their deadline.
+    kills_overdue: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -146,6 +152,7 @@ impl Ticker {
             on_cpu: AtomicUsize::new(0),
             slicing: AtomicBool::new(false),
             alive: AtomicBool::new(true),
+            kills_overdue: AtomicUsize::new(0),
         });
         let (tell, granted) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("sandglass-ticker".to_owned()).spawn({
@@ -262,6 +269,11 @@ impl Ticker {
         if late > STALL { TickerHealth::Stalled { late } } else { TickerHealth::Healthy }
     }
 
+    /// How many runs are more than a second past their deadline, and have not ended.
+    pub(crate) fn kills_overdue(&self) -> usize {
+        self.shared.kills_overdue.load(Ordering::Acquire)
+    }
+
     /// Ends the thread and waits for it.
     pub(crate) fn end(&self) {
         self.shared.schedule().ending = true;
@@ -297,6 +309,11 @@ impl Drop for Armed {
                     && let Some(moved) = moved
                 {
                     schedule.armed.remove(moved);
+                }
+                let shared = &ticker.shared;
+                if shared.kills_overdue.load(Ordering::Acquire) > 0 {
+                    // The thread may not wake for this any more.
+                    shared.note_overdue(schedule.kills_overdue(shared.clock.now()));
                 }
             }
             WatchedBy::Timer(timer) => timer.abort(),
@@ -343,6 +360,18 @@ impl Schedule {
         }
         runs
     }
+
+    /// How many runs are more than [`OVERDUE`] past their own deadline.
+    fn kills_overdue(&self, now: Monotonic) -> usize {
+        let second = u64::try_from(OVERDUE.as_nanos()).unwrap_or(u64::MAX);
+        let before = Monotonic::from_nanos(now.as_nanos().saturating_sub(second));
+        let late = self.armed.range(..(before, 0)).filter(|((at, _), watched)| {
+            // A call's own limit may be earlier than the deadline of its run.
+            let run = watched.run.upgrade();
+            watched.then.is_none() && run.is_some_and(|run| run.deadline() == *at)
+        });
+        late.count()
+    }
 }
 
 impl Shared {
@@ -354,6 +383,20 @@ impl Shared {
     /// wakes is found out; answers whether that is earlier than what it means to do.
     fn promise(&self, wake: Monotonic) -> bool {
         wake.as_nanos() < self.next_wake.fetch_min(wake.as_nanos(), Ordering::AcqRel)
+    }
+
+    /// Reports how many runs are overdue, if that has changed.
+    fn note_overdue(&self, runs: usize) {
+        let before = self.kills_overdue.swap(runs, Ordering::AcqRel);
+        if before != runs {
+            self.metrics.kills_overdue(runs);
+        }
+        if before < runs {
+            tracing::error!(
+                runs,
+                "handlers are more than a second past their deadline and have not ended"
+            );
+        }
     }
 
     fn run(&self) {
@@ -418,6 +461,7 @@ impl Shared {
     ) -> MutexGuard<'a, Schedule> {
         schedule.epochs.retain(|epoch| epoch.increment());
         let overdue = schedule.overdue(now);
+        self.note_overdue(schedule.kills_overdue(now));
         drop(schedule);
         for run in &overdue {
             run.wake();
@@ -515,6 +559,24 @@ mod tests {
         // At most the one that was under way; after it nobody is fired at.
         let more = (0..100).take_while(|_| ticks.recv_timeout(REFIRE * 100).is_ok()).count();
         assert!(more < 100, "it fires for ever");
+    }
+
+    #[test]
+    fn a_run_that_does_not_end_is_overdue_a_second_after_its_own_deadline() {
+        let (ticker, clock) = ticker();
+        let ticks = watched(&ticker);
+        let run = begun(&*clock, 1);
+        let (armed, calls) = (ticker.arm(&run, None), begun(&*clock, 600_000));
+        // The limit of a call, of a run that has time left.
+        let _call = ticker.arm_at(&calls, run.deadline());
+        assert_eq!(ticker.kills_overdue(), 0);
+        while ticker.kills_overdue() == 0 {
+            ticks.recv_timeout(LONG).expect("a tick");
+        }
+        assert!(clock.now().since(run.deadline()) >= OVERDUE, "and not before");
+        assert_eq!(ticker.kills_overdue(), 1);
+        drop(armed);
+        assert_eq!(ticker.kills_overdue(), 0, "it has ended");
     }
 
     #[test]

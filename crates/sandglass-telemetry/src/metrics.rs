@@ -337,6 +337,12 @@ impl Metrics {
         families.ticker_healthy.set([], health.as_gauge());
     }
 
+    /// So many handlers are more than a second past their deadline, and have not ended.
+    pub fn kills_overdue(&self, handlers: usize) {
+        let Some(families) = self.families() else { return };
+        families.kills_overdue.set([], u32::try_from(handlers).unwrap_or(u32::MAX).into());
+    }
+
     /// The pool has `slots` instance slots, of which `in_use` are taken.
     pub fn pool(&self, in_use: usize, slots: usize) {
         let Some(families) = self.families() else { return };

@@ -273,6 +273,9 @@ metrics! {
     Gauges ticker_healthy() Count
         "wasm_epoch_ticker_healthy"
         "1 while the epoch ticker keeps time, 0 while dispatch is refused because it doesn't";
+    Gauges kills_overdue() Count
+        "handler_kills_overdue"
+        "Handlers that are more than a second past their deadline, and have not ended";
     Gauges live_stores() Count
         "wasm_live_stores"
         "Stores that exist; more than live dispatches means a leak";

@@ -135,6 +135,7 @@ impl Builder {
         let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls, &clock)
             .map_err(BuildError::Threads)?;
         telemetry.metrics.ticker_health(metrics::Health::Healthy);
+        telemetry.metrics.kills_overdue(0);
         let kernel =
             KernelFeatures { pagemap_scan: sandbox::scans_pages(&settings), ..ticker.kernel() };
         tracing::info!(

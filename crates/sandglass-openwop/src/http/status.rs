@@ -16,10 +16,17 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// `GET /healthz`
 pub(super) async fn health(State(host): State<OpenWop>) -> Result<Response, Error> {
     let service = host.service();
-    let ticker = service.handlers.shared.host.ticker_health() != TickerHealth::Healthy;
+    let sandbox = &service.handlers.shared.host;
+    let ticker = sandbox.ticker_health() != TickerHealth::Healthy;
+    let overdue = sandbox.kills_overdue() > 0;
     let journal = service.journal.health() != Health::Working;
     let closing = *host.0.closing.borrow();
-    let reasons = [(ticker, "ticker"), (journal, "journal"), (closing, "shutting_down")];
+    let reasons = [
+        (ticker, "ticker"),
+        (overdue, "kill_overdue"),
+        (journal, "journal"),
+        (closing, "shutting_down"),
+    ];
     let reasons: Vec<&str> =
         reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect();
     if reasons.is_empty() {

@@ -56,6 +56,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.tick_interval(Duration::from_millis(10));
     metrics.tick_lateness(Duration::from_micros(80));
     metrics.ticker_health(Health::Healthy);
+    metrics.kills_overdue(2);
     metrics.pool(3, 100);
     metrics.module_compiled(second);
     metrics.compiled_code(CompiledCode::Hit);

@@ -53,6 +53,7 @@ fn figures_come_out_in_the_unit_of_the_metric() {
         r#"temper_handler_budget_used_ratio_sum{entity_type="Session",action="Ask"} 0.5"#,
         r#"temper_handler_overrun_seconds_sum{entity_type="Session",action="Ask"} 0.001"#,
         "temper_wasm_epoch_ticker_healthy 1",
+        "temper_handler_kills_overdue 2",
         "temper_journal_available 0",
         "temper_handlers_in_flight 0",
         r#"temper_session_limit_breaches_total{entity_type="Session",limit="run_timeout",breach_action="stop"} 1"#,
