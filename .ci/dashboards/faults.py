@@ -29,7 +29,6 @@ ALERTS_NOT_PROVOKED = {
 
 # What stays at zero here, and why. Everything else has to happen.
 METRICS_NOT_PROVOKED = {
-    "handler_kills_overdue": "no guest that is known outlives its deadline by a second",
     "handler_recordings_refused_total": "takes more recordings at once than fit into memory",
     "metric_observations_folded_total": "a host of so few names folds nothing, or it is a fault",
     "openwop_readers": "the daemon serves no workflows",
