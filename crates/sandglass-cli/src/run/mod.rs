@@ -273,7 +273,6 @@ fn settings(manifest: &Manifest) -> Settings {
     Settings {
         max_runs: MAX_RUNS,
         max_memory_bytes: defaults.max_memory_bytes.max(manifest.granted_limits().memory_bytes),
-        // The report is shown at once.
         symbols_wait: SYMBOLS_WAIT,
         ..defaults
     }

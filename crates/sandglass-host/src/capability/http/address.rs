@@ -1,5 +1,5 @@
-//! Which addresses a name may resolve to: those of the public internet. A name is whoever's
-//! server answers for it, so it must not lead into the networks that the host is in.
+//! Which addresses a name may resolve to: those of the public internet. The owner of a name decides
+//! what it resolves to, so it must not lead into the networks that the host is in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -331,8 +331,8 @@ mod tests {
         }
     }
 
-    /// A server that keeps its connections, and tells of each request its connection's number,
-    /// its head and its body.
+    /// A server that keeps its connections open, and reports each request: the number of its
+    /// connection, its head and its body.
     async fn keeping() -> (SocketAddr, mpsc::UnboundedReceiver<(usize, String, Vec<u8>)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
         let address = listener.local_addr().expect("it is bound");

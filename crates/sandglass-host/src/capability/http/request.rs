@@ -117,7 +117,7 @@ impl Request {
     }
 
     /// The length that the guest has declared for a body that comes piece by piece, in bytes.
-    /// Whoever sends it must hold it to that.
+    /// A client must fail if the body has another length.
     #[must_use]
     pub fn declared_length(&self) -> Option<u64> {
         match self.body {
