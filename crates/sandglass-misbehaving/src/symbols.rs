@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use wasm_encoder::{CustomSection, NameMap, NameSection, Section as _};
+
 /// A guest with a deep stack, that never returns.
 const SPINS: &[u8] = include_bytes!("../../../guest-fixtures/wat/spins_by_recursion.wat");
 
@@ -119,15 +121,11 @@ pub(crate) fn overlapping_abbreviations() -> Cow<'static, [u8]> {
 /// A function whose name has megabytes.
 pub(crate) fn long_name() -> Cow<'static, [u8]> {
     let mut module = spins();
-    let name = vec![b'n'; LONG_NAME_BYTES];
-    // Function names: one, of function 0.
-    let mut names = vec![1, 0];
-    uleb(&mut names, name.len());
-    names.extend(name);
-    let mut subsection = vec![1];
-    uleb(&mut subsection, names.len());
-    subsection.extend(names);
-    section(&mut module, "name", &subsection);
+    let mut functions = NameMap::new();
+    functions.append(0, &"n".repeat(LONG_NAME_BYTES));
+    let mut names = NameSection::new();
+    names.functions(&functions);
+    names.append_to(&mut module);
     module.into()
 }
 
@@ -137,26 +135,7 @@ fn spins() -> Vec<u8> {
 
 /// Appends a custom section.
 fn section(module: &mut Vec<u8>, name: &str, data: &[u8]) {
-    let mut section = Vec::new();
-    uleb(&mut section, name.len());
-    section.extend(name.as_bytes());
-    section.extend(data);
-    module.push(0);
-    uleb(module, section.len());
-    module.extend(section);
-}
-
-/// Appends a number as an unsigned LEB128.
-fn uleb(to: &mut Vec<u8>, mut number: usize) {
-    loop {
-        let low = u8::try_from(number & 0x7f).unwrap_or_default();
-        number >>= 7;
-        if number == 0 {
-            to.push(low);
-            return;
-        }
-        to.push(low | 0x80);
-    }
+    CustomSection { name: name.into(), data: data.into() }.append_to(module);
 }
 
 /// A length, as DWARF of 32 bits states it.

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use sandglass_host::{MAX_FRAMES, frames_at};
+use wasm_encoder::{CustomSection, Section as _};
 
 use crate::promise;
 
@@ -24,7 +25,7 @@ pub(crate) fn resolve(input: &[u8]) {
     let (mut module, mut rest) = (MODULE.clone(), input);
     for name in SECTIONS {
         let (data, behind) = part(rest);
-        section(&mut module, name, data);
+        CustomSection { name: name.into(), data: data.into() }.append_to(&mut module);
         rest = behind;
     }
     for offset in [0, MODULE.len() as u64 - 2, MODULE.len() as u64 - 4, u64::MAX] {
@@ -46,24 +47,4 @@ fn part(input: &[u8]) -> (&[u8], &[u8]) {
         Some((len, rest)) => rest.split_at(rest.len().min(u16::from_le_bytes(*len).into())),
         None => (input, &[]),
     }
-}
-
-/// Appends a custom section.
-fn section(module: &mut Vec<u8>, name: &str, data: &[u8]) {
-    let mut section = Vec::new();
-    number(&mut section, name.len());
-    section.extend(name.as_bytes());
-    section.extend(data);
-    module.push(0);
-    number(module, section.len());
-    module.extend(section);
-}
-
-/// Appends a number as an unsigned LEB128.
-fn number(to: &mut Vec<u8>, mut number: usize) {
-    while number >= 0x80 {
-        to.push(u8::try_from(number & 0x7f).unwrap_or_default() | 0x80);
-        number >>= 7;
-    }
-    to.push(u8::try_from(number).unwrap_or_default());
 }
