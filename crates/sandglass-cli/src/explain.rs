@@ -69,6 +69,7 @@ pages! {
     "wasm-memory",
     "wasm-table",
     "wasm-fuel",
+    "host-memory",
     "ask",
     "daemon",
 }

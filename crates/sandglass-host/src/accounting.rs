@@ -283,7 +283,7 @@ mod tests {
     /// The places among all calls, from 0, of those that are told of `count`.
     fn told(count: u64) -> (Vec<u64>, u64) {
         let mut functions = Functions::default();
-        let function = functions.add("env", "f", Class::Instant);
+        let function = functions.add("env", "f", Class::Instant, crate::functions::Reads::Numbers);
         let mut accounting = Accounting::default();
         for call in 0..count {
             let at = |offset| Monotonic::from_nanos((call * 10 + offset) * 1000);
@@ -308,8 +308,8 @@ mod tests {
     #[test]
     fn calls_that_time_out_are_told_by_the_first_and_counted() {
         let mut functions = Functions::default();
-        let slow = functions.add("env", "slow", Class::Async);
-        let fast = functions.add("env", "fast", Class::Instant);
+        let slow = functions.add("env", "slow", Class::Async, crate::functions::Reads::Numbers);
+        let fast = functions.add("env", "fast", Class::Instant, crate::functions::Reads::Numbers);
         let mut accounting = Accounting::default();
         let limit = Duration::from_millis(5);
         for call in 0..1_000_u64 {
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_call_that_was_cut_is_told_as_unfinished() {
         let mut functions = Functions::default();
-        let function = functions.add("env", "f", Class::Async);
+        let function = functions.add("env", "f", Class::Async, crate::functions::Reads::Numbers);
         let mut accounting = Accounting::default();
         accounting.enter(function, Monotonic::from_nanos(1_000));
         accounting.is_about("ask:Other.Go".into());

@@ -37,6 +37,20 @@ pub(crate) struct Stopped(pub(crate) Cause);
 #[must_use = "a call that entered must leave"]
 pub(crate) struct Entered {
     answers_from: Source,
+    touched: Touched,
+}
+
+/// Numbers of the resources that a component's call takes or returns. When the call leaves, each
+/// is measured in the resource table, and charged to what the host holds for the run; one that is
+/// gone is no longer charged. A call changes no other resource.
+#[derive(Debug, Default)]
+pub(crate) struct Touched(Vec<u32>);
+
+impl Touched {
+    #[inline]
+    pub(crate) fn add(&mut self, number: u32) {
+        self.0.push(number);
+    }
 }
 
 /// Lets a call of `function` in, with its arguments, unless the run must end.
@@ -51,7 +65,7 @@ pub(crate) fn enter(
     store.run.present.calls(function, now);
     store.call_spans.begin(function, &store.functions);
     if store.tape.is_off() {
-        return Ok(Entered { answers_from: Source::Function });
+        return Ok(Entered { answers_from: Source::Function, touched: Touched::default() });
     }
     let name = store.functions.name(function);
     let begun = store.tape.begin(name, arguments);
@@ -59,7 +73,7 @@ pub(crate) fn enter(
         store.accounting.is_about(about);
     }
     match begun {
-        Ok(answers_from) => Ok(Entered { answers_from }),
+        Ok(answers_from) => Ok(Entered { answers_from, touched: Touched::default() }),
         Err(stopped) => Err(end(store, stopped.0)),
     }
 }
@@ -85,8 +99,10 @@ pub(crate) fn enter_from_module(
     function: FunctionId,
     arguments: &Arguments<'_>,
 ) -> Result<Entered> {
-    if caller.data().tape.is_off() {
-        return enter(caller.data_mut(), function, |_| {});
+    let store = caller.data_mut();
+    store.readable_bytes = store.functions.reads(function).bytes_for(&store.guest);
+    if store.tape.is_off() {
+        return enter(store, function, |_| {});
     }
     enter_on_tape(caller, function, arguments)
 }
@@ -124,6 +140,13 @@ fn word(bytes: &[u8]) -> i32 {
 }
 
 impl Entered {
+    /// The same call, which takes `argument`.
+    #[inline]
+    pub(crate) fn takes(mut self, argument: &impl Passed) -> Self {
+        argument.resources(&mut self.touched);
+        self
+    }
+
     /// The recorded answer of a component's call, where it is played. An error of the
     /// guest's follows by [`failed`].
     pub(crate) fn answer<R: Recorded, E: CallError>(
@@ -178,10 +201,16 @@ fn played<R: Recorded>(caller: &mut Caller<'_, RunStore>) -> Result<R, Stopped> 
 /// Lets a call out again with its answer, unless the run must end.
 pub(crate) fn leave<R: Passed, E: CallError>(
     store: &mut RunStore,
-    entered: Entered,
+    mut entered: Entered,
     answer: Result<R, E>,
 ) -> Result<R, E> {
     let now = glance(store).map_err(E::ending)?;
+    if let Ok(answer) = &answer {
+        answer.resources(&mut entered.touched);
+    }
+    if entered.answers_from == Source::Function {
+        store.charge_resources(&entered.touched.0).map_err(|error| E::ending(error.into()))?;
+    }
     match &answer {
         // Which one follows, by `failed`.
         Err(_) if entered.answers_from == Source::Tape => {}
@@ -363,15 +392,22 @@ pub(crate) fn carry_out_for_module<R: Recorded>(
 }
 
 /// Links a host function that never waits, with the texts that it reads, each a
-/// pointer and a length:
-/// `instant! { linker, functions, MODULE; fn name(caller, a: i32, ptr: i32, len: i32) reads [(ptr, len)] -> i32 { .. } }`.
+/// pointer and a length, and how much of the guest's memory it may read ([`Reads`]), which
+/// `abi::guest_memory` enforces:
+/// `instant! { linker, functions, MODULE; fn name(caller, a: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (BOUND) -> i32 { .. } }`.
+///
+/// [`Reads`]: crate::functions::Reads
 macro_rules! instant {
     ($linker:expr, $functions:expr, $module:expr;
      fn $name:ident($caller:ident $(, $arg:ident: $ty:ty)*)
-     $(reads [$(($ptr:expr, $len:expr)),*])? $(gathers ($list:expr, $count:expr))?
+     $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
      -> $ret:ty $body:block) => {{
-        let function =
-            $functions.add($module, stringify!($name), $crate::functions::Class::Instant);
+        let function = $functions.add(
+            $module,
+            stringify!($name),
+            $crate::functions::Class::Instant,
+            $crate::boundary::reads!($($reads)?),
+        );
         $linker.func_wrap(
             $module,
             stringify!($name),
@@ -394,9 +430,14 @@ macro_rules! instant {
 macro_rules! waiting {
     ($linker:expr, $functions:expr, $module:expr;
      fn $name:ident($caller:ident, $race:ident $(, $arg:ident: $ty:ty)*)
-     $(reads [$(($ptr:expr, $len:expr)),*])? $(gathers ($list:expr, $count:expr))?
+     $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
      -> $ret:ty $body:block) => {{
-        let function = $functions.add($module, stringify!($name), $crate::functions::Class::Async);
+        let function = $functions.add(
+            $module,
+            stringify!($name),
+            $crate::functions::Class::Async,
+            $crate::boundary::reads!($($reads)?),
+        );
         $linker.func_wrap_async(
             $module,
             stringify!($name),
@@ -430,6 +471,16 @@ macro_rules! arguments {
             texts: &[$($text),*],
             list: $crate::boundary::optional!($($list)?),
         }
+    };
+}
+
+/// What a function reads that names no texts: its numbers alone.
+macro_rules! reads {
+    () => {
+        $crate::functions::Reads::Numbers
+    };
+    ($reads:expr) => {
+        $reads
     };
 }
 
@@ -468,7 +519,7 @@ macro_rules! import {
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::recording::passing::Passed::pass(&$arg, _to);)*
             })
-            .map_err(<$ret as $crate::boundary::Raced>::ending)?;
+            .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
             $crate::boundary::carry_out(self, entered, |$store| $body)
         }
     };
@@ -479,7 +530,7 @@ macro_rules! import {
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::recording::passing::Passed::pass(&$arg, _to);)*
             })
-            .map_err(<$ret as $crate::boundary::Raced>::ending)?;
+            .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
             if let Some(answer) = entered.answer(self) {
                 return $crate::boundary::leave(self, entered, answer);
             }
@@ -528,4 +579,4 @@ macro_rules! imports {
     };
 }
 
-pub(crate) use {arguments, class, import, imports, instant, optional, waiting};
+pub(crate) use {arguments, class, import, imports, instant, optional, reads, waiting};

@@ -197,7 +197,8 @@ mod tests {
         let metrics = Metrics::disabled();
         let speaker = Arc::new(Speaker::new("x".into(), Redactor::default(), metrics));
         let mut functions = Functions::default();
-        let function = functions.add("env", "host_ask", Class::Async);
+        let function =
+            functions.add("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);
         (CallSpans::new(Arc::new(dispatch), Some(speaker)), captured, functions, function)
     }
 
@@ -257,7 +258,8 @@ mod tests {
     fn calls_of_a_run_that_nobody_sees_are_not_counted() {
         let mut spans = CallSpans::idle();
         let mut functions = Functions::default();
-        let function = functions.add("env", "host_log", Class::Instant);
+        let function =
+            functions.add("env", "host_log", Class::Instant, crate::functions::Reads::Numbers);
         for _ in 0..FIRST_MAX * 2 {
             spans.begin(function, &functions);
             spans.end(LONG, true, &functions);

@@ -29,11 +29,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use sandglass_model::{Clock, DispatchId, ModuleHash, SystemClock, TelemetryDropped, TraceContext};
+use sandglass_model::{
+    Clock, DispatchId, GuestLimits, ModuleHash, SystemClock, TelemetryDropped, TraceContext,
+};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
 use crate::dispatch::CallLimits;
+use crate::host_memory::HostMemory;
 use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
@@ -59,6 +62,8 @@ const LAST_ERROR_MAX_BYTES: u32 = 1024;
 /// The capabilities of one run.
 pub(crate) struct Guest {
     context: RunContext,
+    /// What the host holds for the run.
+    pub(crate) memory: HostMemory,
     /// The entity's fields, once somebody has asked for one.
     fields: Option<serde_json::Map<String, Value>>,
     last_error: String,
@@ -95,6 +100,8 @@ pub(crate) struct Grants {
     pub(crate) http: Arc<dyn HttpClient>,
     pub(crate) response_bytes: u64,
     pub(crate) scratch_bytes: u64,
+    /// What the host may hold for one run.
+    pub(crate) host_memory_bytes: u64,
     /// All streams of one run together: what it may have in its memory, it may
     /// have there, too.
     pub(crate) stream_bytes: u64,
@@ -114,6 +121,7 @@ impl Grants {
             http: Arc::new(NetworkClient::new(0)),
             response_bytes: 0,
             scratch_bytes: 0,
+            host_memory_bytes: GuestLimits::default().host_memory_for(0),
             stream_bytes: 0,
             host_call_timeout: Duration::ZERO,
             host_call_timeouts: BTreeMap::new(),
@@ -131,6 +139,7 @@ impl Guest {
         (span, trace): (Arc<Span>, TraceContext),
         (streams, cache): (Option<Streams>, CacheView),
     ) -> Self {
+        let memory = HostMemory::new(grants.host_memory_bytes);
         Self {
             context,
             fields: None,
@@ -141,10 +150,11 @@ impl Guest {
             log,
             spans: Spans::new(Arc::clone(&speaker), span, trace.span_id),
             meter: Meter::new(Arc::clone(&speaker)),
-            scratch: Scratch::new(grants.scratch_bytes),
+            scratch: Scratch::new(grants.scratch_bytes, &memory),
             streams,
             cache,
-            result: ResultSlot::new(grants.response_bytes),
+            result: ResultSlot::new(grants.response_bytes, memory.clone()),
+            memory,
             redactor: speaker.redactor.clone(),
             grants,
             call_limits,
@@ -263,6 +273,11 @@ impl Guest {
         self.grants.response_bytes
     }
 
+    /// The scratch that it is granted, in bytes.
+    pub(crate) fn scratch_bytes(&self) -> u64 {
+        self.grants.scratch_bytes
+    }
+
     /// The way to the outside of `run`, which is this guest's.
     pub(crate) fn outside(&self, run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Outside {
         Outside {
@@ -273,6 +288,7 @@ impl Guest {
             requests: self.requests.clone(),
             sender: self.sender(),
             open: Arc::clone(&self.open_requests),
+            memory: self.memory.clone(),
         }
     }
 

@@ -41,6 +41,7 @@ use crate::ending::{Ending, cancelled};
 use crate::error::rejection;
 use crate::executor::give_way;
 use crate::host::Shared;
+use crate::host_memory::HostMemory;
 use crate::limiter::Limiter;
 use crate::manifest::Integration;
 use crate::mappings;
@@ -53,13 +54,6 @@ use crate::sandbox::Metering;
 use crate::secret::Redactor;
 use crate::store::{Phase, RunStore};
 use crate::ticker::{self, TickerHealth};
-
-/// Most bytes that one call of a component may have the host copy, in its own form
-/// of them (a list's element of two texts takes 48): the bodies of requests with
-/// room to spare, and few enough elements that copying them, which nothing
-/// interrupts, is done in some tens of milliseconds. A run whose answer may be
-/// larger gets twice that answer, so that one beyond it is still told from a call.
-const CALL_BYTES: usize = 4 << 20;
 
 /// How late a run may end before the log names its module, in microseconds.
 const OVERDUE_US: u64 = 1_000_000;
@@ -276,6 +270,7 @@ impl Execution {
         let story = data.story(deadline.start, off_cpu);
         let split = self.time_split(data, &deadline, &moments, off_cpu);
         let peak_memory_bytes = data.limiter.peak_memory_bytes();
+        let peak_host_memory_bytes = data.guest.memory.peak();
         let telemetry_dropped = Some(data.guest.telemetry_dropped());
         let recording = data.tape.finish();
         drop(store);
@@ -304,6 +299,7 @@ impl Execution {
             wall_us: self.wall_us(ended),
             cpu_us: micros(cpu),
             peak_memory_bytes,
+            peak_host_memory_bytes,
             telemetry_dropped,
             recording,
             ..self.report(Some(started_at), deadline)
@@ -387,6 +383,7 @@ impl Execution {
                 guest,
                 origin: Some(Arc::new(self.origin())),
                 wasi: None,
+                readable_bytes: 0,
                 memory: None,
                 node: None,
                 call_spans,
@@ -394,8 +391,7 @@ impl Execution {
             },
         );
         store.limiter(|data| &mut data.limiter);
-        let answer_bytes = usize::try_from(manifest.limits.response_bytes).unwrap_or(usize::MAX);
-        store.set_hostcall_fuel(CALL_BYTES.max(answer_bytes.saturating_mul(2)));
+        store.set_hostcall_fuel(HostMemory::call_bytes(manifest.limits.response_bytes));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| slice_ended(context.data_mut()));
         if let (Metering::Fuel, Some(fuel)) = (compiled.sandbox.kind.metering, manifest.limits.fuel)
@@ -553,6 +549,7 @@ impl Execution {
             wall_us: 0,
             cpu_us: 0,
             peak_memory_bytes: 0,
+            peak_host_memory_bytes: 0,
             telemetry_dropped: None,
             recording: None,
         }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::HostCallMetrics;
 
+use crate::capability::Guest;
 use crate::host_function::HostFunction;
+use crate::host_memory::HostMemory;
 
 /// How a host function behaves towards the deadline. Each declares one, and
 /// there are no others.
@@ -21,6 +23,45 @@ pub(crate) enum Class {
     /// It holds a thread, for a bounded time; it goes on unheard where its run ends
     /// first.
     Blocking,
+}
+
+/// How much of a guest's memory one call of a host function may read. `abi::guest_memory` enforces
+/// it for core modules, and Wasmtime's host-call fuel for components.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Its numbers alone.
+    Numbers,
+    /// So many bytes.
+    Bytes(u64),
+    /// The largest response that is granted, and a name.
+    Response,
+    /// The granted scratch, and a name.
+    Scratch,
+    /// What the host may still hold for the run.
+    HostMemory,
+    /// What one call of a component may pass ([`HostMemory::call_bytes`]).
+    Call,
+}
+
+impl Reads {
+    /// So many bytes.
+    pub(crate) const fn bytes(bytes: u32) -> Self {
+        Self::Bytes(bytes as u64)
+    }
+
+    /// The bound for `guest`, in bytes.
+    pub(crate) fn bytes_for(self, guest: &Guest) -> u64 {
+        /// Longest name of something that a value is given to.
+        const NAME_BYTES: u64 = 1024;
+        match self {
+            Self::Numbers => 0,
+            Self::Bytes(bytes) => bytes,
+            Self::Response => guest.response_bytes().saturating_add(NAME_BYTES),
+            Self::Scratch => guest.scratch_bytes().saturating_add(NAME_BYTES),
+            Self::HostMemory => guest.memory.limit(),
+            Self::Call => HostMemory::call_bytes(guest.response_bytes()) as u64,
+        }
+    }
 }
 
 /// One host function of a [`Functions`] table.
@@ -94,6 +135,7 @@ struct Function {
     /// module of the users' own ABI and of OpenWOP's, whose functions carry it themselves.
     name: &'static str,
     class: Class,
+    reads: Reads,
     /// What is measured of its calls, once there is one.
     metrics: OnceLock<HostCallMetrics>,
 }
@@ -117,42 +159,48 @@ impl Functions {
         module: &'static str,
         field: &'static str,
         class: Class,
+        reads: Reads,
     ) -> FunctionId {
         let bare = [crate::abi::env::MODULE, crate::abi::node_pack::MODULE];
         let name =
             if bare.contains(&module) { field.to_owned() } else { format!("{module}.{field}") };
-        self.push(module.into(), field.into(), name, class)
+        self.push((module.into(), field.into()), name, (class, reads))
     }
 
     /// Adds a function of the embedder's own, which guests find in `module`.
     pub(crate) fn add_embedders(&mut self, function: &HostFunction, module: &str) -> FunctionId {
         let (module, field) = (module.to_owned().into(), function.field().to_owned().into());
-        self.push(module, field, function.full_name(), function.class())
+        self.push((module, field), function.full_name(), (function.class(), Reads::HostMemory))
     }
 
     fn push(
         &mut self,
-        module: Cow<'static, str>,
-        field: Cow<'static, str>,
+        (module, field): (Cow<'static, str>, Cow<'static, str>),
         name: String,
-        class: Class,
+        (class, reads): (Class, Reads),
     ) -> FunctionId {
         let id =
             u16::try_from(self.0.len()).expect("a linker has a few thousand functions at most");
         let (name, metrics) = (interned(name), OnceLock::new());
-        self.0.push(Function { module, field, name, class, metrics });
+        self.0.push(Function { module, field, name, class, reads, metrics });
         FunctionId(id)
     }
 
     /// Adds all of `imports`, in their order.
     pub(crate) fn add_imports(&mut self, imports: &[Import]) {
         for import in imports {
-            self.add(import.interface, import.function, import.class);
+            self.add(import.interface, import.function, import.class, Reads::Call);
         }
     }
 
     pub(crate) fn name(&self, id: FunctionId) -> &'static str {
         self.0[usize::from(id.0)].name
+    }
+
+    /// How much of a guest's memory one call of it may read.
+    #[inline]
+    pub(crate) fn reads(&self, id: FunctionId) -> Reads {
+        self.0[usize::from(id.0)].reads
     }
 
     /// Has `metrics`, which are those of the host, told that a call of it took `time`.
@@ -217,6 +265,58 @@ mod tests {
     use super::*;
     use crate::abi;
     use wasmparser::{Parser, Payload};
+
+    /// How the table says it.
+    fn bound(reads: Reads) -> String {
+        match reads {
+            Reads::Numbers => "numbers".to_owned(),
+            Reads::Bytes(bytes) if bytes < 1 << 20 => format!("{} KiB", bytes.div_ceil(1024)),
+            Reads::Bytes(bytes) => format!("{} MiB", bytes.div_ceil(1 << 20)),
+            Reads::Response => "the granted `response`, and a name".to_owned(),
+            Reads::Scratch => "the granted `scratch`, and a name".to_owned(),
+            Reads::HostMemory => "what `host_memory` leaves".to_owned(),
+            Reads::Call => "one call's bound".to_owned(),
+        }
+    }
+
+    fn section(page: &mut String, title: &str, functions: &Functions) {
+        use std::fmt::Write as _;
+        write!(page, "\n## {title}\n| function | may wait | reads at most |\n|---|---|---|\n")
+            .expect("memory takes what is written");
+        for Function { name, class, reads, .. } in &functions.0 {
+            let waits = if *class == Class::Instant { "no" } else { "yes" };
+            writeln!(page, "| `{name}` | {waits} | {} |", bound(*reads))
+                .expect("memory takes what is written");
+        }
+    }
+
+    /// The page is generated: `SANDGLASS_WRITE_DOCS=1 cargo test -p sandglass-host --lib
+    /// the_page_of_host_functions` writes it.
+    #[test]
+    fn the_page_of_host_functions_lists_each_with_its_bound() {
+        let engine = wasmtime::Engine::default();
+        let (mut core, mut components, mut packs) =
+            (Functions::default(), Functions::default(), Functions::default());
+        let mut linker = wasmtime::Linker::new(&engine);
+        abi::env::link(&mut linker, &mut core).expect("they are linked");
+        abi::wasi::preview1::link(&mut linker, &mut core).expect("they are linked");
+        let mut linker = wasmtime::component::Linker::new(&engine);
+        abi::wasi::link(&mut linker, &mut components).expect("they are linked");
+        abi::world::link(&mut linker, &mut components).expect("they are linked");
+        let mut linker = wasmtime::Linker::new(&engine);
+        abi::node_pack::link(&mut linker, &mut packs, |_| abi::node_pack::PairForm::Two)
+            .expect("they are linked");
+        let mut page = include_str!("functions.md").to_owned();
+        section(&mut page, "Core modules", &core);
+        section(&mut page, "Components", &components);
+        section(&mut page, "Packs of nodes", &packs);
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/host-functions.md");
+        if std::env::var_os("SANDGLASS_WRITE_DOCS").is_some() {
+            std::fs::write(path, &page).expect("the page can be written");
+        }
+        let kept = std::fs::read_to_string(path).expect("the page is there");
+        assert_eq!(kept, page, "write it anew with SANDGLASS_WRITE_DOCS=1");
+    }
 
     /// A guest is killed in each import of this fixture, elsewhere.
     #[test]

@@ -360,6 +360,7 @@ impl Inner {
             http: Arc::clone(&self.http),
             response_bytes: manifest.limits.response_bytes,
             scratch_bytes: manifest.scratch_bytes,
+            host_memory_bytes: manifest.limits.host_memory_for(manifest.scratch_bytes),
             stream_bytes: manifest.limits.memory_bytes,
             host_call_timeout: self.shared.settings.host_call_timeout,
             host_call_timeouts: manifest.host_call_timeouts.clone(),

@@ -54,6 +54,7 @@ pub mod file;
 mod functions;
 mod host;
 mod host_function;
+mod host_memory;
 mod in_place;
 pub mod inspection;
 mod kernel;

@@ -113,8 +113,10 @@ mod tests {
     #[test]
     fn what_is_shown_is_what_was_last_entered_and_since_then() {
         let mut functions = Functions::default();
-        let first = functions.add("env", "host_log", Class::Instant);
-        let second = functions.add("env", "host_ask", Class::Async);
+        let first =
+            functions.add("env", "host_log", Class::Instant, crate::functions::Reads::Numbers);
+        let second =
+            functions.add("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);
         let present = Present::default();
         assert_eq!(present.look(&functions), (Doing::Queued, None));
         present.in_guest(Phase::Instantiating, THEN);
@@ -132,7 +134,7 @@ mod tests {
     #[test]
     fn what_a_call_is_about_is_of_that_call_alone() {
         let mut functions = Functions::default();
-        let ask = functions.add("env", "host_ask", Class::Async);
+        let ask = functions.add("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);
         let present = Present::default();
         present.calls(ask, THEN);
         present.is_about("ask:Tool.Use".into());

@@ -17,6 +17,7 @@ use crate::call_spans::CallSpans;
 use crate::capability::Guest;
 use crate::capability::outside::Outside;
 use crate::functions::Functions;
+use crate::host_memory::OutOfHostMemory;
 use crate::limiter::Limiter;
 use crate::origin::Origin;
 use crate::recording::Tape;
@@ -74,6 +75,8 @@ pub(crate) struct RunStore {
     /// The state of WASI, once the guest has called some of it: making it costs as much as
     /// an instance.
     pub(crate) wasi: Option<Wasi>,
+    /// Bytes that the present call of a core module may still read from the guest's memory.
+    pub(crate) readable_bytes: u64,
     /// The guest's memory, once somebody has asked for it.
     pub(crate) memory: Option<Memory>,
     /// The invocation, where the guest is a pack of nodes and instantiated.
@@ -102,6 +105,7 @@ impl RunStore {
             guest: Guest::idle(),
             origin: None,
             wasi: None,
+            readable_bytes: 0,
             memory: None,
             node: None,
             call_spans: CallSpans::idle(),
@@ -117,6 +121,15 @@ impl RunStore {
     pub(crate) fn wasi(&mut self) -> &mut Wasi {
         let (guest, run, clock) = (&self.guest, &self.run, self.clock.shared());
         self.wasi.get_or_insert_with(|| Wasi::new(guest.lines(), guest.outside(run, clock)))
+    }
+
+    /// Charges the resources of these numbers, which a call has taken or returned.
+    #[inline]
+    pub(crate) fn charge_resources(&mut self, numbers: &[u32]) -> Result<(), OutOfHostMemory> {
+        match &mut self.wasi {
+            Some(wasi) if !numbers.is_empty() => wasi.charge(numbers),
+            _ => Ok(()),
+        }
     }
 
     /// The way to the outside.

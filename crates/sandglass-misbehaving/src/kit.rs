@@ -34,6 +34,9 @@ const EXIT: &str = "wasi_snapshot_preview1.proc_exit";
 const SUBSCRIBE: &str = "wasi:clocks/monotonic-clock.subscribe-duration";
 const BLOCK: &str = "wasi:io/poll.[method]pollable.block";
 
+/// The dying span of a component that sets the method of a request.
+const SET_METHOD: &str = "wasi:http/types.[method]outgoing-request.set-method";
+
 /// Deepest that asks are nested: the handler at this depth is refused another.
 const ASK_DEPTH_MAX: usize = 8;
 
@@ -329,6 +332,16 @@ fn memory() -> Vec<Member> {
             "is a component that makes pollables until it may have no more",
             component("leak_resources", Ending::trapped("bad_host_call").in_one_of([SUBSCRIBE]))
                 .budget_of(LONG),
+        ),
+        member(
+            "hoard of requests",
+            "is a component that makes requests with methods of a megabyte, and neither sends nor \
+             drops them",
+            ends(
+                wat!("component_hoards_requests"),
+                Ending::limit("host-memory").in_one_of([SET_METHOD]),
+            )
+            .budget_of(LONG),
         ),
     ]
 }

@@ -311,6 +311,7 @@ mod tests {
             wall_us: 0,
             cpu_us: 0,
             peak_memory_bytes: 65_536,
+            peak_host_memory_bytes: 0,
             telemetry_dropped: None,
             recording: None,
         }

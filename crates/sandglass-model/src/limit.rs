@@ -23,6 +23,10 @@ pub struct GuestLimits {
     /// The result that the guest answers, and each response that a host function
     /// reads for it.
     pub response_bytes: u64,
+    /// What the host may hold in memory on behalf of one run: resources, bodies, streams, scratch
+    /// and results. `None` means the default, which [`GuestLimits::host_memory_for`] computes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory_bytes: Option<u64>,
     /// A core module's file.
     pub module_bytes: u64,
     /// A component's file. Larger, since a JavaScript or Python component brings
@@ -43,8 +47,23 @@ impl Default for GuestLimits {
             table_elements: 100_000,
             fuel: None,
             response_bytes: 1 << 20,
+            host_memory_bytes: None,
             module_bytes: 10 << 20,
             component_bytes: component_bytes(),
         }
+    }
+}
+
+impl GuestLimits {
+    /// What the host may hold in memory for a run that is granted `scratch_bytes` of scratch, in
+    /// bytes. By default 16 MiB, the scratch, and twice the part of the response above 1 MiB: a
+    /// response is held once as it was read, and once in the form in which the guest gets it.
+    #[must_use]
+    pub fn host_memory_for(&self, scratch_bytes: u64) -> u64 {
+        const DEFAULT_BYTES: u64 = 16 << 20;
+        self.host_memory_bytes.unwrap_or_else(|| {
+            let response = self.response_bytes.saturating_sub(1 << 20).saturating_mul(2);
+            DEFAULT_BYTES.saturating_add(scratch_bytes).saturating_add(response)
+        })
     }
 }

@@ -223,6 +223,9 @@ named_kinds! {
         WasmTable = "wasm-table",
         /// Fuel is spent.
         WasmFuel = "wasm-fuel",
+        /// Memory that the host holds for the run: a call needed more, and its ABI has no
+        /// error for that.
+        HostMemory = "host-memory",
     }
 }
 
@@ -248,6 +251,9 @@ impl fmt::Display for LimitBreach {
                 write!(f, "guest asked for a table of {observed} elements and may have {limit}")
             }
             LimitKind::WasmFuel => write!(f, "guest spent its {limit} units of fuel"),
+            LimitKind::HostMemory => {
+                write!(f, "host would hold {observed} bytes for the guest and may hold {limit}")
+            }
         }
     }
 }

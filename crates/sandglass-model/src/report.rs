@@ -327,6 +327,9 @@ pub struct Account {
     pub cpu_us: u64,
     /// As [`RunReport::peak_memory_bytes`].
     pub peak_memory_bytes: u64,
+    /// As [`RunReport::peak_host_memory_bytes`]; 0, too, in what earlier versions recorded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub peak_host_memory_bytes: u64,
     /// As [`RunReport::allocation`]; none, too, in what earlier versions recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
@@ -349,6 +352,7 @@ impl Account {
             wall_us: report.wall_us,
             cpu_us: report.cpu_us,
             peak_memory_bytes: report.peak_memory_bytes,
+            peak_host_memory_bytes: report.peak_host_memory_bytes,
             allocation: report.allocation,
             telemetry_dropped: report.telemetry_dropped,
         }
@@ -397,6 +401,9 @@ pub struct RunReport {
     pub cpu_us: u64,
     /// Most linear memory that it had, in bytes.
     pub peak_memory_bytes: u64,
+    /// Most memory that the host held for it at any time, in bytes: resources, bodies, streams,
+    /// scratch and results.
+    pub peak_host_memory_bytes: u64,
     /// How much of what its guest told went nowhere; none where it never ran.
     pub telemetry_dropped: Option<TelemetryDropped>,
     /// What was kept for its replay; none where nobody asked for it, or it never ran.
@@ -412,6 +419,7 @@ struct ErrorView {
 #[derive(Serialize)]
 struct MemoryView {
     peak_bytes: u64,
+    host_peak_bytes: u64,
 }
 
 /// A story as reports show it: with all its keys, whatever is in it.
@@ -480,7 +488,10 @@ impl Serialize for RunReport {
             wall_us: self.wall_us,
             cpu_us: self.cpu_us,
             allocation: self.allocation,
-            memory: MemoryView { peak_bytes: self.peak_memory_bytes },
+            memory: MemoryView {
+                peak_bytes: self.peak_memory_bytes,
+                host_peak_bytes: self.peak_host_memory_bytes,
+            },
             telemetry_dropped: self.telemetry_dropped,
             trace_id: self.trace.trace_id.to_string(),
             dispatch_id: self.dispatch_id,

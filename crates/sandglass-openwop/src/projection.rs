@@ -375,12 +375,14 @@ fn failure(node: &str, ended: &Ended) -> Option<(Option<RunEvent>, RunError)> {
         Outcome::Cancelled(_) | Outcome::Completed(_) => None,
         Outcome::Limit(breach) => {
             let code = match breach.kind {
-                LimitKind::WasmMemory | LimitKind::WasmTable => "wasm_memory_exceeded",
+                LimitKind::WasmMemory | LimitKind::WasmTable | LimitKind::HostMemory => {
+                    "wasm_memory_exceeded"
+                }
                 LimitKind::WasmFuel => "wasm_fuel_exhausted",
             };
             let kind = match breach.kind {
-                // The protocol knows no tables: they are memory, too.
-                LimitKind::WasmTable => LimitKind::WasmMemory.as_str(),
+                // The protocol has one kind for memory.
+                LimitKind::WasmTable | LimitKind::HostMemory => LimitKind::WasmMemory.as_str(),
                 kind => kind.as_str(),
             };
             breached(kind, code, breach.to_string(), breach.limit, breach.observed)

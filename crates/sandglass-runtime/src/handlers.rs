@@ -204,6 +204,7 @@ pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> Ru
         wall_us: 0,
         cpu_us: 0,
         peak_memory_bytes: 0,
+        peak_host_memory_bytes: 0,
         telemetry_dropped: None,
         recording: None,
     }

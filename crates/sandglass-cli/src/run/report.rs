@@ -51,7 +51,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
                 "wall_us": 0,
                 "cpu_us": 0,
                 "allocation": null,
-                "memory": { "peak_bytes": 0 },
+                "memory": { "peak_bytes": 0, "host_peak_bytes": 0 },
                 "telemetry_dropped": null,
                 "trace_id": null,
                 "dispatch_id": null,
@@ -144,7 +144,11 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
     }
     if report.started_at.is_some() {
         let (peak, most) = (report.peak_memory_bytes.div_ceil(1024), memory_bytes / 1024);
-        details.push(("memory", format!("{peak} KiB at most, of {most} KiB")));
+        let held = match report.peak_host_memory_bytes.div_ceil(1024) {
+            0 => String::new(),
+            held => format!(", and {held} KiB that the host held"),
+        };
+        details.push(("memory", format!("{peak} KiB at most, of {most} KiB{held}")));
     }
     if report.allocation == Some(Allocation::OnDemand) {
         let made =

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType, component};
 
-use super::guest_memory::{FAILED, WhenTooSmall, bytes, fill, text};
+use super::guest_memory::{FAILED, WhenTooSmall, copy, fill, text};
 use crate::boundary::{self, Arguments};
 use crate::functions::Functions;
 use crate::host_function::{HostFunction, Linked, Registry, Type, Value};
@@ -160,7 +160,7 @@ fn read<'a>(
             }
             Type::Bytes => {
                 let at = (i32_of(args.next()), i32_of(args.next()));
-                match bytes(caller, "an argument", at)? {
+                match copy(caller, "an argument", at)? {
                     Ok(bytes) => Value::Bytes(bytes),
                     Err(unreadable) => return Ok(Err(unreadable.to_string())),
                 }

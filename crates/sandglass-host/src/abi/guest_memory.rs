@@ -1,8 +1,10 @@
 //! Reads and writes a guest's memory. Every pointer and length comes from the
 //! guest: bounds are checked before anything is allocated.
 
+use bytes::Bytes;
 use wasmtime::{Caller, Extern, Memory, Result};
 
+use crate::host_memory::OutOfHostMemory;
 use crate::store::RunStore;
 
 /// What a function that fills a buffer answers where it can't do its work.
@@ -19,6 +21,8 @@ pub(crate) enum Unreadable {
     OutOfBounds { what: &'static str, ptr: u32, len: u32, memory: usize },
     #[error("{what} is no UTF-8 (byte {at})")]
     NotUtf8 { what: &'static str, at: usize },
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfHostMemory),
     #[error("{what} has {len} bytes, and {max} are allowed")]
     TooLong { what: &'static str, len: u32, max: u32 },
 }
@@ -51,6 +55,17 @@ pub(crate) fn slice<'a>(
         .ok_or(Unreadable::OutOfBounds { what, ptr, len, memory: memory.len() })
 }
 
+/// Takes `len` bytes of what the present call may read, of `what` that may have `max`.
+fn read(store: &mut RunStore, what: &'static str, len: u32, max: u32) -> Result<(), Unreadable> {
+    let left = store.readable_bytes;
+    if len > max || u64::from(len) > left {
+        let max = max.min(u32::try_from(left).unwrap_or(u32::MAX));
+        return Err(Unreadable::TooLong { what, len, max });
+    }
+    store.readable_bytes = left - u64::from(len);
+    Ok(())
+}
+
 /// A copy of the UTF-8 text of at most `max` bytes at (`ptr`, `len`). A longer one
 /// is refused before it is read: what is done with it can't be interrupted.
 pub(crate) fn text(
@@ -60,11 +75,10 @@ pub(crate) fn text(
     max: u32,
 ) -> Result<Result<String, Unreadable>> {
     let memory = memory(caller)?;
-    let bytes = slice(memory.data(&*caller), what, ptr, len);
+    let (memory, store) = memory.data_and_store_mut(caller);
+    let bytes = slice(memory, what, ptr, len);
     Ok(bytes.and_then(|bytes| {
-        if len.cast_unsigned() > max {
-            return Err(Unreadable::TooLong { what, len: len.cast_unsigned(), max });
-        }
+        read(store, what, len.cast_unsigned(), max)?;
         str::from_utf8(bytes)
             .map(str::to_owned)
             .map_err(|error| Unreadable::NotUtf8 { what, at: error.valid_up_to() })
@@ -79,8 +93,10 @@ pub(crate) fn start_of_text(
     max: u32,
 ) -> Result<Result<String, Unreadable>> {
     let memory = memory(caller)?;
-    let bytes = slice(memory.data(&*caller), what, ptr, len);
+    let (memory, store) = memory.data_and_store_mut(caller);
+    let bytes = slice(memory, what, ptr, len);
     Ok(bytes.and_then(|bytes| {
+        read(store, what, len.cast_unsigned().min(max), max)?;
         let start = &bytes[..bytes.len().min(max as usize)];
         match str::from_utf8(start) {
             Ok(text) => Ok(text.to_owned()),
@@ -93,14 +109,30 @@ pub(crate) fn start_of_text(
     }))
 }
 
-/// A copy of the bytes at (`ptr`, `len`).
-pub(crate) fn bytes(
+/// A copy of the bytes at (`ptr`, `len`), which fits into what the host may hold for the run; it
+/// is not charged, so it must not outlive the call.
+pub(crate) fn copy(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     (ptr, len): (i32, i32),
 ) -> Result<Result<Vec<u8>, Unreadable>> {
     let memory = memory(caller)?;
-    Ok(slice(memory.data(&*caller), what, ptr, len).map(<[u8]>::to_vec))
+    let (memory, store) = memory.data_and_store_mut(caller);
+    Ok(slice(memory, what, ptr, len).and_then(|bytes| {
+        read(store, what, len.cast_unsigned(), u32::MAX)?;
+        store.guest.memory.check(bytes.len() as u64)?;
+        Ok(bytes.to_vec())
+    }))
+}
+
+/// The same, charged until the last clone of the bytes is dropped.
+pub(crate) fn bytes(
+    caller: &mut Caller<'_, RunStore>,
+    what: &'static str,
+    place: (i32, i32),
+) -> Result<Result<Bytes, Unreadable>> {
+    let copied = copy(caller, what, place)?;
+    Ok(copied.and_then(|bytes| Ok(caller.data().guest.memory.bytes(bytes)?)))
 }
 
 /// What a function does with a buffer that is too small for its answer.

@@ -2,6 +2,7 @@
 //! randomness of the system, streams to the log, an empty standard input, no
 //! arguments, no environment, no files and no sockets.
 
+mod charges;
 mod clocks;
 pub(crate) mod command;
 pub(crate) mod http;
@@ -22,8 +23,10 @@ use crate::boundary::CallError;
 use crate::capability::log::{GuestLog, Level};
 use crate::capability::outside::Outside;
 use crate::functions::Functions;
+use crate::host_memory::OutOfHostMemory;
 use crate::store::RunStore;
 
+use charges::Charges;
 use sending::Sending;
 use stdio::LogStream;
 
@@ -40,6 +43,7 @@ pub(crate) struct Wasi {
     pub(crate) preview1: WasiP1Ctx,
     http: WasiHttpCtx,
     sending: Sending,
+    charges: Charges,
 }
 
 impl WasiView for Wasi {
@@ -63,7 +67,8 @@ impl Wasi {
             .max_random_size(MAX_RANDOM_BYTES)
             .build_p1();
         preview1.ctx().table.set_max_capacity(MAX_RESOURCES);
-        Self { preview1, http: WasiHttpCtx::new(), sending: Sending(outside) }
+        let charges = Charges::new(outside.memory.clone());
+        Self { preview1, http: WasiHttpCtx::new(), sending: Sending(outside), charges }
     }
 
     fn http(&mut self) -> WasiHttpCtxView<'_> {
@@ -72,6 +77,14 @@ impl Wasi {
             table: self.preview1.ctx().table,
             ctx: &mut self.http,
         }
+    }
+
+    /// Charges the resources of these numbers with what they take now.
+    ///
+    /// # Errors
+    /// The host may hold no more memory for the run.
+    pub(crate) fn charge(&mut self, numbers: &[u32]) -> Result<(), OutOfHostMemory> {
+        self.charges.settle(self.preview1.ctx().table, numbers)
     }
 
     /// Where the resources are that the guest holds.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 
+use crate::host_memory::OutOfHostMemory;
 use crate::race::CallEnded;
 use crate::secret::Answer;
 
@@ -118,6 +119,9 @@ pub enum HttpError {
     /// Too many requests are open.
     #[error("{0}")]
     TooManyRequests(String),
+    /// The host may hold no more memory for the run.
+    #[error("{0}")]
+    OutOfMemory(String),
     /// It took too long.
     #[error("no complete response within {} ms", .0.as_millis())]
     TimedOut(Duration),
@@ -133,6 +137,12 @@ pub enum HttpError {
     /// It failed on the way.
     #[error("the request failed: {0}")]
     Transport(String),
+}
+
+impl From<OutOfHostMemory> for HttpError {
+    fn from(error: OutOfHostMemory) -> Self {
+        Self::OutOfMemory(error.to_string())
+    }
 }
 
 impl From<CallEnded> for HttpError {

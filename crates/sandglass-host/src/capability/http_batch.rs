@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt as _;
 
-use super::http::{HttpError, Request, Response};
-use super::outside::Outside;
+use super::http::{HttpError, Request};
+use super::outside::{Outside, Received};
 use crate::secret::Answer;
 
 /// Requests of one batch; more belong into several.
@@ -22,7 +22,7 @@ impl Outside {
     pub(crate) fn send_batch(
         self,
         requests: Vec<Result<Request, String>>,
-    ) -> Answer<'static, Vec<Result<Response, HttpError>>> {
+    ) -> Answer<'static, Vec<Result<Received, HttpError>>> {
         Box::pin(async move {
             let room = AtomicU64::new(self.response_bytes());
             let sent = requests.into_iter().map(|request| async {
@@ -34,18 +34,18 @@ impl Outside {
     }
 
     /// Sends one request, and takes the room that its response needs.
-    async fn send_into(&self, request: Request, room: &AtomicU64) -> Result<Response, HttpError> {
+    async fn send_into(&self, request: Request, room: &AtomicU64) -> Result<Received, HttpError> {
         // Whatever room is left by then, the bound is that of all of them.
         let too_large = HttpError::TooLarge(self.response_bytes());
-        let response = match self.sent(request, room.load(Ordering::Relaxed)).await {
+        let received = match self.sent(request, room.load(Ordering::Relaxed)).await {
             Err(HttpError::TooLarge(_)) => return Err(too_large),
-            response => response?,
+            received => received?,
         };
-        let size = response.body.len() as u64;
+        let size = received.response.body.len() as u64;
         let taken =
             room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(size));
         match taken {
-            Ok(_) => Ok(response),
+            Ok(_) => Ok(received),
             // Others have come first, and taken it.
             Err(_) => Err(too_large),
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::Guest;
+use crate::host_memory::{Charge, OutOfHostMemory};
 
 /// Streams that one run may have; each is a file or a body.
 const STREAMS_MAX: usize = 64;
@@ -19,7 +20,13 @@ const NAME_MAX_BYTES: usize = 256;
 /// The streams of one dispatch. An embedder that keeps a clone gives the handler
 /// bytes before it runs, and takes what it left afterwards.
 #[derive(Clone, Default)]
-pub struct Streams(Arc<Mutex<BTreeMap<String, Bytes>>>);
+pub struct Streams(Arc<Mutex<BTreeMap<String, Stream>>>);
+
+struct Stream {
+    bytes: Bytes,
+    /// Charges the run whose guest has put it there; `None` for what the embedder has put.
+    charge: Option<Charge>,
+}
 
 /// Why a stream can't be had or made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +37,8 @@ pub(crate) enum StreamError {
     InvalidName(usize),
     #[error("a run has at most {STREAMS_MAX} streams")]
     TooMany,
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfHostMemory),
     #[error("the streams of this run would hold more than {0} bytes together")]
     Full(u64),
 }
@@ -43,16 +52,16 @@ impl Streams {
 
     /// Puts `bytes` under `name`, in the place of what was there.
     pub fn put(&self, name: impl Into<String>, bytes: impl Into<Bytes>) {
-        self.held().insert(name.into(), bytes.into());
+        self.held().insert(name.into(), Stream { bytes: bytes.into(), charge: None });
     }
 
     /// Takes the bytes under `name` out.
     #[must_use]
     pub fn take(&self, name: &str) -> Option<Bytes> {
-        self.held().remove(name)
+        self.held().remove(name).map(|stream| stream.bytes)
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -64,7 +73,7 @@ impl Streams {
             return Err(StreamError::TooMany);
         }
         let others = held.iter().filter(|(other, _)| *other != name);
-        let used: usize = others.map(|(_, bytes)| bytes.len()).sum();
+        let used: usize = others.map(|(_, stream)| stream.bytes.len()).sum();
         Ok(most.saturating_sub(used as u64))
     }
 }
@@ -79,7 +88,7 @@ fn check_name(name: &str) -> Result<(), StreamError> {
 impl fmt::Debug for Streams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes: BTreeMap<_, _> =
-            self.held().iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect();
+            self.held().iter().map(|(name, stream)| (name.clone(), stream.bytes.len())).collect();
         f.debug_tuple("Streams").field(&sizes).finish()
     }
 }
@@ -91,7 +100,10 @@ impl Guest {
     /// This run has none of that name, or it is no name.
     pub(crate) fn stream(&self, name: &str) -> Result<Bytes, StreamError> {
         check_name(name)?;
-        let held = self.streams.as_ref().and_then(|streams| streams.held().get(name).cloned());
+        let held = self
+            .streams
+            .as_ref()
+            .and_then(|streams| streams.held().get(name).map(|stream| stream.bytes.clone()));
         held.ok_or_else(|| StreamError::Unknown(name.to_owned()))
     }
 
@@ -111,7 +123,19 @@ impl Guest {
         if bytes.len() as u64 > self.stream_room(name)? {
             return Err(StreamError::Full(self.grants.stream_bytes));
         }
-        self.streams.get_or_insert_default().put(name, bytes);
+        let mut held = self.streams.get_or_insert_default().held();
+        let size = bytes.len() as u64;
+        match held.get_mut(name) {
+            // Where there is no room for the new bytes, the old ones stay.
+            Some(Stream { bytes: before, charge: Some(charge) }) => {
+                charge.resize(size)?;
+                *before = bytes;
+            }
+            _ => {
+                let charge = Some(self.memory.charge(size)?);
+                held.insert(name.to_owned(), Stream { bytes, charge });
+            }
+        }
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! The way to the outside of one run: its grants, its deadline and its trace. Every
 //! request that it sends passes here, and is noted.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandglass_model::Clock;
@@ -10,6 +10,7 @@ use sandglass_model::Clock;
 use super::Grants;
 use super::http::{HttpError, Limits, Opened, Request, Response, Sender};
 use super::requests::Requests;
+use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 use crate::run::Run;
 use crate::secret::Answer;
 
@@ -24,6 +25,44 @@ pub(crate) struct Outside {
     pub(super) sender: Sender,
     /// How many requests of the run are open.
     pub(super) open: Arc<AtomicU32>,
+    pub(crate) memory: HostMemory,
+}
+
+/// What the host holds for one open request besides bodies, in bytes: its head and its response's,
+/// and the buffers of its connection.
+const OPEN_REQUEST_BYTES: u64 = 256 << 10;
+
+/// The charge of one request that is being sent. The client that reads the response resizes it;
+/// clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct RequestCharge(Arc<Mutex<Charge>>);
+
+impl RequestCharge {
+    fn new(memory: &HostMemory) -> Result<Self, OutOfHostMemory> {
+        let charge = memory.charge(OPEN_REQUEST_BYTES)?;
+        Ok(Self(Arc::new(Mutex::new(charge))))
+    }
+
+    /// Charges `body_bytes` of the response besides the open request.
+    pub(super) fn holds_body(&self, body_bytes: usize) -> Result<(), OutOfHostMemory> {
+        self.resize(OPEN_REQUEST_BYTES.saturating_add(body_bytes as u64))
+    }
+
+    /// Charges `body_bytes` alone: the request is no longer open.
+    fn holds_only(&self, body_bytes: usize) -> Result<(), OutOfHostMemory> {
+        self.resize(body_bytes as u64)
+    }
+
+    fn resize(&self, bytes: u64) -> Result<(), OutOfHostMemory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).resize(bytes)
+    }
+}
+
+/// A whole response, charged as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) response: Response,
+    _charge: RequestCharge,
 }
 
 impl Outside {
@@ -39,7 +78,7 @@ impl Outside {
     }
 
     /// Sends `request` and reads the whole response.
-    pub(crate) fn send(self, request: Request) -> Answer<'static, Result<Response, HttpError>> {
+    pub(crate) fn send(self, request: Request) -> Answer<'static, Result<Received, HttpError>> {
         let most = self.response_bytes();
         self.send_within(request, most)
     }
@@ -49,7 +88,7 @@ impl Outside {
         self,
         request: Request,
         response_bytes: u64,
-    ) -> Answer<'static, Result<Response, HttpError>> {
+    ) -> Answer<'static, Result<Received, HttpError>> {
         Box::pin(async move { self.sent(request, response_bytes).await })
     }
 
@@ -58,17 +97,30 @@ impl Outside {
         &self,
         mut request: Request,
         response_bytes: u64,
-    ) -> Result<Response, HttpError> {
+    ) -> Result<Received, HttpError> {
         request.sender = self.sender.clone();
         let under_way = self.requests.begin(&mut request, &self.clock);
-        let Self { grants, traceparent, .. } = self;
-        let limits = self.limits(response_bytes);
-        let answer = match grants.open_requests.open(&self.sender, &self.open) {
-            Ok(_open) => grants.http.send(request, &grants.destinations, limits, traceparent).await,
-            Err(error) => Err(error),
-        };
-        under_way.ended(answer.as_ref().map(|response| response.status));
+        let answer = self.received(request, response_bytes).await;
+        under_way.ended(answer.as_ref().map(|received| received.response.status));
         answer
+    }
+
+    async fn received(
+        &self,
+        mut request: Request,
+        response_bytes: u64,
+    ) -> Result<Received, HttpError> {
+        let Self { grants, traceparent, .. } = self;
+        let charge = RequestCharge::new(&self.memory)?;
+        request.charge = Some(charge.clone());
+        let limits = self.limits(response_bytes);
+        let open = grants.open_requests.open(&self.sender, &self.open)?;
+        let sent = grants.http.send(request, &grants.destinations, limits, traceparent).await;
+        drop(open);
+        let response = sent?;
+        // A client of the embedder's charges nothing while it reads.
+        charge.holds_only(response.body.capacity())?;
+        Ok(Received { response, _charge: charge })
     }
 
     /// Sends `request` and waits for the response's head.
@@ -78,15 +130,15 @@ impl Outside {
         Box::pin(async move {
             let Self { grants, traceparent, .. } = &self;
             let limits = self.limits(grants.response_bytes);
-            let answer = match grants.open_requests.open(&self.sender, &self.open) {
-                Ok(open) => {
-                    let (http, allowed) = (&grants.http, &grants.destinations);
-                    let opened = http.open(request, allowed, limits, traceparent).await;
-                    opened.map(|opened| opened.holding(open))
-                }
-                Err(error) => Err(error),
+            let answer = async {
+                let charge = RequestCharge::new(&self.memory)?;
+                let open = grants.open_requests.open(&self.sender, &self.open)?;
+                let (http, allowed) = (&grants.http, &grants.destinations);
+                let opened = http.open(request, allowed, limits, traceparent).await?;
+                Ok(opened.holding((open, charge)))
             };
-            under_way.ended(answer.as_ref().map(|opened| opened.status));
+            let answer = answer.await;
+            under_way.ended(answer.as_ref().map(|opened: &Opened| opened.status));
             answer
         })
     }
@@ -140,6 +192,7 @@ mod tests {
             requests: Requests::default(),
             sender: Sender::default(),
             open: Arc::default(),
+            memory: HostMemory::new(100 << 20),
         }
     }
 

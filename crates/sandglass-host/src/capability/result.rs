@@ -4,31 +4,36 @@
 use sandglass_model::{Failure, FailureKind};
 
 use crate::abi::guest_memory::Unreadable;
+use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 
 /// Holds the bytes that a guest sets as its result, or what was wrong with them.
 #[derive(Debug)]
 pub(crate) struct ResultSlot {
     max_bytes: u64,
+    memory: HostMemory,
     held: Held,
 }
 
 #[derive(Debug)]
 enum Held {
     Nothing,
-    Bytes(Vec<u8>),
+    Bytes { bytes: Vec<u8>, _charge: Charge },
     Violation(Failure),
 }
 
 impl ResultSlot {
-    pub(crate) fn new(max_bytes: u64) -> Self {
-        Self { max_bytes, held: Held::Nothing }
+    pub(crate) fn new(max_bytes: u64, memory: HostMemory) -> Self {
+        Self { max_bytes, memory, held: Held::Nothing }
     }
 
     /// Takes the result; a second one is a violation, and the first violation stays.
-    pub(crate) fn set(&mut self, bytes: Result<&[u8], Unreadable>) {
+    ///
+    /// # Errors
+    /// The host may hold no more memory for the run.
+    pub(crate) fn set(&mut self, bytes: Result<&[u8], Unreadable>) -> Result<(), OutOfHostMemory> {
         self.held = match (&self.held, bytes) {
-            (Held::Violation(_), _) => return,
-            (Held::Bytes(_), _) => Held::Violation(violation(
+            (Held::Violation(_), _) => return Ok(()),
+            (Held::Bytes { .. }, _) => Held::Violation(violation(
                 FailureKind::MultipleWrites,
                 "the guest set its result more than once; set it once, at the end".to_owned(),
             )),
@@ -36,10 +41,14 @@ impl ResultSlot {
                 Held::Violation(violation(FailureKind::ResultOutOfBounds, unreadable.to_string()))
             }
             (Held::Nothing, Ok(bytes)) => match self.within(bytes) {
-                Ok(bytes) => Held::Bytes(bytes.to_vec()),
+                Ok(bytes) => {
+                    let charge = self.memory.charge(bytes.len() as u64)?;
+                    Held::Bytes { bytes: bytes.to_vec(), _charge: charge }
+                }
                 Err(failure) => Held::Violation(failure),
             },
         };
+        Ok(())
     }
 
     fn within<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], Failure> {
@@ -61,7 +70,7 @@ impl ResultSlot {
     pub(crate) fn take(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => Ok(None),
-            Held::Bytes(bytes) => Ok(Some(bytes)),
+            Held::Bytes { bytes, .. } => Ok(Some(bytes)),
             Held::Violation(failure) => Err(failure),
         }
     }
@@ -82,21 +91,21 @@ mod tests {
 
     #[test]
     fn a_result_is_set_once() {
-        let mut slot = ResultSlot::new(4);
+        let mut slot = ResultSlot::new(4, HostMemory::new(1000));
         assert!(!slot.is_set());
-        slot.set(Ok(b"1234"));
+        slot.set(Ok(b"1234")).expect("room");
         assert_eq!(slot.take().expect("it fits"), Some(b"1234".to_vec()));
-        slot.set(Ok(b"1"));
-        slot.set(Ok(b"2"));
-        slot.set(Ok(b"3"));
+        slot.set(Ok(b"1")).expect("room");
+        slot.set(Ok(b"2")).expect("room");
+        slot.set(Ok(b"3")).expect("room");
         assert_eq!(kind(&mut slot), FailureKind::MultipleWrites);
     }
 
     #[test]
     fn the_first_violation_stays() {
-        let mut slot = ResultSlot::new(4);
-        slot.set(Ok(b"12345"));
-        slot.set(Ok(b"1"));
+        let mut slot = ResultSlot::new(4, HostMemory::new(1000));
+        slot.set(Ok(b"12345")).expect("room");
+        slot.set(Ok(b"1")).expect("room");
         assert_eq!(kind(&mut slot), FailureKind::ResultTooLarge);
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Guest;
+use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 
 /// Longest key, in bytes: a name.
 pub(crate) const KEY_MAX_BYTES: u32 = 256;
@@ -19,6 +20,8 @@ pub(crate) enum ScratchError {
     Denied,
     #[error("the scratch of {0} bytes is full: delete what is no longer needed")]
     Full(u64),
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfHostMemory),
     #[error("a key has from 1 to {KEY_MAX_BYTES} bytes, and this one has {0}")]
     InvalidKey(usize),
 }
@@ -27,12 +30,14 @@ pub(crate) enum ScratchError {
 pub(super) struct Scratch {
     granted_bytes: u64,
     used_bytes: u64,
+    charge: Charge,
     entries: BTreeMap<String, Vec<u8>>,
 }
 
 impl Scratch {
-    pub(super) fn new(granted_bytes: u64) -> Self {
-        Self { granted_bytes, used_bytes: 0, entries: BTreeMap::new() }
+    pub(super) fn new(granted_bytes: u64, memory: &HostMemory) -> Self {
+        let charge = memory.nothing();
+        Self { granted_bytes, used_bytes: 0, charge, entries: BTreeMap::new() }
     }
 
     fn check(&self, key: &str) -> Result<(), ScratchError> {
@@ -52,6 +57,7 @@ impl Scratch {
         if used > self.granted_bytes {
             return Err(ScratchError::Full(self.granted_bytes));
         }
+        self.charge.resize(used)?;
         self.used_bytes = used;
         self.entries.insert(key.to_owned(), value.to_vec());
         Ok(())
@@ -61,6 +67,7 @@ impl Scratch {
         self.check(key)?;
         let removed = self.entries.remove(key);
         self.used_bytes -= removed.as_ref().map_or(0, |held| cost(key, held));
+        self.charge.resize(self.used_bytes)?;
         Ok(removed.is_some())
     }
 }
@@ -113,7 +120,7 @@ mod tests {
 
     #[test]
     fn it_is_denied_unless_granted() {
-        let mut scratch = Scratch::new(0);
+        let mut scratch = Scratch::new(0, &HostMemory::new(1 << 20));
         assert_eq!(scratch.check("a"), Err(ScratchError::Denied));
         assert_eq!(scratch.set("a", b""), Err(ScratchError::Denied));
         assert_eq!(scratch.delete("a"), Err(ScratchError::Denied));
@@ -121,7 +128,7 @@ mod tests {
 
     #[test]
     fn it_holds_what_was_granted_and_gives_room_back() {
-        let mut scratch = Scratch::new(200);
+        let mut scratch = Scratch::new(200, &HostMemory::new(1 << 20));
         scratch.set("a", &[1; 100]).expect("165 bytes");
         assert_eq!(scratch.set("b", &[]), Err(ScratchError::Full(200)));
         assert_eq!(scratch.set("a", &[1; 136]), Err(ScratchError::Full(200)));
@@ -134,7 +141,7 @@ mod tests {
 
     #[test]
     fn keys_are_names() {
-        let mut scratch = Scratch::new(10_000);
+        let mut scratch = Scratch::new(10_000, &HostMemory::new(1 << 20));
         assert_eq!(scratch.set("", b""), Err(ScratchError::InvalidKey(0)));
         let long = "x".repeat(257);
         assert_eq!(scratch.set(&long, b""), Err(ScratchError::InvalidKey(257)));

@@ -42,6 +42,8 @@ pub struct Granted {
     pub fuel: Option<u64>,
     /// Its result and each response, in bytes.
     pub response_bytes: u64,
+    /// What the host may hold in memory for one run, in bytes.
+    pub host_memory_bytes: u64,
     /// Its file, in bytes.
     pub module_bytes: u64,
     /// How long before its deadline it is warned, in milliseconds; none: it isn't.
@@ -102,6 +104,7 @@ impl Granted {
             table_elements: manifest.limits.table_elements,
             fuel: manifest.limits.fuel,
             response_bytes: manifest.limits.response_bytes,
+            host_memory_bytes: manifest.limits.host_memory_for(manifest.scratch_bytes),
             module_bytes: manifest.module_max_bytes(),
             soft_deadline_ms: manifest.soft_deadline.map(millis),
             host_call_timeouts_ms: timeouts

@@ -194,8 +194,9 @@ fn limits(
     abi: Option<Abi>,
     out: &mut Diagnostics<'_>,
 ) -> Manifest {
-    const KEYS: [&str; 8] = [
+    const KEYS: [&str; 9] = [
         "memory",
+        "host_memory",
         "table_elements",
         "fuel",
         "response",
@@ -218,6 +219,7 @@ fn limits(
         fuel: table.count("fuel", 1..=u64::MAX, out),
         response_bytes: size(table, "response", HELD_MAX_BYTES, out)
             .unwrap_or(defaults.response_bytes),
+        host_memory_bytes: size(table, "host_memory", HELD_MAX_BYTES, out),
         module_bytes: core.unwrap_or(defaults.module_bytes),
         component_bytes: component.unwrap_or(defaults.component_bytes),
     };

@@ -8,6 +8,7 @@ use minicbor::{Decoder, Encoder};
 use wasmtime::component::Resource;
 
 use super::secrets::{Given, Piece, Seen};
+use crate::boundary::Touched;
 
 /// Marks a text or bytes with secrets in them: an array of pieces, each of them plain,
 /// or the name and the length of a secret. From the range that is first come, first
@@ -17,6 +18,10 @@ pub(super) const WITH_SECRETS: Tag = Tag::new(1_397_639_495);
 /// What can be compared: an argument, or part of one.
 pub(crate) trait Passed {
     fn pass(&self, to: &mut Packer<'_>);
+
+    /// Adds the resources that it holds, by their numbers in the table, so that the host's memory
+    /// for them is charged. Required, so that no type is forgotten.
+    fn resources(&self, to: &mut Touched);
 
     /// Whether it is an error, as an answer.
     #[inline]
@@ -281,6 +286,9 @@ macro_rules! numbers {
             fn pass(&self, to: &mut Packer<'_>) {
                 to.$how((*self).into());
             }
+
+            #[inline]
+            fn resources(&self, _: &mut Touched) {}
         }
         impl Recorded for $ty {
             fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
@@ -303,6 +311,9 @@ impl Passed for bool {
     fn pass(&self, to: &mut Packer<'_>) {
         to.bool(*self);
     }
+
+    #[inline]
+    fn resources(&self, _: &mut Touched) {}
 }
 
 impl Recorded for bool {
@@ -316,6 +327,9 @@ impl Passed for f64 {
     fn pass(&self, to: &mut Packer<'_>) {
         to.unsigned(self.to_bits());
     }
+
+    #[inline]
+    fn resources(&self, _: &mut Touched) {}
 }
 
 impl Recorded for f64 {
@@ -328,6 +342,9 @@ impl Passed for f32 {
     fn pass(&self, to: &mut Packer<'_>) {
         to.unsigned(self.to_bits().into());
     }
+
+    #[inline]
+    fn resources(&self, _: &mut Touched) {}
 }
 
 impl Recorded for f32 {
@@ -340,6 +357,9 @@ impl Passed for () {
     fn pass(&self, to: &mut Packer<'_>) {
         to.null();
     }
+
+    #[inline]
+    fn resources(&self, _: &mut Touched) {}
 }
 
 impl Recorded for () {
@@ -355,6 +375,9 @@ impl Passed for String {
     fn pass(&self, to: &mut Packer<'_>) {
         to.text(self);
     }
+
+    #[inline]
+    fn resources(&self, _: &mut Touched) {}
 }
 
 impl Recorded for String {
@@ -367,6 +390,9 @@ impl Passed for Vec<u8> {
     fn pass(&self, to: &mut Packer<'_>) {
         to.bytes(self);
     }
+
+    #[inline]
+    fn resources(&self, _: &mut Touched) {}
 }
 
 impl Recorded for Vec<u8> {
@@ -379,6 +405,10 @@ impl Recorded for Vec<u8> {
 impl<T: 'static> Passed for Resource<T> {
     fn pass(&self, to: &mut Packer<'_>) {
         to.unsigned(self.rep().into());
+    }
+
+    fn resources(&self, to: &mut Touched) {
+        to.add(self.rep());
     }
 }
 
@@ -397,6 +427,10 @@ impl<T: Passed> Passed for Option<T> {
                 value.pass(to);
             }
         }
+    }
+
+    fn resources(&self, to: &mut Touched) {
+        self.iter().for_each(|value| value.resources(to));
     }
 }
 
@@ -423,6 +457,13 @@ impl<T: Passed, E: Passed> Passed for Result<T, E> {
     fn is_failure(&self) -> bool {
         self.is_err()
     }
+
+    fn resources(&self, to: &mut Touched) {
+        match self {
+            Ok(value) => value.resources(to),
+            Err(error) => error.resources(to),
+        }
+    }
 }
 
 impl<T: Recorded, E: Recorded> Recorded for Result<T, E> {
@@ -440,6 +481,11 @@ macro_rules! tuples {
                 let ($($part,)+) = self;
                 to.list($len);
                 $($part.pass(to);)+
+            }
+
+            fn resources(&self, to: &mut Touched) {
+                let ($($part,)+) = self;
+                $($part.resources(to);)+
             }
         }
         impl<$($part: Recorded),+> Recorded for ($($part,)+) {
@@ -470,13 +516,16 @@ fn unpack_list<T: Recorded>(from: &mut Unpacker<'_>) -> Result<Vec<T>, Unreadabl
     Ok(items)
 }
 
-/// Lists of what is no byte: those are written as one.
+/// Lists of what is no byte (those are written as one) and holds no resource.
 macro_rules! lists {
     ($($ty:ty),* $(,)?) => {$(
         impl Passed for Vec<$ty> {
             fn pass(&self, to: &mut Packer<'_>) {
                 pass_list(self, to);
             }
+
+            #[inline]
+            fn resources(&self, _: &mut Touched) {}
         }
         impl Recorded for Vec<$ty> {
             fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
@@ -493,6 +542,10 @@ macro_rules! records {
             fn pass(&self, to: &mut $crate::recording::passing::Packer<'_>) {
                 to.list($len);
                 $($crate::recording::passing::Passed::pass(&self.$field, to);)+
+            }
+
+            fn resources(&self, to: &mut $crate::boundary::Touched) {
+                $($crate::recording::passing::Passed::resources(&self.$field, to);)+
             }
         }
         impl $crate::recording::passing::Recorded for $name {
@@ -521,6 +574,14 @@ macro_rules! variants {
                             $crate::recording::passing::held!($($held)?), to,
                         );
                     })+
+                }
+            }
+
+            fn resources(&self, to: &mut $crate::boundary::Touched) {
+                match self {
+                    $(Self::$case $(($held))? => $crate::recording::passing::Passed::resources(
+                        $crate::recording::passing::held!($($held)?), to,
+                    ),)+
                 }
             }
         }
@@ -562,13 +623,16 @@ macro_rules! case {
     };
 }
 
-/// Types that this host never answers, since it grants nothing that has them.
+/// Types that this host never answers, since it grants nothing that has them. None holds a
+/// resource.
 macro_rules! never_answered {
     ($($ty:ty),* $(,)?) => {$(
         impl $crate::recording::passing::Passed for $ty {
             fn pass(&self, to: &mut $crate::recording::passing::Packer<'_>) {
                 to.unrecordable(stringify!($ty));
             }
+
+            fn resources(&self, _: &mut $crate::boundary::Touched) {}
         }
         impl $crate::recording::passing::Recorded for $ty {
             fn unpack(
@@ -590,6 +654,10 @@ impl<T: 'static> Passed for Vec<(Resource<T>, String)> {
     fn pass(&self, to: &mut Packer<'_>) {
         pass_list(self, to);
     }
+
+    fn resources(&self, to: &mut Touched) {
+        self.iter().for_each(|item| item.resources(to));
+    }
 }
 
 impl<T: 'static> Recorded for Vec<(Resource<T>, String)> {
@@ -601,5 +669,9 @@ impl<T: 'static> Recorded for Vec<(Resource<T>, String)> {
 impl<T: 'static> Passed for Vec<Resource<T>> {
     fn pass(&self, to: &mut Packer<'_>) {
         pass_list(self, to);
+    }
+
+    fn resources(&self, to: &mut Touched) {
+        self.iter().for_each(|item| item.resources(to));
     }
 }

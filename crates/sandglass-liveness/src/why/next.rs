@@ -198,6 +198,11 @@ fn about(dispatched: &Dispatched, ended: &Ended) -> Vec<String> {
                 "give the integration more in its manifest (`[limits]`), or have it hold less{}",
                 at(ended.frames())
             ),
+            LimitKind::HostMemory => format!(
+                "have it drop resources, streams or responses that it no longer needs, or give it \
+                 more in its manifest (`host_memory` in `[limits]`){}",
+                at(ended.frames())
+            ),
             LimitKind::WasmFuel => {
                 format!("it computed for longer than its fuel{}", at(ended.frames()))
             }

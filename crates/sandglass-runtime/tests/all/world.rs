@@ -284,6 +284,7 @@ impl Script {
             wall_us: 0,
             cpu_us: 0,
             peak_memory_bytes: 0,
+            peak_host_memory_bytes: 0,
             telemetry_dropped: None,
             recording: None,
         }

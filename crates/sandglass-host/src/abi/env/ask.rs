@@ -6,7 +6,7 @@ use wasmtime::{Linker, Result};
 use crate::abi::guest_memory::{WhenTooSmall, fill, text};
 use crate::boundary::waiting;
 use crate::capability::ask;
-use crate::functions::Functions;
+use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
 use super::{MODULE, failed};
@@ -15,7 +15,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     waiting! { linker, functions, MODULE;
         fn host_ask(
             caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32
-        ) reads [(ptr, len)] -> i32 {
+        ) reads [(ptr, len)] up_to (Reads::bytes(ask::REQUEST_MAX_BYTES)) -> i32 {
             let request = match text(caller, "the ask", (ptr, len), ask::REQUEST_MAX_BYTES)? {
                 Ok(text) => ask::Request::from_json(&text),
                 Err(unreadable) => Err(AskError::Invalid(unreadable.to_string())),

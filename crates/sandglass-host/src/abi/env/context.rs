@@ -8,7 +8,7 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, fill, memory, slice, text};
 use crate::boundary::instant;
-use crate::functions::Functions;
+use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
 use super::{MODULE, NAME_BYTES, failed};
@@ -21,7 +21,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_read_field(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) reads [(name_ptr, name_len)] -> i32 {
+        fn host_read_field(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) reads [(name_ptr, name_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
             let name = match text(caller, "the field's name", (name_ptr, name_len), NAME_BYTES)? {
                 Ok(name) => name,
                 Err(unreadable) => return Ok(failed(caller, unreadable)),
@@ -33,11 +33,10 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_set_result(caller, ptr: i32, len: i32) reads [(ptr, len)] -> () {
+        fn host_set_result(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::Response) -> () {
             let memory = memory(caller)?;
             let (memory, store) = memory.data_and_store_mut(caller);
-            store.guest.result.set(slice(memory, "the result", ptr, len));
-            Ok(())
+            Ok(store.guest.result.set(slice(memory, "the result", ptr, len))?)
         }
     }
     instant! { linker, functions, MODULE;

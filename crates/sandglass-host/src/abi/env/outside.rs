@@ -6,9 +6,10 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, text};
 use crate::boundary::waiting;
-use crate::capability::http::{HttpError, Request, Response};
+use crate::capability::http::{HttpError, Request};
 use crate::capability::http_batch::REQUESTS_MAX;
-use crate::functions::Functions;
+use crate::capability::outside::Received;
+use crate::functions::{Functions, Reads};
 use crate::race::CallEnded;
 use crate::store::RunStore;
 
@@ -45,7 +46,7 @@ pub(super) const HEADERS_BYTES: u32 = 256 * 1024;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
-        fn host_get_secret(caller, race, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len)] -> i32 {
+        fn host_get_secret(caller, race, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
             let key = match text(caller, "the secret's name", (key_ptr, key_len), NAME_BYTES)? {
                 Ok(key) => key,
                 Err(unreadable) => return Ok(Some(failed(caller, unreadable))),
@@ -68,7 +69,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             method_ptr: i32, method_len: i32, url_ptr: i32, url_len: i32,
             headers_ptr: i32, headers_len: i32, body_ptr: i32, body_len: i32,
             out_ptr: i32, out_len: i32
-        ) reads [(method_ptr, method_len), (url_ptr, url_len), (headers_ptr, headers_len), (body_ptr, body_len)] -> i32 {
+        ) reads [(method_ptr, method_len), (url_ptr, url_len), (headers_ptr, headers_len), (body_ptr, body_len)] up_to (Reads::HostMemory) -> i32 {
             let request = Request::read(
                 text(caller, "the method", (method_ptr, method_len), NAME_BYTES)?,
                 text(caller, "the URL", (url_ptr, url_len), URL_BYTES)?,
@@ -82,8 +83,8 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let wait = caller.data().outside().send(request);
             let Some(answer) = race.call(wait).await else { return Ok(None) };
             match answer {
-                Ok(response) => {
-                    let answer = response.as_status_line_and_body();
+                Ok(received) => {
+                    let answer = received.response.as_status_line_and_body();
                     fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
                 }
                 Err(error) => Ok(Some(failed(caller, error))),
@@ -91,7 +92,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     waiting! { linker, functions, MODULE;
-        fn host_http_call_batch(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) reads [(ptr, len)] -> i32 {
+        fn host_http_call_batch(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) reads [(ptr, len)] up_to (Reads::bytes(BATCH_BYTES)) -> i32 {
             let requests = match len {
                 0 => Ok(Vec::new()),
                 _ => json::<Vec<BatchRequest>>(caller, "the batch", (ptr, len), BATCH_BYTES)?,
@@ -140,9 +141,9 @@ impl BatchRequest {
 }
 
 impl BatchResponse {
-    fn of(answer: Result<Response, HttpError>) -> Self {
+    fn of(answer: Result<Received, HttpError>) -> Self {
         match answer {
-            Ok(response) => Self {
+            Ok(Received { response, .. }) => Self {
                 status: response.status,
                 body: String::from_utf8_lossy(&response.body).into_owned(),
                 error: None,

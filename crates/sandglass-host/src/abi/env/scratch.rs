@@ -4,7 +4,7 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, fill, memory, slice, text};
 use crate::boundary::instant;
-use crate::functions::Functions;
+use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
 use super::{MODULE, NAME_BYTES, done, failed};
@@ -15,7 +15,7 @@ const NOTHING_REMOVED: i32 = 0;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
-        fn host_scratch_get(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len)] -> i32 {
+        fn host_scratch_get(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
             let key = match text(caller, "the key", (key_ptr, key_len), NAME_BYTES)? {
                 Ok(key) => key,
                 Err(unreadable) => return Ok(failed(caller, unreadable)),
@@ -28,7 +28,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_scratch_set(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len), (ptr, len)] -> i32 {
+        fn host_scratch_set(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len), (ptr, len)] up_to (Reads::Scratch) -> i32 {
             let key = match text(caller, "the key", (key_ptr, key_len), NAME_BYTES)? {
                 Ok(key) => key,
                 Err(unreadable) => return Ok(failed(caller, unreadable)),
@@ -45,7 +45,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_scratch_delete(caller, key_ptr: i32, key_len: i32) reads [(key_ptr, key_len)] -> i32 {
+        fn host_scratch_delete(caller, key_ptr: i32, key_len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
             let key = match text(caller, "the key", (key_ptr, key_len), NAME_BYTES)? {
                 Ok(key) => key,
                 Err(unreadable) => return Ok(failed(caller, unreadable)),

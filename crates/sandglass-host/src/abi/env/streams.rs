@@ -9,7 +9,7 @@ use crate::abi::guest_memory::{WhenTooSmall, fill, text};
 use crate::boundary::{instant, waiting};
 use crate::capability::http::Request;
 use crate::executor::give_way;
-use crate::functions::Functions;
+use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
 use super::outside::{HEADERS_BYTES, URL_BYTES};
@@ -30,7 +30,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 
 fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
-        fn host_cache_contains(caller, key_ptr: i32, key_len: i32) reads [(key_ptr, key_len)] -> i32 {
+        fn host_cache_contains(caller, key_ptr: i32, key_len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
             let key = text(caller, "the key", (key_ptr, key_len), NAME_BYTES)?;
             let guest = &mut caller.data_mut().guest;
             let found = key.map_err(|unreadable| unreadable.to_string()).and_then(|key| {
@@ -50,7 +50,7 @@ fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
     instant! { linker, functions, MODULE;
         fn host_cache_to_stream(
             caller, key_ptr: i32, key_len: i32, stream_ptr: i32, stream_len: i32
-        ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] -> i32 {
+        ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
             let names = key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
             let guest = &mut caller.data_mut().guest;
             let put = names.and_then(|(key, stream)| {
@@ -68,7 +68,7 @@ fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
     instant! { linker, functions, MODULE;
         fn host_cache_from_stream(
             caller, key_ptr: i32, key_len: i32, stream_ptr: i32, stream_len: i32
-        ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] -> i32 {
+        ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
             let names = key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
             let guest = &caller.data().guest;
             let kept = names.and_then(|(key, stream)| {
@@ -99,7 +99,7 @@ fn link_hash(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
         fn host_hash_stream(
             caller, race, stream_ptr: i32, stream_len: i32,
             algorithm_ptr: i32, algorithm_len: i32, out_ptr: i32, out_len: i32
-        ) reads [(stream_ptr, stream_len), (algorithm_ptr, algorithm_len)] -> i32 {
+        ) reads [(stream_ptr, stream_len), (algorithm_ptr, algorithm_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
             let stream =
                 text(caller, "the stream's name", (stream_ptr, stream_len), NAME_BYTES)?;
             let algorithm =
@@ -142,7 +142,7 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
             method_ptr: i32, method_len: i32, url_ptr: i32, url_len: i32,
             headers_ptr: i32, headers_len: i32, body_ptr: i32, body_len: i32,
             out_ptr: i32, out_len: i32
-        ) reads [(method_ptr, method_len), (url_ptr, url_len), (headers_ptr, headers_len), (body_ptr, body_len), (out_ptr, out_len)] -> i32 {
+        ) reads [(method_ptr, method_len), (url_ptr, url_len), (headers_ptr, headers_len), (body_ptr, body_len), (out_ptr, out_len)] up_to (Reads::bytes(3 * NAME_BYTES + URL_BYTES + HEADERS_BYTES)) -> i32 {
             let method = text(caller, "the method", (method_ptr, method_len), NAME_BYTES)?;
             let url = text(caller, "the URL", (url_ptr, url_len), URL_BYTES)?;
             let headers = text(caller, "the headers", (headers_ptr, headers_len), HEADERS_BYTES)?;
@@ -170,7 +170,8 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
             let wait = caller.data().outside().send_within(request, room);
             let Some(answer) = race.call(wait).await else { return Ok(None) };
             let response = match answer {
-                Ok(response) => response,
+                // From here on, the stream is charged.
+                Ok(received) => received.response,
                 Err(error) => return Ok(Some(failed(caller, error))),
             };
             let status = i32::from(response.status);

@@ -11,7 +11,7 @@ use crate::abi::guest_memory::FAILED;
 use crate::boundary::instant;
 use crate::capability::log::{FIELDS_MAX_BYTES, Level};
 use crate::capability::spans::{Attributes, SpanEnd};
-use crate::functions::Functions;
+use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
 use super::{MODULE, done, failed, json};
@@ -65,7 +65,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 
 fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
-        fn host_log_structured(caller, ptr: i32, len: i32) reads [(ptr, len)] -> i32 {
+        fn host_log_structured(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let line = json::<LogLine>(caller, "the log line", (ptr, len), FIELDS_MAX_BYTES)?;
             let written = line.map(|LogLine { level, message, fields }| {
                 let level = Level::of(level.as_deref().unwrap_or_default());
@@ -79,7 +79,7 @@ fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_emit_wide_event(caller, ptr: i32, len: i32) reads [(ptr, len)] -> i32 {
+        fn host_emit_wide_event(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let event = json::<Map<_, _>>(caller, "the wide event", (ptr, len), FIELDS_MAX_BYTES)?;
             let told = event.map(|event| caller.data_mut().guest.wide_event(event));
             Ok(done(caller, told))
@@ -90,7 +90,7 @@ fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<
 
 fn link_metrics(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
-        fn host_emit_metric(caller, ptr: i32, len: i32) reads [(ptr, len)] -> i32 {
+        fn host_emit_metric(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(METRIC_BYTES)) -> i32 {
             let observed = json::<Observation>(caller, "the metric", (ptr, len), METRIC_BYTES)?;
             let taken = observed.and_then(|Observation { name, value, kind, tags }| {
                 let kind = metric_kind(kind.as_deref())?;
@@ -125,7 +125,7 @@ fn label((name, value): (String, Value)) -> Option<(String, String)> {
 
 fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
-        fn host_start_span(caller, ptr: i32, len: i32) reads [(ptr, len)] -> i64 {
+        fn host_start_span(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i64 {
             let span = named(caller, "the span", (ptr, len))?;
             let started = span.and_then(|Named { name, kind, attributes }| {
                 let guest = &mut caller.data_mut().guest;
@@ -143,7 +143,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_add_span_event(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] -> i32 {
+        fn host_add_span_event(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let Named { name, attributes, .. } = match named(caller, "the event", (ptr, len))? {
                 Ok(event) => event,
                 Err(why) => return Ok(failed(caller, why)),
@@ -154,7 +154,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_set_span_attributes(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] -> i32 {
+        fn host_set_span_attributes(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let known =
                 json::<Known>(caller, "the attributes' JSON", (ptr, len), FIELDS_MAX_BYTES)?;
             let known = match known {
@@ -167,7 +167,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_end_span(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] -> i32 {
+        fn host_end_span(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let known = match len {
                 0 => Ok(Known::default()),
                 _ => json(caller, "the span's end", (ptr, len), FIELDS_MAX_BYTES)?,

@@ -7,7 +7,7 @@ use crate::abi::guest_memory::start_of_text;
 use crate::boundary::instant;
 use crate::capability::log::{LINE_MAX_BYTES, Level};
 use crate::capability::signal;
-use crate::functions::Functions;
+use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
 use super::{MODULE, NAME_BYTES, done, json};
@@ -20,7 +20,7 @@ const STATUS_BYTES: u32 = 4 * signal::STATUS_MAX_BYTES;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
-        fn host_log(caller, level_ptr: i32, level_len: i32, ptr: i32, len: i32) reads [(level_ptr, level_len), (ptr, len)] -> () {
+        fn host_log(caller, level_ptr: i32, level_len: i32, ptr: i32, len: i32) reads [(level_ptr, level_len), (ptr, len)] up_to (Reads::bytes(NAME_BYTES + LOG_BYTES)) -> () {
             let level = start_of_text(caller, "the log level", (level_ptr, level_len), NAME_BYTES)?;
             let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
             let guest = &mut caller.data_mut().guest;
@@ -32,7 +32,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_emit_progress(caller, ptr: i32, len: i32) reads [(ptr, len)] -> i32 {
+        fn host_emit_progress(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(signal::SIGNAL_MAX_BYTES)) -> i32 {
             let max = signal::SIGNAL_MAX_BYTES;
             let progress = json::<Value>(caller, "the progress", (ptr, len), max)?;
             let told = progress.map(|progress| caller.data_mut().guest.progress(progress));
@@ -40,7 +40,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         }
     }
     instant! { linker, functions, MODULE;
-        fn host_set_status(caller, ptr: i32, len: i32) reads [(ptr, len)] -> i32 {
+        fn host_set_status(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(STATUS_BYTES)) -> i32 {
             let status = start_of_text(caller, "the status", (ptr, len), STATUS_BYTES)?;
             let told = status.map(|status| caller.data_mut().guest.status(status));
             Ok(done(caller, told))

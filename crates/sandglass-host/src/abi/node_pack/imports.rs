@@ -8,7 +8,7 @@ use wasmtime::{Caller, Linker, Result};
 use crate::abi::guest_memory::{self, Unreadable, WhenTooSmall, fill, start_of_text, text};
 use crate::boundary::{self, Arguments, instant};
 use crate::capability::log::{LINE_MAX_BYTES, Level, cut};
-use crate::functions::{Class, FunctionId, Functions};
+use crate::functions::{Class, FunctionId, Functions, Reads};
 use crate::node::NodeStatus;
 use crate::store::RunStore;
 
@@ -42,25 +42,25 @@ pub(crate) fn link(
         (VARIABLE_GET, Gives::Variable),
         (INTERRUPT, Gives::Resumption),
     ] {
-        let id = functions.add(MODULE, name, Class::Instant);
+        let id = functions.add(MODULE, name, Class::Instant, Reads::Response);
         link_giving(linker, (id, name), gives, form_of(name))?;
     }
     instant! { linker, functions, MODULE;
-        fn openwop_channel_write(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) reads [(name_ptr, name_len), (ptr, len)] -> i32 {
+        fn openwop_channel_write(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) reads [(name_ptr, name_len), (ptr, len)] up_to (Reads::Response) -> i32 {
             written(caller, (name_ptr, name_len), (ptr, len), |store, name, value| {
                 Ok(node(store)?.access.channel_write(name, value))
             })
         }
     }
     instant! { linker, functions, MODULE;
-        fn openwop_variable_set(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len), (ptr, len)] -> i32 {
+        fn openwop_variable_set(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len), (ptr, len)] up_to (Reads::Response) -> i32 {
             written(caller, (key_ptr, key_len), (ptr, len), |store, key, value| {
                 Ok(node(store)?.access.variable_set(key, value))
             })
         }
     }
     instant! { linker, functions, MODULE;
-        fn openwop_log(caller, level: i32, ptr: i32, len: i32) reads [(ptr, len)] -> () {
+        fn openwop_log(caller, level: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(LOG_BYTES)) -> () {
             match start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)? {
                 Ok(message) => log(caller.data_mut(), Level::numbered(level), message)?,
                 Err(unreadable) => caller.data_mut().guest.fail(unreadable),

@@ -8,7 +8,7 @@ use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as wasi, WasiSnapshotPrevie
 use wiggle::GuestMemory;
 
 use crate::boundary::{LISTED_MAX, check, instant, waiting};
-use crate::functions::Functions;
+use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
 use crate::abi::guest_memory::{memory, slice};
@@ -16,9 +16,11 @@ use crate::abi::guest_memory::{memory, slice};
 /// The module that these functions are imported from.
 pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 
-/// Most bytes that one call may make the host copy, as Wasmtime's own linker
-/// bounds them.
-const CALL_BYTES: usize = 128 << 20;
+/// Most bytes that one call may make the host look through or copy: a few milliseconds of work.
+const CALL_BYTES: usize = 16 << 20;
+
+/// The same, as functions declare it.
+const READS: Reads = Reads::Bytes(CALL_BYTES as u64);
 
 /// Most buffers that one call may name: nothing interrupts a call between two of them.
 const MAX_BUFFERS: u32 = LISTED_MAX;
@@ -48,7 +50,7 @@ macro_rules! link {
                  $(where $wcount:ident <= $wmax:ident)?
                  $(reads [$($wreads:tt)*])? $(gathers $gathers:tt)? $(writes [$($wwrites:tt)*])?;)* }) => {
         $(instant! { $linker, $functions, MODULE;
-            fn $name(caller $(, $arg: $ty)*) $(reads [$($reads)*])? -> i32 {
+            fn $name(caller $(, $arg: $ty)*) reads [$($($reads)*)?] up_to (READS) -> i32 {
                 $(if $count.cast_unsigned() > $max {
                     note(caller, INVAL);
                     return Ok(INVAL);
@@ -61,7 +63,7 @@ macro_rules! link {
             }
         })*
         $(waiting! { $linker, $functions, MODULE;
-            fn $wname(caller, race $(, $warg: $wty)*) $(reads [$($wreads)*])? $(gathers $gathers)? -> i32 {
+            fn $wname(caller, race $(, $warg: $wty)*) reads [$($($wreads)*)?] up_to (READS) $(gathers $gathers)? -> i32 {
                 $(if $wcount.cast_unsigned() > $wmax {
                     note(caller, INVAL);
                     return Ok(Some(INVAL));

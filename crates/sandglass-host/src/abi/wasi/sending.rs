@@ -15,6 +15,9 @@ use wasmtime_wasi_http::{
 use crate::capability::http::{self, HttpError, Opened, Pieces, Request};
 use crate::capability::outside::Outside;
 
+/// Largest piece of a body that a guest may write before the one in front of it is sent, in bytes.
+pub(super) const BODY_PIECE_BYTES: usize = 64 << 10;
+
 type Sent = Result<(::http::Response<WasiBody>, Finishing), Error>;
 type Finishing = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
@@ -24,6 +27,11 @@ pub(crate) struct Sending(pub(crate) Outside);
 impl WasiHttpHooks for Sending {
     fn forbidden_header_filter(&mut self) -> ForbiddenHeaderFilter {
         Arc::new(|name| DEFAULT_FORBIDDEN_HEADERS.contains(name) || http::is_reserved(name))
+    }
+
+    /// A body that nobody sends yet is in memory: two pieces at most.
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        BODY_PIECE_BYTES
     }
 
     fn set_host_header(&mut self) -> bool {
@@ -98,8 +106,8 @@ fn wasi_error(error: HttpError) -> Error {
         HttpError::TimedOut(_) | HttpError::CutShort(_) => Error::HttpResponseTimeout,
         HttpError::TooLarge(bytes) => Error::HttpResponseBodySize(Some(bytes)),
         HttpError::TooManyRedirects => Error::LoopDetected,
-        HttpError::InvalidRequest(why) | HttpError::Transport(why) => {
-            Error::InternalError(Some(why))
-        }
+        HttpError::InvalidRequest(why)
+        | HttpError::OutOfMemory(why)
+        | HttpError::Transport(why) => Error::InternalError(Some(why)),
     }
 }

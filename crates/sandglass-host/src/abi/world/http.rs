@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
@@ -19,22 +18,22 @@ imports! { IMPORTS from FIRST + telling::IMPORTS.len();
             waiting "send" fn send(store, race, request: Request)
                 -> Result<Result<Response, Error>>
             {
-                let request = match whole(request) {
+                let request = match store.whole(request) {
                     Ok(request) => request,
                     Err(error) => return Ok(Some(Err(error))),
                 };
                 let wait = store.outside().send(request);
                 let Some(response) = race.call(wait).await else { return Ok(None) };
-                Ok(Some(response.map_err(Error::from).map(|response| Response {
-                    status: response.status,
-                    headers: response.headers,
-                    body: response.body,
+                Ok(Some(response.map_err(Error::from).map(|received| Response {
+                    status: received.response.status,
+                    headers: received.response.headers,
+                    body: received.response.body,
                 })))
             }
             waiting "open" fn open(store, race, request: Request)
                 -> Result<Result<Resource<IncomingResponse>, Error>>
             {
-                let request = match whole(request) {
+                let request = match store.whole(request) {
                     Ok(request) => request,
                     Err(error) => return Ok(Some(Err(error))),
                 };
@@ -64,8 +63,12 @@ imports! { IMPORTS from FIRST + telling::IMPORTS.len();
             fn write(store, race, this: Resource<OutgoingRequest>, bytes: Vec<u8>)
                 -> Result<Result<(), Error>>
             {
+                let piece = match store.guest.memory.bytes(bytes) {
+                    Ok(piece) => piece,
+                    Err(error) => return Ok(Some(Err(HttpError::from(error).into()))),
+                };
                 let outgoing = store.wasi().table().get_mut(&this)?;
-                let wait = outgoing.write(Bytes::from(bytes));
+                let wait = outgoing.write(piece);
                 Ok(race.call(wait).await.map(|written| written.map_err(Error::from)))
             }
             waiting "[static]outgoing-request.finish"
@@ -115,12 +118,14 @@ imports! { IMPORTS from FIRST + telling::IMPORTS.len();
     }
 }
 
-fn whole(request: http::Request) -> Result<Sendable, http::Error> {
-    let http::RequestHead { method, url, headers } = request.head;
-    Sendable::new(&method, &url, headers, request.body).map_err(http::Error::InvalidRequest)
-}
-
 impl RunStore {
+    /// The request, whose body is charged until it is sent.
+    fn whole(&self, request: http::Request) -> Result<Sendable, http::Error> {
+        let http::RequestHead { method, url, headers } = request.head;
+        let body = self.guest.memory.bytes(request.body).map_err(HttpError::from)?;
+        Sendable::new(&method, &url, headers, body).map_err(http::Error::InvalidRequest)
+    }
+
     /// What is left of the deadline.
     pub(super) fn left(&self) -> Duration {
         self.run.deadline().since(self.now())
@@ -139,7 +144,9 @@ impl From<HttpError> for http::Error {
             HttpError::TooLarge(bytes) => Self::TooLarge(bytes),
             HttpError::CutShort(why) => Self::CutShort(why),
             HttpError::TooManyRedirects => Self::TooManyRedirects,
-            HttpError::TooManyRequests(why) | HttpError::Transport(why) => Self::Transport(why),
+            HttpError::TooManyRequests(why)
+            | HttpError::OutOfMemory(why)
+            | HttpError::Transport(why) => Self::Transport(why),
         }
     }
 }

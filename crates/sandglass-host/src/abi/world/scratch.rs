@@ -34,6 +34,7 @@ impl From<ScratchError> for scratch::Error {
         match error {
             ScratchError::Denied => Self::Denied,
             ScratchError::Full(bytes) => Self::Full(bytes),
+            ScratchError::OutOfMemory(error) => Self::Full(error.limit),
             ScratchError::InvalidKey(_) => Self::InvalidKey(error.to_string()),
         }
     }

@@ -17,6 +17,7 @@ use super::{
     DEADLINE_HEADER, Destinations, HttpClient, HttpError, Limits, MAX_REDIRECTS, Opened, Request,
     Response,
 };
+use crate::capability::outside::RequestCharge;
 use crate::secret::Answer;
 
 /// The real client. Connections are pooled, and shared by the dispatches of one integration for one
@@ -119,9 +120,10 @@ impl HttpClient for NetworkClient {
     ) -> Answer<'a, Result<Response, HttpError>> {
         Box::pin(async move {
             let call = async {
+                let charge = request.charge.clone();
                 let (response, _lease) =
                     self.follow(request, destinations, limits, traceparent).await?;
-                read(response, limits).await
+                read(response, limits, charge.as_ref()).await
             };
             limits.bound(call).await
         })
@@ -159,7 +161,11 @@ fn redirects(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-async fn read(mut response: reqwest::Response, limits: Limits) -> Result<Response, HttpError> {
+async fn read(
+    mut response: reqwest::Response,
+    limits: Limits,
+    charge: Option<&RequestCharge>,
+) -> Result<Response, HttpError> {
     let status = response.status().as_u16();
     let headers = headers(&response);
     let too_large = HttpError::TooLarge(limits.response_bytes);
@@ -169,6 +175,10 @@ async fn read(mut response: reqwest::Response, limits: Limits) -> Result<Respons
     {
         if (body.len() + chunk.len()) as u64 > limits.response_bytes {
             return Err(too_large);
+        }
+        if let Some(charge) = charge.filter(|_| body.capacity() - body.len() < chunk.len()) {
+            // A vector doubles when it grows.
+            charge.holds_body((body.capacity() * 2).max(body.len() + chunk.len()))?;
         }
         body.extend_from_slice(&chunk);
     }

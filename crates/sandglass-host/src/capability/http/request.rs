@@ -11,10 +11,18 @@ use reqwest::{Method, StatusCode, Url};
 
 use super::{DEADLINE_HEADER, HttpError, Pieces, Sender};
 use crate::abi::guest_memory::Unreadable;
+use crate::capability::outside::RequestCharge;
 use crate::capability::requests::Journey;
 
 /// Longest URL, in bytes; servers refuse ones of a fraction of this.
 const URL_MAX_BYTES: usize = 64 << 10;
+
+/// Longest method, in bytes; registered ones have 17 at most.
+const METHOD_MAX_BYTES: usize = 64;
+
+/// Names and values of all headers of one request together, in bytes; servers refuse a fraction
+/// of this.
+const HEADERS_MAX_BYTES: usize = 256 << 10;
 
 /// How much of a path is kept to be told: many times what is shown in the end, so that no
 /// secret is cut where it would still be seen.
@@ -59,6 +67,8 @@ pub struct Request {
     pub(in crate::capability) sender: Sender,
     /// Who is told what becomes of it on the way, where somebody is.
     pub(in crate::capability) journey: Option<Arc<Journey>>,
+    /// What is charged while it is sent and its response is read, in a run that has an account.
+    pub(in crate::capability) charge: Option<RequestCharge>,
 }
 
 /// What a request sends.
@@ -203,6 +213,12 @@ impl Request {
         headers: impl IntoIterator<Item = (String, String)>,
         mut body: Body,
     ) -> Result<Self, String> {
+        if method.len() > METHOD_MAX_BYTES {
+            return Err(format!(
+                "the method has {} bytes, and {METHOD_MAX_BYTES} are allowed",
+                method.len()
+            ));
+        }
         let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes())
             .map_err(|_| "the method is no HTTP method".to_owned())?;
         if method == Method::CONNECT {
@@ -224,7 +240,7 @@ impl Request {
         }
         let headers = header_map(headers, &mut body)?;
         let sender = Sender::default();
-        Ok(Self { raw, method, url, headers, body, sender, journey: None })
+        Ok(Self { raw, method, url, headers, body, sender, journey: None, charge: None })
     }
 
     /// The host and the port that it goes to.
@@ -298,8 +314,14 @@ fn header_map(
     pairs: impl IntoIterator<Item = (String, String)>,
     body: &mut Body,
 ) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
+    let (mut headers, mut bytes) = (HeaderMap::new(), 0_usize);
     for (name, value) in pairs {
+        bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
+        if bytes > HEADERS_MAX_BYTES {
+            return Err(format!(
+                "the headers have more than the {HEADERS_MAX_BYTES} bytes allowed"
+            ));
+        }
         if headers.len() == MAX_HEADERS {
             return Err(format!("more than the {MAX_HEADERS} headers that are allowed"));
         }

@@ -1,0 +1,268 @@
+//! What a component's resources take of the host's memory, by their numbers in the table.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi_http::FieldMap;
+use wasmtime_wasi_http::p2::bindings::http::types::{Method, Scheme};
+use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
+use wasmtime_wasi_http::p2::types::{
+    HostIncomingResponse, HostOutgoingRequest, HostOutgoingResponse,
+};
+
+use super::sending::BODY_PIECE_BYTES;
+use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
+
+/// What a resource takes besides its texts, in bytes: its entry in the table, the object itself,
+/// and its charge. Streams, pollables and other objects of a fixed size take no more.
+const OBJECT_BYTES: u64 = 1024;
+
+/// What the pieces of a body take that wait to be sent: one in the queue, and one that is written.
+const BODY_BYTES: u64 = 2 * BODY_PIECE_BYTES as u64;
+
+/// The charges of one run's resources.
+#[derive(Debug)]
+pub(super) struct Charges {
+    memory: HostMemory,
+    of: BTreeMap<u32, Charge>,
+}
+
+impl Charges {
+    pub(super) fn new(memory: HostMemory) -> Self {
+        Self { memory, of: BTreeMap::new() }
+    }
+
+    /// Measures the resources of these numbers in `table`, and charges each with what it takes now;
+    /// those that are gone, with nothing.
+    ///
+    /// # Errors
+    /// The account has no room for one of them.
+    pub(super) fn settle(
+        &mut self,
+        table: &mut ResourceTable,
+        numbers: &[u32],
+    ) -> Result<(), OutOfHostMemory> {
+        for number in numbers {
+            match table.get_any_mut(*number) {
+                Ok(object) => {
+                    let bytes = measure(object);
+                    let charge = self.of.entry(*number).or_insert_with(|| self.memory.nothing());
+                    charge.resize(bytes)?;
+                }
+                Err(_) => {
+                    self.of.remove(number);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `object` takes, in bytes.
+fn measure(object: &dyn Any) -> u64 {
+    let texts = if let Some(fields) = object.downcast_ref::<FieldMap>() {
+        fields_bytes(fields)
+    } else if let Some(request) = object.downcast_ref::<HostOutgoingRequest>() {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        fields_bytes(&request.headers)
+            + (text(&request.authority) + text(&request.path_with_query)) as u64
+            + method_bytes(&request.method)
+            + request.scheme.as_ref().map_or(0, scheme_bytes)
+            + body_bytes(request.body.as_ref())
+    } else if let Some(response) = object.downcast_ref::<HostOutgoingResponse>() {
+        fields_bytes(&response.headers) + body_bytes(response.body.as_ref())
+    } else if let Some(response) = object.downcast_ref::<HostIncomingResponse>() {
+        fields_bytes(&response.headers)
+    } else {
+        0
+    };
+    OBJECT_BYTES + texts
+}
+
+fn method_bytes(method: &Method) -> u64 {
+    if let Method::Other(name) = method { name.len() as u64 } else { 0 }
+}
+
+fn scheme_bytes(scheme: &Scheme) -> u64 {
+    if let Scheme::Other(name) = scheme { name.len() as u64 } else { 0 }
+}
+
+fn body_bytes(body: Option<&HyperOutgoingBody>) -> u64 {
+    if body.is_some() { BODY_BYTES } else { 0 }
+}
+
+/// What a map of headers takes: an upper bound from how `http::HeaderMap` lays them out (two
+/// vectors that double, and an index of a third more slots than entries), and from an allocation
+/// for each name and value.
+fn fields_bytes(fields: &HeaderMap) -> u64 {
+    const ALLOCATION_BYTES: usize = 32;
+    const ENTRY_BYTES: usize = size_of::<HeaderName>() + size_of::<HeaderValue>() + 48;
+    let names = fields.keys().map(|name| name.as_str().len() + ALLOCATION_BYTES);
+    let values = fields.values().map(|value| value.len() + ALLOCATION_BYTES);
+    let further = fields.len().saturating_sub(fields.keys_len());
+    let slots = (fields.capacity() + 2 * further) * ENTRY_BYTES;
+    (names.sum::<usize>() + values.sum::<usize>() + slots) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::RunStore;
+    use proptest::prelude::*;
+    use wasmtime::component::Resource;
+    use wasmtime_wasi_http::p2::bindings::http::types::{
+        HostFields, HostOutgoingBody, HostOutgoingRequest as _,
+    };
+    use wasmtime_wasi_http::p2::types::HostOutgoingRequest as Request;
+
+    /// What a guest has of `wasi:http`, and what it does with one of each.
+    #[derive(Default)]
+    struct Hoard {
+        fields: Vec<Resource<FieldMap>>,
+        requests: Vec<Resource<Request>>,
+        responses: Vec<Resource<HostOutgoingResponse>>,
+        bodies: Vec<Resource<wasmtime_wasi_http::p2::body::HostOutgoingBody>>,
+    }
+
+    /// A second handle of the same resource.
+    fn borrowed<T: 'static>(resource: &Resource<T>) -> Resource<T> {
+        Resource::new_borrow(resource.rep())
+    }
+
+    impl Hoard {
+        fn step(&mut self, store: &mut RunStore, step: u8, size: usize) -> wasmtime::Result<()> {
+            let text = || "x".repeat(size);
+            match step {
+                0 => self.fields.push(HostFields::new(store)?),
+                1 => {
+                    let list = vec![(text(), vec![b'v'; size]), ("b".to_owned(), Vec::new())];
+                    self.fields.extend(HostFields::from_list(store, list).ok());
+                }
+                2 => {
+                    if let Some(fields) = self.fields.last().map(borrowed) {
+                        let _ = HostFields::append(store, fields, text(), vec![b'v'; size]);
+                    }
+                }
+                3 => {
+                    if let Some(fields) = self.fields.first().map(borrowed) {
+                        self.fields.push(HostFields::clone(store, fields)?);
+                    }
+                }
+                4 => {
+                    if let Some(fields) = self.fields.pop() {
+                        self.requests.push(store.new_request(fields)?);
+                    }
+                }
+                5 => {
+                    if let Some(request) = self.requests.last().map(borrowed) {
+                        let _ = store.set_method(request, Method::Other(text()))?;
+                    }
+                }
+                6 => {
+                    if let Some(request) = self.requests.last().map(borrowed) {
+                        self.bodies.extend(store.request_body(request)?.ok());
+                    }
+                }
+                7 => {
+                    if let Some(fields) = self.fields.pop() {
+                        self.responses.push(store.new_response(fields)?);
+                    }
+                }
+                8 => {
+                    if let Some(request) = self.requests.pop() {
+                        store.drop_request(request)?;
+                    }
+                }
+                _ => {
+                    if let Some(fields) = self.fields.pop() {
+                        HostFields::drop(store, fields)?;
+                    }
+                }
+            }
+            Ok(())
+        }
+
+        fn drop_all(self, store: &mut RunStore) -> wasmtime::Result<()> {
+            self.bodies.into_iter().try_for_each(|body| HostOutgoingBody::drop(store, body))?;
+            self.fields.into_iter().try_for_each(|fields| HostFields::drop(store, fields))?;
+            self.requests.into_iter().try_for_each(|request| store.drop_request(request))?;
+            self.responses.into_iter().try_for_each(|response| store.drop_response(response))
+        }
+    }
+
+    /// The functions of two interfaces that have the same names.
+    impl RunStore {
+        fn new_request(
+            &mut self,
+            fields: Resource<FieldMap>,
+        ) -> wasmtime::Result<Resource<Request>> {
+            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingRequest::new(self, fields)
+        }
+
+        fn request_body(
+            &mut self,
+            request: Resource<Request>,
+        ) -> wasmtime::Result<Result<Resource<wasmtime_wasi_http::p2::body::HostOutgoingBody>, ()>>
+        {
+            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingRequest::body(self, request)
+        }
+
+        fn drop_request(&mut self, request: Resource<Request>) -> wasmtime::Result<()> {
+            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingRequest::drop(self, request)
+        }
+
+        fn new_response(
+            &mut self,
+            fields: Resource<FieldMap>,
+        ) -> wasmtime::Result<Resource<HostOutgoingResponse>> {
+            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingResponse::new(self, fields)
+        }
+
+        fn drop_response(
+            &mut self,
+            response: Resource<HostOutgoingResponse>,
+        ) -> wasmtime::Result<()> {
+            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingResponse::drop(
+                self, response,
+            )
+        }
+    }
+
+    proptest! {
+        /// Whatever a component does with objects of `wasi:http`, each of them is charged with at
+        /// least its texts, and nothing is charged once they are dropped.
+        #[test]
+        fn charges_of_resources_return_to_zero(
+            steps in prop::collection::vec((0_u8..10, 0_usize..2_000), 0..100),
+        ) {
+            let mut store = RunStore::idle();
+            let mut hoard = Hoard::default();
+            for (step, size) in steps {
+                hoard.step(&mut store, step, size).expect("the account has room");
+                let table = store.wasi().table();
+                let objects: Vec<_> = table.iter_mut().map(|object| measure(object)).collect();
+                prop_assert_eq!(store.guest.memory.held(), objects.iter().sum::<u64>());
+            }
+            hoard.drop_all(&mut store).expect("they are there");
+            prop_assert_eq!(store.guest.memory.held(), 0);
+        }
+    }
+
+    #[test]
+    fn a_hoard_ends_when_the_account_is_full() {
+        let mut store = RunStore::idle();
+        let error = loop {
+            let list = vec![("a".to_owned(), vec![b'v'; 100_000])];
+            match HostFields::from_list(&mut store, list) {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        let error = format!("{error:?}");
+        assert!(error.contains("limits.host_memory"), "{error}");
+        assert!(store.guest.memory.held() > 15 << 20, "{}", store.guest.memory.held());
+    }
+}
