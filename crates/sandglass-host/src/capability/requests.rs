@@ -276,7 +276,7 @@ mod tests {
     fn only_a_method_that_is_well_known_is_told() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
-        for method in ["purge", "hunter22", &"x".repeat(10_000)] {
+        for method in ["purge", "hunter22", &"x".repeat(64)] {
             let request = Request::new(method, "http://x/", Vec::new(), bytes::Bytes::new());
             requests.begin(&mut request.expect("valid"), &clock).ended(Ok(200));
         }

@@ -138,9 +138,8 @@ fn makes_fields(entries: u32) -> String {
 #[tokio::test]
 async fn a_component_hands_the_host_only_so_much_in_one_call() {
     let report = run(&makes_fields(1_900_000), Manifest::named("guest")).await;
-    let Outcome::Trapped(trap) = &report.outcome else { panic!("{report:?}") };
-    assert_eq!(trap.kind, TrapKind::BadHostCall);
-    assert!(trap.message.contains("too much data"), "{trap:?}");
+    let Outcome::Limit(breach) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(breach.kind, LimitKind::HostMemory);
     let report = run(&makes_fields(50_000), Manifest::named("guest")).await;
     assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
 }
