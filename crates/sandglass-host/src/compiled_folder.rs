@@ -21,8 +21,7 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::CompiledCode;
 
 use files::{Folder, Unfit};
-pub(crate) use genuine::{Entry, Fresh, Genuine, Kind};
-use genuine::{KEY_BYTES, Seal};
+pub(crate) use genuine::{Entry, Fresh, Genuine, KEY_BYTES, Kind, NotGenuine, Seal};
 
 /// The name of the folder's key: one that nobody else gives a file.
 const KEY: &str = "sandglass.key";
@@ -35,7 +34,7 @@ const NEW: &str = ".new";
 
 /// Largest entry that is read or written, in bytes: ten times what the largest component
 /// of a default limit compiles to. It is in memory while it is checked.
-const ENTRY_MAX_BYTES: u64 = 1 << 30;
+pub(crate) const ENTRY_MAX_BYTES: u64 = 1 << 30;
 
 /// When a file that was being written is taken to be left over: no write takes as long.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3600);

@@ -11,16 +11,13 @@ use std::sync::Arc;
 use sandglass_model::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::compiling;
 pub(crate) use giving_way::give_way;
 use starting::{Begin, Line, Starter};
 
 /// Threads for what the host itself does that holds one: reading certificates,
 /// once.
 const OWN_BLOCKING_THREADS: usize = 4;
-
-/// Threads that compile: the compiler spreads one module over all cores, and a second one
-/// fills what the first leaves. More would only hold more memory.
-pub(crate) const COMPILING_THREADS: usize = 2;
 
 /// A task executor of the host's own. Dropping it ends its threads without
 /// waiting for them.
@@ -37,7 +34,7 @@ impl Executor {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             .max_blocking_threads(
-                (blocking as usize).saturating_add(OWN_BLOCKING_THREADS + COMPILING_THREADS),
+                (blocking as usize).saturating_add(OWN_BLOCKING_THREADS + compiling::AT_ONCE),
             )
             .thread_name("sandglass-guest")
             .on_thread_start(giving_way::runs_guests)

@@ -18,7 +18,7 @@ use sandglass_model::{
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use crate::admission::{Admission, Place, Reservation, ReserveFor, Turn};
 use crate::capability::Grants;
@@ -27,6 +27,7 @@ use crate::capability::http::HttpClient;
 use crate::capability::log_rate::LogRates;
 use crate::capability::open_requests::OpenRequests;
 use crate::compiled_folder::CompiledFolder;
+use crate::compiling::{Compiler, Turns};
 use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::execution::Execution;
@@ -61,8 +62,8 @@ struct Inner {
     sandboxes: Sandboxes,
     modules: ModuleCache,
     flights: Arc<Flights>,
-    /// Taken by those who compile on the host's own threads.
-    compiling: Arc<Semaphore>,
+    compiler: Compiler,
+    turns: Arc<Turns>,
     /// Where compiled code outlives the process.
     compiled_folder: Option<CompiledFolder>,
     /// What sends the requests of every integration.

@@ -43,6 +43,7 @@ mod boundary;
 mod call_spans;
 mod capability;
 mod compiled_folder;
+mod compiling;
 mod cpu_time;
 mod deadline;
 mod dispatch;
@@ -87,6 +88,7 @@ pub use capability::http::{
 pub use capability::log::Level as LogLevel;
 pub use capability::named_streams::Streams;
 pub use capability::signal::{Signal, Signals};
+pub use compiling::{CompileHelper, CompileLimits, compile_helper};
 pub use deadline::DispatchDeadline;
 pub use dispatch::{CallLimits, Context, Dispatch};
 pub use error::{BuildError, Error};

@@ -9,6 +9,7 @@ pub(crate) mod node_pack;
 mod source;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use sandglass_model::{Allocation, Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
@@ -17,6 +18,7 @@ use sandglass_telemetry::metrics::DispatchMetrics;
 
 use crate::abi::core_module::PAGE_BYTES;
 use crate::compiled_folder::CompiledFolder;
+use crate::compiling::Compiler;
 use crate::error::rejection;
 use crate::manifest::Manifest;
 use crate::mappings;
@@ -28,8 +30,8 @@ use component::Component;
 use core_module::CoreModule;
 pub(crate) use flights::{Boarding, Flights, Made};
 use node_pack::NodePack;
-pub(crate) use source::MadeElsewhere;
 use source::Source;
+pub(crate) use source::{MadeElsewhere, compile_here};
 
 /// Longest name that is compared with others, in characters.
 const NAME_MAX_CHARS: usize = 128;
@@ -210,9 +212,13 @@ impl From<Rejection> for NotCompiled {
     }
 }
 
-/// Where code may be already, and who is told how long the compiler took where it isn't.
+/// Where code may be already, what compiles it if it is not, and where the compiler's time is
+/// counted.
 #[derive(Clone, Copy)]
 pub(crate) struct Compiling<'a> {
+    pub(crate) compiler: &'a Compiler,
+    /// Set when the host shuts down.
+    pub(crate) closed: &'a AtomicBool,
     /// What an engine made of the same bytes that can't run it.
     pub(crate) made: Option<&'a MadeElsewhere>,
     pub(crate) folder: Option<&'a CompiledFolder>,
@@ -230,17 +236,30 @@ pub(crate) fn compile(
     bytes: &[u8],
     how: Compiling<'_>,
 ) -> Result<Compiled, NotCompiled> {
-    let Compiling { made, folder, metrics, clock } = how;
+    let Compiling { compiler, closed, made, folder, metrics, clock } = how;
     let mut binary = binary(bytes)?;
     check_function_sizes(&binary)?;
     let hash = ModuleHash::of(bytes);
     let symbols = Symbols::of(hash, &binary);
     symbols::hide_names(&mut binary);
     let engine = &sandbox.engine;
-    let source = Source { engine, made, folder, hash, binary: &binary, metrics, clock };
-    let (code, needs) = match Kind::of(&binary) {
-        Kind::CoreModule if node_pack::is_one(&binary) => {
-            let (pack, needs) = node_pack::compile(&sandbox, &source)?;
+    let metering = sandbox.kind.metering;
+    let binary = &binary;
+    let source = Source {
+        engine,
+        metering,
+        compiler,
+        closed,
+        made,
+        folder,
+        hash,
+        binary,
+        metrics,
+        clock,
+    };
+    let (code, needs) = match Kind::of(binary) {
+        Kind::CoreModule if node_pack::is_one(binary) => {
+            let (pack, needs) = node_pack::compile(&source)?;
             (Code::NodePack(pack), needs)
         }
         Kind::CoreModule => {
@@ -473,7 +492,9 @@ mod tests {
             let told = needs_no_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
             assert_eq!(told, too_large, "{rest}");
             let (metrics, clock) = (&Metrics::disabled(), &SystemClock::new());
-            let how = Compiling { made: None, folder: None, metrics, clock };
+            let (compiler, closed) = (&Compiler::InProcess, &AtomicBool::new(false));
+            let (made, folder) = (None, None);
+            let how = Compiling { compiler, closed, made, folder, metrics, clock };
             let compiled = compile(Arc::clone(&sandbox), guest.as_bytes(), how);
             let found = matches!(compiled, Err(NotCompiled::TooLargeForSlot(..)));
             assert_eq!(found, too_large, "the compiler agrees: {rest}");

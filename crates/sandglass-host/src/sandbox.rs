@@ -161,6 +161,13 @@ fn known_imports(
     known.into_iter().map(|(key, item)| (key, item.ty(&empty))).collect()
 }
 
+/// An engine that compiles modules for those of any host with the same metering, and runs none:
+/// how instances are allocated makes no difference to code.
+pub(crate) fn engine_to_compile(metering: Metering) -> Result<Engine> {
+    let kind = EngineKind { metering, allocation: Allocation::OnDemand };
+    Engine::new(&config(&Settings::default(), kind))
+}
+
 fn config(settings: &Settings, kind: EngineKind) -> Config {
     let mut config = Config::new();
     config

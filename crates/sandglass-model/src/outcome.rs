@@ -287,6 +287,8 @@ named_kinds! {
         InvalidPack = "invalid_pack",
         /// It needs more memory or tables at the start than it may have.
         NeedsTooMuch = "needs_too_much",
+        /// Compiling it takes more time or memory than it may, or crashes the compiler.
+        CompileLimit = "compile_limit",
         /// The arguments of the dispatch aren't valid.
         InvalidDispatch = "invalid_dispatch",
         /// The host refused: it is too busy, shutting down, or not healthy.

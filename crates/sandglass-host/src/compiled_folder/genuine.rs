@@ -17,7 +17,7 @@ use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
 /// Size of the folder's key, in bytes: as many as the tag has, which is what HMAC advises.
-pub(super) const KEY_BYTES: usize = 32;
+pub(crate) const KEY_BYTES: usize = 32;
 
 const TAG_BYTES: usize = 32;
 const ID_BYTES: usize = 32;
@@ -70,7 +70,7 @@ impl Hasher for Digesting {
     }
 }
 
-/// Code that Wasmtime has compiled in this process.
+/// Code that Wasmtime has compiled in this process, or in a helper that this process started.
 pub(crate) struct Fresh(Vec<u8>);
 
 impl Fresh {
@@ -97,7 +97,8 @@ impl Fresh {
     #[allow(unsafe_code, reason = "there is no other way back from compiled code")]
     pub(crate) fn module(&self, engine: &Engine) -> wasmtime::Result<Module> {
         // SAFETY: wasmtime asks for its own unmodified output, which alone a `Fresh` is made
-        // of; it is never changed. Whether its settings are the engine's, wasmtime looks itself.
+        // of, here or by `Genuine::into_fresh`; it is never changed. Whether its settings are the
+        // engine's, wasmtime looks itself.
         unsafe { Module::deserialize(engine, &self.0) }
     }
 
@@ -112,7 +113,8 @@ impl Fresh {
     }
 }
 
-/// Code that a host with this folder's key has compiled and sealed, unchanged since.
+/// Code that a host with this folder's key has compiled and sealed, unchanged since; or a helper
+/// with the key that it was started with.
 pub(crate) struct Genuine {
     sealed: Vec<u8>,
 }
@@ -142,6 +144,13 @@ impl Genuine {
         unsafe { Component::deserialize(engine, self.code()) }
     }
 
+    /// The same, for another key to seal.
+    pub(crate) fn into_fresh(self) -> Fresh {
+        let mut code = self.sealed;
+        code.drain(..HEADER_BYTES.min(code.len()));
+        Fresh(code)
+    }
+
     fn code(&self) -> &[u8] {
         self.sealed.get(HEADER_BYTES..).unwrap_or_default()
     }
@@ -149,23 +158,23 @@ impl Genuine {
 
 /// Why sealed bytes are not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotGenuine {
+pub(crate) enum NotGenuine {
     #[error("it isn't what was written there, or another key sealed it")]
     Forged,
     #[error("it is another entry than its name says")]
     Misplaced,
 }
 
-/// The folder's key, in use.
-pub(super) struct Seal(hmac::Key);
+/// The key of a folder or of a helper, in use.
+pub(crate) struct Seal(hmac::Key);
 
 impl Seal {
-    pub(super) fn new(key: &[u8; KEY_BYTES]) -> Self {
+    pub(crate) fn new(key: &[u8; KEY_BYTES]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
     /// `code` as a file holds it.
-    pub(super) fn seal(&self, entry: &Entry, code: &Fresh) -> Vec<u8> {
+    pub(crate) fn seal(&self, entry: &Entry, code: &Fresh) -> Vec<u8> {
         let mut sealed = Vec::with_capacity(HEADER_BYTES + code.0.len());
         sealed.extend([0; TAG_BYTES]);
         sealed.extend(MAGIC);
@@ -180,7 +189,7 @@ impl Seal {
     ///
     /// # Errors
     /// It was not sealed by this key as this entry, or has changed since.
-    pub(super) fn open(&self, entry: &Entry, sealed: Vec<u8>) -> Result<Genuine, NotGenuine> {
+    pub(crate) fn open(&self, entry: &Entry, sealed: Vec<u8>) -> Result<Genuine, NotGenuine> {
         let (tag, content) = sealed.split_at_checked(TAG_BYTES).ok_or(NotGenuine::Forged)?;
         hmac::verify(&self.0, content, tag).map_err(|_| NotGenuine::Forged)?;
         // Nothing else was ever sealed; but it may be of another version of this host, or

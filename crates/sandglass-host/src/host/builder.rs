@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use sandglass_model::{Clock, SystemClock};
 use sandglass_telemetry::{Telemetry, metrics};
-use tokio::sync::Semaphore;
 
 use super::identities::Identities;
 use super::sandboxes::Sandboxes;
@@ -18,8 +17,9 @@ use crate::capability::http::{HttpClient, NetworkClient};
 use crate::capability::log_rate::LogRates;
 use crate::capability::open_requests::OpenRequests;
 use crate::compiled_folder::CompiledFolder;
+use crate::compiling::{self, CompileHelper, Compiler};
 use crate::error::BuildError;
-use crate::executor::{COMPILING_THREADS, Executor};
+use crate::executor::Executor;
 use crate::host_function::{BlockingCalls, HostFunction, Registry};
 use crate::kernel::KernelFeatures;
 use crate::module::ModuleCache;
@@ -40,6 +40,7 @@ pub struct Builder {
     /// `None` for the network.
     http: Option<Arc<dyn HttpClient>>,
     functions: Vec<HostFunction>,
+    compiler: Compiler,
 }
 
 impl Builder {
@@ -52,6 +53,7 @@ impl Builder {
             telemetry: Telemetry::disabled(),
             http: None,
             functions: Vec::new(),
+            compiler: Compiler::InProcess,
         }
     }
 
@@ -108,13 +110,23 @@ impl Builder {
         self
     }
 
+    /// Validates and compiles modules by this program, in a child process for each, which is
+    /// killed at its limits: so it should be where modules come from people whom you do not
+    /// trust. Without it, modules are compiled in this process, where nothing bounds the time
+    /// and memory that one takes (minutes and gigabytes, for a small module made to do so).
+    #[must_use]
+    pub fn compile_in(self, helper: CompileHelper) -> Self {
+        Self { compiler: Compiler::Helper(helper), ..self }
+    }
+
     /// Starts the host's threads and sets up its sandbox.
     ///
     /// # Errors
     /// The operating system gives too little address space or no threads, or a host
     /// function can't be registered.
     pub fn build(self) -> Result<Host, BuildError> {
-        let Self { settings, clock, is_simulated, compute_max, telemetry, http, functions } = self;
+        let Self { settings, clock, is_simulated, compute_max, telemetry, http, functions, compiler } =
+            self;
         let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
         let registry = Registry::new(functions, blocking)?;
         let compiled_folder = compiled_folder(&settings, &clock, &telemetry.metrics)?;
@@ -154,7 +166,8 @@ impl Builder {
         Ok(Host(Arc::new(Inner {
             sandboxes,
             flights: Arc::default(),
-            compiling: Arc::new(Semaphore::new(COMPILING_THREADS)),
+            compiler,
+            turns: compiling::turns(),
             compiled_folder,
             modules: ModuleCache::new(settings.module_cache_bytes),
             http: http.unwrap_or_else(|| Arc::new(NetworkClient::new(settings.open_requests()))),

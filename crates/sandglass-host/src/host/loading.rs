@@ -17,21 +17,45 @@ use crate::sandbox::{self, EngineKind, Metering};
 
 type Key = module::Key;
 
+/// The tenant of loads that name none.
+const NO_TENANT: &str = "";
+
 impl Host {
     /// Compiles `bytes`, text or binary, with the grants of `manifest`. Bytes that
     /// were loaded before are not compiled again, and who asks for those that are being
     /// compiled waits for that. It blocks for as long as compiling takes: seconds, for a
     /// module of some megabytes ([`Host::load_async`] doesn't).
     ///
+    /// A host that runs modules of several tenants loads them by [`Host::load_for`].
+    ///
     /// # Errors
     /// The bytes are no module that this host runs, or the manifest grants more
     /// than this host gives. The rejection says what, where, and what to do.
     pub fn load(&self, bytes: &[u8], manifest: Manifest) -> Result<Integration, Rejection> {
+        self.load_for(NO_TENANT, bytes, manifest)
+    }
+
+    /// As [`Host::load`], on behalf of `tenant`. Of the few modules that are compiled at the
+    /// same time, each tenant has its part, and the tenants that wait take turns: one whose
+    /// modules take long delays its own modules only.
+    ///
+    /// # Errors
+    /// As [`Host::load`].
+    pub fn load_for(
+        &self,
+        tenant: &str,
+        bytes: &[u8],
+        manifest: Manifest,
+    ) -> Result<Integration, Rejection> {
         let key = self.0.key(bytes, &manifest)?;
+        let tenant = Arc::from(tenant);
         let compiled = loop {
-            match self.0.board(key) {
+            match self.0.board(key, &tenant) {
                 Boarding::There(compiled) => break compiled,
-                Boarding::First(flight) => break flight.land(self.0.compile(key, bytes))?,
+                Boarding::First(flight) => {
+                    let _turn = waited(self.0.turns.take(&tenant));
+                    break flight.land(self.0.compile(key, bytes))?;
+                }
                 Boarding::Behind(other) => match waited(other.landed()) {
                     Some(made) => break made?,
                     None => continue,
@@ -53,13 +77,27 @@ impl Host {
         bytes: impl Into<Arc<[u8]>>,
         manifest: Manifest,
     ) -> Result<Integration, Rejection> {
+        self.load_async_for(NO_TENANT, bytes, manifest).await
+    }
+
+    /// As [`Host::load_async`], on behalf of `tenant` ([`Host::load_for`]).
+    ///
+    /// # Errors
+    /// As [`Host::load`].
+    pub async fn load_async_for(
+        &self,
+        tenant: &str,
+        bytes: impl Into<Arc<[u8]>>,
+        manifest: Manifest,
+    ) -> Result<Integration, Rejection> {
         let bytes = bytes.into();
         let key = self.0.key(&bytes, &manifest)?;
+        let tenant = Arc::from(tenant);
         let compiled = loop {
-            match self.0.board(key) {
+            match self.0.board(key, &tenant) {
                 Boarding::There(compiled) => break compiled,
                 Boarding::First(flight) => {
-                    let turn = Arc::clone(&self.0.compiling).acquire_owned().await;
+                    let turn = self.0.turns.take(&tenant).await;
                     let (inner, bytes) = (Arc::clone(&self.0), Arc::clone(&bytes));
                     let compiling = self.0.executor.handle().spawn_blocking(move || {
                         let _turn = turn;
@@ -98,14 +136,18 @@ impl Inner {
         Ok((ModuleHash::of(bytes), engine))
     }
 
-    fn board(&self, key: Key) -> Boarding {
-        self.flights.board(key, || self.modules.find(key))
+    fn board(&self, key: Key, tenant: &Arc<str>) -> Boarding {
+        self.flights.board(key, tenant, || self.modules.find(key))
     }
 
     /// Compiles `bytes`, and keeps what comes of it. What is too large for a slot of the
     /// pool is compiled for an engine that has none; and so is a pack of nodes, whose runs have
     /// two stacks where a slot has one.
     fn compile(&self, key: Key, bytes: &[u8]) -> Made {
+        // While this one waited for its turn, another tenant may have had it compiled.
+        if let Some(compiled) = self.modules.find(key) {
+            return Ok(compiled);
+        }
         let on_demand = EngineKind { allocation: Allocation::OnDemand, ..key.1 };
         let slot_memory_bytes = sandbox::slot_memory_bytes(&self.shared.settings);
         let compiled = match key.1.allocation {
@@ -141,7 +183,9 @@ impl Inner {
         let sandbox = self.sandboxes.for_module(engine)?;
         let (folder, shared) = (self.compiled_folder.as_ref(), &self.shared);
         let (metrics, clock) = (&shared.telemetry.metrics, &*shared.clock);
-        module::compile(sandbox, bytes, Compiling { made, folder, metrics, clock })
+        let (compiler, closed) = (&self.compiler, &self.closed);
+        let how = Compiling { compiler, closed, made, folder, metrics, clock };
+        module::compile(sandbox, bytes, how)
     }
 
     fn integration(

@@ -36,7 +36,7 @@ pub(super) fn compile(
     source: &Source<'_>,
 ) -> Result<(Component, Needs), NotCompiled> {
     let binary = source.binary;
-    let component: component::Component = source.compiled().map_err(|why| not_made(binary, why))?;
+    let component: component::Component = source.compiled().map_err(not_made)?;
     let Imported { waits_in, embedders } = check_imports(sandbox, &component)?;
     check_export(sandbox, &component)?;
     let pre = sandbox
@@ -92,9 +92,9 @@ fn defined_memories(binary: &[u8]) -> Vec<u64> {
     memories.map(|memory| memory.initial.saturating_mul(PAGE_BYTES)).collect()
 }
 
-fn not_made(binary: &[u8], why: NotMade) -> NotCompiled {
+fn not_made(why: NotMade) -> NotCompiled {
     match why {
-        NotMade::NotCompiled(error) => not_compiled(binary, &error).into(),
+        NotMade::NotCompiled(rejection) => rejection.into(),
         NotMade::TooLarge(error, made) => {
             NotCompiled::TooLargeForSlot(needs_too_much(&error), made)
         }
@@ -110,7 +110,7 @@ fn needs_too_much(error: &wasmtime::Error) -> Rejection {
 
 /// Tells a component that isn't valid from one that uses what is off here, and
 /// from one that is too large for the compiler.
-fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> Rejection {
+pub(super) fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> Rejection {
     let invalid = error.is::<wasmparser::BinaryReaderError>();
     match (invalid, is_valid_somewhere(binary)) {
         (_, false) => {
@@ -327,9 +327,11 @@ mod tests {
     use crate::host_function::{BlockingCalls, Registry};
     use crate::sandbox::EngineKind;
     use crate::settings::Settings;
+    use crate::compiling::Compiler;
     use sandglass_model::{ModuleHash, SystemClock};
     use sandglass_telemetry::Metrics;
     use std::collections::BTreeSet;
+    use std::sync::atomic::AtomicBool;
 
     /// Imports all of WASI 0.2's command world, `wasi:http`'s outgoing handler and the
     /// world `integration`, as `wit-component` makes a dummy of it.
@@ -352,7 +354,22 @@ mod tests {
         let hash = ModuleHash::of(IMPORTS_EVERYTHING);
         let (engine, binary) = (&sandbox.engine, IMPORTS_EVERYTHING);
         let (metrics, clock) = (&Metrics::disabled(), &SystemClock::new());
-        compile(sandbox, &Source { engine, made: None, folder: None, hash, binary, metrics, clock })
+        let (compiler, closed) = (&Compiler::InProcess, &AtomicBool::new(false));
+        let metering = sandbox.kind.metering;
+        let (made, folder) = (None, None);
+        let source = Source {
+            engine,
+            metering,
+            compiler,
+            closed,
+            made,
+            folder,
+            hash,
+            binary,
+            metrics,
+            clock,
+        };
+        compile(sandbox, &source)
     }
 
     #[test]

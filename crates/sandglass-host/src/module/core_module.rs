@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sandglass_model::{Rejection, RejectionKind};
-use wasmtime::{ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
+use wasmtime::{Engine, ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
 
 use super::source::{NotMade, Source};
 use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
@@ -37,7 +37,7 @@ pub(super) fn compile(
     sandbox: &Sandbox,
     source: &Source<'_>,
 ) -> Result<(CoreModule, Needs), NotCompiled> {
-    let module: Module = source.compiled().map_err(|why| uncompiled(sandbox, source, why))?;
+    let module: Module = source.compiled().map_err(uncompiled)?;
     let run = check_exports(&module)?;
     check_imports(sandbox, &module)?;
     let fetches_context = module.imports().any(|import| import.name() == abi::env::GET_CONTEXT);
@@ -67,9 +67,9 @@ pub(super) fn compile(
 }
 
 /// Why there is no module of what `source` has.
-pub(super) fn uncompiled(sandbox: &Sandbox, source: &Source<'_>, why: NotMade) -> NotCompiled {
+pub(super) fn uncompiled(why: NotMade) -> NotCompiled {
     match why {
-        NotMade::NotCompiled(error) => not_compiled(sandbox, source.binary, &error).into(),
+        NotMade::NotCompiled(rejection) => rejection.into(),
         NotMade::TooLarge(error, made) => {
             NotCompiled::TooLargeForSlot(needs_too_much(&error), made)
         }
@@ -78,8 +78,8 @@ pub(super) fn uncompiled(sandbox: &Sandbox, source: &Source<'_>, why: NotMade) -
 
 /// Tells a module that isn't valid from one that uses what is off here, and from
 /// one that is too large for the compiler.
-fn not_compiled(sandbox: &Sandbox, binary: &[u8], error: &wasmtime::Error) -> Rejection {
-    match Module::validate(&sandbox.engine, binary) {
+pub(super) fn not_compiled(engine: &Engine, binary: &[u8], error: &wasmtime::Error) -> Rejection {
+    match Module::validate(engine, binary) {
         Err(invalid) if is_valid_somewhere(binary) => rejection(
             RejectionKind::UnsupportedModule,
             format!("module uses a WebAssembly feature that is off in this host: {invalid:#}"),

@@ -1,5 +1,5 @@
-//! Has each module compiled by one of those who ask for it at the same time; the others
-//! wait for what comes of that.
+//! Has each module compiled by one of those of a tenant who ask for it at the same time; the
+//! others wait for what comes of that. (A compile of another tenant's may be in that one's line.)
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,12 @@ pub(crate) type Made = Result<Arc<Compiled>, Rejection>;
 
 /// The compiles that are under way: as many as there are callers who load at a time.
 #[derive(Default)]
-pub(crate) struct Flights(Mutex<BTreeMap<Key, watch::Receiver<Option<Made>>>>);
+pub(crate) struct Flights(Mutex<UnderWay>);
+
+type UnderWay = BTreeMap<TenantKey, watch::Receiver<Option<Made>>>;
+
+/// Which module, and the tenant it is compiled for.
+type TenantKey = (Key, Arc<str>);
 
 /// What somebody finds who asks for a module.
 pub(crate) enum Boarding {
@@ -30,7 +35,7 @@ pub(crate) enum Boarding {
 /// does it.
 pub(crate) struct Flight {
     flights: Arc<Flights>,
-    key: Key,
+    key: TenantKey,
     teller: watch::Sender<Option<Made>>,
 }
 
@@ -38,12 +43,14 @@ pub(crate) struct Flight {
 pub(crate) struct Landing(watch::Receiver<Option<Made>>);
 
 impl Flights {
-    /// Where the module of `key` is to be had, which may be `there`.
+    /// Where `tenant` can have the module of `key`, which may be `there`.
     pub(crate) fn board(
         self: &Arc<Self>,
         key: Key,
+        tenant: &Arc<str>,
         there: impl FnOnce() -> Option<Arc<Compiled>>,
     ) -> Boarding {
+        let key = (key, Arc::clone(tenant));
         let mut under_way = self.lock();
         if let Some(landing) = under_way.get(&key) {
             return Boarding::Behind(Landing(landing.clone()));
@@ -53,11 +60,11 @@ impl Flights {
             return Boarding::There(compiled);
         }
         let (teller, landing) = watch::channel(None);
-        under_way.insert(key, landing);
+        under_way.insert(key.clone(), landing);
         Boarding::First(Flight { flights: Arc::clone(self), key, teller })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, watch::Receiver<Option<Made>>>> {
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
         // Each change is made whole before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

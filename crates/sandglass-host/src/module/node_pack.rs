@@ -15,7 +15,6 @@ use crate::abi::node_pack::{self as abi, PairForm};
 use crate::error::rejection;
 use crate::functions::Functions;
 use crate::manifest::Abi;
-use crate::sandbox::Sandbox;
 use crate::store::{RunStore, printable};
 
 /// A pack that is compiled, linked, and known to fit.
@@ -50,11 +49,8 @@ pub(crate) fn is_one(binary: &[u8]) -> bool {
 }
 
 /// Compiles and links what `source` has.
-pub(super) fn compile(
-    sandbox: &Sandbox,
-    source: &Source<'_>,
-) -> Result<(NodePack, Needs), NotCompiled> {
-    let module: Module = source.compiled().map_err(|why| uncompiled(sandbox, source, why))?;
+pub(super) fn compile(source: &Source<'_>) -> Result<(NodePack, Needs), NotCompiled> {
+    let module: Module = source.compiled().map_err(uncompiled)?;
     check_memory(&module)?;
     let forms = check_imports(&module)?;
     let pre = link(source, &module, &forms).map_err(|error| {

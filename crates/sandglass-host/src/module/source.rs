@@ -1,16 +1,26 @@
 //! Where compiled code comes from: an engine that made it and can't run it, the folder that
 //! keeps it, or the compiler.
 
-use sandglass_model::{Clock, ModuleHash};
+use std::sync::atomic::AtomicBool;
+
+use sandglass_model::{Clock, ModuleHash, Rejection};
 use sandglass_telemetry::Metrics;
 use wasmtime::component::Component;
 use wasmtime::{Engine, Error, Module, Result};
 
+use super::{component, core_module};
 use crate::compiled_folder::{CompiledFolder, Entry, Fresh, Genuine, Kind};
+use crate::compiling::{Compiler, Job};
+use crate::sandbox::Metering;
 
 /// The bytes of one module, and where its code may be already.
 pub(super) struct Source<'a> {
     pub(super) engine: &'a Engine,
+    /// Whether that engine counts fuel.
+    pub(super) metering: Metering,
+    pub(super) compiler: &'a Compiler,
+    /// Set when the host shuts down.
+    pub(super) closed: &'a AtomicBool,
     /// What another engine has made of them.
     pub(super) made: Option<&'a MadeElsewhere>,
     pub(super) folder: Option<&'a CompiledFolder>,
@@ -35,7 +45,7 @@ enum Found {
 /// Why bytes are no module or component of an engine.
 pub(super) enum NotMade {
     /// The compiler doesn't take them.
-    NotCompiled(Error),
+    NotCompiled(Rejection),
     /// They are too large for the engine's pool. An engine without one may take the code.
     TooLarge(Error, MadeElsewhere),
 }
@@ -44,7 +54,6 @@ pub(super) enum NotMade {
 pub(super) trait Compiled: Sized {
     const KIND: Kind;
 
-    fn compile(engine: &Engine, binary: &[u8]) -> Result<Fresh>;
     fn of_fresh(code: &Fresh, engine: &Engine) -> Result<Self>;
     fn of_kept(code: &Genuine, engine: &Engine) -> Result<Self>;
 }
@@ -74,9 +83,11 @@ impl Source<'_> {
         of(&code).map_err(|error| NotMade::TooLarge(error, MadeElsewhere { entry, code }))
     }
 
-    fn compile<T: Compiled>(&self, entry: &Entry) -> Result<Fresh> {
+    fn compile<T: Compiled>(&self, entry: &Entry) -> Result<Fresh, Rejection> {
+        let Self { engine, metering, binary, closed, .. } = *self;
         let began = self.clock.now();
-        let code = T::compile(self.engine, self.binary)?;
+        let job = Job { engine, metering, kind: T::KIND, binary, closed };
+        let code = self.compiler.compile(&job)?;
         self.metrics.module_compiled(self.clock.now().since(began));
         if let Some(folder) = self.folder {
             folder.keep(entry, &code);
@@ -85,12 +96,26 @@ impl Source<'_> {
     }
 }
 
+/// Validates and compiles `binary` in this process, for as long and with as much memory as that
+/// takes.
+///
+/// # Errors
+/// It is not valid, uses what is off in this host, or is too large for the compiler.
+pub(crate) fn compile_here(
+    engine: &Engine,
+    kind: Kind,
+    binary: &[u8],
+) -> Result<Fresh, Rejection> {
+    match kind {
+        Kind::Module => Fresh::module_of(engine, binary)
+            .map_err(|error| core_module::not_compiled(engine, binary, &error)),
+        Kind::Component => Fresh::component_of(engine, binary)
+            .map_err(|error| component::not_compiled(binary, &error)),
+    }
+}
+
 impl Compiled for Module {
     const KIND: Kind = Kind::Module;
-
-    fn compile(engine: &Engine, binary: &[u8]) -> Result<Fresh> {
-        Fresh::module_of(engine, binary)
-    }
 
     fn of_fresh(code: &Fresh, engine: &Engine) -> Result<Self> {
         code.module(engine)
@@ -103,10 +128,6 @@ impl Compiled for Module {
 
 impl Compiled for Component {
     const KIND: Kind = Kind::Component;
-
-    fn compile(engine: &Engine, binary: &[u8]) -> Result<Fresh> {
-        Fresh::component_of(engine, binary)
-    }
 
     fn of_fresh(code: &Fresh, engine: &Engine) -> Result<Self> {
         code.component(engine)

@@ -1,0 +1,135 @@
+//! Where modules are validated and compiled: in this process, or in a child process that is
+//! killed at its limits. Compiling one module can take minutes and gigabytes, whatever its
+//! size, so hosts of modules that strangers wrote choose the child process.
+
+mod child;
+mod helper;
+mod limits;
+mod message;
+mod turns;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use sandglass_model::Rejection;
+use wasmtime::Engine;
+
+use crate::compiled_folder::{Fresh, Kind};
+use crate::sandbox::Metering;
+
+pub use helper::compile_helper;
+pub(crate) use turns::Turns;
+
+/// Modules that are compiled at the same time. More would only hold more memory: the compiler
+/// spreads one module over several cores.
+pub(crate) const AT_ONCE: usize = 4;
+
+/// Of these, those of one tenant: a tenant whose modules are slow leaves room for others.
+const AT_ONCE_PER_TENANT: usize = 2;
+
+/// Threads of one helper. What compiles at the same time adds up in memory, so that a machine
+/// with many cores needs no higher limit than one with few.
+const THREADS_MAX: usize = 4;
+
+/// What compiling one module in a [`CompileHelper`] may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompileLimits {
+    /// The longest that it may take, from the start of the process to its result. 60 s by
+    /// default; a Python interpreter of 18 MB takes about 5 s.
+    pub timeout: Duration,
+    /// The most memory that the process may write to, in bytes. 2 GiB by default. Below
+    /// [`CompileLimits::MEMORY_MIN_BYTES`] hardly any module compiles.
+    pub memory_bytes: u64,
+}
+
+impl CompileLimits {
+    /// What a process needs that compiles a small module, with some to spare, in bytes.
+    pub const MEMORY_MIN_BYTES: u64 = 64 << 20;
+
+    /// The longest timeout that makes sense: a day.
+    pub const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+}
+
+impl Default for CompileLimits {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(60), memory_bytes: 2 << 30 }
+    }
+}
+
+/// A program that validates and compiles one module, in a process of its own. Its `main` calls
+/// [`compile_helper`]; it must be built from the same sources as the host.
+#[derive(Clone, Debug)]
+pub struct CompileHelper {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    limits: CompileLimits,
+}
+
+impl CompileHelper {
+    /// The program at `program`, started with `arguments`, an empty environment, and
+    /// [`CompileLimits::default`].
+    #[must_use]
+    pub fn new(
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        let arguments = arguments.into_iter().map(Into::into).collect();
+        Self { program: program.into(), arguments, limits: CompileLimits::default() }
+    }
+
+    /// The program of this process itself, started with `arguments`, which must lead it to
+    /// [`compile_helper`]. It is the program that runs now, also if an upgrade has replaced its
+    /// file on disk.
+    #[must_use]
+    pub fn this_program(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self::new("/proc/self/exe", arguments)
+    }
+
+    /// Sets what compiling one module may take.
+    #[must_use]
+    pub fn limits(self, limits: CompileLimits) -> Self {
+        Self { limits, ..self }
+    }
+}
+
+/// What compiles the modules of a host.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Compiler {
+    /// This process, on the thread that loads the module.
+    #[default]
+    InProcess,
+    Helper(CompileHelper),
+}
+
+/// The turns at compiling of a host.
+pub(crate) fn turns() -> Arc<Turns> {
+    Turns::new(AT_ONCE, AT_ONCE_PER_TENANT)
+}
+
+/// One module to compile.
+pub(crate) struct Job<'a> {
+    /// The engine that runs it.
+    pub(crate) engine: &'a Engine,
+    /// Whether that engine counts fuel.
+    pub(crate) metering: Metering,
+    pub(crate) kind: Kind,
+    pub(crate) binary: &'a [u8],
+    /// Set when the host shuts down: a helper is killed then.
+    pub(crate) closed: &'a AtomicBool,
+}
+
+impl Compiler {
+    /// Validates and compiles a module.
+    ///
+    /// # Errors
+    /// It is not valid, uses what is off here, or takes more than the limits allow.
+    pub(crate) fn compile(&self, job: &Job<'_>) -> Result<Fresh, Rejection> {
+        match self {
+            Self::InProcess => crate::module::compile_here(job.engine, job.kind, job.binary),
+            Self::Helper(helper) => child::compile(helper, job),
+        }
+    }
+}

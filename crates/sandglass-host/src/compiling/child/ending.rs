@@ -1,0 +1,94 @@
+//! How a helper ended that compiled nothing, and what that says of the module.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use rustix::process::Signal;
+use sandglass_model::{Rejection, RejectionKind};
+
+use crate::compiling::CompileHelper;
+use crate::compiling::message::Body;
+use crate::error::rejection;
+use crate::store::printable;
+
+/// What a program of Rust writes as it aborts for want of memory.
+const NO_MEMORY: &str = "memory allocation of";
+
+/// And what it writes as its stack ends.
+const NO_STACK: &str = "has overflowed its stack";
+
+/// How an exchange with a helper ends.
+#[derive(Debug)]
+pub(super) enum Ending {
+    Responded(Body, Vec<u8>),
+    TimedOut,
+    /// The code would have so many bytes.
+    TooMuchCode(u64),
+    /// What it wrote is no response.
+    Nonsense,
+    /// It ended without a response: its status, and the end of its standard error.
+    Ended(ExitStatus, String),
+    /// The host shuts down.
+    Closed,
+}
+
+/// Why there is no code of the module.
+pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection {
+    let limits = helper.limits;
+    let of = |what: String| rejection(RejectionKind::CompileLimit, what);
+    match ending {
+        Ending::TimedOut => of(format!(
+            "compiling the module takes longer than {}; split its largest functions, or allow \
+             more with --compile-timeout, or `timeout` in [compile]",
+            shown(limits.timeout)
+        )),
+        Ending::Ended(status, error) if error.contains(NO_MEMORY) => {
+            tracing::debug!(%status, "a helper ran out of memory");
+            of(format!(
+                "compiling the module takes more than {} bytes of memory; split its largest \
+                 functions and element segments, or allow more with --compile-memory, or \
+                 `memory` in [compile]",
+                limits.memory_bytes
+            ))
+        }
+        Ending::Ended(status, _) if status.signal() == Some(Signal::XCPU.as_raw()) => {
+            not_compiled(&Ending::TimedOut, helper)
+        }
+        Ending::Ended(_, error) if error.contains(NO_STACK) => of(
+            "compiling the module takes more stack than the compiler has; nest its blocks and \
+             types less deeply"
+                .to_owned(),
+        ),
+        Ending::TooMuchCode(bytes) => of(format!(
+            "the module compiles to {bytes} bytes of code, which is out of proportion to its \
+             size; initialize its tables and memories by fewer, larger segments"
+        )),
+        Ending::Ended(status, error) => {
+            let said = printable(error.trim_end());
+            tracing::warn!(%status, said, "a program that compiles modules crashed");
+            of(format!(
+                "the compiler crashed on the module ({status}); build it with another version of \
+                 its toolchain, and report it if it is a module that others can have"
+            ))
+        }
+        Ending::Responded(..) | Ending::Nonsense => {
+            tracing::warn!(
+                program = %helper.program.display(),
+                "a program that compiles modules wrote what is no result"
+            );
+            of(format!(
+                "the compiler returned no valid result for the module; check that `{}` is a \
+                 program that compiles modules",
+                helper.program.display()
+            ))
+        }
+        Ending::Closed => {
+            rejection(RejectionKind::HostUnavailable, "the host is shutting down")
+        }
+    }
+}
+
+/// `60s`, `1.5s`.
+fn shown(time: std::time::Duration) -> String {
+    format!("{time:?}")
+}

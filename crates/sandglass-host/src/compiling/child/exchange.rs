@@ -1,0 +1,256 @@
+//! Writes a request to a helper and reads its response at the same time, within a deadline, on
+//! one thread: a helper that never reads, floods its output or never ends delays nothing.
+
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sandglass_model::{Clock, Monotonic};
+
+use super::ending::Ending;
+use crate::compiling::message::{
+    Body, REJECTION_MAX_BYTES, RESPONSE_HEAD_BYTES, read_response_head,
+};
+
+/// How soon a helper is killed when the host shuts down.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What is read at once, in bytes: as much as a pipe holds by default.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// How much of the standard error is kept, from its end, in bytes: where a program says why
+/// it aborts.
+const ERROR_KEPT_BYTES: usize = 4 << 10;
+
+/// How much of it is read before the helper is killed, in bytes. A compiler writes a few lines.
+const ERROR_MAX_BYTES: usize = 1 << 20;
+
+pub(super) struct Exchange<'a> {
+    /// What is written, in order.
+    pub(super) request: &'a [&'a [u8]],
+    /// The most code that is read, in bytes.
+    pub(super) most_code_bytes: u64,
+    pub(super) deadline: Monotonic,
+    pub(super) clock: &'a dyn Clock,
+    pub(super) closed: &'a AtomicBool,
+}
+
+impl Exchange<'_> {
+    /// Goes on until there is a response, the helper has closed its output, or a limit is met.
+    /// The helper may still run then.
+    ///
+    /// # Errors
+    /// The operating system refuses what it never refuses.
+    pub(super) fn run(&self, child: &mut Child) -> io::Result<Ending> {
+        let (Some(input), Some(output), Some(error)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other("it has no standard input and output"));
+        };
+        for fd in [input.as_fd(), output.as_fd(), error.as_fd()] {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
+        let mut writing = Writing { input: Some(input), left: self.request, written: 0 };
+        let mut reading =
+            Reading { output, most_code_bytes: self.most_code_bytes, come: Vec::new() };
+        let mut errors = Errors { from: Some(error), kept: Vec::new(), read: 0 };
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Ok(Ending::Closed);
+            }
+            let left = self.deadline.since(self.clock.now());
+            if left.is_zero() {
+                return Ok(Ending::TimedOut);
+            }
+            self.wait(&writing, &reading, &errors, left.min(LOOK_EVERY))?;
+            writing.go_on();
+            if errors.go_on()? {
+                return Ok(Ending::Nonsense);
+            }
+            let Some(response) = reading.go_on()? else { continue };
+            return Ok(match response {
+                Response::Whole(body, bytes) => Ending::Responded(body, bytes),
+                Response::TooLarge(bytes) => Ending::TooMuchCode(bytes),
+                Response::Nonsense => Ending::Nonsense,
+                Response::Cut => {
+                    errors.go_on()?;
+                    // It has ended, or closed its output and has nothing more to say. If it
+                    // has ended, this does not change its status.
+                    child.kill()?;
+                    Ending::Ended(child.wait()?, errors.text())
+                }
+            });
+        }
+    }
+
+    /// Waits until one of the pipes can be used, at most for `most`.
+    fn wait(
+        &self,
+        writing: &Writing<'_>,
+        reading: &Reading,
+        errors: &Errors,
+        most: Duration,
+    ) -> io::Result<()> {
+        let mut pipes: Vec<PollFd<'_>> = Vec::with_capacity(3);
+        pipes.extend(writing.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+        pipes.push(PollFd::from_borrowed_fd(reading.output.as_fd(), PollFlags::IN));
+        pipes.extend(errors.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let most = Timespec::try_from(most).map_err(io::Error::other)?;
+        match poll(&mut pipes, Some(&most)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The request on its way.
+struct Writing<'a> {
+    /// Closed when all is written, or nobody reads it.
+    input: Option<ChildStdin>,
+    left: &'a [&'a [u8]],
+    /// Bytes of the first of `left` that are written.
+    written: usize,
+}
+
+impl Writing<'_> {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.input.as_ref().map(|input| input.as_fd())
+    }
+
+    /// Writes as much as the pipe takes.
+    fn go_on(&mut self) {
+        while let Some(input) = &mut self.input {
+            let Some((part, rest)) = self.left.split_first() else {
+                self.input = None;
+                return;
+            };
+            match part.get(self.written..) {
+                None | Some([]) => {
+                    self.left = rest;
+                    self.written = 0;
+                }
+                Some(part) => match input.write(part) {
+                    Ok(written) => self.written = self.written.saturating_add(written),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // It reads no more. What it writes says why.
+                    Err(_) => self.input = None,
+                },
+            }
+        }
+    }
+}
+
+/// What a pipe has now: some bytes, nothing yet, or its end.
+enum Piece {
+    Bytes(usize),
+    NothingYet,
+    End,
+}
+
+fn read_piece(from: &mut impl Read, into: &mut [u8]) -> io::Result<Piece> {
+    loop {
+        return match from.read(into) {
+            Ok(0) => Ok(Piece::End),
+            Ok(bytes) => Ok(Piece::Bytes(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Piece::NothingYet),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+    }
+}
+
+/// A response as far as it has come.
+struct Reading {
+    output: ChildStdout,
+    most_code_bytes: u64,
+    come: Vec<u8>,
+}
+
+/// How a response ends.
+enum Response {
+    Whole(Body, Vec<u8>),
+    /// Its body would have so many bytes.
+    TooLarge(u64),
+    Nonsense,
+    /// The pipe was closed before it was whole.
+    Cut,
+}
+
+impl Reading {
+    /// Reads what there is; answers how the response ends, if it does.
+    fn go_on(&mut self) -> io::Result<Option<Response>> {
+        let mut piece = [0; PIECE_BYTES];
+        loop {
+            let bytes = match read_piece(&mut self.output, &mut piece)? {
+                Piece::Bytes(bytes) => bytes,
+                Piece::NothingYet => return Ok(None),
+                Piece::End => return Ok(Some(Response::Cut)),
+            };
+            self.come.extend_from_slice(piece.get(..bytes).unwrap_or_default());
+            let Some(head) = self.come.first_chunk::<RESPONSE_HEAD_BYTES>() else { continue };
+            let Some((body, length)) = read_response_head(head) else {
+                return Ok(Some(Response::Nonsense));
+            };
+            let most = match body {
+                Body::Code => self.most_code_bytes,
+                Body::Rejection => REJECTION_MAX_BYTES as u64,
+            };
+            if length > most {
+                return Ok(Some(match body {
+                    Body::Code => Response::TooLarge(length),
+                    Body::Rejection => Response::Nonsense,
+                }));
+            }
+            let come = self.come.len() - RESPONSE_HEAD_BYTES;
+            if come as u64 >= length {
+                let mut bytes = std::mem::take(&mut self.come);
+                bytes.drain(..RESPONSE_HEAD_BYTES);
+                bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+                return Ok(Some(Response::Whole(body, bytes)));
+            }
+        }
+    }
+}
+
+/// The standard error, of which the end is kept.
+struct Errors {
+    /// Closed when the helper has closed it.
+    from: Option<ChildStderr>,
+    kept: Vec<u8>,
+    read: usize,
+}
+
+impl Errors {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.from.as_ref().map(|from| from.as_fd())
+    }
+
+    /// Reads what there is; answers whether it is more than any compiler writes.
+    fn go_on(&mut self) -> io::Result<bool> {
+        let mut piece = [0; ERROR_KEPT_BYTES];
+        while let Some(from) = &mut self.from {
+            match read_piece(from, &mut piece)? {
+                Piece::Bytes(bytes) => {
+                    self.read = self.read.saturating_add(bytes);
+                    self.kept.extend_from_slice(piece.get(..bytes).unwrap_or_default());
+                    let superfluous = self.kept.len().saturating_sub(ERROR_KEPT_BYTES);
+                    self.kept.drain(..superfluous);
+                    if self.read > ERROR_MAX_BYTES {
+                        return Ok(true);
+                    }
+                }
+                Piece::NothingYet => return Ok(false),
+                Piece::End => self.from = None,
+            }
+        }
+        Ok(false)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.kept).into_owned()
+    }
+}

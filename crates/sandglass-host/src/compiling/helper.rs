@@ -1,0 +1,52 @@
+//! The helper's side: reads one module, compiles it, and writes what came of that.
+
+use std::io::{self, Read as _, Write as _};
+use std::process::ExitCode;
+
+use sandglass_model::ModuleHash;
+
+use super::limits;
+use super::message::{self, Body, Request};
+use crate::compiled_folder::{Entry, Seal};
+use crate::sandbox;
+
+/// What the `main` of a [`CompileHelper`](crate::CompileHelper) calls, alone and first: limits
+/// this process, reads one module from the standard input, and writes what it compiled to to
+/// the standard output. Nothing else may write there.
+///
+/// The exit code is 0 if there is a response, also one that rejects the module.
+pub fn compile_helper() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // For the host's log. If nobody reads it, the exit code says enough.
+            let _ = writeln!(io::stderr(), "this program compiles modules for a host: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> io::Result<()> {
+    limits::at_the_start()?;
+    let mut input = io::stdin().lock();
+    let request = Request::read(&mut input)?;
+    limits::for_one_module(request.memory_bytes, request.cpu_seconds)?;
+    let mut binary = Vec::new();
+    input.take(request.binary_bytes).read_to_end(&mut binary)?;
+    if binary.len() as u64 != request.binary_bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let engine = sandbox::engine_to_compile(request.metering).map_err(io::Error::other)?;
+    let compiled = crate::module::compile_here(&engine, request.kind, &binary);
+    let (what, body) = match compiled {
+        Ok(code) => {
+            let entry = Entry::of(&engine, ModuleHash::of(&binary), request.kind);
+            (Body::Code, Seal::new(&request.key).seal(&entry, &code))
+        }
+        Err(rejection) => (Body::Rejection, message::encode_rejection(&rejection)),
+    };
+    let mut output = io::stdout().lock();
+    output.write_all(&message::response_head(what, body.len()))?;
+    output.write_all(&body)?;
+    output.flush()
+}

@@ -1,0 +1,201 @@
+//! What a host and its helper write to each other: one request, one response, both of a size
+//! that is known before they are read.
+//!
+//! ```text
+//! request:  MAGIC | key | kind | metering | memory limit | CPU limit | length | binary
+//! response: MAGIC | what follows | length | sealed code, or the kind and text of a rejection
+//! ```
+//!
+//! The key is made for this request alone. It seals the code, so that the host takes nothing
+//! that a helper of the same version, with the same settings of the engine, has not finished.
+
+use std::io::{self, Read};
+
+use sandglass_model::{Rejection, RejectionKind};
+
+use crate::compiled_folder::{KEY_BYTES, Kind};
+use crate::sandbox::Metering;
+
+/// Begins both, with the version of their form.
+const MAGIC: [u8; 16] = *b"sandglass comp 1";
+
+/// Largest binary that a helper reads, in bytes: more than any limit on modules allows.
+const BINARY_MAX_BYTES: u64 = 4 << 30;
+
+/// Longest text of a rejection, in bytes.
+pub(super) const REJECTION_MAX_BYTES: usize = 16 << 10;
+
+/// Size of what stands before the body of a response, in bytes.
+pub(super) const RESPONSE_HEAD_BYTES: usize = MAGIC.len() + 1 + 8;
+
+const REQUEST_HEAD_BYTES: usize = MAGIC.len() + KEY_BYTES + 1 + 1 + 8 + 8 + 8;
+
+/// What a helper is asked to do, without the binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) key: [u8; KEY_BYTES],
+    pub(super) kind: Kind,
+    pub(super) metering: Metering,
+    pub(super) memory_bytes: u64,
+    pub(super) cpu_seconds: u64,
+    pub(super) binary_bytes: u64,
+}
+
+impl Request {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut head = Vec::with_capacity(REQUEST_HEAD_BYTES);
+        head.extend(MAGIC);
+        head.extend(self.key);
+        head.push(match self.kind {
+            Kind::Module => 0,
+            Kind::Component => 1,
+        });
+        head.push(match self.metering {
+            Metering::Unmetered => 0,
+            Metering::Fuel => 1,
+        });
+        for number in [self.memory_bytes, self.cpu_seconds, self.binary_bytes] {
+            head.extend(number.to_le_bytes());
+        }
+        head
+    }
+
+    /// Reads the head of a request, and nothing of its binary.
+    ///
+    /// # Errors
+    /// It ends too early, or is none of this version.
+    pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
+        let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        if bytes(from)? != MAGIC {
+            return Err(wrong("no request of this version of the helper"));
+        }
+        let key = bytes(from)?;
+        let kind = match bytes(from)? {
+            [0] => Kind::Module,
+            [1] => Kind::Component,
+            _ => return Err(wrong("neither a module nor a component")),
+        };
+        let metering = match bytes(from)? {
+            [0] => Metering::Unmetered,
+            [1] => Metering::Fuel,
+            _ => return Err(wrong("an unknown kind of metering")),
+        };
+        let [memory_bytes, cpu_seconds, binary_bytes] =
+            [bytes(from)?, bytes(from)?, bytes(from)?].map(u64::from_le_bytes);
+        if binary_bytes > BINARY_MAX_BYTES {
+            return Err(wrong("a module larger than any host takes"));
+        }
+        Ok(Self { key, kind, metering, memory_bytes, cpu_seconds, binary_bytes })
+    }
+}
+
+fn bytes<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    from.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What the body of a response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// Sealed code.
+    Code,
+    /// The kind of a rejection, a line feed, and its text.
+    Rejection,
+}
+
+/// What stands before a body of `length` bytes.
+pub(super) fn response_head(body: Body, length: usize) -> Vec<u8> {
+    let mut head = MAGIC.to_vec();
+    head.push(match body {
+        Body::Code => 0,
+        Body::Rejection => 1,
+    });
+    head.extend((length as u64).to_le_bytes());
+    head
+}
+
+/// What the first bytes of a response say of its body: what it is, and its length.
+/// `None` if no helper of this version wrote them.
+pub(super) fn read_response_head(head: &[u8; RESPONSE_HEAD_BYTES]) -> Option<(Body, u64)> {
+    let (body, length) = head.strip_prefix(&MAGIC)?.split_first()?;
+    let body = match body {
+        0 => Body::Code,
+        1 => Body::Rejection,
+        _ => return None,
+    };
+    Some((body, u64::from_le_bytes(length.try_into().ok()?)))
+}
+
+/// The body of a response that states `rejection`.
+pub(super) fn encode_rejection(rejection: &Rejection) -> Vec<u8> {
+    let mut text = format!("{}\n{}", rejection.kind, rejection.message);
+    text.truncate(text.floor_char_boundary(REJECTION_MAX_BYTES));
+    text.into_bytes()
+}
+
+/// The rejection that a response states. `None` if it is none that compiling can end in.
+pub(super) fn read_rejection(body: &[u8]) -> Option<Rejection> {
+    let (kind, message) = str::from_utf8(body).ok()?.split_once('\n')?;
+    let kinds = [
+        RejectionKind::InvalidModule,
+        RejectionKind::UnsupportedModule,
+        RejectionKind::NeedsTooMuch,
+    ];
+    let kind = kinds.into_iter().find(|known| known.as_str() == kind)?;
+    Some(Rejection { kind, message: message.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_as_it_was_written_and_no_prefix_of_it_is() {
+        let request = Request {
+            key: [7; KEY_BYTES],
+            kind: Kind::Component,
+            metering: Metering::Fuel,
+            memory_bytes: 1 << 31,
+            cpu_seconds: 120,
+            binary_bytes: 12_345,
+        };
+        let head = request.encode();
+        assert_eq!(head.len(), REQUEST_HEAD_BYTES);
+        assert_eq!(Request::read(&mut head.as_slice()).expect("whole"), request);
+        for end in 0..head.len() {
+            assert!(Request::read(&mut &head[..end]).is_err(), "{end}");
+        }
+        let too_large = Request { binary_bytes: BINARY_MAX_BYTES + 1, ..request };
+        assert!(Request::read(&mut too_large.encode().as_slice()).is_err());
+    }
+
+    #[test]
+    fn a_response_states_what_follows_and_nothing_else_is_one() {
+        for body in [Body::Code, Body::Rejection] {
+            let head: [u8; RESPONSE_HEAD_BYTES] =
+                response_head(body, 99).try_into().expect("its size");
+            assert_eq!(read_response_head(&head), Some((body, 99)));
+        }
+        assert_eq!(read_response_head(&[0; RESPONSE_HEAD_BYTES]), None);
+    }
+
+    #[test]
+    fn rejections_are_those_of_a_compiler_and_of_bounded_length() {
+        let rejection = Rejection {
+            kind: RejectionKind::UnsupportedModule,
+            message: "two\nlines".to_owned(),
+        };
+        assert_eq!(read_rejection(&encode_rejection(&rejection)), Some(rejection));
+        let long = Rejection {
+            kind: RejectionKind::InvalidModule,
+            message: "ä".repeat(REJECTION_MAX_BYTES),
+        };
+        let body = encode_rejection(&long);
+        assert!(body.len() <= REJECTION_MAX_BYTES);
+        assert!(read_rejection(&body).is_some());
+        for other in ["host_unavailable\nbusy", "invalid_module", "", "nonsense\ntext"] {
+            assert_eq!(read_rejection(other.as_bytes()), None, "{other:?}");
+        }
+    }
+}
