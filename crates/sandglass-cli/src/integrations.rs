@@ -12,13 +12,21 @@ use sandglass_model::Rejection;
 use sandglass_runtime::{Folder, FolderError, ModuleSource};
 use sandglass_source::{Diagnostics, Finding, did_you_mean};
 
+use crate::compiling;
+
 /// Checks modules in a host, which is made for the first of them.
 #[derive(Debug, Default)]
 pub(crate) struct Integrations {
+    compiling: compiling::Arguments,
     host: Option<Host>,
 }
 
 impl Integrations {
+    /// Checks modules, each of which may take so much to compile.
+    pub(crate) fn new(compiling: compiling::Arguments) -> Self {
+        Self { compiling, ..Self::default() }
+    }
+
     /// What is wrong or doubtful in a manifest, and with its module.
     ///
     /// # Errors
@@ -149,20 +157,21 @@ impl Integrations {
     fn host(&mut self) -> anyhow::Result<&Host> {
         Ok(match &mut self.host {
             Some(host) => host,
-            none => none.insert(host()?),
+            none => none.insert(host(self.compiling)?),
         })
     }
 }
 
 /// A host that compiles and runs nothing, whose bounds no manifest exceeds.
-pub(crate) fn host() -> anyhow::Result<Host> {
+pub(crate) fn host(compiling: compiling::Arguments) -> anyhow::Result<Host> {
     let settings = Settings {
         max_runs: 1,
         guest_threads: 1,
         max_memory_bytes: u64::from(u32::MAX) + 1,
         ..Settings::default()
     };
-    Host::builder().settings(settings).build().context("can't start a host to check modules in")
+    let host = Host::builder().settings(settings).compile_in(compiling.helper()).build();
+    host.context("can't start a host to check modules in")
 }
 
 /// Timeouts of functions that the module can't wait in, or that have none.

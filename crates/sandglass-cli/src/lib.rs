@@ -4,6 +4,7 @@
 
 mod anatomy;
 mod command;
+mod compiling;
 mod diagnosis;
 mod duration;
 mod exit;
@@ -49,6 +50,10 @@ struct Arguments {
 
 /// Does what the arguments of this process ask for.
 pub fn main() -> ExitCode {
+    // Before all else: it has no environment, no log, and its standard output is its host's.
+    if std::env::args_os().nth(1).is_some_and(|command| command == compiling::HELPER_COMMAND) {
+        return sandglass_host::compile_helper();
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refused_arguments(&error),

@@ -245,18 +245,8 @@ pub(crate) fn compile(
     let engine = &sandbox.engine;
     let metering = sandbox.kind.metering;
     let binary = &binary;
-    let source = Source {
-        engine,
-        metering,
-        compiler,
-        closed,
-        made,
-        folder,
-        hash,
-        binary,
-        metrics,
-        clock,
-    };
+    let source =
+        Source { engine, metering, compiler, closed, made, folder, hash, binary, metrics, clock };
     let (code, needs) = match Kind::of(binary) {
         Kind::CoreModule if node_pack::is_one(binary) => {
             let (pack, needs) = node_pack::compile(&source)?;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use sandglass_host::manifest::Found;
 use sandglass_host::{
-    BuildError, Context, Dispatch, DispatchDeadline, Host, HostFunction, Integration, Manifest,
-    Settings, Signature, Streams,
+    BuildError, CompileHelper, Context, Dispatch, DispatchDeadline, Host, HostFunction,
+    Integration, Manifest, Settings, Signature, Streams,
 };
 use sandglass_model::{DispatchId, Rejection, RunReport, TraceContext};
 
@@ -84,11 +84,16 @@ impl Kit {
     /// The same, with more said of it.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder { functions: Vec::new(), scripted: Vec::new(), compiled_cache_dir: None }
+        Builder {
+            functions: Vec::new(),
+            scripted: Vec::new(),
+            compiled_cache_dir: None,
+            compile_in: None,
+        }
     }
 
     fn of(builder: Builder) -> Result<Self, Unusable> {
-        let Builder { functions, scripted, compiled_cache_dir } = builder;
+        let Builder { functions, scripted, compiled_cache_dir, compile_in } = builder;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
@@ -109,6 +114,9 @@ impl Kit {
             .simulated_clock(Arc::clone(&clock) as _)
             .simulated_compute_max(Case::COMPUTE_MAX)
             .http_client(Arc::new(Shared(Arc::clone(&world))));
+        if let Some(helper) = compile_in {
+            builder = builder.compile_in(helper);
+        }
         let scripted = scripted.into_iter().map(|signature| function(&world, signature));
         for function in functions.into_iter().chain(scripted) {
             builder = builder.function(function);
@@ -202,6 +210,7 @@ pub struct Builder {
     functions: Vec<HostFunction>,
     scripted: Vec<Signature>,
     compiled_cache_dir: Option<PathBuf>,
+    compile_in: Option<CompileHelper>,
 }
 
 impl Builder {
@@ -225,6 +234,13 @@ impl Builder {
     #[must_use]
     pub fn compiled_cache_dir(self, folder: Option<PathBuf>) -> Self {
         Self { compiled_cache_dir: folder, ..self }
+    }
+
+    /// Compiles modules by this program, in processes of their own
+    /// ([`sandglass_host::Builder::compile_in`]).
+    #[must_use]
+    pub fn compile_in(self, helper: CompileHelper) -> Self {
+        Self { compile_in: Some(helper), ..self }
     }
 
     /// Makes it.

@@ -9,6 +9,7 @@ use sandglass_host::manifest::{is_manifest, is_module};
 use sandglass_liveness::{Parsed, Spec, spec::SOURCE_MAX_BYTES};
 use sandglass_source::{Finding, Severity, printable};
 
+use crate::compiling;
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
 use crate::integrations::Integrations;
@@ -36,11 +37,13 @@ pub(crate) struct Arguments {
     /// a whole file, or about one that can't be read, stands at its first line and column
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    compiling: compiling::Arguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut output = Output::new();
-    let mut integrations = Integrations::default();
+    let mut integrations = Integrations::new(arguments.compiling);
     let mut all = Vec::new();
     let mut exit = Exit::Ok;
     for path in distinct(&arguments.paths) {

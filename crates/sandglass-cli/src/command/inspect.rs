@@ -8,6 +8,7 @@ use sandglass_host::manifest::{self, Found};
 use sandglass_host::{FixedSecrets, Manifest, file};
 use sandglass_model::{GuestLimits, Rejection};
 
+use crate::compiling;
 use crate::diagnosis::in_one_line;
 use crate::exit::Exit;
 use crate::inspection::{self, Told};
@@ -36,6 +37,8 @@ pub(crate) struct Arguments {
     /// Print one JSON object of {guest, manifest, permissions, rejection}
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    compiling: compiling::Arguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
@@ -43,7 +46,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let max_bytes = found.as_ref().map_or_else(largest, |found| found.file().module_max_bytes());
     // What is larger than its manifest allows is looked at all the same.
     let bytes = file::read(&arguments.guest, max_bytes.max(largest()))?;
-    let host = host()?;
+    let host = host(arguments.compiling)?;
     let guest = match host.inspect(&bytes) {
         Ok(guest) => guest,
         Err(Rejection { kind, message }) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::up::address;
 use crate::exit::Exit;
-use crate::{openwop, threads};
+use crate::{compiling, openwop, threads};
 
 /// Serves the workflows of a folder over HTTP, as an OpenWOP host
 ///
@@ -46,6 +46,8 @@ pub(crate) struct Arguments {
     pub(crate) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
+    #[command(flatten)]
+    pub(crate) compiling: compiling::Arguments,
 }
 
 /// How much runs may do.

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use sandglass_journal::SqliteJournal;
 use sandglass_source::Finding;
 
+use crate::compiling;
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
 use crate::interrupts::Interrupted;
@@ -36,6 +37,8 @@ pub(crate) struct Arguments {
     /// Serve metrics for Prometheus while it plays
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    compiling: compiling::Arguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
@@ -68,7 +71,8 @@ async fn play(
     for (number, scenario) in scenarios.iter().enumerate() {
         let own = scratch.join(format!("{number}.journal"));
         let journal = arguments.journal.as_ref().unwrap_or(&own);
-        let director = Director::start(scenario, journal, arguments.metrics, &mut timeline).await?;
+        let start = (journal.as_path(), arguments.compiling);
+        let director = Director::start(scenario, start, arguments.metrics, &mut timeline).await?;
         let tally = match director.run(&scenario.steps).await {
             Ok(tally) => tally,
             Err(error) if error.is::<Interrupted>() => return Ok(Exit::Cancelled),

@@ -9,6 +9,7 @@ use sandglass_host::Destination;
 use sandglass_model::EntityRef;
 use sandglass_source::size;
 
+use crate::compiling;
 use crate::exit::Exit;
 use crate::run;
 
@@ -68,6 +69,8 @@ pub(crate) struct Arguments {
     /// in it stay as they are
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compiling: compiling::Arguments,
     /// How to report
     #[arg(long, default_value = "text", value_name = "FORM")]
     pub(crate) report: Form,

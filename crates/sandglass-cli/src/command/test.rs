@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::compiling;
 use crate::exit::Exit;
 use crate::testing;
 
@@ -42,6 +43,8 @@ pub(crate) struct Arguments {
     /// Write a report in the form of JUnit, too
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compiling: compiling::Arguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {

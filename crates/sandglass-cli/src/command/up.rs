@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::compiling;
 use crate::exit::Exit;
 use crate::threads;
 use crate::up;
@@ -55,6 +56,8 @@ pub(crate) struct Arguments {
     /// Settings, keys and secrets (TOML); what is said here goes before it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compiling: compiling::Arguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {

@@ -102,6 +102,7 @@ impl Up {
             .settings(host_settings(&settings))
             .clock(Arc::clone(&clock))
             .telemetry(telemetry.clone())
+            .compile_in(arguments.compiling.helper())
             .build()
             .context("can't start the host")?;
         let journal = journal(arguments.journal.clone()).await?;

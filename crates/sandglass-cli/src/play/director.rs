@@ -21,6 +21,7 @@ use super::story::Story;
 use super::timeline::Timeline;
 use super::virtual_clock::VirtualClock;
 use super::wait::pause;
+use crate::compiling;
 use crate::duration;
 use crate::interrupts::Interrupts;
 use crate::scenario::{Act, Bound, Expectation, Restart, Scenario, Server, Step, Time};
@@ -81,7 +82,7 @@ impl<'a> Director<'a> {
     /// Something that the scenario needs isn't there.
     pub(crate) async fn start(
         scenario: &Scenario,
-        journal: &Path,
+        (journal, compiling): (&Path, compiling::Arguments),
         metrics: Option<SocketAddr>,
         timeline: &'a mut Timeline,
     ) -> anyhow::Result<Self> {
@@ -114,6 +115,7 @@ impl<'a> Director<'a> {
             modules: scenario.modules.clone(),
             // Nobody could scrape what is over at once.
             metrics: metrics.filter(|_| !is_virtual),
+            compiling,
             virtual_time: is_virtual.then_some(VirtualTime {
                 elapsed_ms: 0,
                 wall: now,

@@ -8,6 +8,7 @@ use sandglass_model::{EntityRef, Object, Position, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::compiling;
 use crate::scenario::{Module, Server, SpecFile};
 
 /// The first line that a worker reads: all that it needs to start.
@@ -18,6 +19,7 @@ pub(crate) struct Start {
     pub(crate) specs: Vec<SpecFile>,
     pub(crate) modules: Vec<Module>,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) compiling: compiling::Arguments,
     /// Where time is virtual; it is real else.
     pub(crate) virtual_time: Option<VirtualTime>,
 }

@@ -141,6 +141,7 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
         .settings(settings)
         .clock(Arc::clone(&clock))
         .telemetry(telemetry.clone())
+        .compile_in(arguments.compiling.helper())
         .build()
         .map_err(unavailable)?;
     let modules = [(automaton::MODULE.to_owned(), module)];

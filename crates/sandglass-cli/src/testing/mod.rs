@@ -91,7 +91,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
 /// user's cache folder where that can be used.
 fn kit(arguments: &Arguments, functions: &[Signature]) -> anyhow::Result<Kit> {
     let build = |folder| {
-        let builder = Kit::builder().compiled_cache_dir(folder);
+        let helper = arguments.compiling.helper();
+        let builder = Kit::builder().compiled_cache_dir(folder).compile_in(helper);
         functions.iter().cloned().fold(builder, Builder::scripted).build()
     };
     let why = "can't start a host to test in";

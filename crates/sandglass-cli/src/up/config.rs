@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use sandglass_daemon::{Key, Keys, Permission};
 use sandglass_host::file::read_text;
-use sandglass_host::{KeepArguments, MAX_FRAMES, RecordingLimits};
+use sandglass_host::{CompileLimits, KeepArguments, MAX_FRAMES, RecordingLimits};
 use sandglass_journal::RECORDING_MAX_BYTES;
 use sandglass_liveness::Retention;
 use sandglass_liveness::session::Ceilings;
@@ -21,6 +21,7 @@ use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
 use super::{limits, told};
 use crate::command::up::Arguments;
+use crate::compiling::TIMEOUT_MIN;
 use crate::terminal::tell;
 
 /// Largest configuration, in bytes: far more than people write by hand.
@@ -53,6 +54,8 @@ pub(super) struct Config {
     /// The environment variable of each secret that manifests name.
     pub(super) secrets: BTreeMap<String, String>,
     pub(super) host: sandglass_host::Settings,
+    /// What compiling one module may take.
+    pub(super) compiling: CompileLimits,
     pub(super) http: sandglass_daemon::Settings,
     /// What is kept of each run; nothing, where there are no limits.
     pub(super) recording: Option<RecordingLimits>,
@@ -80,6 +83,7 @@ impl Default for Config {
             keys: Keys::default(),
             secrets: BTreeMap::new(),
             host: sandglass_host::Settings::default(),
+            compiling: CompileLimits::default(),
             http: sandglass_daemon::Settings::default(),
             recording: Some(RecordingLimits::default()),
             accounts_one_in: ACCOUNTS_ONE_IN,
@@ -128,6 +132,7 @@ impl Config {
         config.journal = arguments.journal.clone().or(config.journal);
         let compiled = arguments.compiled_cache.clone();
         config.host.compiled_cache_dir = compiled.or(config.host.compiled_cache_dir);
+        config.compiling = arguments.compiling.limits(config.compiling);
         config.checked()
     }
 
@@ -165,7 +170,7 @@ impl Config {
         keys: &mut Vec<Key>,
         out: &mut Diagnostics<'_>,
     ) {
-        const KNOWN: [&str; 14] = [
+        const KNOWN: [&str; 15] = [
             "listen",
             "journal",
             "grace",
@@ -176,6 +181,7 @@ impl Config {
             "secrets",
             "admission",
             "cache",
+            "compile",
             "http",
             "recording",
             "story",
@@ -212,6 +218,9 @@ impl Config {
         }
         if let Some(cache) = table.table("cache", "cache", out) {
             self.cache(&cache, beside, out);
+        }
+        if let Some(compile) = table.table("compile", "compile", out) {
+            compiling(&compile, &mut self.compiling, out);
         }
         if let Some(http) = table.table("http", "http", out) {
             self.http(&http, out);
@@ -335,6 +344,23 @@ impl MetricsConfig {
             }
         }
         size(table, "size", &mut self.scrape_max_bytes, out);
+    }
+}
+
+/// What a table says that compiling one module may take.
+fn compiling(table: &Table<'_, '_>, limits: &mut CompileLimits, out: &mut Diagnostics<'_>) {
+    table.only(&["timeout", "memory"], out);
+    let range = TIMEOUT_MIN..=CompileLimits::TIMEOUT_MAX;
+    if let Some(timeout) = table.duration_within("timeout", range, out) {
+        limits.timeout = timeout;
+    }
+    match table.size("memory", out) {
+        Some(memory) if memory < CompileLimits::MEMORY_MIN_BYTES => {
+            let message = "`memory` must be 64MiB at least: a small module takes that much";
+            out.error(&table.span_of("memory"), message);
+        }
+        Some(memory) => limits.memory_bytes = memory,
+        None => {}
     }
 }
 
@@ -468,6 +494,7 @@ pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()>
         ("[http]", running.http != new.http),
         ("[recording]", running.recording != new.recording),
         ("[metrics]", running.metrics != new.metrics),
+        ("[compile]", running.compiling != new.compiling),
         ("[cache]", cache(&running.host) != cache(&new.host)),
         ("[admission]", admission(&running.host) != admission(&new.host)),
     ];
@@ -509,6 +536,7 @@ mod tests {
             workflows: None,
             packs: None,
             config: None,
+            compiling: crate::compiling::Arguments::default(),
         };
         let mut config = Config::read(&arguments).expect("the defaults are sound");
         let mut out = Diagnostics::new(source);
@@ -557,6 +585,19 @@ mod tests {
         assert!(doubtful[0].contains("--compiled-cache"), "{doubtful:?}");
         let (_, wrong) = read("[cache]\ncompile = \"code\"");
         assert!(wrong[0].contains("compiled"), "{wrong:?}");
+    }
+
+    #[test]
+    fn compiling_is_bounded_as_the_file_or_a_flag_says() {
+        let (config, wrong) = read("[compile]\ntimeout = \"5s\"\nmemory = \"1GiB\"");
+        assert_eq!(wrong, Vec::<String>::new());
+        let limits = CompileLimits { timeout: Duration::from_secs(5), memory_bytes: 1 << 30 };
+        assert_eq!(config.compiling, limits);
+        assert_eq!(read("").0.compiling, CompileLimits::default());
+        let (_, wrong) = read("[compile]\ntimeout = \"1ms\"\nmemory = \"1MiB\"\nmemroy = 1");
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        assert!(wrong.iter().any(|one| one.contains("did you mean `memory`?")), "{wrong:?}");
+        assert!(wrong.iter().any(|one| one.contains("64MiB at least")), "{wrong:?}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::play::every;
 use crate::terminal::{Output, complain, tell};
-use crate::{duration, journal_file};
+use crate::{compiling, duration, journal_file};
 
 use config::{Config, MetricsConfig};
 use folder::Served;
@@ -128,6 +128,7 @@ impl Up {
             .settings(sandglass_host::Settings { max_memory_bytes, ..config.host.clone() })
             .clock(Arc::clone(&clock))
             .telemetry(telemetry.clone())
+            .compile_in(compiling::helper(config.compiling))
             .build()
             .context("can't start the host")?;
         let journal = journal(config.journal.clone()).await?;

@@ -3,8 +3,8 @@
 //! the compiler controls the helper, and must not gain more than that. (Code that it seals is
 //! run; that is what a compiler is for.)
 
-mod exchange;
 mod ending;
+mod exchange;
 
 use std::process::{Child, Command, Stdio};
 use std::thread::available_parallelism;

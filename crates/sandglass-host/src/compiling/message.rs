@@ -182,10 +182,8 @@ mod tests {
 
     #[test]
     fn rejections_are_those_of_a_compiler_and_of_bounded_length() {
-        let rejection = Rejection {
-            kind: RejectionKind::UnsupportedModule,
-            message: "two\nlines".to_owned(),
-        };
+        let rejection =
+            Rejection { kind: RejectionKind::UnsupportedModule, message: "two\nlines".to_owned() };
         assert_eq!(read_rejection(&encode_rejection(&rejection)), Some(rejection));
         let long = Rejection {
             kind: RejectionKind::InvalidModule,

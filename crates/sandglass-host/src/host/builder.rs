@@ -125,8 +125,16 @@ impl Builder {
     /// The operating system gives too little address space or no threads, or a host
     /// function can't be registered.
     pub fn build(self) -> Result<Host, BuildError> {
-        let Self { settings, clock, is_simulated, compute_max, telemetry, http, functions, compiler } =
-            self;
+        let Self {
+            settings,
+            clock,
+            is_simulated,
+            compute_max,
+            telemetry,
+            http,
+            functions,
+            compiler,
+        } = self;
         let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
         let registry = Registry::new(functions, blocking)?;
         let compiled_folder = compiled_folder(&settings, &clock, &telemetry.metrics)?;

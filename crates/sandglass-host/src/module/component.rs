@@ -324,10 +324,10 @@ fn list(items: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compiling::Compiler;
     use crate::host_function::{BlockingCalls, Registry};
     use crate::sandbox::EngineKind;
     use crate::settings::Settings;
-    use crate::compiling::Compiler;
     use sandglass_model::{ModuleHash, SystemClock};
     use sandglass_telemetry::Metrics;
     use std::collections::BTreeSet;

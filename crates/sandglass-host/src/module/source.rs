@@ -101,11 +101,7 @@ impl Source<'_> {
 ///
 /// # Errors
 /// It is not valid, uses what is off in this host, or is too large for the compiler.
-pub(crate) fn compile_here(
-    engine: &Engine,
-    kind: Kind,
-    binary: &[u8],
-) -> Result<Fresh, Rejection> {
+pub(crate) fn compile_here(engine: &Engine, kind: Kind, binary: &[u8]) -> Result<Fresh, Rejection> {
     match kind {
         Kind::Module => Fresh::module_of(engine, binary)
             .map_err(|error| core_module::not_compiled(engine, binary, &error)),

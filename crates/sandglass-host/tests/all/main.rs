@@ -4,6 +4,7 @@ mod admitting;
 mod asking;
 mod batches;
 mod bounds;
+mod compiling;
 mod dispatching;
 mod embedder;
 mod embedder_component;

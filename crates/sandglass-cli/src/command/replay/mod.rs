@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use self::runs::{Runs, Trace, Wanted};
 use self::snapshots::Snapshots;
+use crate::compiling;
 use crate::exit::Exit;
 use crate::journal_file;
 use crate::terminal::{Output, Tone};
@@ -47,6 +48,8 @@ pub(crate) struct Arguments {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    compiling: compiling::Arguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
@@ -56,7 +59,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         until: arguments.until,
         trace: if arguments.trace { Trace::On } else { Trace::Off },
     };
-    let runs = arguments.guests.as_deref().map(|folder| Runs::new(folder, wanted)).transpose()?;
+    let guests = arguments.guests.as_deref();
+    let runs = guests.map(|folder| Runs::new(folder, wanted, arguments.compiling)).transpose()?;
     let mut runs = match runs {
         // Recordings are found beside the records, which are read meanwhile.
         Some(runs) => Some((runs, SqliteJournal::open_read_only(&arguments.journal)?)),

@@ -16,6 +16,7 @@ use sandglass_model::{
 };
 
 use super::guests::Guests;
+use crate::compiling;
 use crate::secrets;
 
 /// Most divergences of runs that are kept; all are counted.
@@ -94,14 +95,18 @@ pub(super) struct Runs {
 impl Runs {
     /// # Errors
     /// The folder can't be read, or no host can be started.
-    pub(super) fn new(folder: &Path, wanted: Wanted) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        folder: &Path,
+        wanted: Wanted,
+        compiling: compiling::Arguments,
+    ) -> anyhow::Result<Self> {
         let settings = Settings {
             max_runs: 4,
             // What the runs were granted, some host granted.
             max_memory_bytes: u64::from(u32::MAX) + 1,
             ..Settings::default()
         };
-        let host = Host::builder().settings(settings).build();
+        let host = Host::builder().settings(settings).compile_in(compiling.helper()).build();
         Ok(Self {
             host: host.context("can't start a host to run guests in")?,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,

@@ -163,7 +163,8 @@ impl Worker {
             }
             None => host.clock(Arc::clone(&clock)),
         };
-        let host = host.build().context("can't start the host")?;
+        let host = host.compile_in(start.compiling.helper()).build();
+        let host = host.context("can't start the host")?;
         let modules =
             guests.into_iter().map(|(name, manifest, bytes)| (name, Guest::new(bytes, manifest)));
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules);

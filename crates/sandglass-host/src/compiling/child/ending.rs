@@ -54,11 +54,11 @@ pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection
         Ending::Ended(status, _) if status.signal() == Some(Signal::XCPU.as_raw()) => {
             not_compiled(&Ending::TimedOut, helper)
         }
-        Ending::Ended(_, error) if error.contains(NO_STACK) => of(
-            "compiling the module takes more stack than the compiler has; nest its blocks and \
+        Ending::Ended(_, error) if error.contains(NO_STACK) => {
+            of("compiling the module takes more stack than the compiler has; nest its blocks and \
              types less deeply"
-                .to_owned(),
-        ),
+                .to_owned())
+        }
         Ending::TooMuchCode(bytes) => of(format!(
             "the module compiles to {bytes} bytes of code, which is out of proportion to its \
              size; initialize its tables and memories by fewer, larger segments"
@@ -82,9 +82,7 @@ pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection
                 helper.program.display()
             ))
         }
-        Ending::Closed => {
-            rejection(RejectionKind::HostUnavailable, "the host is shutting down")
-        }
+        Ending::Closed => rejection(RejectionKind::HostUnavailable, "the host is shutting down"),
     }
 }
 

@@ -1,0 +1,80 @@
+//! Compiling modules in a process of its own: the flags that bound it, and the hidden command
+//! that it is.
+
+use std::time::Duration;
+
+use sandglass_host::{CompileHelper, CompileLimits};
+use sandglass_source::size;
+use serde::{Deserialize, Serialize};
+
+/// The hidden subcommand that a helper is started with.
+pub(crate) const HELPER_COMMAND: &str = "compile-module";
+
+/// What compiling one module may take.
+#[derive(Clone, Copy, Debug, Default, clap::Args, Serialize, Deserialize)]
+pub(crate) struct Arguments {
+    /// The longest that compiling a module may take [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    pub(crate) compile_timeout: Option<Duration>,
+    /// How much memory compiling a module may take [default: 2GiB]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) compile_memory: Option<u64>,
+}
+
+impl Arguments {
+    /// The limits that the flags state, and `otherwise` where they do not.
+    pub(crate) fn limits(self, otherwise: CompileLimits) -> CompileLimits {
+        CompileLimits {
+            timeout: self.compile_timeout.unwrap_or(otherwise.timeout),
+            memory_bytes: self.compile_memory.unwrap_or(otherwise.memory_bytes),
+        }
+    }
+
+    /// The helper of a command that has no other settings for it.
+    pub(crate) fn helper(self) -> CompileHelper {
+        helper(self.limits(CompileLimits::default()))
+    }
+}
+
+/// This program, as what compiles one module within `limits`.
+pub(crate) fn helper(limits: CompileLimits) -> CompileHelper {
+    CompileHelper::this_program([HELPER_COMMAND]).limits(limits)
+}
+
+/// The shortest timeout: starting the process takes some milliseconds.
+pub(crate) const TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write \"60s\" or \"5m\", for instance"))?;
+    if time < TIMEOUT_MIN || time > CompileLimits::TIMEOUT_MAX {
+        return Err("from 100ms to 24h".to_owned());
+    }
+    Ok(time)
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        bytes if bytes < CompileLimits::MEMORY_MIN_BYTES => {
+            Err("64MiB at least: a small module takes that much".to_owned())
+        }
+        bytes => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_bounded_and_go_before_what_is_set_elsewhere() {
+        assert_eq!(timeout("5m"), Ok(Duration::from_secs(300)));
+        assert!(timeout("99ms").is_err() && timeout("25h").is_err() && timeout("5").is_err());
+        assert_eq!(memory("64MiB"), Ok(64 << 20));
+        assert!(memory("1MiB").is_err() && memory("much").is_err());
+        let set = CompileLimits { timeout: Duration::from_secs(9), memory_bytes: 1 << 30 };
+        let flags = Arguments { compile_timeout: Some(TIMEOUT_MIN), ..Arguments::default() };
+        assert_eq!(flags.limits(set), CompileLimits { timeout: TIMEOUT_MIN, ..set });
+        assert_eq!(Arguments::default().limits(set), set);
+    }
+}

@@ -1,0 +1,260 @@
+//! Compiling in a child process: the same modules as in process, and limits that hold whatever
+//! the module or the helper does.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sandglass_host::{
+    CompileHelper, CompileLimits, Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome,
+    Settings,
+};
+use sandglass_model::{Rejection, RejectionKind};
+use sandglass_telemetry::prometheus::Exporter;
+use sandglass_telemetry::{Prefix, Telemetry, Tracer};
+
+const HELPER: &str = env!("CARGO_BIN_EXE_sandglass-compile-helper");
+
+const FINISHES: &str = r#"(module
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 8) "{\"success\":true,\"action\":\"Finish\"}")
+    (func (export "run") (param i32 i32) (result i32)
+        (call $set (i32.const 8) (i32.const 34)) i32.const 0))"#;
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+
+/// A module with `functions` functions, each with `steps` steps that depend on one another.
+fn large(functions: usize, steps: usize) -> Vec<u8> {
+    let step = "(local.set 0 (i32.add (i32.mul (local.get 0) (i32.const 3)) (i32.const 7)))";
+    let function = format!("(func (param i32) (result i32) {} local.get 0)", step.repeat(steps));
+    let text = format!(
+        r#"(module (memory (export "memory") 1) {}
+            (func (export "run") (param i32 i32) (result i32) i32.const 0))"#,
+        function.repeat(functions)
+    );
+    wat::parse_str(text).expect("a module")
+}
+
+fn limits() -> CompileLimits {
+    CompileLimits { timeout: LONG, ..CompileLimits::default() }
+}
+
+fn helper() -> CompileHelper {
+    CompileHelper::new(HELPER, [""; 0]).limits(limits())
+}
+
+/// A helper that does what a script says.
+fn scripted(script: &str) -> CompileHelper {
+    CompileHelper::new("/bin/sh", ["-c", script]).limits(limits())
+}
+
+fn settings() -> Settings {
+    Settings { max_runs: 4, max_asking: 0, ..Settings::default() }
+}
+
+fn host(helper: CompileHelper) -> Host {
+    Host::builder().settings(settings()).compile_in(helper).build().expect("a host")
+}
+
+fn refused(helper: CompileHelper, module: &[u8]) -> Rejection {
+    let loaded = host(helper).load(module, Manifest::named("guest"));
+    loaded.expect_err("it is not compiled")
+}
+
+async fn outcome(host: &Host, module: &[u8]) -> Outcome {
+    let integration = host.load(module, Manifest::named("guest")).expect("a guest");
+    let dispatch = Dispatch::new("Run/1".parse().expect("valid"), "Begin", Context::default())
+        .deadline(DispatchDeadline::after(LONG));
+    host.dispatch(&integration, dispatch).await.expect("it ran")
+}
+
+#[tokio::test]
+async fn an_ordinary_module_runs_as_if_it_was_compiled_in_process() {
+    let there = outcome(&host(helper()), FINISHES.as_bytes()).await;
+    assert!(matches!(there, Outcome::Completed(_)), "{there:?}");
+    let here = Host::builder().settings(settings()).build().expect("a host");
+    assert_eq!(there, outcome(&here, FINISHES.as_bytes()).await);
+}
+
+#[test]
+fn each_guest_of_the_fixtures_is_taken_or_rejected_as_in_process() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-fixtures/wat");
+    let here = Host::builder().settings(settings()).build().expect("a host");
+    let there = host(helper());
+    let mut loaded = 0;
+    for file in folder.read_dir().expect("a folder") {
+        let path = file.expect("a file").path();
+        if path.extension().is_none_or(|ending| ending != "wat") {
+            continue;
+        }
+        let bytes = std::fs::read(&path).expect("a guest");
+        let [here, there] =
+            [&here, &there].map(|host| host.load(&bytes, Manifest::named("guest")).map(drop));
+        assert_eq!(here, there, "{}", path.display());
+        loaded += 1;
+    }
+    assert!(loaded > 50, "{loaded}");
+    // What uses fuel is compiled otherwise.
+    let limits = sandglass_model::GuestLimits { fuel: Some(1000), ..Default::default() };
+    let manifest = Manifest::named("guest").limits(limits);
+    there.load(FINISHES.as_bytes(), manifest).expect("a guest");
+}
+
+#[test]
+fn what_takes_too_long_is_rejected_and_its_helper_gone() {
+    let quick = CompileLimits { timeout: Duration::from_millis(100), ..limits() };
+    let why = refused(helper().limits(quick), &large(4000, 80));
+    assert_eq!(why.kind, RejectionKind::CompileLimit, "{why}");
+    assert!(why.message.contains("100ms") && why.message.contains("--compile-timeout"), "{why}");
+
+    // It never reads, so that the pipe to it is full.
+    let place = tempfile::tempdir().expect("a folder");
+    let pid = place.path().join("pid");
+    let never_reads = scripted(&format!("echo $$ > {}; exec /bin/sleep 1000", pid.display()));
+    let quick = CompileLimits { timeout: Duration::from_secs(2), ..limits() };
+    let why = refused(never_reads.limits(quick), &large(2000, 40));
+    assert_eq!(why.kind, RejectionKind::CompileLimit, "{why}");
+    let pid = std::fs::read_to_string(pid).expect("it was started");
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "neither running nor a zombie");
+}
+
+#[test]
+fn what_takes_too_much_memory_is_rejected() {
+    let little = CompileLimits { memory_bytes: CompileLimits::MEMORY_MIN_BYTES, ..limits() };
+    // One function, near the most that one may have.
+    let why = refused(helper().limits(little), &large(1, 100_000));
+    assert_eq!(why.kind, RejectionKind::CompileLimit, "{why}");
+    assert!(why.message.contains("67108864") && why.message.contains("--compile-memory"), "{why}");
+    // The limit is enough for a small one.
+    host(helper().limits(little))
+        .load(FINISHES.as_bytes(), Manifest::named("guest"))
+        .expect("a guest");
+}
+
+#[test]
+fn a_helper_that_does_not_do_its_work_rejects_the_module_and_harms_nobody() {
+    for (script, says) in [
+        ("exit 1", "exit status: 1"),
+        ("kill -SEGV $$", "signal: 11"),
+        ("echo memory allocation of 9 bytes failed >&2; kill -ABRT $$", "--compile-memory"),
+        ("echo thread main has overflowed its stack >&2; kill -ABRT $$", "stack"),
+        ("kill -XCPU $$", "--compile-timeout"),
+        ("exit 0", "exit status: 0"),
+        ("exec >&-; exec /bin/sleep 1000", "crashed"),
+        ("while :; do echo garbage; done", "no valid result"),
+        ("while :; do echo garbage >&2; done", "no valid result"),
+        // A response that states 2^64 - 1 bytes of code, and one whose seal is wrong.
+        (r"printf 'sandglass comp 1\0\377\377\377\377\377\377\377\377'", "out of proportion"),
+        (r"printf 'sandglass comp 1\0\4\0\0\0\0\0\0\0code'", "no valid result"),
+        // A rejection that no compiler makes.
+        (r"printf 'sandglass comp 1\1\5\0\0\0\0\0\0\0a\nb c'", "no valid result"),
+    ] {
+        let why = refused(scripted(script), FINISHES.as_bytes());
+        assert_eq!(why.kind, RejectionKind::CompileLimit, "{script}: {why}");
+        assert!(why.message.contains(says), "{script}: {why}");
+    }
+}
+
+#[test]
+fn a_helper_that_is_not_there_is_no_fault_of_the_module() {
+    let why = refused(CompileHelper::new("/nonexistent/helper", [""; 0]), FINISHES.as_bytes());
+    assert_eq!(why.kind, RejectionKind::HostUnavailable, "{why}");
+    assert!(why.message.contains("/nonexistent/helper"), "{why}");
+}
+
+#[test]
+fn what_is_kept_on_disk_serves_both_and_starts_no_helper() {
+    let place = tempfile::tempdir().expect("a folder");
+    for (first, second) in [
+        (Some(helper()), Some(scripted("exit 1"))),
+        (None, Some(scripted("exit 1"))),
+        (Some(helper()), None),
+    ] {
+        let folder = tempfile::tempdir_in(place.path()).expect("a folder");
+        let exporter = Exporter::new(Prefix::default());
+        let build = |helper: Option<CompileHelper>| {
+            let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::disabled() };
+            let compiled_cache_dir = Some(folder.path().join("compiled"));
+            let builder = Host::builder()
+                .settings(Settings { compiled_cache_dir, ..settings() })
+                .telemetry(telemetry);
+            match helper {
+                Some(helper) => builder.compile_in(helper).build(),
+                None => builder.build(),
+            }
+            .expect("a host")
+        };
+        for helper in [first, second] {
+            build(helper)
+                .load(FINISHES.as_bytes(), Manifest::named("guest"))
+                .expect("compiled, or kept");
+        }
+        let scrape = exporter.render();
+        assert!(scrape.contains("temper_wasm_module_compile_seconds_count 1"), "{scrape}");
+    }
+}
+
+/// A helper that compiles only while there is no file at the path, and leaves a file beside it
+/// for each time that it does not.
+fn held_up_by(flag: &Path) -> CompileHelper {
+    let flag = flag.display();
+    scripted(&format!(
+        "if [ -e {flag} ]; then : > {flag}.$$; exec /bin/sleep 1000; else exec {HELPER}; fi"
+    ))
+}
+
+/// Waits until `count` helpers are held up by `flag`.
+async fn held_up(flag: &Path, count: usize) {
+    let name = flag.file_name().expect("a name").to_string_lossy().into_owned();
+    let folder = flag.parent().map(PathBuf::from).expect("a folder");
+    loop {
+        let files = folder.read_dir().expect("a folder").flatten();
+        let begun = files
+            .filter(|file| file.file_name().to_string_lossy().starts_with(&format!("{name}.")))
+            .count();
+        if begun >= count {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_whose_modules_take_long_delays_no_other_and_a_shutdown_ends_them() {
+    let place = tempfile::tempdir().expect("a folder");
+    let flag = place.path().join("hold");
+    std::fs::write(&flag, "").expect("written");
+    let host = host(held_up_by(&flag));
+    // More than are compiled at the same time, of two tenants' modules.
+    let slow: Vec<_> = (1..=6)
+        .map(|nth| {
+            let host = host.clone();
+            tokio::spawn(async move {
+                let module = large(nth, 1);
+                if nth % 2 == 0 {
+                    host.load_async_for("slow", module, Manifest::named("slow")).await
+                } else {
+                    let load = move || host.load_for("slow", &module, Manifest::named("slow"));
+                    tokio::task::spawn_blocking(load).await.expect("no panic")
+                }
+            })
+        })
+        .collect();
+    held_up(&flag, 2).await;
+    std::fs::remove_file(&flag).expect("it was there");
+    let finishes = FINISHES.as_bytes().to_vec();
+    host.load_async_for("other", finishes, Manifest::named("quick")).await.expect("a guest");
+    // A module that waits in the slow tenant's line is compiled for another one all the same.
+    let shared = large(6, 1);
+    host.load_async_for("other", shared, Manifest::named("shared")).await.expect("a guest");
+    host.shutdown().await;
+    let mut stopped = 0;
+    for load in slow {
+        if let Err(why) = load.await.expect("no panic") {
+            assert_eq!(why.kind, RejectionKind::HostUnavailable, "{why}");
+            stopped += 1;
+        }
+    }
+    assert!(stopped >= 2, "those that were held up: {stopped}");
+}
