@@ -41,6 +41,7 @@ pages! {
     "unsupported_abi_version",
     "invalid_pack",
     "needs_too_much",
+    "compile_limit",
     "invalid_dispatch",
     "host_unavailable",
     "guest_failure",

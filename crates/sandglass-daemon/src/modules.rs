@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandglass_host::Manifest;
+use sandglass_host::{Integration, Manifest};
 use sandglass_model::{Rejection, RejectionKind, WallTime};
 use sandglass_runtime::{Handlers as _, HostHandlers, Module};
 
@@ -127,11 +127,16 @@ impl Modules {
     /// Checks the new version, keeps it, and gives it to new dispatches, in this order:
     /// where one fails, the one before stays.
     pub(crate) async fn put(&self, handlers: &HostHandlers, put: Put) -> Result<ModuleView, Error> {
-        let _one_at_a_time = self.changing.lock().await;
         let Put { name, bytes, by, at } = put;
+        let manifest = self.known(&name)?.module.manifest().clone();
+        // Compiled before the lock is taken: it may take a minute, in which others are put.
+        let (module, _compiled) =
+            check(handlers, &by, move || Module::new(bytes, manifest)).await?;
+        let _one_at_a_time = self.changing.lock().await;
         let known = self.known(&name)?;
-        let manifest = known.module.manifest().clone();
-        let module = check(handlers, move || Module::new(bytes, manifest)).await?;
+        // A reload may have changed its grants meanwhile. What it compiled to is there.
+        let module = module.granted(known.module.manifest().clone());
+        let (module, _compiled) = check(handlers, &by, move || module).await?;
         let kept = Kept { hash: module.hash(), by, at };
         let source = if self.store.is_some() { Source::Put } else { Source::PutInMemory };
         let known = known.put(module.clone(), kept.clone(), source);
@@ -157,19 +162,27 @@ impl Modules {
         handlers: &HostHandlers,
         declared: impl IntoIterator<Item = Declared>,
     ) -> Result<Prepared<'m>, (String, Rejection)> {
+        let declared: Vec<_> = declared.into_iter().map(Known::of).collect();
+        // Before the lock is taken, as in `put`.
+        let mut checked = Vec::new();
+        for (_, known) in &declared {
+            let module = known.module.clone();
+            checked.push(check(handlers, RELOADING, move || module).await);
+        }
         let held = self.changing.lock().await;
-        let mut table = BTreeMap::new();
-        for (name, mut known) in declared.into_iter().map(Known::of) {
+        let (mut table, mut compiled) = (BTreeMap::new(), Vec::new());
+        for ((name, mut known), mut checked) in declared.into_iter().zip(checked) {
             let present = self.lock().get(&name).cloned();
             if let Some(present) = present.filter(|one| one.view.source != Source::Folder) {
                 let module = present.module.granted(known.module.manifest().clone());
-                known = Known { module, view: present.view };
+                known = Known { module: module.clone(), view: present.view };
+                checked = check(handlers, RELOADING, move || module).await;
             }
-            let module = known.module.clone();
-            check(handlers, move || module).await.map_err(|rejection| (name.clone(), rejection))?;
+            let (_, integration) = checked.map_err(|rejection| (name.clone(), rejection))?;
+            compiled.push(integration);
             table.insert(name, known);
         }
-        Ok(Prepared { modules: self, table, _held: held })
+        Ok(Prepared { modules: self, table, _compiled: compiled, _held: held })
     }
 
     fn known(&self, name: &str) -> Result<Known, Error> {
@@ -195,6 +208,8 @@ impl Modules {
 pub(crate) struct Prepared<'m> {
     modules: &'m Modules,
     table: BTreeMap<String, Known>,
+    /// So that they are not compiled again when they are taken.
+    _compiled: Vec<Integration>,
     _held: tokio::sync::MutexGuard<'m, ()>,
 }
 
@@ -210,7 +225,7 @@ impl Prepared<'_> {
     /// Gives them to new dispatches. A module that is no longer declared stays known to
     /// handlers: entities that obey an older spec may still name it.
     pub(crate) async fn take(self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
-        let Self { modules, table, _held } = self;
+        let Self { modules, table, _compiled, _held } = self;
         let run: Vec<_> =
             table.iter().map(|(name, known)| (name.clone(), known.module.clone())).collect();
         handlers.put_all(run).await?;
@@ -219,16 +234,22 @@ impl Prepared<'_> {
     }
 }
 
-/// Makes a module and compiles it, away from the threads of requests; the host keeps it
-/// for when it is taken.
+/// The tenant for which a reload compiles.
+const RELOADING: &str = "";
+
+/// Makes a module and compiles it, away from the threads of requests, among the modules that
+/// `owner` puts. The host keeps it for when it is taken, at least as long as the integration is
+/// held.
 async fn check(
     handlers: &HostHandlers,
+    owner: &str,
     make: impl FnOnce() -> Module + Send + 'static,
-) -> Result<Module, Rejection> {
-    let host = handlers.host().clone();
+) -> Result<(Module, Integration), Rejection> {
+    let (host, owner) = (handlers.host().clone(), owner.to_owned());
     let checking = move || {
         let module = make();
-        host.load(module.bytes(), module.manifest().clone()).map(|_| module)
+        let integration = host.load_for(&owner, module.bytes(), module.manifest().clone())?;
+        Ok((module, integration))
     };
     tokio::task::spawn_blocking(checking).await.unwrap_or_else(|_| {
         let message = "compiling the module failed in the compiler itself".to_owned();

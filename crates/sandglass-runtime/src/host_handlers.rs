@@ -69,7 +69,7 @@ impl HostHandlers {
     /// compiled rejects its dispatches, and says why.
     pub async fn compile(&self) {
         for (name, loadable) in self.modules.present() {
-            if let Err(rejection) = loadable.load(&self.host, &name).await {
+            if let Err(rejection) = loadable.load(&self.host, &name, NO_TENANT).await {
                 tracing::warn!(module = name, "the module can't be run: {rejection}");
             }
         }
@@ -97,7 +97,7 @@ impl HostHandlers {
         let mut compiled = Vec::new();
         for (name, module) in modules {
             let loadable = Loadable::of(module);
-            match loadable.load(&self.host, &name).await {
+            match loadable.load(&self.host, &name, NO_TENANT).await {
                 Ok(_) => compiled.push((name, loadable)),
                 Err(rejection) => return Err((name, rejection)),
             }
@@ -112,6 +112,9 @@ impl HostHandlers {
         &self.host
     }
 }
+
+/// Modules that are compiled before any tenant needs them are compiled for all.
+const NO_TENANT: &str = "";
 
 impl Handlers for HostHandlers {
     fn start(&self, run: HandlerRun) -> RunFuture {

@@ -21,7 +21,6 @@ use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
 use super::{limits, told};
 use crate::command::up::Arguments;
-use crate::compiling::TIMEOUT_MIN;
 use crate::terminal::tell;
 
 /// Largest configuration, in bytes: far more than people write by hand.
@@ -350,10 +349,7 @@ impl MetricsConfig {
 /// What a table says that compiling one module may take.
 fn compiling(table: &Table<'_, '_>, limits: &mut CompileLimits, out: &mut Diagnostics<'_>) {
     table.only(&["timeout", "memory"], out);
-    let range = TIMEOUT_MIN..=CompileLimits::TIMEOUT_MAX;
-    if let Some(timeout) = table.duration_within("timeout", range, out) {
-        limits.timeout = timeout;
-    }
+    time(table, "timeout", &mut limits.timeout, out);
     match table.size("memory", out) {
         Some(memory) if memory < CompileLimits::MEMORY_MIN_BYTES => {
             let message = "`memory` must be 64MiB at least: a small module takes that much";
@@ -594,7 +590,7 @@ mod tests {
         let limits = CompileLimits { timeout: Duration::from_secs(5), memory_bytes: 1 << 30 };
         assert_eq!(config.compiling, limits);
         assert_eq!(read("").0.compiling, CompileLimits::default());
-        let (_, wrong) = read("[compile]\ntimeout = \"1ms\"\nmemory = \"1MiB\"\nmemroy = 1");
+        let (_, wrong) = read("[compile]\ntimeout = \"0s\"\nmemory = \"1MiB\"\nmemroy = 1");
         assert_eq!(wrong.len(), 3, "{wrong:?}");
         assert!(wrong.iter().any(|one| one.contains("did you mean `memory`?")), "{wrong:?}");
         assert!(wrong.iter().any(|one| one.contains("64MiB at least")), "{wrong:?}");

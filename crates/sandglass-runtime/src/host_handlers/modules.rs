@@ -68,11 +68,17 @@ impl Loadable {
         Arc::new(Self { module, loaded: MadeOnce::new(is_kept) })
     }
 
-    /// The integration, compiled when it is first asked for; where the host can't compile
-    /// now, when it is next asked for.
-    pub(super) async fn load(&self, host: &Host, name: &str) -> Result<Integration, Rejection> {
-        let (host, module) = (host.clone(), self.module.clone());
-        let loaded = self.loaded.value(move || host.load(&module.bytes, module.manifest)).await;
+    /// The integration, compiled when it is first asked for, on behalf of `tenant`; where the
+    /// host can't compile now, when it is next asked for.
+    pub(super) async fn load(
+        &self,
+        host: &Host,
+        name: &str,
+        tenant: &str,
+    ) -> Result<Integration, Rejection> {
+        let (host, module, tenant) = (host.clone(), self.module.clone(), tenant.to_owned());
+        let load = move || host.load_for(&tenant, &module.bytes, module.manifest);
+        let loaded = self.loaded.value(load).await;
         loaded.unwrap_or_else(|| {
             let message = format!("compiling the module `{name}` failed in the compiler itself");
             Err(Rejection { kind: RejectionKind::InvalidModule, message })
@@ -101,7 +107,7 @@ impl Modules {
         let Some(version) = version else { return Err(self.unknown(name)) };
         match recorded {
             Some(recorded) if *recorded != version.module.hash => Err(replaced(name)),
-            _ => version.load(host, name).await,
+            _ => version.load(host, name, &run.tenant).await,
         }
     }
 
