@@ -16,11 +16,8 @@ use crate::error::{Code, Error};
 use crate::feed::Feed;
 use crate::live::Live;
 use crate::modules::Modules;
+use crate::puts::{Put, Puts};
 use crate::settings::Settings;
-
-/// Modules that are read and compiled for clients at the same time: each may have its
-/// largest size in memory, and compiling takes a core.
-const PUTS_MAX: usize = 2;
 
 /// Pages of histories that are read and written out at the same time: each is in memory
 /// several times over then. More wait.
@@ -60,7 +57,7 @@ struct Inner {
     closing: watch::Sender<bool>,
     waiting: Arc<Semaphore>,
     subscribers: Arc<Semaphore>,
-    puts: Arc<Semaphore>,
+    puts: Arc<Puts>,
     reading: Arc<Semaphore>,
 }
 
@@ -86,7 +83,7 @@ impl Daemon {
             closing: watch::Sender::new(false),
             waiting: places(settings.max_waiting),
             subscribers: places(settings.max_subscribers),
-            puts: places(PUTS_MAX),
+            puts: Arc::default(),
             reading: places(READING_MAX),
             parts,
             settings,
@@ -175,9 +172,9 @@ impl Daemon {
         place(&self.0.subscribers, self.0.settings.max_subscribers, "clients read events")
     }
 
-    /// A place among those who put modules.
-    pub(crate) fn put(&self) -> Result<OwnedSemaphorePermit, Error> {
-        place(&self.0.puts, PUTS_MAX, "modules are being put")
+    /// Room for one more module that `owner` puts.
+    pub(crate) fn put(&self, owner: &str) -> Result<Put, Error> {
+        self.0.puts.begin(owner)
     }
 
     /// A place among those who read pages of histories, when there is one. None where

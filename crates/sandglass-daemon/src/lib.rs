@@ -22,6 +22,7 @@ mod modules;
 mod openapi;
 mod page;
 mod reload;
+mod puts;
 mod route;
 mod serving;
 mod settings;

@@ -10,9 +10,15 @@ const NICENESS: i32 = 5;
 
 /// Ends with its parent, yields to it, and writes no files: neither others nor core dumps, in
 /// which the module would be.
+///
+/// # Errors
+/// The operating system refuses what every process may do.
 pub(super) fn at_the_start() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // If the machine runs out of memory, this process is killed before any other. If it can't be
+    // said (there is no /proc), its own limit holds all the same.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     for resource in [Resource::Core, Resource::Fsize] {
         process::setrlimit(resource, limit(0))?;
     }
