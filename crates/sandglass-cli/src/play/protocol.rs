@@ -19,6 +19,7 @@ pub(crate) struct Start {
     pub(crate) specs: Vec<SpecFile>,
     pub(crate) modules: Vec<Module>,
     pub(crate) metrics: Option<SocketAddr>,
+    #[serde(default)]
     pub(crate) compiling: compiling::Arguments,
     /// Where time is virtual; it is real else.
     pub(crate) virtual_time: Option<VirtualTime>,
