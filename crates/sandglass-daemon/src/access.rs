@@ -4,7 +4,7 @@
 use std::fmt;
 
 use axum::http::{HeaderMap, Uri};
-use sandglass_http::{key, same_site};
+use sandglass_http::{Holder, key, same_site};
 use sandglass_telemetry::metrics::CancelOf;
 
 use crate::Daemon;
@@ -104,7 +104,7 @@ pub(crate) struct Principal {
 
 impl Principal {
     /// Whoever reaches a loopback address that needs no key.
-    fn local() -> Self {
+    pub(crate) fn local() -> Self {
         let may = Permission::ALL.to_vec();
         Self { owner: "local".to_owned(), tenant: None, may }
     }
@@ -118,6 +118,16 @@ impl Principal {
             Code::Forbidden,
             format!("the key of `{owner}` may not `{what}`; that takes a key whose `may` lists it"),
         ))
+    }
+
+    /// Under which name it holds what clients share: that of its tenant, else of its owner. A key
+    /// that may operate on all tenants has the reserve, too.
+    pub(crate) fn holder(&self) -> Holder {
+        match &self.tenant {
+            Some(tenant) => Holder::Client(format!("tenant {tenant}").into()),
+            None if self.may.contains(&Permission::Operate) => Holder::Operator,
+            None => Holder::Client(format!("owner {}", self.owner).into()),
+        }
     }
 
     /// Whether it may cancel that; where it may not, that is counted.

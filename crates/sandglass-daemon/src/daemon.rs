@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sandglass_host::TickerHealth;
+use sandglass_http::{Shares, Slot};
 use sandglass_journal::{Health, Journal};
 use sandglass_model::{Clock, EntityRef};
 use sandglass_runtime::{HostHandlers, RunView, Runtime};
 use sandglass_telemetry::prometheus::Exporter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::access::Keys;
+use crate::access::{Keys, Principal};
 use crate::error::{Code, Error};
 use crate::feed::Feed;
 use crate::live::Live;
@@ -55,8 +56,8 @@ struct Inner {
     feed: Feed,
     live: Live,
     closing: watch::Sender<bool>,
-    waiting: Arc<Semaphore>,
-    subscribers: Arc<Semaphore>,
+    waiting: Shares,
+    subscribers: Shares,
     puts: Arc<Puts>,
     reading: Arc<Semaphore>,
 }
@@ -81,8 +82,8 @@ impl Daemon {
             live,
             keys: watch::Sender::new(Arc::new(keys)),
             closing: watch::Sender::new(false),
-            waiting: places(settings.max_waiting),
-            subscribers: places(settings.max_subscribers),
+            waiting: Shares::new(settings.max_waiting),
+            subscribers: Shares::new(settings.max_subscribers),
             puts: Arc::default(),
             reading: places(READING_MAX),
             parts,
@@ -162,14 +163,14 @@ impl Daemon {
         &self.0.live
     }
 
-    /// A place among those who wait for entities to settle.
-    pub(crate) fn waiting(&self) -> Result<OwnedSemaphorePermit, Error> {
-        place(&self.0.waiting, self.0.settings.max_waiting, "requests wait for entities to settle")
+    /// A slot of a request that waits for an entity to settle.
+    pub(crate) fn waiting(&self, principal: &Principal) -> Result<Slot, Error> {
+        share(&self.0.waiting, principal, "slots of requests that wait for entities to settle")
     }
 
-    /// A place among the readers of events.
-    pub(crate) fn subscriber(&self) -> Result<OwnedSemaphorePermit, Error> {
-        place(&self.0.subscribers, self.0.settings.max_subscribers, "clients read events")
+    /// A slot of a reader of events.
+    pub(crate) fn subscriber(&self, principal: &Principal) -> Result<Slot, Error> {
+        share(&self.0.subscribers, principal, "slots of readers of events")
     }
 
     /// Room for one more module that `owner` puts.
@@ -218,6 +219,13 @@ impl Daemon {
         runs.sort_by_key(|(_, run)| run.dispatch);
         runs
     }
+}
+
+fn share(shares: &Shares, principal: &Principal, slots: &str) -> Result<Slot, Error> {
+    shares.take(&principal.holder()).map_err(|refused| {
+        let message = format!("no more {slots}: {refused}; end some, or try again later");
+        Error::new(Code::Busy, message)
+    })
 }
 
 fn place(places: &Arc<Semaphore>, most: usize, doing: &str) -> Result<OwnedSemaphorePermit, Error> {

@@ -11,18 +11,21 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use crate::patience::pause;
+use crate::slots::{Busy, ConnectionSlot};
 
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
+    slot: ConnectionSlot,
+    is_silent: bool,
     patience: Duration,
-    /// Runs while the client takes nothing.
-    stuck: Option<Pin<Box<Sleep>>>,
+    /// Runs while the client takes nothing; the connection is not idle then.
+    stuck: Option<(Pin<Box<Sleep>>, Busy)>,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, stuck: None }
+    pub(crate) fn new(stream: TcpStream, slot: ConnectionSlot, patience: Duration) -> Self {
+        Self { stream, slot, is_silent: true, patience, stuck: None }
     }
 
     /// What came of a write, or that the client has taken nothing for too long.
@@ -35,8 +38,8 @@ impl Connection {
             self.stuck = None;
             return written;
         }
-        let patience = self.patience;
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(pause(patience)));
+        let Self { slot, patience, stuck, .. } = self;
+        let (stuck, _) = stuck.get_or_insert_with(|| (Box::pin(pause(*patience)), slot.busy()));
         ready!(stuck.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -48,7 +51,12 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.is_silent && read.is_ready() {
+            self.is_silent = false;
+            self.slot.hear();
+        }
+        read
     }
 }
 

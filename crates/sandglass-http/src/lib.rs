@@ -5,24 +5,32 @@
 //!
 //! ```text
 //!  listener ──▶ connection ─────────────▶ guarded ──▶ door, routes, fallbacks: the interface
-//!  (places)     (head, time to take       (panics,         │
+//!  (slots)      (head, time to take       (panics,         │
 //!                what it is sent)          headers)        ├── key::bearer, key::Digest, same_site
+//!                                                          ├── ConnectionSlot::authenticate
 //!                                                          └── body::json, body::bytes
 //! ```
 
 pub mod body;
 mod connection;
+mod descriptors;
 mod event_stream;
 mod guard;
+mod in_flight;
 pub mod key;
 pub mod patience;
+mod requests;
 mod same_site;
 mod serving;
 mod settings;
+mod shares;
+mod slots;
 mod target;
 
 pub use guard::{Unserved, fallbacks, guarded, method_fallback, unserved_path};
 pub use same_site::{CrossSite, same_site};
 pub use serving::{Serving, serve};
 pub use settings::{HEAD_MIN_BYTES, Settings};
+pub use shares::{Holder, NoSlot, Shares, Slot};
+pub use slots::ConnectionSlot;
 pub use target::half_encoded;

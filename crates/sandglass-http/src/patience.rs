@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 /// That something took longer than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,4 +23,9 @@ pub async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Result<
 /// Ends after `time`.
 pub fn pause(time: Duration) -> Sleep {
     tokio::time::sleep(time)
+}
+
+/// The present moment on the runtime's clock.
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }

@@ -1,35 +1,27 @@
-//! Accepts connections and serves requests on them, up to a bound, until it is told to
-//! accept no more; then lets what is in flight be answered.
+//! Accepts connections, each of which has a slot, until it is stopped; then waits until requests
+//! in flight are answered.
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::response::Response;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
-use tower::Service as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet, yield_now};
 
 use crate::connection::Connection;
-use crate::event_stream;
-use crate::patience::{TooLong, pause, within};
-use crate::settings::{HEAD_MIN_BYTES, Settings};
+use crate::descriptors::{Spares, is_exhausted};
+use crate::patience::{TooLong, now, pause, within};
+use crate::requests::Requests;
+use crate::settings::Settings;
+use crate::slots::{ConnectionSlot, Slots};
 
-/// How long to wait before accepting again when the system has no more file
-/// descriptors: others end in the meantime.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// How long to wait before accepting again if the process has no descriptor left: a connection
+/// that was shed has freed its own by then.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
+/// How often the log may say that connections are shed, or that none can be accepted.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// An interface that is being served. Dropped, it ends at once, with all its connections.
 #[derive(Debug)]
@@ -39,7 +31,8 @@ pub struct Serving {
     accepting: JoinHandle<JoinSet<()>>,
 }
 
-/// Serves `router` over HTTP/1.1 on `listener`, on the current tokio runtime.
+/// Serves `router` over HTTP/1.1 on `listener`, on the current tokio runtime. The router must
+/// authenticate each connection by its [`ConnectionSlot`], or those stay few and brief.
 ///
 /// # Errors
 /// The listener doesn't know its address.
@@ -49,7 +42,16 @@ pub struct Serving {
 pub fn serve(listener: TcpListener, router: Router, settings: Settings) -> io::Result<Serving> {
     let local_addr = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
-    let accepting = tokio::spawn(accept(listener, router, settings, stopped));
+    let requests = Requests::new(router, &settings, stopped.clone());
+    let accepting = Accepting {
+        listener,
+        spares: Spares::default(),
+        slots: Slots::new(settings.clone()),
+        requests,
+        settings,
+        connections: JoinSet::new(),
+    };
+    let accepting = tokio::spawn(accepting.run(stopped));
     Ok(Serving { local_addr, stop, accepting })
 }
 
@@ -88,129 +90,75 @@ impl Drop for Serving {
     }
 }
 
-/// Answers the connections that were open when it was told to stop; the address is free
-/// by then.
-async fn accept(
+struct Accepting {
     listener: TcpListener,
-    router: Router,
+    spares: Spares,
+    slots: Slots,
+    requests: Requests,
     settings: Settings,
-    mut stopped: watch::Receiver<bool>,
-) -> JoinSet<()> {
-    let places = Arc::new(Semaphore::new(settings.max_connections.max(1)));
-    let protocol = protocol(&settings);
-    let mut connections = JoinSet::new();
-    loop {
-        let next = async {
-            // It is never closed.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-                return pending().await;
+    connections: JoinSet<()>,
+}
+
+impl Accepting {
+    /// Returns the connections that were open when it was stopped; the address is free by then.
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) -> JoinSet<()> {
+        let mut may_log_at = now();
+        loop {
+            self.spares.refill(&self.listener);
+            let accepted = tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => return self.connections,
+                accepted = self.listener.accept() => accepted,
             };
-            (listener.accept().await, place)
-        };
-        let (accepted, place) = tokio::select! {
-            biased;
-            _ = stopped.wait_for(|stopped| *stopped) => return connections,
-            next = next => next,
-        };
-        while connections.try_join_next().is_some() {}
-        match accepted {
-            Ok((stream, _)) => {
-                // Answers are small, and each is one somebody waits for.
-                let _ = stream.set_nodelay(true);
-                let connection = Connection::new(stream, settings.write_timeout);
-                let serving = serve_connection(
-                    connection,
-                    router.clone(),
-                    protocol.clone(),
-                    stopped.clone(),
-                    place,
-                );
-                connections.spawn(serving);
+            while self.connections.try_join_next().is_some() {}
+            if now() >= may_log_at && self.log(accepted.as_ref().err()) {
+                may_log_at = now() + LOG_EVERY;
             }
-            Err(error) => {
-                tracing::warn!(%error, "failed to accept a connection");
-                pause(ACCEPT_AGAIN).await;
+            match accepted {
+                Ok((stream, peer)) => {
+                    let slot = self.slots.admit(peer.ip());
+                    self.serve(stream, slot);
+                    // It reads what has come before the next one may take its slot.
+                    yield_now().await;
+                }
+                Err(error) if is_exhausted(&error) => self.accept_exhausted().await,
+                // The connection broke off while it was accepted: the next one may be whole.
+                Err(_) => yield_now().await,
             }
         }
     }
-}
 
-fn protocol(settings: &Settings) -> http1::Builder {
-    let mut protocol = http1::Builder::new();
-    protocol
-        .timer(TokioTimer::new())
-        .header_read_timeout(settings.head_timeout)
-        .max_buf_size(settings.head_max_bytes.max(HEAD_MIN_BYTES))
-        .max_headers(settings.headers_max)
-        // One who has said all and listens still gets the answer.
-        .half_close(true);
-    protocol
-}
-
-async fn serve_connection(
-    connection: Connection,
-    router: Router,
-    protocol: http1::Builder,
-    mut stopped: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
-) {
-    // Boxed, so that a stream of events that is written after it doesn't hold its memory.
-    let requests = Box::pin(serve_requests(connection, router, protocol, &mut stopped));
-    let ended = match requests.await {
-        Ok(None) => Ok(()),
-        Ok(Some((connection, events))) => {
-            event_stream::write(connection, events).await.map_err(Into::into)
+    /// Accepts a connection although there is no descriptor for it: a spare one is freed. It
+    /// goes to the reserve, which ends soon and carries a health check if anything.
+    async fn accept_exhausted(&mut self) {
+        self.slots.shed_idle();
+        if self.spares.free_one()
+            && let Ok(Ok((stream, _))) = within(ACCEPT_AGAIN, self.listener.accept()).await
+        {
+            let slot = self.slots.admit_to_reserve();
+            self.serve(stream, slot);
+            yield_now().await;
+        } else {
+            pause(ACCEPT_AGAIN).await;
         }
-        Err(error) => Err(error),
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
     }
-}
 
-/// Serves requests until the connection ends, or has nothing to do but to carry events.
-async fn serve_requests(
-    connection: Connection,
-    router: Router,
-    protocol: http1::Builder,
-    stopped: &mut watch::Receiver<bool>,
-) -> Result<Option<(Connection, Response)>, axum::BoxError> {
-    let (hand_over, mut handed_over) = mpsc::channel(1);
-    // Of a later one it isn't known here whether all answers before it are written.
-    let is_first = AtomicBool::new(true);
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let can_be_alone =
-            is_first.swap(false, Ordering::Relaxed) && event_stream::may_follow(&request);
-        let hand_over = can_be_alone.then(|| hand_over.clone());
-        // A router is always ready.
-        let answer = router.clone().call(request.map(Body::new));
-        async move {
-            let answer = answer.await.unwrap_or_else(|never| match never {});
-            if let Some(hand_over) = hand_over.filter(|_| event_stream::is(&answer)) {
-                // It is taken, and this dropped, as soon as this waits.
-                let _ = hand_over.try_send(answer);
-                return pending().await;
-            }
-            Ok::<_, Infallible>(answer)
+    fn serve(&mut self, stream: TcpStream, slot: ConnectionSlot) {
+        // Answers are small, and a client waits for each.
+        let _ = stream.set_nodelay(true);
+        let connection = Connection::new(stream, slot.clone(), self.settings.write_timeout);
+        self.connections.spawn(self.requests.clone().serve(connection, slot));
+    }
+
+    /// Logs what is wrong, if something is.
+    fn log(&self, error: Option<&io::Error>) -> bool {
+        let shed = self.slots.take_shed();
+        if shed > 0 {
+            tracing::warn!(shed, "closed idle connections, because others needed their slots");
         }
-    });
-    let mut connection = protocol.serve_connection(TokioIo::new(connection), service);
-    let mut stopping = pin!(async {
-        // Where nobody can tell it to stop any more, it is being dropped.
-        if stopped.wait_for(|stopped| *stopped).await.is_err() {
-            pending::<()>().await;
+        if let Some(error) = error {
+            tracing::warn!(%error, "failed to accept a connection");
         }
-    });
-    let mut is_stopping = false;
-    loop {
-        is_stopping = tokio::select! {
-            ended = &mut connection => return Ok(ended.map(|()| None)?),
-            // The service has the other end as long as the connection lives.
-            Some(events) = handed_over.recv() => {
-                return Ok(Some((connection.into_parts().io.into_inner(), events)));
-            }
-            () = &mut stopping, if !is_stopping => true,
-        };
-        Pin::new(&mut connection).graceful_shutdown();
+        shed > 0 || error.is_some()
     }
 }

@@ -5,13 +5,26 @@ use std::time::Duration;
 /// The least that [`Settings::head_max_bytes`] can be: what hyper reads at once.
 pub const HEAD_MIN_BYTES: usize = 8 << 10;
 
-/// How much a served interface takes of its connections.
+/// How much a served interface takes of its connections. A process needs a descriptor for each
+/// connection: `max_connections` + `max_unauthenticated` + `max_reserve` of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Connections that are open at once; at least 1. More wait to be accepted.
+    /// Connections that are open at once over which a request was authenticated; at least 1. If
+    /// one more is authenticated, the one that has been idle for longest is closed.
     pub max_connections: usize,
-    /// How long a client may take for its request head, and be idle between two.
+    /// Connections that are open at once without that; at least 1. If there is one more, the
+    /// oldest idle one of the address that has the most is closed.
+    pub max_unauthenticated: usize,
+    /// Of those, connections of a single address (IPv6: of a /64 network); at least 1.
+    pub max_unauthenticated_per_address: usize,
+    /// Further connections while all unauthenticated ones have a request in flight; at least 1.
+    /// They carry one request each, which should be a health check or authenticate.
+    pub max_reserve: usize,
+    /// How long a client that is not authenticated may take for the TLS handshake, for a request
+    /// head, and be idle between two requests.
     pub head_timeout: Duration,
+    /// How long an authenticated client may be idle, including the time for the next head.
+    pub idle_timeout: Duration,
     /// How long a client may take no byte of its answer.
     pub write_timeout: Duration,
     /// Largest request head, in bytes; at least [`HEAD_MIN_BYTES`].
@@ -24,7 +37,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_connections: 256,
-            head_timeout: Duration::from_secs(30),
+            // A client leaves as soon as its key was read, which takes milliseconds.
+            max_unauthenticated: 64,
+            // Room for a proxy, and half is left to other addresses.
+            max_unauthenticated_per_address: 32,
+            // Monitors, load balancers and a few people.
+            max_reserve: 16,
+            head_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             // Two encoded names, a key and what proxies add.
             head_max_bytes: 32 << 10,

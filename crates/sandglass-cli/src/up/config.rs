@@ -305,13 +305,17 @@ impl Config {
 
     fn http(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
         let http = &mut self.http;
-        const KNOWN: [&str; 11] = [
+        const KNOWN: [&str; 15] = [
             "max_connections",
+            "max_unauthenticated",
+            "max_unauthenticated_per_address",
+            "max_reserve",
             "max_waiting",
             "max_subscribers",
             "max_body",
             "max_module",
             "head_timeout",
+            "idle_timeout",
             "body_timeout",
             "write_timeout",
             "request_timeout",
@@ -320,11 +324,16 @@ impl Config {
         ];
         table.only(&KNOWN, out);
         count(table, "max_connections", 1, &mut http.max_connections, out);
+        count(table, "max_unauthenticated", 1, &mut http.max_unauthenticated, out);
+        let per_address = &mut http.max_unauthenticated_per_address;
+        count(table, "max_unauthenticated_per_address", 1, per_address, out);
+        count(table, "max_reserve", 1, &mut http.max_reserve, out);
         count(table, "max_waiting", 0, &mut http.max_waiting, out);
         count(table, "max_subscribers", 0, &mut http.max_subscribers, out);
         size(table, "max_body", &mut http.max_body_bytes, out);
         size(table, "max_module", &mut http.max_module_bytes, out);
         time(table, "head_timeout", &mut http.head_timeout, out);
+        time(table, "idle_timeout", &mut http.idle_timeout, out);
         time(table, "body_timeout", &mut http.body_timeout, out);
         time(table, "write_timeout", &mut http.write_timeout, out);
         time(table, "request_timeout", &mut http.request_timeout, out);
@@ -612,11 +621,15 @@ mod tests {
             max_open_requests = 5
             [http]
             max_connections = 6
+            max_unauthenticated = 9
+            max_unauthenticated_per_address = 10
+            max_reserve = 11
             max_waiting = 7
             max_subscribers = 8
             max_body = "1MiB"
             max_module = "2MiB"
             head_timeout = "1s"
+            idle_timeout = "7s"
             body_timeout = "2s"
             write_timeout = "3s"
             request_timeout = "4s"
@@ -632,11 +645,15 @@ mod tests {
         let secs = Duration::from_secs;
         let http = sandglass_daemon::Settings {
             max_connections: 6,
+            max_unauthenticated: 9,
+            max_unauthenticated_per_address: 10,
+            max_reserve: 11,
             max_waiting: 7,
             max_subscribers: 8,
             max_body_bytes: 1 << 20,
             max_module_bytes: 2 << 20,
             head_timeout: secs(1),
+            idle_timeout: secs(7),
             body_timeout: secs(2),
             write_timeout: secs(3),
             request_timeout: secs(4),

@@ -194,7 +194,7 @@ pub(crate) async fn act(
         principal.require(Permission::Read)?;
     }
     // Refused for want of a place before the action is taken, not after.
-    let place = waiting.wait.map(|WaitFor::Settled| daemon.waiting()).transpose()?;
+    let place = waiting.wait.map(|WaitFor::Settled| daemon.waiting(&principal)).transpose()?;
     let request = Request {
         action,
         params: act.params,

@@ -63,7 +63,7 @@ pub(crate) async fn follow(
 ) -> Result<Response, Error> {
     let keys = daemon.watch_keys();
     may_follow(&principal)?;
-    let place = daemon.subscriber()?;
+    let place = daemon.subscriber(&principal)?;
     let last = daemon.journal().last().await?;
     let after = match left_off(&headers)?.or(from.after.map(Position)) {
         Some(after) if after > last => {

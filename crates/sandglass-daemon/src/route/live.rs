@@ -58,7 +58,7 @@ pub(crate) async fn watch(
         }
         Some(_) => return Err(Error::new(Code::BadQuery, "`once` is `true`, or isn't there")),
     }
-    let place = daemon.subscriber()?;
+    let place = daemon.subscriber(&principal)?;
     let scenes = live::scenes(&daemon).take_until(shut_out(keys, uri, headers));
     let events = scenes.map(move |scene| {
         // Kept as long as the stream.

@@ -16,17 +16,20 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use sandglass_http::patience::within;
-use sandglass_http::{fallbacks, guarded};
+use sandglass_http::{ConnectionSlot, fallbacks, guarded};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Daemon;
+use crate::access::Principal;
 use crate::error::{Code, Error};
 use crate::openapi;
 
 /// What needs no key: whether it lives, what it offers, and the page that asks for the key;
 /// none tells anything of anybody's entities.
-const OPEN: [&str; 3] = ["/", "/healthz", openapi::PATH];
+const OPEN: [&str; 3] = ["/", HEALTH, openapi::PATH];
+/// What is answered also while nothing else is.
+const HEALTH: &str = "/healthz";
 
 impl Daemon {
     /// The whole interface, to be served by [`Daemon::serve`] or inside another server.
@@ -64,18 +67,47 @@ impl Daemon {
     }
 }
 
-/// Lets in whoever may come in, while the daemon takes requests.
+/// Checks the key of each request that needs one, and has its connection count as authenticated.
+/// A connection without a slot is one of another server, which bounds it itself.
 async fn door(State(daemon): State<Daemon>, mut request: Request, next: Next) -> Response {
-    if !OPEN.contains(&request.uri().path()) {
-        match daemon.keys().admit(request.uri(), request.headers()) {
-            Ok(principal) => drop(request.extensions_mut().insert(principal)),
-            Err(error) => return error.into_response(),
-        }
-        if daemon.is_closing() {
-            return Error::closing().into_response();
-        }
+    match admit(&daemon, &request) {
+        Ok(Some(principal)) => drop(request.extensions_mut().insert(principal)),
+        Ok(None) => {}
+        Err(error) => return error.into_response(),
     }
     next.run(request).await
+}
+
+/// Who sends this request, if it needs a key.
+fn admit(daemon: &Daemon, request: &Request) -> Result<Option<Principal>, Error> {
+    let path = request.uri().path();
+    let slot = request.extensions().get::<ConnectionSlot>();
+    if OPEN.contains(&path) {
+        if slot.is_some_and(ConnectionSlot::is_in_reserve) && path != HEALTH {
+            let message = "connections without a key are all busy, and this one is for \
+                           `/healthz`; try again later";
+            return Err(Error::new(Code::Busy, message));
+        }
+        if let Some(slot) = slot.filter(|_| daemon.keys().is_empty() && path != HEALTH) {
+            occupy(slot, &Principal::local())?;
+        }
+        return Ok(None);
+    }
+    let principal = daemon.keys().admit(request.uri(), request.headers())?;
+    if let Some(slot) = slot {
+        occupy(slot, &principal)?;
+    }
+    if daemon.is_closing() { Err(Error::closing()) } else { Ok(Some(principal)) }
+}
+
+/// Has the connection count as one of `principal`.
+fn occupy(slot: &ConnectionSlot, principal: &Principal) -> Result<(), Error> {
+    slot.authenticate(&principal.holder()).map_err(|refused| {
+        let message = format!(
+            "there is no slot for this connection: {refused}; close connections, or try again later"
+        );
+        Error::new(Code::Busy, message)
+    })
 }
 
 /// Ends what takes longer than a request may. A disk that hangs must not hold every

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use sandglass_daemon::Settings;
+use sandglass_daemon::{Key, Settings};
 use serde_json::json;
 
 use crate::client::{Answer, connect, exchange, request};
@@ -97,13 +97,79 @@ fn those_who_wait_are_bounded_and_leave_room_for_the_others() {
 }
 
 #[test]
-fn connections_are_bounded_and_more_of_them_wait() {
-    let settings = Settings { max_connections: 1, head_timeout: SHORT, ..Settings::default() };
-    let world = World::of(Make { settings, ..Make::default() });
-    // It says nothing and holds the one place, until it is let go.
-    let idle = connect(world.address);
+fn sockets_without_a_key_delay_neither_health_checks_nor_clients_with_one() {
+    let key = "a-key-for-ann-of-16";
+    let keys = [Key::new("ann", key).expect("long enough")].into_iter().collect();
+    let long = Duration::from_secs(3_600);
+    let settings = Settings { head_timeout: long, idle_timeout: long, ..Settings::default() };
+    let world = World::of(Make { settings, keys, ..Make::default() });
+    let authorization = format!("Bearer {key}");
+    let headers = [("authorization", &*authorization)];
+    let silent: Vec<_> = (0..300).map(|_| connect(world.address)).collect();
     world.get("/healthz").is(200);
-    drop(idle);
+    world.ask("GET", "/v1/modules", &headers, b"").is(200);
+    let refused: Vec<_> = (0..300)
+        .map(|_| {
+            let mut refused = connect(world.address);
+            // It may be closed by now.
+            let _ = refused.write_all(b"GET /v1/modules HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            refused
+        })
+        .collect();
+    world.get("/healthz").is(200);
+    world.ask("GET", "/v1/modules", &headers, b"").is(200);
+    drop((silent, refused));
+}
+
+#[test]
+fn waits_of_one_tenant_leave_some_to_others_and_no_connection_delays_health_checks() {
+    let texts = ["a-key-for-tenant-a", "a-key-for-tenant-b", "a-key-for-operators"];
+    let key = |owner: &str, text: &str| Key::new(owner, text).expect("long enough");
+    let keys =
+        [key("ann", texts[0]).tenant("a"), key("bob", texts[1]).tenant("b"), key("olga", texts[2])];
+    let settings = Settings { max_waiting: 8, max_connections: 16, ..Settings::default() };
+    let keys = keys.into_iter().collect();
+    let host = sandglass_host::Settings { max_runs: 4, max_queued: 64, ..Default::default() };
+    let host = sandglass_host::Settings { max_queued_per_tenant: 64, ..host };
+    let world = World::of(Make { settings, keys, host: Some(host), ..Make::default() });
+    let bearer = texts.map(|text| format!("Bearer {text}"));
+    let headers = |who: usize| [("authorization", &*bearer[who])];
+    let waits = |who: usize, id: &str| {
+        world.ask("POST", &format!("/v1/entities/Session/{id}"), &headers(who), b"").is(201);
+        let target = format!("/v1/entities/Session/{id}/actions/Wait?wait=settled");
+        let mut waits = connect(world.address);
+        waits.write_all(&request("POST", &target, &headers(who), b"")).expect("it listens");
+        waits
+    };
+    // Half of those that are not kept for operators: 4 of 8 minus 1.
+    let held: Vec<_> = (0..4).map(|id| waits(0, &format!("a{id}"))).collect();
+    let in_flight = |who: usize| {
+        let listed = world.ask("GET", "/v1/dispatches?in_flight=true", &headers(who), b"");
+        listed.is(200).json()["dispatches"].as_array().map_or(0, Vec::len)
+    };
+    while in_flight(0) < 4 {}
+    let mut refused = waits(0, "a-more");
+    let error = Answer::read(&mut refused).expect("an answer").refuses(429, "busy");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("4 of 8")), "{error}");
+    // Another tenant still waits, and then also operators.
+    let others = [waits(1, "b"), waits(2, "c")];
+    while in_flight(1) + in_flight(2) < 1 + 6 {}
+    // More connections that stay open than there may be.
+    let kept: Vec<_> = (0..40)
+        .map(|_| {
+            let mut kept = connect(world.address);
+            let target = format!(
+                "GET /v1/modules HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\n\r\n",
+                bearer[0]
+            );
+            kept.write_all(target.as_bytes()).expect("it listens");
+            kept.peek(&mut [0]).expect("an answer");
+            kept
+        })
+        .collect();
+    world.get("/healthz").is(200);
+    world.ask("GET", "/v1/modules", &headers(1), b"").is(200);
+    drop((held, others, kept));
 }
 
 #[test]

@@ -3,5 +3,6 @@
 mod bodies;
 mod clients;
 mod ending;
+mod slots;
 mod streams;
 mod world;

@@ -5,9 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
-use sandglass_http::{Serving, Settings, Unserved, fallbacks, guarded, serve};
+use sandglass_http::{
+    ConnectionSlot, Holder, Serving, Settings, Unserved, fallbacks, guarded, serve,
+};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -23,7 +27,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(router: Router, settings: Settings) -> Self {
         let runtime = Runtime::new().expect("threads");
-        let router = guarded(fallbacks(router, unserved), panicked);
+        let router = fallbacks(router, unserved).layer(from_fn(door));
+        let router = guarded(router, panicked);
         let serving = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
             serve(listener, router, settings).expect("it has an address")
@@ -52,6 +57,13 @@ impl World {
         self.exchange(request(method, path).as_bytes())
     }
 
+    /// Returns once an authenticated client has a slot again.
+    pub(crate) fn until_there_is_a_slot(&self) {
+        let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nauthorization: operator\r\n\
+                        connection: close\r\n\r\n";
+        while self.exchange(request).starts_with("HTTP/1.1 429 ") {}
+    }
+
     pub(crate) fn stop_accepting(&self) {
         self.serving.as_ref().expect("it is served").stop_accepting();
     }
@@ -70,6 +82,11 @@ pub(crate) fn request(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
 }
 
+/// A request with a key, after which the connection stays open.
+pub(crate) fn keyed(path: &str, key: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {key}\r\n\r\n")
+}
+
 /// What comes until `end` has come.
 pub(crate) fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut read = Vec::new();
@@ -80,6 +97,23 @@ pub(crate) fn read_until(stream: &mut TcpStream, end: &str) -> String {
         read.extend_from_slice(&piece[..length]);
     }
     String::from_utf8(read).expect("text")
+}
+
+/// Requests with a key are of its holder, `operator` or another.
+async fn door(request: Request, next: Next) -> Response {
+    let key = request.headers().get(header::AUTHORIZATION).and_then(|key| key.to_str().ok());
+    let slot = request.extensions().get::<ConnectionSlot>().expect("each connection has one");
+    let holder = key.map(|key| match key {
+        "operator" => Holder::Operator,
+        other => Holder::Client(other.into()),
+    });
+    match holder.map(|holder| slot.authenticate(&holder)) {
+        Some(Err(refused)) => (StatusCode::TOO_MANY_REQUESTS, refused.to_string()).into_response(),
+        None if slot.is_in_reserve() && request.uri().path() != "/" => {
+            (StatusCode::TOO_MANY_REQUESTS, "told: in reserve").into_response()
+        }
+        Some(Ok(())) | None => next.run(request).await,
+    }
 }
 
 fn unserved(unserved: Unserved) -> Response {

@@ -13,12 +13,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use axum::Router;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::{StreamExt as _, stream};
-use sandglass_http::{Settings, serve};
+use sandglass_http::{ConnectionSlot, Holder, Settings, serve};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -40,7 +40,10 @@ fn an_idle_reader_of_events_costs_little() {
     let serving = runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
         let settings = Settings { max_connections: 100_000, ..Settings::default() };
-        let router = Router::new().route("/events", get(async || events()));
+        let router = Router::new().route(
+            "/events",
+            get(async |Extension(slot): Extension<ConnectionSlot>| events(&slot)),
+        );
         serve(listener, router, settings).expect("it has an address")
     });
     let address = serving.local_addr();
@@ -57,7 +60,8 @@ fn an_idle_reader_of_events_costs_little() {
 }
 
 /// A first event, and then none.
-fn events() -> Response {
+fn events(slot: &ConnectionSlot) -> Response {
+    slot.authenticate(&Holder::Operator).expect("there are slots");
     let first = stream::once(async { Ok::<_, Infallible>(Event::default().data("first")) });
     let alive = KeepAlive::new().interval(Duration::from_secs(3_600));
     Sse::new(first.chain(stream::pending())).keep_alive(alive).into_response()

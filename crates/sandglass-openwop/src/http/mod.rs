@@ -25,7 +25,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use sandglass_http::key::{self, Digest};
-use sandglass_http::{Unserved, body, fallbacks, guarded, method_fallback, unserved_path};
+use sandglass_http::{
+    ConnectionSlot, Holder, Unserved, body, fallbacks, guarded, method_fallback, unserved_path,
+};
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_telemetry::prometheus::Exporter;
 use serde_json::{Map, Value};
@@ -45,6 +47,8 @@ pub const OPENAPI_PATH: &str = "/v1/openapi.json";
 
 /// Where the host's metrics are, where it is served alone.
 const METRICS_PATH: &str = "/metrics";
+/// Where the host says whether it works, where it is served alone.
+const HEALTH_PATH: &str = "/healthz";
 
 /// How long a piece of a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -136,9 +140,9 @@ impl OpenWop {
     /// The whole interface, to be served alone.
     pub fn router(&self) -> Router {
         let status = Router::new()
-            .route("/healthz", get(status::health))
+            .route(HEALTH_PATH, get(status::health))
             .route(METRICS_PATH, get(status::metrics));
-        self.guarded(fallbacks(self.routes().merge(status), neither))
+        self.guarded(fallbacks(self.routes().merge(status), neither), Holder::Operator)
     }
 
     /// The routes of the protocol alone, to be served beside others: what neither has is
@@ -147,7 +151,8 @@ impl OpenWop {
         let below = ["/v1/runs/", "/v1/runs/{run}/", "/v1/runs/{run}/{*below}"].into_iter();
         let router = below
             .fold(self.routes(), |router, path| router.route(path, any(unserved_path(neither))));
-        self.guarded(method_fallback(router, neither))
+        // The others need connections, too.
+        self.guarded(method_fallback(router, neither), Holder::Client("openwop".into()))
     }
 
     fn routes(&self) -> Router<Self> {
@@ -162,8 +167,9 @@ impl OpenWop {
             .route("/v1/runs/{run}/interrupts/{node}", post(runs::resolve))
     }
 
-    fn guarded(&self, router: Router<Self>) -> Router {
-        let router = router.layer(from_fn_with_state(self.clone(), door));
+    /// `holder` is under which name connections of clients with the key count.
+    fn guarded(&self, router: Router<Self>, holder: Holder) -> Router {
+        let router = router.layer(from_fn_with_state((self.clone(), holder), door));
         guarded(router, || {
             Error::new(Code::Internal, "the host failed at this request; its log says where")
                 .into_response()
@@ -265,16 +271,29 @@ fn told(error: &body::Error) -> Error {
     Error::new(code, error.to_string())
 }
 
-/// Lets in whoever has the key, and anybody who asks what this is.
-async fn door(State(host): State<OpenWop>, request: Request, next: Next) -> Response {
+/// Checks the key of each request that needs it, and has its connection count as authenticated.
+/// A connection without a slot is one of another server, which bounds it itself.
+async fn door(
+    State((host, holder)): State<(OpenWop, Holder)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match admit(&host, &holder, &request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn admit(host: &OpenWop, holder: &Holder, request: &Request) -> Result<(), Error> {
     let target = request.uri();
     let length = target.path().len() + target.query().map_or(0, str::len);
     if length > TARGET_MAX_BYTES {
         let message = format!(
             "the path and its query have {length} bytes, and {TARGET_MAX_BYTES} are allowed"
         );
-        return Error::new(Code::Validation, message).into_response();
+        return Err(Error::new(Code::Validation, message));
     }
+    let slot = request.extensions().get::<ConnectionSlot>();
     let path = target.path();
     let needs_key = (path.starts_with("/v1/") && path != OPENAPI_PATH) || path == METRICS_PATH;
     if needs_key {
@@ -282,10 +301,21 @@ async fn door(State(host): State<OpenWop>, request: Request, next: Next) -> Resp
         let fits = sent.and_then(|sent| key::find(sent, [(&host.0.key, ())]));
         if fits.is_none() {
             let message = "send the host's key as `Authorization: Bearer KEY`";
-            return Error::new(Code::Unauthenticated, message).into_response();
+            return Err(Error::new(Code::Unauthenticated, message));
         }
+        if let Some(Err(refused)) = slot.map(|slot| slot.authenticate(holder)) {
+            let message = format!(
+                "there is no slot for this connection: {refused}; close connections, or try again \
+                 later"
+            );
+            return Err(Error::new(Code::RateLimited, message));
+        }
+    } else if path != HEALTH_PATH && slot.is_some_and(ConnectionSlot::is_in_reserve) {
+        let message = "connections without a key are all busy, and this one is for `/healthz`; \
+                       try again later";
+        return Err(Error::new(Code::RateLimited, message));
     }
-    next.run(request).await
+    Ok(())
 }
 
 async fn discovered(State(host): State<OpenWop>, headers: HeaderMap) -> Response {

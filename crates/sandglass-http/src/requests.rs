@@ -1,0 +1,168 @@
+//! Serves the requests of one connection until it ends, is shed, or has been quiet for too long.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{mpsc, watch};
+use tower::Service as _;
+
+use crate::connection::Connection;
+use crate::event_stream;
+use crate::in_flight::InFlight;
+use crate::patience::pause;
+use crate::settings::{HEAD_MIN_BYTES, Settings};
+use crate::slots::ConnectionSlot;
+
+/// What serves the connections of one interface.
+#[derive(Clone)]
+pub(crate) struct Requests {
+    router: Router,
+    http1: http1::Builder,
+    stopped: watch::Receiver<bool>,
+}
+
+/// Why a connection was closed before its client closed it.
+#[derive(Debug, thiserror::Error)]
+enum Closed {
+    #[error("its slot was needed by another connection")]
+    Shed,
+    #[error("it was quiet for longer than it may be")]
+    Quiet,
+}
+
+impl Requests {
+    pub(crate) fn new(router: Router, settings: &Settings, stopped: watch::Receiver<bool>) -> Self {
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            // The time for a head depends on whether the client is authenticated, see `quiet`.
+            .header_read_timeout(None)
+            .max_buf_size(settings.head_max_bytes.max(HEAD_MIN_BYTES))
+            .max_headers(settings.headers_max)
+            // A client that has closed its side still gets the answer.
+            .half_close(true);
+        Self { router, http1, stopped }
+    }
+
+    /// Serves `connection` to its end.
+    pub(crate) async fn serve(self, connection: Connection, slot: ConnectionSlot) {
+        // Boxed, so that a stream of events that is written after it does not hold its memory.
+        let requests = Box::pin(self.until_quiet(connection, slot.clone()));
+        let ended = match requests.await {
+            Ok(None) => Ok(()),
+            Ok(Some((connection, events))) => {
+                tokio::select! {
+                    written = event_stream::write(connection, events) => {
+                        written.map_err(Into::into)
+                    }
+                    () = slot.shed() => Err(Closed::Shed.into()),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        }
+    }
+
+    async fn until_quiet(
+        self,
+        connection: Connection,
+        slot: ConnectionSlot,
+    ) -> Result<Option<(Connection, Response)>, axum::BoxError> {
+        let (shed, is_quiet) = (slot.clone(), slot.clone());
+        tokio::select! {
+            ended = self.http1(connection, slot) => ended,
+            () = shed.shed() => Err(Closed::Shed.into()),
+            () = quiet(&is_quiet) => Err(Closed::Quiet.into()),
+        }
+    }
+
+    /// Serves requests until the connection ends, or has nothing to do but to carry events.
+    async fn http1(
+        self,
+        connection: Connection,
+        slot: ConnectionSlot,
+    ) -> Result<Option<(Connection, Response)>, axum::BoxError> {
+        let Self { router, http1, mut stopped } = self;
+        let (hand_over, mut handed_over) = mpsc::channel(1);
+        // Whether all answers before a later one are written is not known here.
+        let is_first = AtomicBool::new(true);
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let can_be_alone =
+                is_first.swap(false, Ordering::Relaxed) && event_stream::may_follow(&request);
+            let hand_over = can_be_alone.then(|| hand_over.clone());
+            let answer = answer(router.clone(), request, slot.clone());
+            async move {
+                let answer = answer.await;
+                if let Some(hand_over) = hand_over.filter(|_| event_stream::is(&answer)) {
+                    // It is taken, and this dropped, as soon as this waits.
+                    let _ = hand_over.try_send(answer);
+                    return pending().await;
+                }
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        let mut connection = http1.serve_connection(TokioIo::new(connection), service);
+        let mut stopping = pin!(stopping(&mut stopped));
+        let mut is_stopping = false;
+        loop {
+            is_stopping = tokio::select! {
+                ended = &mut connection => return Ok(ended.map(|()| None)?),
+                // The service has the other end as long as the connection lives.
+                Some(events) = handed_over.recv() => {
+                    return Ok(Some((connection.into_parts().io.into_inner(), events)));
+                }
+                () = &mut stopping, if !is_stopping => true,
+            };
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+    }
+}
+
+/// Answers a request; its connection is busy until the answer was handed over whole.
+async fn answer(
+    mut router: Router,
+    request: hyper::Request<Incoming>,
+    slot: ConnectionSlot,
+) -> Response {
+    let busy = slot.busy();
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(slot.clone());
+    // A router is always ready.
+    let answer = router.call(request).await.unwrap_or_else(|never| match never {});
+    let mut answer = answer.map(|body| InFlight::body(body, busy));
+    if slot.is_in_reserve() {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
+}
+
+/// Returns when the interface accepts no more.
+async fn stopping(stopped: &mut watch::Receiver<bool>) {
+    // If nobody can stop it any more, it is being dropped.
+    if stopped.wait_for(|stopped| *stopped).await.is_err() {
+        pending::<()>().await;
+    }
+}
+
+/// Returns when the connection has been quiet for longer than it may be.
+async fn quiet(slot: &ConnectionSlot) {
+    loop {
+        match slot.quiet_left() {
+            Some(left) if left.is_zero() => return,
+            Some(left) => pause(left).await,
+            None => pause(slot.quiet_min()).await,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The slots of connections: which connections are open, who has them, and which one is closed
+//! if another needs its slot.
+//!
+//! ```text
+//!            accepted                        a request is authenticated
+//!  listener ─────────▶ unauthenticated ───────────────────────────────▶ authenticated
+//!               │      (few, by address;                                (by holder; idle ones
+//!               │       idle ones are shed)                              are shed)
+//!               └─────▶ reserve: if all of those are busy ─────────────▶
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::patience::now;
+use crate::settings::Settings;
+use crate::shares::{Holder, NoSlot, may_take};
+
+/// The bits of an IPv6 address that name its network: clients have all addresses of one.
+const NETWORK_BITS: u32 = 64;
+
+/// All connections of a served interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    entries: BTreeMap<u64, Entry>,
+    /// How many were shed since that was last reported.
+    shed: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    class: Class,
+    /// Requests in flight, and answers that are being written.
+    busy: usize,
+    /// Whether anything came from the client.
+    is_silent: bool,
+    quiet_since: Instant,
+    closed: Arc<Notify>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Unauthenticated(IpAddr),
+    Reserve,
+    Authenticated(Holder),
+}
+
+impl Slots {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self(Arc::new(Shared { settings, table: Mutex::default() }))
+    }
+
+    /// A slot for a new connection of `peer`. There always is one: if need be, another connection
+    /// is closed.
+    pub(crate) fn admit(&self, peer: IpAddr) -> ConnectionSlot {
+        let network = network(peer);
+        let mut table = self.table();
+        let class = if table.make_room(network, &self.0.settings) {
+            Class::Unauthenticated(network)
+        } else {
+            Class::Reserve
+        };
+        self.open(&mut table, class)
+    }
+
+    /// A slot of the reserve, for a connection that took a spare descriptor.
+    pub(crate) fn admit_to_reserve(&self) -> ConnectionSlot {
+        self.open(&mut self.table(), Class::Reserve)
+    }
+
+    fn open(&self, table: &mut Table, class: Class) -> ConnectionSlot {
+        if class == Class::Reserve {
+            let in_reserve = |entry: &Entry| entry.class == Class::Reserve;
+            if table.count(in_reserve) >= self.0.settings.max_reserve.max(1) {
+                table.shed(in_reserve, true);
+            }
+        }
+        let closed = Arc::new(Notify::new());
+        let entry = Entry {
+            class,
+            busy: 0,
+            is_silent: true,
+            quiet_since: now(),
+            closed: Arc::clone(&closed),
+        };
+        let id = table.next;
+        table.next += 1;
+        table.entries.insert(id, entry);
+        ConnectionSlot(Arc::new(Own { id, of: self.clone(), closed }))
+    }
+
+    /// Closes a connection that has no request in flight, so that its descriptor is free soon;
+    /// an authenticated one only if there is no other.
+    pub(crate) fn shed_idle(&self) {
+        let mut table = self.table();
+        if !table.shed(|entry| !matches!(entry.class, Class::Authenticated(_)), false) {
+            table.shed(|_| true, false);
+        }
+    }
+
+    /// How many connections were shed since the last call.
+    pub(crate) fn take_shed(&self) -> u64 {
+        std::mem::take(&mut self.table().shed)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn count(&self, is: impl Fn(&Entry) -> bool) -> usize {
+        self.entries.values().filter(|entry| is(entry)).count()
+    }
+
+    /// Closes the connection among those that `is` holds for that is of least use: one that has
+    /// said nothing, else the one that has been quiet for longest, else, with `or_busy`, the
+    /// oldest. False if there is none.
+    fn shed(&mut self, is: impl Fn(&Entry) -> bool, or_busy: bool) -> bool {
+        let candidates = self.entries.iter().filter(|(_, entry)| is(entry));
+        let candidates = candidates.filter(|(_, entry)| or_busy || entry.busy == 0);
+        let least = candidates
+            .min_by_key(|(id, entry)| (entry.busy > 0, !entry.is_silent, entry.quiet_since, **id));
+        let Some(id) = least.map(|(id, _)| *id) else { return false };
+        if let Some(entry) = self.entries.remove(&id) {
+            entry.closed.notify_one();
+            self.shed += 1;
+        }
+        true
+    }
+
+    /// Makes room for an unauthenticated connection of `network`. False if all that could make
+    /// room have a request in flight.
+    fn make_room(&mut self, network: IpAddr, settings: &Settings) -> bool {
+        let own = Class::Unauthenticated(network);
+        let per_address = settings.max_unauthenticated_per_address.max(1);
+        if self.count(|entry| entry.class == own) >= per_address {
+            return self.shed(|entry| entry.class == own, false);
+        }
+        let is_unauthenticated = |entry: &Entry| matches!(entry.class, Class::Unauthenticated(_));
+        if self.count(is_unauthenticated) < settings.max_unauthenticated.max(1) {
+            return true;
+        }
+        let greediest = self.greediest(|entry| is_unauthenticated(entry) && entry.busy == 0);
+        greediest.is_some_and(|class| self.shed(|entry| entry.class == class, false))
+    }
+
+    /// The class with the most connections that `is` holds for.
+    fn greediest(&self, is: impl Fn(&Entry) -> bool) -> Option<Class> {
+        let mut counts: BTreeMap<&Class, usize> = BTreeMap::new();
+        for entry in self.entries.values().filter(|entry| is(entry)) {
+            *counts.entry(&entry.class).or_default() += 1;
+        }
+        counts.into_iter().max_by_key(|(_, count)| *count).map(|(class, _)| class.clone())
+    }
+
+    /// Makes the connection one of `holder`.
+    fn authenticate(&mut self, id: u64, holder: &Holder, most: usize) -> Result<(), NoSlot> {
+        let own = Class::Authenticated(holder.clone());
+        // It was closed meanwhile, if it is not there.
+        if self.entries.get(&id).is_none_or(|entry| entry.class == own) {
+            return Ok(());
+        }
+        let others = |entry: &Entry| matches!(entry.class, Class::Authenticated(_));
+        loop {
+            let held = self.count(|entry| entry.class == own);
+            let taken = self.count(others);
+            let Err(refused) = may_take(holder, held, taken, most.max(1)) else { break };
+            if self.shed(|entry| entry.class == own, false) {
+                continue;
+            }
+            // Of the others only from those that have more.
+            let greediest = self.greediest(|entry| others(entry) && entry.busy == 0);
+            let greediest =
+                greediest.filter(|class| self.count(|entry| entry.class == *class) > held);
+            if !greediest.is_some_and(|class| self.shed(|entry| entry.class == class, false)) {
+                return Err(refused);
+            }
+        }
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.class = own;
+        }
+        Ok(())
+    }
+}
+
+/// The slot of a connection, which is among the extensions of each of its requests
+/// ([`axum::Extension`]). Free again when the connection ends.
+#[derive(Clone, Debug)]
+pub struct ConnectionSlot(Arc<Own>);
+
+#[derive(Debug)]
+struct Own {
+    id: u64,
+    of: Slots,
+    closed: Arc<Notify>,
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.of.table().entries.remove(&self.id);
+    }
+}
+
+impl ConnectionSlot {
+    /// Makes the connection one of `holder`, because a request with a valid key came over it.
+    /// Each interface must call this, or its connections stay few and brief. If a key is
+    /// needed for nothing, a complete request is enough.
+    ///
+    /// # Errors
+    /// Errors if the holder has its share of the connections, or all are taken, and none of those
+    /// is idle. The request should be refused then; the connection stays as it was.
+    pub fn authenticate(&self, holder: &Holder) -> Result<(), NoSlot> {
+        let most = self.0.of.0.settings.max_connections;
+        self.0.of.table().authenticate(self.0.id, holder, most)
+    }
+
+    /// Whether it is in the reserve: only health checks should be answered on it, and requests
+    /// that authenticate it first. It is closed after one request.
+    #[must_use]
+    pub fn is_in_reserve(&self) -> bool {
+        self.with(|entry| entry.class == Class::Reserve).unwrap_or(false)
+    }
+
+    /// Notes that something came from the client.
+    pub(crate) fn hear(&self) {
+        self.with(|entry| entry.is_silent = false);
+    }
+
+    /// Has the connection count as busy until the guard is dropped.
+    pub(crate) fn busy(&self) -> Busy {
+        self.with(|entry| entry.busy += 1);
+        Busy(self.clone())
+    }
+
+    /// Returns when the connection was shed.
+    pub(crate) async fn shed(&self) {
+        self.0.closed.notified().await;
+    }
+
+    /// How long the connection may still be quiet; none if it is busy.
+    pub(crate) fn quiet_left(&self) -> Option<Duration> {
+        let settings = &self.0.of.0.settings;
+        self.with(|entry| {
+            let most = match entry.class {
+                Class::Authenticated(_) => settings.idle_timeout,
+                Class::Unauthenticated(_) | Class::Reserve => settings.head_timeout,
+            };
+            (entry.busy == 0).then(|| most.saturating_sub(now() - entry.quiet_since))
+        })
+        .flatten()
+    }
+
+    /// The shorter of the two times that a connection may be quiet.
+    pub(crate) fn quiet_min(&self) -> Duration {
+        let settings = &self.0.of.0.settings;
+        settings.idle_timeout.min(settings.head_timeout)
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.0.of.table().entries.get_mut(&self.0.id).map(look)
+    }
+}
+
+/// As long as it lives, its connection is not idle.
+#[derive(Debug)]
+pub(crate) struct Busy(ConnectionSlot);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.with(|entry| {
+            entry.busy = entry.busy.saturating_sub(1);
+            entry.quiet_since = now();
+        });
+    }
+}
+
+/// What counts as one address: an IPv4 address, also one that is written as IPv6, or the network of an IPv6 one.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & (u128::MAX << NETWORK_BITS);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
