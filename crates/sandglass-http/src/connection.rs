@@ -28,6 +28,14 @@ impl Connection {
         Self { stream, slot, is_silent: true, patience, stuck: None }
     }
 
+    /// Waits for the first byte of the client and returns it, still unread; none if the client has
+    /// closed its side.
+    pub(crate) async fn peek(&self) -> io::Result<Option<u8>> {
+        let mut first = [0];
+        let length = self.stream.peek(&mut first).await?;
+        Ok((length > 0).then_some(first[0]))
+    }
+
     /// What came of a write, or that the client has taken nothing for too long.
     fn patient<T>(
         &mut self,

@@ -25,7 +25,7 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use sandglass_model::{Clock as _, SystemClock, WallTime};
 use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
 
-use crate::connection::Connection;
+use crate::tls::Io;
 
 /// The media type of events (WHATWG HTML, 9.2).
 const MEDIA_TYPE: &str = "text/event-stream";
@@ -50,7 +50,7 @@ pub(crate) fn is(answer: &Response) -> bool {
 }
 
 /// Writes `answer` until its stream or the connection ends, and closes the connection.
-pub(crate) async fn write(mut connection: Connection, answer: Response) -> io::Result<()> {
+pub(crate) async fn write(mut connection: Io, answer: Response) -> io::Result<()> {
     let (parts, body) = answer.into_parts();
     connection.write_all(&head(&parts.headers)?).await?;
     drop(parts);
@@ -60,7 +60,7 @@ pub(crate) async fn write(mut connection: Connection, answer: Response) -> io::R
 }
 
 /// Writes what `body` says as chunks (RFC 9112, 7.1).
-async fn carry(connection: &mut Connection, body: Body) -> io::Result<()> {
+async fn carry(connection: &mut Io, body: Body) -> io::Result<()> {
     let mut pieces = body.into_data_stream();
     let mut listens = true;
     loop {
@@ -81,7 +81,7 @@ async fn carry(connection: &mut Connection, body: Body) -> io::Result<()> {
     }
 }
 
-async fn write_chunk(connection: &mut Connection, piece: Bytes) -> io::Result<()> {
+async fn write_chunk(connection: &mut Io, piece: Bytes) -> io::Result<()> {
     let size = format!("{:x}\r\n", piece.len());
     let mut chunk = size.as_bytes().chain(piece).chain(b"\r\n".as_slice());
     connection.write_all_buf(&mut chunk).await
@@ -89,7 +89,7 @@ async fn write_chunk(connection: &mut Connection, piece: Bytes) -> io::Result<()
 
 /// What the client does in the meantime. A connection that breaks off ends the stream at
 /// once; one who has said all still listens; and what else it says is no more answered.
-fn hear(connection: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+fn hear(connection: &mut Io, context: &mut Context<'_>) -> Poll<io::Result<()>> {
     let mut said = [0; 16];
     ready!(Pin::new(connection).poll_read(context, &mut ReadBuf::new(&mut said)))?;
     Poll::Ready(Ok(()))

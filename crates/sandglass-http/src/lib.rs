@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  listener ──▶ connection ─────────────▶ guarded ──▶ door, routes, fallbacks: the interface
-//!  (slots)      (head, time to take       (panics,         │
-//!                what it is sent)          headers)        ├── key::bearer, key::Digest, same_site
+//!  (slots)      (TLS, head, time to       (panics,         │
+//!                take what it is sent)     headers)        ├── key::bearer, key::Digest, same_site
 //!                                                          ├── ConnectionSlot::authenticate
 //!                                                          └── body::json, body::bytes
 //! ```
@@ -16,6 +16,7 @@ mod connection;
 mod descriptors;
 mod event_stream;
 mod guard;
+mod http2;
 mod in_flight;
 pub mod key;
 pub mod patience;
@@ -26,6 +27,7 @@ mod settings;
 mod shares;
 mod slots;
 mod target;
+mod tls;
 
 pub use guard::{Unserved, fallbacks, guarded, method_fallback, unserved_path};
 pub use same_site::{CrossSite, same_site};
@@ -34,3 +36,4 @@ pub use settings::{HEAD_MIN_BYTES, Settings};
 pub use shares::{Holder, NoSlot, Shares, Slot};
 pub use slots::ConnectionSlot;
 pub use target::half_encoded;
+pub use tls::{Tls, TlsError, TlsSettings, root_store};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, Version, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,16 +18,20 @@ use tower::Service as _;
 
 use crate::connection::Connection;
 use crate::event_stream;
+use crate::http2::Http2;
 use crate::in_flight::InFlight;
 use crate::patience::pause;
 use crate::settings::{HEAD_MIN_BYTES, Settings};
 use crate::slots::ConnectionSlot;
+use crate::tls::{Io, Tls, speaks_http2};
 
 /// What serves the connections of one interface.
 #[derive(Clone)]
 pub(crate) struct Requests {
     router: Router,
     http1: http1::Builder,
+    http2: Http2,
+    tls: Option<Tls>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -41,7 +45,12 @@ enum Closed {
 }
 
 impl Requests {
-    pub(crate) fn new(router: Router, settings: &Settings, stopped: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(
+        router: Router,
+        settings: &Settings,
+        tls: Option<Tls>,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
@@ -51,7 +60,7 @@ impl Requests {
             .max_headers(settings.headers_max)
             // A client that has closed its side still gets the answer.
             .half_close(true);
-        Self { router, http1, stopped }
+        Self { router, http1, http2: Http2::new(settings), tls, stopped }
     }
 
     /// Serves `connection` to its end.
@@ -79,22 +88,43 @@ impl Requests {
         self,
         connection: Connection,
         slot: ConnectionSlot,
-    ) -> Result<Option<(Connection, Response)>, axum::BoxError> {
+    ) -> Result<Option<(Io, Response)>, axum::BoxError> {
         let (shed, is_quiet) = (slot.clone(), slot.clone());
         tokio::select! {
-            ended = self.http1(connection, slot) => ended,
+            ended = self.requests(connection, slot) => ended,
             () = shed.shed() => Err(Closed::Shed.into()),
             () = quiet(&is_quiet) => Err(Closed::Quiet.into()),
+        }
+    }
+
+    /// Serves requests after the TLS handshake, if there has to be one. A client that does not
+    /// complete it is one that does not complete its head.
+    async fn requests(
+        self,
+        connection: Connection,
+        slot: ConnectionSlot,
+    ) -> Result<Option<(Io, Response)>, axum::BoxError> {
+        let Some(tls) = &self.tls else {
+            return self.http1(Io::Left(connection), slot).await;
+        };
+        let Some(stream) = tls.accept(connection).await? else { return Ok(None) };
+        let is_http2 = speaks_http2(&stream);
+        let connection = Io::Right(Box::new(stream));
+        if is_http2 {
+            let Self { router, http2, stopped, .. } = self;
+            http2.serve(connection, slot, router, stopped).await.map(|()| None)
+        } else {
+            self.http1(connection, slot).await
         }
     }
 
     /// Serves requests until the connection ends, or has nothing to do but to carry events.
     async fn http1(
         self,
-        connection: Connection,
+        connection: Io,
         slot: ConnectionSlot,
-    ) -> Result<Option<(Connection, Response)>, axum::BoxError> {
-        let Self { router, http1, mut stopped } = self;
+    ) -> Result<Option<(Io, Response)>, axum::BoxError> {
+        let Self { router, http1, mut stopped, .. } = self;
         let (hand_over, mut handed_over) = mpsc::channel(1);
         // Whether all answers before a later one are written is not known here.
         let is_first = AtomicBool::new(true);
@@ -131,25 +161,26 @@ impl Requests {
 }
 
 /// Answers a request; its connection is busy until the answer was handed over whole.
-async fn answer(
+pub(crate) async fn answer(
     mut router: Router,
     request: hyper::Request<Incoming>,
     slot: ConnectionSlot,
 ) -> Response {
     let busy = slot.busy();
+    let is_http1 = request.version() <= Version::HTTP_11;
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(slot.clone());
     // A router is always ready.
     let answer = router.call(request).await.unwrap_or_else(|never| match never {});
     let mut answer = answer.map(|body| InFlight::body(body, busy));
-    if slot.is_in_reserve() {
+    if is_http1 && slot.is_in_reserve() {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     answer
 }
 
 /// Returns when the interface accepts no more.
-async fn stopping(stopped: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopping(stopped: &mut watch::Receiver<bool>) {
     // If nobody can stop it any more, it is being dropped.
     if stopped.wait_for(|stopped| *stopped).await.is_err() {
         pending::<()>().await;

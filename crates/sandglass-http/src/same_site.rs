@@ -33,7 +33,11 @@ pub fn same_site(uri: &Uri, headers: &HeaderMap) -> Result<(), CrossSite> {
     if elsewhere || !is_loopback(host) {
         return refuse("without keys only `localhost` and loopback addresses are served as `Host`");
     }
-    if origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host)) {
+    let site_of = |origin: &str| {
+        let site = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        site == Some(host)
+    };
+    if origin.is_some_and(|origin| !site_of(origin)) {
         return refuse("without keys no page of another origin is served");
     }
     let site = headers.get("sec-fetch-site").map(|value| value.as_bytes());
@@ -86,9 +90,11 @@ mod tests {
             assert!(!admitted(&[("host", host)]), "{host}");
         }
         let host = ("host", "localhost:7341");
-        assert!(admitted(&[host, ("origin", "http://localhost:7341")]));
+        for origin in ["http://localhost:7341", "https://localhost:7341"] {
+            assert!(admitted(&[host, ("origin", origin)]), "{origin}");
+        }
         for origin in
-            ["null", "http://localhost:3000", "https://localhost:7341", "http://evil.example"]
+            ["null", "http://localhost:3000", "https://localhost:3000", "http://evil.example"]
         {
             assert!(!admitted(&[host, ("origin", origin)]), "{origin}");
         }

@@ -16,6 +16,7 @@ use crate::patience::{TooLong, now, pause, within};
 use crate::requests::Requests;
 use crate::settings::Settings;
 use crate::slots::{ConnectionSlot, Slots};
+use crate::tls::Tls;
 
 /// How long to wait before accepting again if the process has no descriptor left: a connection
 /// that was shed has freed its own by then.
@@ -31,18 +32,24 @@ pub struct Serving {
     accepting: JoinHandle<JoinSet<()>>,
 }
 
-/// Serves `router` over HTTP/1.1 on `listener`, on the current tokio runtime. The router must
-/// authenticate each connection by its [`ConnectionSlot`], or those stay few and brief.
+/// Serves `router` on `listener`, on the current tokio runtime: over HTTP/1.1, or, with `tls`, over
+/// HTTPS only, where clients may choose HTTP/2. The router must authenticate each connection by its
+/// [`ConnectionSlot`], or those stay few and brief.
 ///
 /// # Errors
 /// The listener doesn't know its address.
 ///
 /// # Panics
 /// There is no tokio runtime.
-pub fn serve(listener: TcpListener, router: Router, settings: Settings) -> io::Result<Serving> {
+pub fn serve(
+    listener: TcpListener,
+    router: Router,
+    settings: Settings,
+    tls: Option<Tls>,
+) -> io::Result<Serving> {
     let local_addr = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
-    let requests = Requests::new(router, &settings, stopped.clone());
+    let requests = Requests::new(router, &settings, tls, stopped.clone());
     let accepting = Accepting {
         listener,
         spares: Spares::default(),

@@ -5,4 +5,5 @@ mod clients;
 mod ending;
 mod slots;
 mod streams;
+mod tls;
 mod world;

@@ -10,7 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use sandglass_http::{
-    ConnectionSlot, Holder, Serving, Settings, Unserved, fallbacks, guarded, serve,
+    ConnectionSlot, Holder, Serving, Settings, Tls, Unserved, fallbacks, guarded, serve,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -26,15 +26,23 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(router: Router, settings: Settings) -> Self {
+        Self::with_tls(router, settings, None)
+    }
+
+    pub(crate) fn with_tls(router: Router, settings: Settings, tls: Option<Tls>) -> Self {
         let runtime = Runtime::new().expect("threads");
         let router = fallbacks(router, unserved).layer(from_fn(door));
         let router = guarded(router, panicked);
         let serving = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
-            serve(listener, router, settings).expect("it has an address")
+            serve(listener, router, settings, tls).expect("it has an address")
         });
         let address = serving.local_addr();
         Self { runtime, serving: Some(serving), address }
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn connect(&self) -> TcpStream {

@@ -44,7 +44,7 @@ fn an_idle_reader_of_events_costs_little() {
             "/events",
             get(async |Extension(slot): Extension<ConnectionSlot>| events(&slot)),
         );
-        serve(listener, router, settings).expect("it has an address")
+        serve(listener, router, settings, None).expect("it has an address")
     });
     let address = serving.local_addr();
     let warm: Vec<_> = (0..WARM_UP).map(|_| reader(address)).collect();

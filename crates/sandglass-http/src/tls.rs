@@ -1,0 +1,177 @@
+//! TLS of a served interface: a certificate that can be replaced while connections are open, and
+//! the handshake.
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+use crate::connection::Connection;
+
+/// The protocol name of HTTP/2 (RFC 9113, 3.1).
+const H2: &[u8] = b"h2";
+const HTTP_11: &[u8] = b"http/1.1";
+/// The first byte of a TLS connection: a handshake record (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
+/// Most certificates in a file.
+const CERTIFICATES_MAX: usize = 1_000;
+/// How much is read of what a client without TLS sends, in bytes, so that it reads the answer
+/// before the connection is reset.
+const PLAIN_MAX_BYTES: u64 = 64 << 10;
+/// The answer to a client without TLS.
+const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
+    content-length: 55\r\nconnection: close\r\n\r\n\
+    this address serves TLS only: use https:// to reach it\n";
+
+/// A connection of a client, with TLS or without.
+pub(crate) type Io = Either<Connection, Box<TlsStream<Connection>>>;
+
+/// Certificate, key and rules for the TLS of an interface. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
+
+/// Checked settings of TLS, see [`TlsSettings::from_pem`].
+#[derive(Clone, Debug)]
+pub struct TlsSettings(Arc<ServerConfig>);
+
+/// Which part of the settings of TLS is wrong, and how.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The certificate chain.
+    #[error("{0}")]
+    Certificate(String),
+    /// The private key.
+    #[error("{0}")]
+    Key(String),
+    /// The certificates by which client certificates are verified.
+    #[error("{0}")]
+    ClientCa(String),
+}
+
+impl TlsSettings {
+    /// Settings for TLS 1.2 and 1.3 with the certificate chain `certificate`, the server's own
+    /// certificate first, and its private key `key`. With `client_ca`, clients must present a
+    /// certificate that one of those certificates has signed. All are PEM.
+    ///
+    /// # Errors
+    /// Errors if one of them is not what it should be, or the key is not that of the certificate.
+    /// No error contains a part of the key.
+    pub fn from_pem(
+        certificate: &[u8],
+        key: &[u8],
+        client_ca: Option<&[u8]>,
+    ) -> Result<Self, TlsError> {
+        let provider = Arc::new(ring::default_provider());
+        let chain = certificates(certificate).map_err(TlsError::Certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
+            TlsError::Key(match error {
+                pem::Error::NoItemsFound => "there is no private key (PEM) in it".to_owned(),
+                _ => "it is not PEM".to_owned(),
+            })
+        })?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError::Certificate(error.to_string()))?;
+        let builder = match client_ca {
+            None => builder.with_no_client_auth(),
+            Some(roots) => {
+                let roots = root_store(roots).map_err(TlsError::ClientCa)?;
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = verifier.build().map_err(|error: VerifierBuilderError| {
+                    TlsError::ClientCa(error.to_string())
+                })?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                TlsError::Key("it is not the key of the certificate".to_owned())
+            }
+            rustls::Error::InvalidCertificate(_) => TlsError::Certificate(error.to_string()),
+            _ => TlsError::Key(error.to_string()),
+        })?;
+        config.alpn_protocols = vec![H2.to_vec(), HTTP_11.to_vec()];
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+/// The certificates in a PEM text: at least one.
+fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(text).take(CERTIFICATES_MAX + 1).collect();
+    let read = read.map_err(|error| format!("it is not PEM: {error}"))?;
+    match read.len() {
+        0 => Err("there is no certificate (PEM) in it".to_owned()),
+        many if many > CERTIFICATES_MAX => {
+            Err(format!("it has more than {CERTIFICATES_MAX} certificates"))
+        }
+        _ => Ok(read),
+    }
+}
+
+/// Roots of trust from a PEM text with at least one certificate.
+///
+/// # Errors
+/// Errors if there is none, or one cannot be used; what is wrong.
+pub fn root_store(text: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(text)? {
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    Ok(roots)
+}
+
+impl Tls {
+    /// TLS with these settings.
+    #[must_use]
+    pub fn new(TlsSettings(config): TlsSettings) -> Self {
+        Self(Arc::new(RwLock::new(config)))
+    }
+
+    /// Uses these settings for each handshake from now on. Connections that are open stay as they
+    /// are.
+    pub fn replace(&self, TlsSettings(config): TlsSettings) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    /// Completes the handshake. None if the client does not speak TLS; it has been answered then.
+    ///
+    /// # Errors
+    /// Errors if the handshake fails, for instance because the client has no certificate although
+    /// it needs one.
+    pub(crate) async fn accept(
+        &self,
+        connection: Connection,
+    ) -> io::Result<Option<TlsStream<Connection>>> {
+        match connection.peek().await? {
+            None => return Ok(None),
+            Some(HANDSHAKE) => {}
+            Some(_) => return refuse_plain(connection).await.map(|()| None),
+        }
+        let config = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        TlsAcceptor::from(config).accept(connection).await.map(Some)
+    }
+}
+
+async fn refuse_plain(mut connection: Connection) -> io::Result<()> {
+    connection.write_all(PLAIN_ANSWER).await?;
+    connection.shutdown().await?;
+    // Bounded by its slot in time.
+    tokio::io::copy(&mut connection.take(PLAIN_MAX_BYTES), &mut tokio::io::sink()).await?;
+    Ok(())
+}
+
+/// Whether the client has chosen HTTP/2.
+pub(crate) fn speaks_http2(stream: &TlsStream<Connection>) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(H2)
+}

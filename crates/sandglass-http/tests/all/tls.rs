@@ -1,0 +1,238 @@
+//! HTTPS: who gets through the handshake, and what the others cost.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::HeaderMap;
+use axum::routing::get;
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use reqwest::Version;
+use reqwest::blocking::{Client, Response};
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sandglass_http::{Settings, Tls, TlsError, TlsSettings, root_store};
+
+use crate::world::{SHORT, World};
+
+/// Longer than a test takes.
+const LONG: Duration = Duration::from_secs(3_600);
+const LARGE_BYTES: usize = 3 << 20;
+
+/// A CA.
+struct Ca(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, both as PEM.
+struct Signed {
+    certificate: String,
+    key: String,
+}
+
+impl Ca {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("a name");
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    fn sign(&self, name: &str) -> Signed {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate").pem();
+        Signed { certificate, key: key.serialize_pem() }
+    }
+
+    fn server(&self, client_ca: Option<&Self>) -> TlsSettings {
+        let Signed { certificate, key } = self.sign("127.0.0.1");
+        let client_ca = client_ca.map(Self::pem);
+        let client_ca = client_ca.as_ref().map(String::as_bytes);
+        TlsSettings::from_pem(certificate.as_bytes(), key.as_bytes(), client_ca).expect("settings")
+    }
+
+    /// A client that trusts this CA.
+    fn client(&self, identity: Option<&Signed>, alpn: &[u8]) -> Client {
+        let roots = root_store(self.pem().as_bytes()).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has them")
+            .with_root_certificates(roots);
+        let mut config = match identity {
+            None => builder.with_no_client_auth(),
+            Some(Signed { certificate, key }) => {
+                let chain = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM");
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM");
+                builder.with_client_auth_cert(vec![chain], key).expect("an identity")
+            }
+        };
+        config.alpn_protocols = vec![alpn.to_vec()];
+        let client = Client::builder().tls_backend_preconfigured(config).no_proxy();
+        // None: a test must not take its own time for what the server does.
+        client.timeout(None).http2_initial_stream_window_size(64 << 10).build().expect("a client")
+    }
+}
+
+fn world(settings: Settings, tls: &Tls) -> World {
+    let router = Router::new()
+        .route("/", get(async || "here"))
+        .route("/large", get(async || "x".repeat(LARGE_BYTES)))
+        .route("/endless", get(async || "x".repeat(64 << 20)))
+        .route("/host", get(host));
+    World::with_tls(router, settings, Some(tls.clone()))
+}
+
+async fn host(headers: HeaderMap) -> Vec<u8> {
+    headers["host"].as_bytes().to_vec()
+}
+
+fn get_from(world: &World, client: &Client, path: &str) -> reqwest::Result<Response> {
+    client.get(format!("https://{}{path}", world.address())).send()
+}
+
+fn gets_through(world: &World, client: &Client) -> bool {
+    get_from(world, client, "/").is_ok_and(|answer| answer.status().is_success())
+}
+
+#[test]
+fn requests_come_over_http_1_and_over_http_2_as_clients_choose() {
+    let ca = Ca::new("a CA");
+    let world = world(Settings::default(), &Tls::new(ca.server(None)));
+    for (alpn, version) in [("http/1.1", Version::HTTP_11), ("h2", Version::HTTP_2)] {
+        let client = ca.client(None, alpn.as_bytes());
+        let answer = get_from(&world, &client, "/").expect("an answer");
+        assert_eq!(answer.version(), version);
+        assert_eq!(answer.text().expect("text"), "here");
+        let large = get_from(&world, &client, "/large").expect("an answer");
+        assert_eq!(large.bytes().expect("a body").len(), LARGE_BYTES);
+        let host = get_from(&world, &client, "/host").expect("an answer");
+        assert_eq!(host.text().expect("text"), world.address().to_string());
+    }
+}
+
+#[test]
+fn over_http_2_a_request_has_as_few_headers_as_over_http_1() {
+    let ca = Ca::new("a CA");
+    let settings = Settings { headers_max: 8, ..Settings::default() };
+    let world = world(settings, &Tls::new(ca.server(None)));
+    for alpn in ["http/1.1", "h2"] {
+        let client = ca.client(None, alpn.as_bytes());
+        let request = client.get(format!("https://{}/", world.address()));
+        let request = (0..9).fold(request, |request, n| request.header(format!("x-{n}"), "1"));
+        assert_eq!(request.send().expect("an answer").status(), 431, "{alpn}");
+        assert!(gets_through(&world, &client));
+    }
+}
+
+#[test]
+fn a_request_without_tls_is_refused_with_what_to_do() {
+    let ca = Ca::new("a CA");
+    let world = world(Settings::default(), &Tls::new(ca.server(None)));
+    let answer = world.ask("GET", "/");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with("use https:// to reach it\n"));
+    assert!(gets_through(&world, &ca.client(None, b"h2")));
+}
+
+#[test]
+fn a_client_that_never_completes_its_handshake_delays_nobody_and_is_cut_off() {
+    let ca = Ca::new("a CA");
+    let client = ca.client(None, b"http/1.1");
+    // The head of a record whose rest never comes.
+    let started = [22, 3, 1, 2, 0, 1];
+    let tls = Tls::new(ca.server(None));
+    let patient = world(Settings { head_timeout: LONG, ..Settings::default() }, &tls);
+    let stuck: Vec<_> = (0..200)
+        .map(|number| {
+            let mut stuck = patient.connect();
+            // It may have been closed by now.
+            let _ = stuck.write_all(&started[..number % 2 * started.len()]);
+            stuck
+        })
+        .collect();
+    assert!(gets_through(&patient, &client));
+    drop(stuck);
+
+    let brief = world(Settings { head_timeout: SHORT, ..Settings::default() }, &tls);
+    let mut stuck = brief.connect();
+    stuck.write_all(&started).expect("it listens");
+    // By an end or a reset; the socket's own timeout would be another error.
+    let ended = stuck.read(&mut [0; 64]);
+    assert!(
+        !matches!(&ended, Ok(1..))
+            && ended.err().is_none_or(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
+    );
+}
+
+#[test]
+fn a_client_certificate_is_required_if_there_is_a_ca_for_them() {
+    let (ca, of_clients) = (Ca::new("one"), Ca::new("another"));
+    let world = world(Settings::default(), &Tls::new(ca.server(Some(&of_clients))));
+    for alpn in ["http/1.1", "h2"] {
+        let alpn = alpn.as_bytes();
+        let known = of_clients.sign("client.example");
+        assert!(gets_through(&world, &ca.client(Some(&known), alpn)));
+        let foreign = ca.sign("client.example");
+        for refused in [ca.client(None, alpn), ca.client(Some(&foreign), alpn)] {
+            assert!(!gets_through(&world, &refused));
+        }
+    }
+}
+
+#[test]
+fn a_certificate_is_replaced_while_a_connection_is_open() {
+    let (old, new) = (Ca::new("one"), Ca::new("another"));
+    let tls = Tls::new(old.server(None));
+    let world = world(Settings::default(), &tls);
+    let open = old.client(None, b"h2");
+    assert!(gets_through(&world, &open));
+    tls.replace(new.server(None));
+    assert!(gets_through(&world, &open), "its connection is as it was");
+    assert!(gets_through(&world, &new.client(None, b"h2")));
+    let refused = get_from(&world, &old.client(None, b"h2"), "/").expect_err("another CA");
+    assert!(format!("{refused:?}").contains("UnknownIssuer"), "{refused:?}");
+}
+
+#[test]
+fn over_http_2_a_client_that_takes_nothing_is_let_go() {
+    let ca = Ca::new("a CA");
+    let settings = Settings { max_connections: 1, write_timeout: SHORT, ..Settings::default() };
+    let world = world(settings, &Tls::new(ca.server(None)));
+    let get = |client: &Client, path: &str| {
+        let request = client.get(format!("https://{}{path}", world.address()));
+        request.header("authorization", "operator").send().expect("an answer")
+    };
+    let slow = get(&ca.client(None, b"h2"), "/endless");
+    assert_eq!(slow.status(), 200);
+    // It is busy, so it keeps its slot until it is let go.
+    while get(&ca.client(None, b"h2"), "/").status() == 429 {}
+    slow.bytes().expect_err("it got all of it");
+}
+
+#[test]
+fn settings_say_which_file_is_wrong_and_how() {
+    let ca = Ca::new("a CA");
+    let (signed, other) = (ca.sign("127.0.0.1"), ca.sign("127.0.0.1"));
+    let read = |certificate: &str, key: &str, client_ca: Option<&str>| {
+        let client_ca = client_ca.map(str::as_bytes);
+        TlsSettings::from_pem(certificate.as_bytes(), key.as_bytes(), client_ca)
+    };
+    let Signed { certificate, key } = &signed;
+    read(certificate, key, None).expect("settings");
+    let broken = "-----BEGIN CERTIFICATE-----\n????\n-----END CERTIFICATE-----\n";
+    for bad in ["", key, broken] {
+        assert!(matches!(read(bad, key, None), Err(TlsError::Certificate(_))), "{bad}");
+        assert!(matches!(read(certificate, key, Some(bad)), Err(TlsError::ClientCa(_))), "{bad}");
+    }
+    for bad in ["", certificate, &other.key] {
+        assert!(matches!(read(certificate, bad, None), Err(TlsError::Key(_))), "{bad}");
+    }
+    let error = read(certificate, &other.key, None).expect_err("another key").to_string();
+    assert!(error.contains("not the key of the certificate"), "{error}");
+}
