@@ -151,7 +151,7 @@ impl Running {
     /// The address of a daemon, once it listens.
     #[track_caller]
     pub(crate) fn address(&mut self) -> String {
-        let line = self.line_with("listening on http://");
+        let line = self.line_with("listening on http");
         line.trim().rsplit('/').next().expect("an address").to_owned()
     }
 

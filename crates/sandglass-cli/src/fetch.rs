@@ -1,20 +1,21 @@
-//! Asks a daemon for a page over HTTP, in bounded time and memory.
+//! Asks a daemon for a page over HTTP or HTTPS, in bounded time and memory.
 
+mod tls;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Method, Request, Response, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
+use hyper::Uri;
+use hyper::header::CONTENT_TYPE;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use sandglass_source::{printable, shortened};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::net::TcpStream;
 
+use self::tls::{no_tls, tls, tls_error, tls_hint};
 use crate::play::pause;
 
 /// How long all of it may take: a page that takes longer is of a daemon that hangs.
@@ -25,6 +26,34 @@ const PAGE_MAX_BYTES: usize = 20 << 20;
 /// shown, in characters: a daemon's are a few lines.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 const MESSAGE_MAX_CHARS: usize = 400;
+
+/// How a command reaches a daemon, besides its address.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Access {
+    /// The environment variable with a key of the daemon, if it needs one
+    #[arg(long, value_name = "VAR")]
+    api_key_env: Option<String>,
+    /// Trust the certificates in this file (PEM) alone, instead of those of the system
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Present the certificate in this file, which also has its private key (PEM), to a daemon that
+    /// requires one
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// Send the key over plain HTTP also to other machines, where everybody on the way can read it
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// Sends requests to a daemon, with a key if there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    key: Option<String>,
+    is_insecure: bool,
+    /// Whether a server that requires a certificate would refuse it.
+    is_anonymous: bool,
+}
 
 /// The address that `text` names. Nobody logs in by it, and a login that is in it is never
 /// shown.
@@ -39,7 +68,12 @@ pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
             printable(place)
         );
     }
-    let bad = |_| anyhow!("`{}` is no address; name one as http://HOST:PORT", printable(text));
+    let bad = |_| {
+        anyhow!(
+            "`{}` is no address; name one as http://HOST:PORT or https://HOST:PORT",
+            printable(text)
+        )
+    };
     let address: Uri = text.parse().map_err(bad)?;
     let port = address.authority().and_then(|named| {
         let port = named.as_str().strip_prefix(named.host())?.strip_prefix(':')?;
@@ -55,50 +89,163 @@ pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
 ///
 /// # Errors
 /// It holds none.
-pub(crate) fn key(variable: Option<&str>) -> anyhow::Result<Option<String>> {
+fn key(variable: Option<&str>) -> anyhow::Result<Option<String>> {
     let held =
         |name| std::env::var(name).with_context(|| format!("--api-key-env: `{name}` holds no key"));
     variable.map(held).transpose()
 }
 
-/// The text at `url`, asked for with `key` where there is one.
-///
-/// # Errors
-/// It can't be had, or is no text, or larger than any page of a daemon's.
-pub(crate) async fn text(url: &Uri, key: Option<&str>) -> anyhow::Result<String> {
-    let whole = async {
-        let answer = require_ok(ask(url, key).await?).await?;
-        let body = Limited::new(answer.into_body(), PAGE_MAX_BYTES).collect().await;
-        let body = body.map_err(anyhow::Error::from_boxed)?.to_bytes();
-        String::from_utf8(body.to_vec()).context("the answer is no text")
-    };
-    soon(whole).await.with_context(|| format!("can't get `{url}`"))
+impl Client {
+    /// A client for the daemon at `address`.
+    ///
+    /// # Errors
+    /// Errors if the variable holds no key, or one of the files cannot be used.
+    pub(crate) fn new(access: &Access, address: &Uri) -> anyhow::Result<Self> {
+        let Access { api_key_env, ca, identity, insecure } = access;
+        let key = key(api_key_env.as_deref())?;
+        let tls = match address.scheme_str() {
+            Some("https") => tls(ca.as_deref(), identity.as_deref())?,
+            _ => no_tls()?,
+        };
+        let is_anonymous = address.scheme_str() == Some("https") && identity.is_none();
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            // The key is for this address, and for no other that it or the environment names.
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .context("there is no HTTP client")?;
+        Ok(Self { http, key, is_insecure: *insecure, is_anonymous })
+    }
+
+    /// The text at `url`.
+    ///
+    /// # Errors
+    /// Errors if there is none, or it is no text, or larger than any page of a daemon.
+    pub(crate) async fn text(&self, url: &Uri) -> anyhow::Result<String> {
+        let whole = async {
+            let answer = require_ok(self.get(url).await?).await?;
+            let body = bytes(answer, PAGE_MAX_BYTES).await?;
+            String::from_utf8(body).context("the answer is no text")
+        };
+        soon(whole).await.with_context(|| format!("can't get `{url}`"))
+    }
+
+    /// The head of the answer at `url`, of any status; its body takes as long as it takes.
+    ///
+    /// # Errors
+    /// Errors if there is none.
+    pub(crate) async fn open(&self, url: &Uri) -> anyhow::Result<Response> {
+        soon(self.get(url)).await.with_context(|| format!("can't get `{url}`"))
+    }
+
+    /// Asks for something to be done at `url`.
+    ///
+    /// # Errors
+    /// Errors if there is no answer, or the key is not allowed to.
+    pub(crate) async fn post(&self, url: &Uri, body: &Value) -> anyhow::Result<Posted> {
+        let whole = async {
+            let request = self.request(Method::POST, url)?;
+            let request = request.header(CONTENT_TYPE, "application/json");
+            let answer = self.send(request.body(serde_json::to_vec(body)?)).await?;
+            let status = answer.status();
+            if matches!(
+                status,
+                StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY
+            ) {
+                return Ok(Posted::Refused(refusal(answer).await.to_string()));
+            }
+            if !status.is_success() {
+                return Err(refusal(answer).await);
+            }
+            let body = bytes(answer, REFUSAL_MAX_BYTES).await?;
+            serde_json::from_slice(&body).map(Posted::Taken).context("the answer is no JSON")
+        };
+        soon(whole).await.with_context(|| format!("can't ask `{url}`"))
+    }
+
+    async fn get(&self, url: &Uri) -> anyhow::Result<Response> {
+        self.send(self.request(Method::GET, url)?).await
+    }
+
+    /// The answer to `request`, or an error that says what to do.
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
+        request.send().await.map_err(|error| {
+            let hint = tls_error(&error).map(tls_hint).or_else(|| {
+                // With TLS 1.3 a server refuses a client after the client's side is complete.
+                (self.is_anonymous && !error.is_connect()).then_some(
+                    "it closed the connection without an answer; if it requires a certificate of \
+                     its clients, name one with --identity",
+                )
+            });
+            let error = anyhow::Error::from(error.without_url());
+            hint.into_iter().fold(error, anyhow::Error::context)
+        })
+    }
+
+    /// A request with the key, unless others could read it on the way.
+    fn request(&self, method: Method, url: &Uri) -> anyhow::Result<RequestBuilder> {
+        let is_plain = match url.scheme_str() {
+            Some("http") => true,
+            Some("https") => false,
+            _ => bail!("name an address as http://HOST:PORT or https://HOST:PORT"),
+        };
+        let host = url.host().context("it names no host")?;
+        let request = self.http.request(method, url.to_string());
+        let Some(key) = &self.key else { return Ok(request) };
+        ensure!(
+            !is_plain || is_loopback(host) || self.is_insecure,
+            "the key would be sent over plain HTTP to `{host}`, which is another machine; use \
+             https://, or --insecure if the network between is trusted"
+        );
+        Ok(request.bearer_auth(key))
+    }
 }
 
-/// The head of the answer at `url`, of any status; its body takes as long as it takes.
+/// Whether what is sent to `host` stays on this machine.
+fn is_loopback(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// The body of an answer.
 ///
 /// # Errors
-/// There is none.
-pub(crate) async fn open(url: &Uri, key: Option<&str>) -> anyhow::Result<Response<Incoming>> {
-    soon(ask(url, key)).await.with_context(|| format!("can't get `{url}`"))
+/// Errors if it breaks off, or has more than `max_bytes`.
+async fn bytes(mut answer: Response, max_bytes: usize) -> anyhow::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    while let Some(piece) = answer.chunk().await? {
+        ensure!(
+            body.len() + piece.len() <= max_bytes,
+            "the answer has more than {max_bytes} bytes"
+        );
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
 }
 
 /// The answer, where it is the one that was asked for.
 ///
 /// # Errors
 /// It is a refusal: what that says, and what to do.
-pub(crate) async fn require_ok(answer: Response<Incoming>) -> anyhow::Result<Response<Incoming>> {
+pub(crate) async fn require_ok(answer: Response) -> anyhow::Result<Response> {
     if answer.status() == StatusCode::OK { Ok(answer) } else { Err(refusal(answer).await) }
 }
 
 /// What an answer that is no success says, and what to do. Takes as long as answers may.
-pub(crate) async fn refusal(answer: Response<Incoming>) -> anyhow::Error {
+pub(crate) async fn refusal(answer: Response) -> anyhow::Error {
     let status = answer.status();
-    let body = Limited::new(answer.into_body(), REFUSAL_MAX_BYTES).collect();
-    let body = soon(async { body.await.map_err(anyhow::Error::from_boxed) }).await;
-    // Of one that doesn't come whole the status is told.
-    let envelope = body.ok().and_then(|body| serde_json::from_slice(&body.to_bytes()).ok());
-    Refusal::of(envelope).told(status)
+    let kind = answer.headers().get(CONTENT_TYPE);
+    let is_text = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    // If it does not come whole, the status is shown.
+    let body = soon(bytes(answer, REFUSAL_MAX_BYTES)).await.unwrap_or_default();
+    if is_text {
+        let message = String::from_utf8_lossy(&body).trim_end().to_owned();
+        return Refusal { code: String::new(), message }.told(status);
+    }
+    Refusal::of(serde_json::from_slice(&body).ok()).told(status)
 }
 
 /// What a daemon says of why it refuses.
@@ -148,32 +295,6 @@ pub(crate) enum Posted {
     Refused(String),
 }
 
-/// Asks for something to be done at `url`, with `key` where there is one.
-///
-/// # Errors
-/// There is no answer, or the key may not.
-pub(crate) async fn post(url: &Uri, key: Option<&str>, body: &Value) -> anyhow::Result<Posted> {
-    let whole = async {
-        let request = request(Method::POST, url, key)?.header(CONTENT_TYPE, "application/json");
-        let body = Full::new(Bytes::from(serde_json::to_vec(body)?));
-        let answer = sent(url, request.body(body)?).await?;
-        let status = answer.status();
-        if matches!(
-            status,
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY
-        ) {
-            return Ok(Posted::Refused(refusal(answer).await.to_string()));
-        }
-        if !status.is_success() {
-            return Err(refusal(answer).await);
-        }
-        let body = Limited::new(answer.into_body(), REFUSAL_MAX_BYTES).collect().await;
-        let body = body.map_err(anyhow::Error::from_boxed)?.to_bytes();
-        serde_json::from_slice(&body).map(Posted::Taken).context("the answer is no JSON")
-    };
-    soon(whole).await.with_context(|| format!("can't ask `{url}`"))
-}
-
 /// A piece of a path or query as addresses have it.
 pub(crate) fn path_segment(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
@@ -184,35 +305,6 @@ async fn soon<T>(got: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result
         got = got => got,
         () = pause(PATIENCE) => Err(anyhow!("there is no answer within {PATIENCE:?}")),
     }
-}
-
-async fn ask(url: &Uri, key: Option<&str>) -> anyhow::Result<Response<Incoming>> {
-    sent(url, request(Method::GET, url, key)?.body(Full::default())?).await
-}
-
-fn request(
-    method: Method,
-    url: &Uri,
-    key: Option<&str>,
-) -> anyhow::Result<hyper::http::request::Builder> {
-    ensure!(url.scheme_str() == Some("http"), "only http:// is spoken here");
-    let authority = url.authority().context("it names no host")?;
-    let path = url.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::builder().method(method).uri(path).header(HOST, authority.as_str());
-    Ok(match key {
-        Some(key) => request.header(AUTHORIZATION, format!("Bearer {key}")),
-        None => request,
-    })
-}
-
-async fn sent(url: &Uri, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Incoming>> {
-    let authority = url.authority().context("it names no host")?;
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
-    let (mut requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the answer, or with this process.
-    tokio::spawn(connection);
-    Ok(requests.send_request(request).await?)
 }
 
 #[cfg(test)]
@@ -243,6 +335,18 @@ mod tests {
         }
         for text in ["http://localhost", "http://[::1]:65535/x", "http://localhost:1"] {
             address(text).expect("an address");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_reached_without_a_network() {
+        for host in
+            ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]"]
+        {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["0.0.0.0", "[::]", "10.0.0.1", "localhost.example", "127.0.0.1.example", ""] {
+            assert!(!is_loopback(host), "{host}");
         }
     }
 

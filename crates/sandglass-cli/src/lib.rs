@@ -27,6 +27,7 @@ mod secrets;
 mod terminal;
 mod testing;
 mod threads;
+mod tls;
 mod top;
 mod up;
 

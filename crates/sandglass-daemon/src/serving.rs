@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use sandglass_http::Tls;
 use sandglass_http::patience::{pause, within};
 use sandglass_model::{EntityRef, Monotonic};
 use sandglass_runtime::RunView;
@@ -53,19 +54,24 @@ impl Daemon {
     /// # Errors
     /// The listener doesn't know its address.
     pub fn serve(&self, listener: TcpListener) -> io::Result<Serving> {
-        self.serve_beside(listener, Router::new())
+        self.serve_beside(listener, Router::new(), None)
     }
 
-    /// The same, with the routes of `others` beside its own.
+    /// The same, with the routes of `others` beside its own, and over HTTPS if there is `tls`.
     ///
     /// # Errors
     /// As [`Daemon::serve`].
     ///
     /// # Panics
     /// A route of `others` is one of its own, or they have a fallback.
-    pub fn serve_beside(&self, listener: TcpListener, others: Router) -> io::Result<Serving> {
+    pub fn serve_beside(
+        &self,
+        listener: TcpListener,
+        others: Router,
+        tls: Option<Tls>,
+    ) -> io::Result<Serving> {
         let settings = self.settings().connections();
-        let http = sandglass_http::serve(listener, self.router().merge(others), settings)?;
+        let http = sandglass_http::serve(listener, self.router().merge(others), settings, tls)?;
         Ok(Serving { daemon: self.clone(), http })
     }
 

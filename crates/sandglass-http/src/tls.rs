@@ -87,9 +87,9 @@ impl TlsSettings {
                 let roots = root_store(roots).map_err(TlsError::ClientCa)?;
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = verifier.build().map_err(|error: VerifierBuilderError| {
-                    TlsError::ClientCa(error.to_string())
-                })?;
+                let verifier = verifier
+                    .build()
+                    .map_err(|error: VerifierBuilderError| TlsError::ClientCa(error.to_string()))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };

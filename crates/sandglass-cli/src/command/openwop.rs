@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::up::address;
 use crate::exit::Exit;
-use crate::{compiling, openwop, threads};
+use crate::{compiling, openwop, threads, tls};
 
 /// Serves the workflows of a folder over HTTP, as an OpenWOP host
 ///
@@ -14,7 +14,8 @@ use crate::{compiling, openwop, threads};
 /// the host ends goes on with the next start, or fails, as its definition says. What is wrong
 /// with a definition or a pack is told, and that one left out. The interface is described at
 /// /v1/openapi.json; clients send the key as `Authorization: Bearer KEY`. SIGTERM or Ctrl-C
-/// accepts no more, lets nodes end for the grace, and leaves the rest to the next start.
+/// accepts no more, lets nodes end for the grace, and leaves the rest to the next start. SIGHUP
+/// reads the certificate again.
 ///
 /// Exit code: 0 stopped orderly, 2 a folder, key, journal or address can't be used, 130
 /// stopped at once.
@@ -44,6 +45,8 @@ pub(crate) struct Arguments {
     /// gone with the process
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tls: tls::Arguments,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
     #[command(flatten)]

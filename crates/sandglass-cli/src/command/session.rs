@@ -23,12 +23,11 @@ struct Of {
     /// The run that was seen: refused where it isn't the last one any more
     #[arg(long, value_name = "N")]
     run_seq: Option<u32>,
-    /// The daemon (http://HOST:PORT)
+    /// The daemon (http://HOST:PORT or https://HOST:PORT)
     #[arg(long, value_name = "URL", default_value = DAEMON)]
     url: String,
-    /// The environment variable with a key that may operate; its owner is who the record names
-    #[arg(long, value_name = "VAR")]
-    api_key_env: Option<String>,
+    #[command(flatten)]
+    access: fetch::Access,
     /// Print the daemon's answer as JSON
     #[arg(long)]
     json: bool,
@@ -37,7 +36,7 @@ struct Of {
 /// Stops a session of a daemon for good
 ///
 /// What is queued of it never starts, and what runs is stopped now, also in the middle of a
-/// host call. Who and why are recorded, and a restart doesn't run it again.
+/// host call. The owner of the key and the reason are recorded, and a restart doesn't run it again.
 ///
 /// Exit code: 0 it is being stopped, 1 it isn't (it has stopped already, or there is none), 2 no
 /// daemon there or no key that may.
@@ -90,13 +89,13 @@ fn ask(of: &Of, what: &str, mut body: Map<String, Value>, done: &str) -> anyhow:
     let (entity_type, id) = (of.session.entity_type(), of.session.id());
     let [entity_type, id] = [entity_type, id].map(fetch::path_segment);
     let address = fetch::address(&format!("{base}/v1/sessions/{entity_type}/{id}/{what}"))?;
-    let key = fetch::key(of.api_key_env.as_deref())?;
+    let client = fetch::Client::new(&of.access, &address)?;
     body.insert("reason".to_owned(), of.reason.clone().into());
     if let Some(run_seq) = of.run_seq {
         body.insert("run_seq".to_owned(), run_seq.into());
     }
     let body = Value::Object(body);
-    let asked = fetch::post(&address, key.as_deref(), &body);
+    let asked = client.post(&address, &body);
     match threads::start(Some(1))?.block_on(asked)? {
         Posted::Taken(answer) => {
             let mut output = Output::new();

@@ -41,15 +41,15 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
     sandglass status http://127.0.0.1:7341 Session/42 --line\n  \
     sandglass status runs.db --check || page-somebody")]
 pub(crate) struct Arguments {
-    /// The journal, which may be in use; or the daemon (http://HOST:PORT)
+    /// The journal, which may be in use; or the daemon (http://HOST:PORT or
+    /// https://HOST:PORT)
     #[arg(value_name = "JOURNAL|URL")]
     from: PathBuf,
     /// Only this session
     #[arg(value_name = "TYPE/ID")]
     session: Option<EntityRef>,
-    /// The environment variable with a key that may read, where the daemon asks for one
-    #[arg(long, value_name = "VAR")]
-    api_key_env: Option<String>,
+    #[command(flatten)]
+    access: fetch::Access,
     /// Look again each second, until Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "line", "check"])]
     watch: bool,
@@ -115,7 +115,7 @@ fn shown(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Res
 /// Where sessions are looked for.
 enum Source<'a> {
     Journal(&'a Path, Option<&'a EntityRef>),
-    Daemon { base: String, key: Option<String>, session: Option<&'a EntityRef> },
+    Daemon { base: String, client: fetch::Client, session: Option<&'a EntityRef> },
 }
 
 /// A page of a daemon's sessions.
@@ -130,15 +130,15 @@ impl<'a> Source<'a> {
         let session = arguments.session.as_ref();
         let url = arguments.from.to_str().filter(|text| text.contains("://"));
         let Some(url) = url else { return Ok(Self::Journal(&arguments.from, session)) };
-        let key = fetch::key(arguments.api_key_env.as_deref())?;
-        Ok(Self::Daemon { base: url.trim_end_matches('/').to_owned(), key, session })
+        let client = fetch::Client::new(&arguments.access, &fetch::address(url)?)?;
+        Ok(Self::Daemon { base: url.trim_end_matches('/').to_owned(), client, session })
     }
 
     async fn look(&self) -> anyhow::Result<(Vec<StatusView>, Exit)> {
         match self {
             Self::Journal(path, session) => of_journal(path, *session),
-            Self::Daemon { base, key, session } => {
-                let found = of_daemon(base, key.as_deref(), *session).await?;
+            Self::Daemon { base, client, session } => {
+                let found = of_daemon(base, client, *session).await?;
                 Ok((found, Exit::Ok))
             }
         }
@@ -155,12 +155,12 @@ fn of_journal(path: &Path, session: Option<&EntityRef>) -> anyhow::Result<(Vec<S
 
 async fn of_daemon(
     base: &str,
-    key: Option<&str>,
+    client: &fetch::Client,
     session: Option<&EntityRef>,
 ) -> anyhow::Result<Vec<StatusView>> {
     let read = async |path: String| {
         let address = fetch::address(&format!("{base}/v1/sessions{path}"))?;
-        fetch::text(&address, key).await
+        client.text(&address).await
     };
     if let Some(session) = session {
         let [entity_type, id] = [session.entity_type(), session.id()].map(fetch::path_segment);

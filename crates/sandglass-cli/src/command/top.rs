@@ -22,11 +22,10 @@ use crate::{fetch, threads, top};
     sandglass top http://127.0.0.1:7341 --api-key-env READER_KEY\n  \
     sandglass top http://127.0.0.1:7341 --json | jq '.handlers[] | select(.stuck)'")]
 pub(crate) struct Arguments {
-    /// The daemon (http://HOST:PORT)
+    /// The daemon (http://HOST:PORT or https://HOST:PORT)
     url: String,
-    /// The environment variable with a key that may read, where the daemon asks for one
-    #[arg(long, value_name = "VAR")]
-    api_key_env: Option<String>,
+    #[command(flatten)]
+    access: fetch::Access,
     /// Print a JSON object for each change, as the daemon tells them
     #[arg(long)]
     json: bool,
@@ -37,8 +36,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let base = arguments.url.trim_end_matches('/');
-    let key = fetch::key(arguments.api_key_env.as_deref())?;
-    let source = top::Source { address: fetch::address(&format!("{base}/v1/live"))?, key };
+    let address = fetch::address(&format!("{base}/v1/live"))?;
+    let client = fetch::Client::new(&arguments.access, &address)?;
+    let source = top::Source { address, client };
     let threads = threads::start(Some(1))?;
     let ended = threads.block_on(async {
         match (arguments.json, arguments.once) {

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 
 use crate::compiling;
 use crate::exit::Exit;
-use crate::threads;
-use crate::up;
+use crate::{threads, tls, up};
 
 /// Serves the entities of a folder of specs over HTTP
 ///
-/// The interface is described by the document at /openapi.json. SIGHUP reads the folder
-/// and the configuration again: all of it is taken, or, where something is wrong, none.
+/// The interface is described by the document at /openapi.json. SIGHUP reads the folder,
+/// the configuration and the certificate again: all of it is taken, or, where something is wrong, none.
 /// SIGTERM or Ctrl-C accepts no more, lets handlers end for the grace, stops and records
 /// the rest; a second one ends at once. While it still starts, it just stops.
 ///
@@ -22,6 +21,7 @@ use crate::up;
     sandglass up --specs specs --journal runs.db\n  \
     API_KEY=$(openssl rand -hex 32) sandglass up --specs specs --listen 0.0.0.0:7341 --api-key-env API_KEY\n  \
     sandglass up --specs specs --config sandglass.toml\n  \
+    sandglass up --specs specs --tls-certificate chain.pem --tls-key key.pem\n  \
     sandglass up --specs specs --workflows workflows --packs packs --api-key-env API_KEY\n  \
     curl -X POST http://127.0.0.1:7341/v1/entities/Session/1\n  \
     curl -X POST http://127.0.0.1:7341/v1/entities/Session/1/actions/ResumeByHand\n  \
@@ -58,6 +58,8 @@ pub(crate) struct Arguments {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) compiling: compiling::Arguments,
+    #[command(flatten)]
+    pub(crate) tls: tls::Arguments,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use sandglass_host::Host;
 use sandglass_http::key::Digest;
-use sandglass_http::{Serving, serve};
+use sandglass_http::{Serving, Tls, serve};
 use sandglass_journal::Journal;
 use sandglass_model::{Clock, SystemClock};
 use sandglass_openwop::{LeftOut, Library, OpenWop, PackLimits, RunHandlers, Service, Settings};
@@ -24,7 +24,8 @@ use crate::command::openwop::{Arguments, Bounds};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::play::every;
-use crate::terminal::{Output, note, tell};
+use crate::terminal::{Output, complain, note, tell};
+use crate::tls::{TlsFiles, warn_of_plain_http};
 use crate::up::{UPKEEP_EVERY, export_rest, journal};
 
 /// Connections besides those of readers of events.
@@ -56,7 +57,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     loop {
         tokio::select! {
             _ = interrupts.next() => break,
-            _ = hangups.recv() => tell("folders are read at the start alone; start it again"),
+            _ = hangups.recv() => up.reload(),
             _ = upkeep.tick() => up.exporter.upkeep(),
         }
     }
@@ -83,12 +84,19 @@ struct Up {
     host: Host,
     exporter: Exporter,
     otlp: Option<Otlp>,
+    /// What HTTPS is served with, and from which files.
+    tls: Option<(Tls, TlsFiles)>,
 }
 
 impl Up {
     async fn start(arguments: &Arguments) -> anyhow::Result<Self> {
         let key = key(&arguments.api_key_env, arguments.listen)?;
         let settings = settings(&arguments.bounds);
+        let tls = arguments.tls.files().map(|files| anyhow::Ok((Tls::new(files.read()?), files)));
+        let tls = tls.transpose()?;
+        if tls.is_none() {
+            warn_of_plain_http(arguments.listen);
+        }
         // The address before the journal: one that is taken must leave no trace there.
         let listener = TcpListener::bind(arguments.listen).await;
         let listener = listener.with_context(|| format!("can't listen on {}", arguments.listen))?;
@@ -124,9 +132,25 @@ impl Up {
             max_connections: settings.max_readers.saturating_add(CONNECTIONS_BESIDE),
             ..sandglass_http::Settings::default()
         };
-        let serving = serve(listener, interface.router(), http)?;
-        Output::new().line(format!("listening on http://{}", serving.local_addr()))?;
-        Ok(Self { interface, runtime, serving, host, exporter, otlp })
+        let serving = serve(listener, interface.router(), http, tls.clone().map(|(tls, _)| tls))?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        Output::new().line(format!("listening on {scheme}://{}", serving.local_addr()))?;
+        Ok(Self { interface, runtime, serving, host, exporter, otlp, tls })
+    }
+
+    /// Reads the certificate again, if there is one. One that cannot be used leaves the old one.
+    fn reload(&self) {
+        let folders = "folders are read at the start only";
+        let Some((tls, files)) = &self.tls else {
+            return tell(&format!("nothing was reloaded: {folders}; start it again"));
+        };
+        match files.read() {
+            Ok(settings) => {
+                tls.replace(settings);
+                tell(&format!("reloaded the certificate; {folders}"));
+            }
+            Err(error) => complain(&error.context("the old certificate remains in use")),
+        }
     }
 
     async fn stop(self) {

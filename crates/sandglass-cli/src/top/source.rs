@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use http_body_util::BodyExt as _;
-use hyper::body::{Bytes, Incoming};
+use hyper::Uri;
+use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
-use hyper::{Response, StatusCode, Uri};
+use reqwest::{Response, StatusCode};
 use tokio::sync::mpsc;
 
 use super::scene::Scene;
@@ -36,7 +36,7 @@ const LOST_AFTER: u32 = 3;
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) address: Uri,
-    pub(crate) key: Option<String>,
+    pub(crate) client: fetch::Client,
 }
 
 /// What is heard of a daemon.
@@ -56,7 +56,7 @@ pub(super) enum News {
 /// The scenes of one connection.
 #[derive(Debug)]
 pub(super) struct Scenes {
-    body: Incoming,
+    answer: Response,
     events: Events,
     /// The longest silence of a daemon that lives.
     keep_alive: Duration,
@@ -83,7 +83,7 @@ impl Source {
     /// As [`scenes`](Self::scenes), or what is there is no daemon.
     pub(super) async fn once(&self) -> anyhow::Result<String> {
         let once = fetch::address(&format!("{}?once=true", self.address))?;
-        let scene = fetch::text(&once, self.key.as_deref()).await?;
+        let scene = self.client.text(&once).await?;
         let is_scene = Scene::read(&scene).is_ok();
         ensure!(is_scene, "`{}` is no live view; name a daemon", self.address);
         Ok(scene)
@@ -100,18 +100,18 @@ impl Source {
         }
     }
 
-    async fn open(&self) -> anyhow::Result<Response<Incoming>> {
-        fetch::open(&self.address, self.key.as_deref()).await
+    async fn open(&self) -> anyhow::Result<Response> {
+        self.client.open(&self.address).await
     }
 
-    async fn read(&self, answer: Response<Incoming>) -> anyhow::Result<Scenes> {
+    async fn read(&self, answer: Response) -> anyhow::Result<Scenes> {
         let answer = fetch::require_ok(answer).await;
         let answer = answer.with_context(|| format!("can't get `{}`", self.address))?;
         let kind = answer.headers().get(CONTENT_TYPE);
         let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         ensure!(is_stream, "`{}` is no live view; name a daemon", self.address);
         let keep_alive = keep_alive(answer.headers());
-        Ok(Scenes { body: answer.into_body(), events: Events::default(), keep_alive })
+        Ok(Scenes { answer, events: Events::default(), keep_alive })
     }
 }
 
@@ -197,14 +197,12 @@ impl Scenes {
             return Ok(Some(Heard::Scene(data)));
         }
         let patience = self.keep_alive * LOST_AFTER;
-        let frame = tokio::select! {
-            frame = self.body.frame() => frame,
+        let piece = tokio::select! {
+            piece = self.answer.chunk() => piece,
             () = pause(patience) => bail!("the daemon was silent for {}", told(patience)),
         };
-        let Some(frame) = frame else { return Ok(None) };
-        if let Ok(bytes) = frame?.into_data() {
-            self.events.put(&bytes)?;
-        }
+        let Some(bytes) = piece? else { return Ok(None) };
+        self.events.put(&bytes)?;
         Ok(Some(self.events.take()?.map_or(Heard::Alive, Heard::Scene)))
     }
 }

@@ -22,6 +22,7 @@ use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 use super::{limits, told};
 use crate::command::up::Arguments;
 use crate::terminal::tell;
+use crate::tls::TlsFiles;
 
 /// Largest configuration, in bytes: far more than people write by hand.
 const SOURCE_MAX_BYTES: usize = 1 << 20;
@@ -49,6 +50,8 @@ pub(super) struct Config {
     /// Which entities that have ended go from the journal; none, unless it is said.
     pub(super) retention: Option<Retention>,
     pub(super) grace: Duration,
+    /// The files for HTTPS; plain HTTP is served without.
+    pub(super) tls: Option<TlsFiles>,
     pub(super) keys: Keys,
     /// The environment variable of each secret that manifests name.
     pub(super) secrets: BTreeMap<String, String>,
@@ -79,6 +82,7 @@ impl Default for Config {
             journal: None,
             retention: None,
             grace: GRACE,
+            tls: None,
             keys: Keys::default(),
             secrets: BTreeMap::new(),
             host: sandglass_host::Settings::default(),
@@ -128,6 +132,7 @@ impl Config {
         limits::from_environment(&mut config.ceilings)?;
         config.keys = keys.into_iter().collect();
         config.listen = arguments.listen.unwrap_or(config.listen);
+        config.tls = arguments.tls.files().or(config.tls);
         config.journal = arguments.journal.clone().or(config.journal);
         let compiled = arguments.compiled_cache.clone();
         config.host.compiled_cache_dir = compiled.or(config.host.compiled_cache_dir);
@@ -185,6 +190,7 @@ impl Config {
             "recording",
             "story",
             "metrics",
+            "tls",
         ];
         table.only(&KNOWN, out);
         if let Some(text) = table.text("listen", out) {
@@ -223,6 +229,9 @@ impl Config {
         }
         if let Some(http) = table.table("http", "http", out) {
             self.http(&http, out);
+        }
+        if let Some(tls) = table.table("tls", "tls", out) {
+            self.tls = tls_files(&tls, beside, out);
         }
         if let Some(story) = table.table("story", "story", out) {
             story.only(&["one_in", "frames"], out);
@@ -369,6 +378,18 @@ fn compiling(table: &Table<'_, '_>, limits: &mut CompileLimits, out: &mut Diagno
     }
 }
 
+fn tls_files(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Option<TlsFiles> {
+    table.only(&["certificate", "key", "client_ca"], out);
+    let certificate = table.required_text("certificate", out);
+    let key = table.required_text("key", out);
+    let client_ca = table.text("client_ca", out);
+    Some(TlsFiles {
+        certificate: beside.join(certificate?.as_str()),
+        key: beside.join(key?.as_str()),
+        client_ca: client_ca.map(|path| beside.join(path.as_str())),
+    })
+}
+
 /// What a table says is kept of each run: nothing, where that is no host call.
 fn recording_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<RecordingLimits> {
     table.only(&["calls", "size", "arguments"], out);
@@ -498,6 +519,7 @@ pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()>
         ("grace", running.grace != new.grace),
         ("[http]", running.http != new.http),
         ("[recording]", running.recording != new.recording),
+        ("[tls]", running.tls.is_some() != new.tls.is_some()),
         ("[metrics]", running.metrics != new.metrics),
         ("[compile]", running.compiling != new.compiling),
         ("[cache]", cache(&running.host) != cache(&new.host)),
@@ -542,6 +564,7 @@ mod tests {
             packs: None,
             config: None,
             compiling: crate::compiling::Arguments::default(),
+            tls: crate::tls::Arguments::default(),
         };
         let mut config = Config::read(&arguments).expect("the defaults are sound");
         let mut out = Diagnostics::new(source);

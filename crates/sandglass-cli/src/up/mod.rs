@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 use sandglass_daemon::{Daemon, Draining, Modules, Parts, Serving};
 use sandglass_host::Host;
+use sandglass_http::Tls;
 use sandglass_journal::{Journal, MemoryJournal};
 use sandglass_liveness::Retention;
 use sandglass_model::{Clock, SystemClock};
@@ -31,6 +32,7 @@ use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::play::every;
 use crate::terminal::{Output, complain, tell};
+use crate::tls::{TlsFiles, warn_of_plain_http};
 use crate::{compiling, duration, journal_file};
 
 use config::{Config, MetricsConfig};
@@ -76,7 +78,12 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             _ = interrupts.next() => break,
             _ = hangups.recv(), if reloading.is_empty() => {
                 tell("reloading");
-                reloading.spawn(reload(up.daemon.clone(), up.config.clone(), arguments.clone()));
+                reloading.spawn(reload(
+                    up.daemon.clone(),
+                    up.tls.clone(),
+                    up.config.clone(),
+                    arguments.clone(),
+                ));
             }
             Some(_) = reloading.join_next() => {}
             _ = upkeep.tick() => up.exporter.upkeep(),
@@ -105,6 +112,7 @@ struct Up {
     exporter: Exporter,
     otlp: Option<Otlp>,
     openwop: Option<OpenWop>,
+    tls: Option<Tls>,
 }
 
 impl Up {
@@ -112,6 +120,10 @@ impl Up {
         let Served { specs, modules, warnings } = folder::read(&arguments.specs, &config.secrets)?;
         limits::of_known_types(&config.ceilings, specs.iter().map(|spec| spec.name.as_str()))?;
         warnings.iter().for_each(|warning| tell(warning));
+        let tls = config.tls.as_ref().map(TlsFiles::read).transpose()?.map(Tls::new);
+        if tls.is_none() && !config.keys.is_empty() {
+            warn_of_plain_http(config.listen);
+        }
         // The address before the journal: one that is taken must leave no trace there.
         let listener = TcpListener::bind(config.listen).await;
         let listener = listener.with_context(|| format!("can't listen on {}", config.listen))?;
@@ -168,9 +180,10 @@ impl Up {
         };
         let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
         let beside = openwop.as_ref().map(OpenWop::beside).unwrap_or_default();
-        let serving = daemon.serve_beside(listener, beside)?;
-        Output::new().line(format!("listening on http://{}", serving.local_addr()))?;
-        Ok(Self { config, daemon, serving, host, exporter, otlp, openwop })
+        let serving = daemon.serve_beside(listener, beside, tls.clone())?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        Output::new().line(format!("listening on {scheme}://{}", serving.local_addr()))?;
+        Ok(Self { config, daemon, serving, host, exporter, otlp, openwop, tls })
     }
 
     async fn stop(self) -> Exit {
@@ -215,17 +228,21 @@ async fn prune(runtime: Runtime, retention: Retention) {
     }
 }
 
-/// Takes the folder and the configuration as they are now, or says why not.
-async fn reload(daemon: Daemon, running: Config, arguments: Arguments) {
+/// Takes the folder, the configuration and the certificate as they are now, or says why not.
+async fn reload(daemon: Daemon, tls: Option<Tls>, running: Config, arguments: Arguments) {
     let reloaded = async {
         let new = Config::read(&arguments)?;
         config::require_same(&running, &new)?;
+        let certificate = new.tls.as_ref().map(TlsFiles::read).transpose()?;
         let Served { specs, modules, warnings } = folder::read(&arguments.specs, &new.secrets)?;
         limits::of_known_types(&new.ceilings, specs.iter().map(|spec| spec.name.as_str()))?;
         warnings.iter().for_each(|warning| tell(warning));
         let specs = specs.into_iter().chain(mounted::specs(&arguments)).collect();
         let ceilings = mounted::ceilings(&arguments, new.ceilings);
         daemon.reload(specs, modules, new.keys, ceilings).await?;
+        if let (Some(tls), Some(certificate)) = (&tls, certificate) {
+            tls.replace(certificate);
+        }
         anyhow::Ok(())
     };
     match reloaded.await {

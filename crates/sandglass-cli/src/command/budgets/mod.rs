@@ -35,12 +35,11 @@ use crate::{fetch, journal_file, threads};
     sandglass budgets runs.db --json | jq '.budgets[] | select(.advice != \"keep\")'")]
 pub(crate) struct Arguments {
     /// The journal, as --journal named it, which may be in use; or the address of metrics
-    /// (http://HOST:PORT, and /metrics where no path is said)
+    /// (http://HOST:PORT or https://HOST:PORT, and /metrics where no path is said)
     #[arg(value_name = "JOURNAL|URL")]
     from: PathBuf,
-    /// The environment variable with a key that may read, where the address asks for one
-    #[arg(long, value_name = "VAR")]
-    api_key_env: Option<String>,
+    #[command(flatten)]
+    access: fetch::Access,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -49,7 +48,7 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let (found, exit, nothing) = match address(&arguments.from)? {
         Some(address) => {
-            let found = of_metrics(&address, arguments.api_key_env.as_deref())?;
+            let found = of_metrics(&address, &arguments.access)?;
             (found, Exit::Ok, "nothing has run yet")
         }
         None => {
@@ -76,9 +75,9 @@ fn address(from: &Path) -> anyhow::Result<Option<Uri>> {
     fetch::address(&format!("{}/metrics", text.trim_end_matches('/'))).map(Some)
 }
 
-fn of_metrics(address: &Uri, key_variable: Option<&str>) -> anyhow::Result<Budgets> {
-    let key = fetch::key(key_variable)?;
-    let page = threads::start(Some(1))?.block_on(fetch::text(address, key.as_deref()))?;
+fn of_metrics(address: &Uri, access: &fetch::Access) -> anyhow::Result<Budgets> {
+    let client = fetch::Client::new(access, address)?;
+    let page = threads::start(Some(1))?.block_on(client.text(address))?;
     let found = scraped::budgets(&page);
     found.with_context(|| format!("there are no metrics of handlers at `{address}`"))
 }

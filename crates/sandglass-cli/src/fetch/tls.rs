@@ -1,0 +1,88 @@
+//! TLS of clients: whom they trust, and what its errors mean.
+
+use std::error::Error as StdError;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ConfigBuilder, Error, RootCertStore,
+    WantsVerifier,
+};
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use sandglass_host::file;
+use sandglass_http::root_store;
+
+use crate::tls::PEM_MAX_BYTES;
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+}
+
+/// TLS that trusts the certificates in the file `ca`, or else those of the system, and presents the
+/// certificate in the file `identity`.
+///
+/// # Errors
+/// Errors if one of the files cannot be used; which one, and why.
+pub(super) fn tls(ca: Option<&Path>, identity: Option<&Path>) -> anyhow::Result<ClientConfig> {
+    let builder = builder()?;
+    let builder = match ca {
+        Some(path) => {
+            let roots = root_store(&file::read(path, PEM_MAX_BYTES).context("--ca")?);
+            let roots = roots.map_err(|why| anyhow!("--ca: `{}`: {why}", path.display()))?;
+            builder.with_root_certificates(roots)
+        }
+        None => builder
+            .with_platform_verifier()
+            .context("the system has no certificates; name some with --ca")?,
+    };
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let unusable = || format!("--identity: `{}`", path.display());
+            let pem = file::read(path, PEM_MAX_BYTES).context("--identity")?;
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+            let chain = chain.map_err(|_| anyhow!("it is not PEM")).with_context(unusable)?;
+            let key = PrivateKeyDer::from_pem_slice(&pem)
+                .map_err(|_| anyhow!("there is no private key (PEM) in it"))
+                .with_context(unusable)?;
+            builder.with_client_auth_cert(chain, key).with_context(unusable)?
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// TLS that is never used. A machine without certificates can still reach plain HTTP.
+pub(super) fn no_tls() -> anyhow::Result<ClientConfig> {
+    Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// The error of TLS in `error` or its sources.
+pub(super) fn tls_error<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e Error> {
+    // An error that an error of I/O wraps is not its source.
+    let wrapped = || error.downcast_ref::<io::Error>()?.get_ref();
+    error.downcast_ref().or_else(|| tls_error(wrapped()?)).or_else(|| tls_error(error.source()?))
+}
+
+/// What to do about an error of TLS.
+pub(super) fn tls_hint(error: &Error) -> &'static str {
+    match error {
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => "its certificate is not signed by a CA that is trusted here; name its CA with --ca",
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "its certificate is for another name; use the name that the certificate has",
+        Error::InvalidCertificate(_) => "its certificate is not valid",
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it requires a certificate of its clients; name one with --identity"
+        }
+        Error::InvalidMessage(_) => "it does not speak TLS; use http:// if that is intended",
+        _ => "TLS failed",
+    }
+}
