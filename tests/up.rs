@@ -276,7 +276,7 @@ fn budgets_are_told_by_the_metrics_of_a_daemon_too() {
     up.running.signal("TERM");
     up.ends(0);
     sandglass(&[&"budgets", &address]).exits(2).says("can't get");
-    sandglass(&[&"budgets", &"https://127.0.0.1:1"]).exits(2).says("only http://");
+    sandglass(&[&"budgets", &"ftp://127.0.0.1:1"]).exits(2).says("https://HOST:PORT");
     sandglass(&[&"budgets", &"http://[::1/x"]).exits(2).says("no address");
 }
 

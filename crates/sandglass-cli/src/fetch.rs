@@ -191,11 +191,13 @@ impl Client {
             Some("https") => false,
             _ => bail!("name an address as http://HOST:PORT or https://HOST:PORT"),
         };
-        let host = url.host().context("it names no host")?;
-        let request = self.http.request(method, url.to_string());
+        // The host that is connected to: there are many ways to write an address.
+        let url = reqwest::Url::parse(&url.to_string())?;
+        let host = url.host_str().context("it names no host")?.to_owned();
+        let request = self.http.request(method, url);
         let Some(key) = &self.key else { return Ok(request) };
         ensure!(
-            !is_plain || is_loopback(host) || self.is_insecure,
+            !is_plain || is_loopback(&host) || self.is_insecure,
             "the key would be sent over plain HTTP to `{host}`, which is another machine; use \
              https://, or --insecure if the network between is trusted"
         );
