@@ -4,7 +4,7 @@ mod binary;
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use binary::{Folder, LAMP, Running, Said, sandglass, until, with_variable};
@@ -168,14 +168,14 @@ fn a_client_certificate_is_required_if_the_configuration_says_so() {
 
 /// Replaces the certificate of `server` by one of a new CA, and then by a broken one.
 #[track_caller]
-fn reloads(folder: &Folder, server: &Server, old: &PathBuf, refusal: &str) {
+fn reloads(folder: &Folder, server: &Server, old: &Path, refusal: &str) {
     let new = Ca::new("a new CA");
     let new_ca = new.write(folder, "new.pem");
-    server.budgets("https", &[&"--ca", old]).exits(0);
+    server.budgets("https", &[&"--ca", &old]).exits(0);
     new.write_server(folder);
     server.running.signal("HUP");
     until(|| server.budgets("https", &[&"--ca", &new_ca]).code == Some(0));
-    server.budgets("https", &[&"--ca", old]).exits(2);
+    server.budgets("https", &[&"--ca", &old]).exits(2);
     folder.write("key.pem", "no key");
     server.running.signal("HUP");
     until(|| {

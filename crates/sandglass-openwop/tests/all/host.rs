@@ -85,7 +85,7 @@ impl World {
         let (interface, runtime, host) = threads.block_on(started(make, used, folder.path()));
         let serving = threads.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            serve(listener, interface.router(), sandglass_http::Settings::default())
+            serve(listener, interface.router(), sandglass_http::Settings::default(), None)
         });
         let serving = serving.expect("it has an address");
         let address = serving.local_addr();
