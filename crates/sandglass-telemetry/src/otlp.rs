@@ -91,6 +91,12 @@ impl Otlp {
         // The HTTP client wants a TLS provider even for plain HTTP. That there is
         // one already is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        if settings.sends_headers_in_clear_text() {
+            tracing::warn!(
+                "the headers of OTEL_EXPORTER_OTLP_HEADERS are sent to the collector in clear \
+                 text; name its address with https:// if one of them is a key"
+            );
+        }
         let failure = LastFailure::of(&settings.endpoint);
         let client = Client::new(settings.timeout, failure.clone()).map_err(Error::SetUp)?;
         let exporter = SpanExporter::builder()

@@ -216,6 +216,24 @@ fn over_http_2_a_client_that_takes_nothing_is_let_go() {
 }
 
 #[test]
+fn over_http_2_a_health_check_is_answered_while_all_others_are_busy() {
+    let ca = Ca::new("a CA");
+    let settings = Settings { max_unauthenticated: 1, head_timeout: LONG, ..Settings::default() };
+    let world = world(settings, &Tls::new(ca.server(None)));
+    let busy = ca.client(None, b"h2");
+    let endless = get_from(&world, &busy, "/endless").expect("an answer");
+    for _ in 0..3 {
+        assert_eq!(
+            get_from(&world, &ca.client(None, b"h2"), "/").expect("an answer").status(),
+            200
+        );
+    }
+    let refused = get_from(&world, &ca.client(None, b"h2"), "/host").expect("an answer");
+    assert_eq!(refused.status(), 429);
+    drop(endless);
+}
+
+#[test]
 fn settings_say_which_file_is_wrong_and_how() {
     let ca = Ca::new("a CA");
     let (signed, other) = (ca.sign("127.0.0.1"), ca.sign("127.0.0.1"));

@@ -2,6 +2,7 @@
 //! exported: what can't be used is an error at the start and not a silent default.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use hyper::Uri;
@@ -62,6 +63,22 @@ pub(super) struct Limits {
     pub(super) links: u32,
     /// Longest text of an attribute, in characters; without a limit where there is none.
     pub(super) value_chars: Option<usize>,
+}
+
+impl Settings {
+    /// Whether others can read the headers, of which one may be a key, on their way to the
+    /// collector.
+    pub(super) fn sends_headers_in_clear_text(&self) -> bool {
+        let endpoint = self.endpoint.parse::<Uri>().ok();
+        let host = endpoint.as_ref().filter(|uri| uri.scheme_str() == Some("http"));
+        let is_elsewhere = host.and_then(Uri::host).is_some_and(|host| {
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            let is_loopback =
+                bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+            !is_loopback && !host.eq_ignore_ascii_case("localhost")
+        });
+        is_elsewhere && !self.headers.is_empty()
+    }
 }
 
 /// What an environment asks for.

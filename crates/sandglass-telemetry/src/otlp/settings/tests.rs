@@ -48,6 +48,21 @@ fn the_endpoint_for_traces_is_taken_as_it_is_and_the_general_one_extended() {
 }
 
 #[test]
+fn headers_in_clear_text_are_those_to_another_machine_without_tls() {
+    let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a");
+    let clear = |address, more: &[(&str, &str)]| {
+        let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", address)];
+        set(&[&endpoint, more].concat()).sends_headers_in_clear_text()
+    };
+    for address in ["http://collector:4318", "http://192.0.2.1", "http://[2001:db8::1]:1"] {
+        assert!(clear(address, &[headers]) && !clear(address, &[]), "{address}");
+    }
+    for address in ["https://collector", "http://localhost", "http://127.0.0.1:1", "http://[::1]"] {
+        assert!(!clear(address, &[headers]), "{address}");
+    }
+}
+
+#[test]
 fn what_is_asked_for_is_what_is_set() {
     let settings = set(&[
         ENDPOINT,
