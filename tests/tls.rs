@@ -122,6 +122,11 @@ fn commands_reach_a_daemon_over_https_if_they_trust_its_certificate() {
         // There is no such session; the daemon says so.
         assert!(said.code == Some(0) || said.err.contains("404"), "{said:?}");
     }
+    // A stream, which goes on as things happen.
+    let follow: [&dyn AsRef<std::ffi::OsStr>; 7] =
+        [&"top", &url, &"--json", &"--api-key-env", &"CLIENT_KEY", &"--ca", &ca];
+    let mut follows = Running::with_variables(&[("CLIENT_KEY", KEY)], Stdio::null(), &follow);
+    follows.line_with("in_flight");
     for (command, url) in [("cancel", &url), ("resume", &url)] {
         let arguments: [&dyn AsRef<std::ffi::OsStr>; 8] =
             [&command, &session, &"--url", url, &"--api-key-env", &"CLIENT_KEY", &"--ca", &ca];

@@ -107,7 +107,13 @@ impl Requests {
         let Some(tls) = &self.tls else {
             return self.http1(Io::Left(connection), slot).await;
         };
-        let Some(stream) = tls.accept(connection).await? else { return Ok(None) };
+        let mut stopped = self.stopped.clone();
+        let stream = tokio::select! {
+            stream = tls.accept(connection) => stream?,
+            // No request has come over it.
+            () = stopping(&mut stopped) => return Ok(None),
+        };
+        let Some(stream) = stream else { return Ok(None) };
         let is_http2 = speaks_http2(&stream);
         let connection = Io::Right(Box::new(stream));
         if is_http2 {
@@ -192,7 +198,8 @@ async fn quiet(slot: &ConnectionSlot) {
     loop {
         match slot.quiet_left() {
             Some(left) if left.is_zero() => return,
-            Some(left) => pause(left).await,
+            // It may be authenticated meanwhile, which can leave it less time.
+            Some(left) => pause(left.min(slot.quiet_min())).await,
             None => pause(slot.quiet_min()).await,
         }
     }

@@ -171,6 +171,18 @@ fn a_client_that_never_completes_its_handshake_delays_nobody_and_is_cut_off() {
 }
 
 #[test]
+fn what_is_in_its_handshake_or_idle_does_not_delay_the_end() {
+    let ca = Ca::new("a CA");
+    let settings = Settings { head_timeout: LONG, ..Settings::default() };
+    let mut world = world(settings, &Tls::new(ca.server(None)));
+    let mut stuck = world.connect();
+    stuck.write_all(&[22, 3, 1]).expect("it listens");
+    let idle = ca.client(None, b"h2");
+    assert!(gets_through(&world, &idle));
+    assert!(world.drain(Duration::from_secs(30)), "it waited for a client");
+}
+
+#[test]
 fn a_client_certificate_is_required_if_there_is_a_ca_for_them() {
     let (ca, of_clients) = (Ca::new("one"), Ca::new("another"));
     let world = world(Settings::default(), &Tls::new(ca.server(Some(&of_clients))));
