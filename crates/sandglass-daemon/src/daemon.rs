@@ -17,12 +17,14 @@ use crate::error::{Code, Error};
 use crate::feed::Feed;
 use crate::live::Live;
 use crate::modules::Modules;
-use crate::puts::{Put, Puts};
 use crate::settings::Settings;
 
 /// Pages of histories that are read and written out at the same time: each is in memory
 /// several times over then. More wait.
 const READING_MAX: usize = 8;
+
+/// Modules that are put at the same time: each may have its largest size in memory.
+const PUTS_MAX: usize = 4;
 
 /// What a daemon is made of.
 #[derive(Debug)]
@@ -58,7 +60,7 @@ struct Inner {
     closing: watch::Sender<bool>,
     waiting: Shares,
     subscribers: Shares,
-    puts: Arc<Puts>,
+    puts: Shares,
     reading: Arc<Semaphore>,
 }
 
@@ -84,7 +86,7 @@ impl Daemon {
             closing: watch::Sender::new(false),
             waiting: Shares::new(settings.max_waiting),
             subscribers: Shares::new(settings.max_subscribers),
-            puts: Arc::default(),
+            puts: Shares::new(PUTS_MAX),
             reading: places(READING_MAX),
             parts,
             settings,
@@ -173,9 +175,9 @@ impl Daemon {
         share(&self.0.subscribers, principal, "slots of readers of events")
     }
 
-    /// Room for one more module that `owner` puts.
-    pub(crate) fn put(&self, owner: &str) -> Result<Put, Error> {
-        self.0.puts.begin(owner)
+    /// A slot of a module that is put. It may be in memory and compile for a minute.
+    pub(crate) fn put(&self, principal: &Principal) -> Result<Slot, Error> {
+        share(&self.0.puts, principal, "slots of modules that are put")
     }
 
     /// A place among those who read pages of histories, when there is one. None where
@@ -225,11 +227,5 @@ fn share(shares: &Shares, principal: &Principal, slots: &str) -> Result<Slot, Er
     shares.take(&principal.holder()).map_err(|refused| {
         let message = format!("no more {slots}: {refused}; end some, or try again later");
         Error::new(Code::Busy, message)
-    })
-}
-
-fn place(places: &Arc<Semaphore>, most: usize, doing: &str) -> Result<OwnedSemaphorePermit, Error> {
-    Arc::clone(places).try_acquire_owned().map_err(|_| {
-        Error::new(Code::Busy, format!("{most} {doing} already, and no more may; try again later"))
     })
 }

@@ -21,7 +21,6 @@ mod module_store;
 mod modules;
 mod openapi;
 mod page;
-mod puts;
 mod reload;
 mod route;
 mod serving;

@@ -174,7 +174,7 @@ impl Config {
         keys: &mut Vec<Key>,
         out: &mut Diagnostics<'_>,
     ) {
-        const KNOWN: [&str; 15] = [
+        const KNOWN: [&str; 16] = [
             "listen",
             "journal",
             "grace",

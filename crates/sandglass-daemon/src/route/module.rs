@@ -56,7 +56,7 @@ pub(crate) async fn put(
 ) -> Result<Json<ModuleView>, Error> {
     principal.require(Permission::Deploy)?;
     principal.require_all_tenants()?;
-    let place = daemon.put(&principal.owner)?;
+    let place = daemon.put(&principal)?;
     let settings = daemon.settings();
     let (parts, body) = request.into_parts();
     require_media_type(&parts.headers)?;
