@@ -378,7 +378,12 @@ impl Execution {
                 host_while_instantiating: None,
                 accounting: Accounting::default(),
                 tape,
-                limiter: Limiter::new(&manifest.limits),
+                limiter: Limiter::of_run(
+                    &manifest.limits,
+                    &compiled.state,
+                    Arc::clone(&self.dispatch.run),
+                    Arc::clone(&self.shared.clock),
+                ),
                 stopped_in: None,
                 guest,
                 origin: Some(Arc::new(self.origin())),

@@ -18,6 +18,7 @@ use crate::host::Host;
 use crate::manifest::Abi;
 use crate::module::{self, component, core_module};
 use crate::sandbox::Sandbox;
+use crate::structure::{self, Bound};
 
 pub use group::Grant;
 pub use permissions::{Granted, NotGranted, Permissions, Unused};
@@ -241,7 +242,8 @@ impl Host {
     /// # Errors
     /// They are no WebAssembly, or not valid with any feature that there is.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, Rejection> {
-        let binary = module::binary(bytes)?;
+        let binary = structure::to_binary(bytes)?;
+        structure::check(&binary)?;
         let abi = Abi::of(&binary)?;
         let scan = Scan::of(&binary).map_err(|error| {
             let message = format!("{abi} that is not valid: {}", in_a_line(&error.to_string()));
@@ -300,7 +302,7 @@ fn inspected(
         host: HostBounds {
             memory_bytes,
             table_elements: crate::sandbox::MAX_TABLE_ELEMENTS.into(),
-            function_bytes: module::FUNCTION_MAX_BYTES as u64,
+            function_bytes: Bound::FunctionBytes.most(),
         },
     }
 }

@@ -76,6 +76,7 @@ mod sandbox;
 mod secret;
 mod settings;
 mod store;
+mod structure;
 mod symbols;
 mod ticker;
 
@@ -110,6 +111,7 @@ pub use sandglass_model::{Answered, Ask, AskError, Outcome, RunReport};
 pub use secret::{Answer, FixedSecrets, Secret, Secrets};
 pub use settings::Settings;
 pub use store::MAX_FRAMES;
+pub use structure::{Bound, structural_figures};
 pub use symbols::frames_at;
 pub use ticker::TickerHealth;
 

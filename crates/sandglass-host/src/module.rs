@@ -23,6 +23,7 @@ use crate::error::rejection;
 use crate::manifest::Manifest;
 use crate::mappings;
 use crate::sandbox::{MAX_TABLE_ELEMENTS, MAX_TABLES, Sandbox};
+use crate::structure::{self, InstanceState};
 use crate::symbols::{self, Symbols};
 
 pub(crate) use cache::{Key, ModuleCache};
@@ -40,11 +41,6 @@ const NAME_MAX_CHARS: usize = 128;
 /// misspellings score above this, unrelated names below.
 const SIMILAR: f64 = 0.8;
 
-/// Largest body of one function, in bytes. Compiling one of many blocks takes about 400
-/// times its size in memory, and as many are compiled at once as there are cores; the
-/// largest of CPython's interpreter, as its toolchain makes it, has 427 kB.
-pub(crate) const FUNCTION_MAX_BYTES: usize = 1 << 20;
-
 /// A module that is compiled, linked, and known to fit the contract.
 pub(crate) struct Compiled {
     pub(crate) hash: ModuleHash,
@@ -54,6 +50,8 @@ pub(crate) struct Compiled {
     /// What resolves the frames of its guests.
     pub(crate) symbols: Arc<Symbols>,
     pub(crate) needs: Needs,
+    /// What it occupies before its code runs.
+    pub(crate) state: InstanceState,
     /// Size of its machine code and what belongs to that, in bytes.
     pub(crate) code_bytes: u64,
     /// By entity type and action, the metrics of those dispatches for which it is announced.
@@ -91,9 +89,7 @@ impl Code {
 
 /// What a module needs to begin with, and where it can wait.
 pub(crate) struct Needs {
-    /// Size of its linear memories together, in bytes.
-    pub(crate) initial_memory_bytes: u64,
-    /// What the host adds to that for its context, at least, in bytes.
+    /// What the host adds to its memory for its context, at least, in bytes.
     pub(crate) context_bytes: u64,
     /// How many linear memories it has.
     pub(crate) memories: u64,
@@ -237,8 +233,8 @@ pub(crate) fn compile(
     how: Compiling<'_>,
 ) -> Result<Compiled, NotCompiled> {
     let Compiling { compiler, closed, made, folder, metrics, clock } = how;
-    let mut binary = binary(bytes)?;
-    check_function_sizes(&binary)?;
+    let mut binary = structure::to_binary(bytes)?.into_owned();
+    let structure = structure::check(&binary)?;
     let hash = ModuleHash::of(bytes);
     let symbols = Symbols::of(hash, &binary);
     symbols::hide_names(&mut binary);
@@ -268,6 +264,7 @@ pub(crate) fn compile(
         sandbox,
         symbols,
         needs,
+        state: structure.state,
         announced: RwLock::default(),
     })
 }
@@ -275,7 +272,7 @@ pub(crate) fn compile(
 /// Whether `bytes` are a core module that runs in no slot of a pool whose memories have
 /// `slot_memory_bytes`: a pack of nodes, or one that is larger.
 pub(crate) fn needs_no_slot(bytes: &[u8], slot_memory_bytes: u64) -> bool {
-    let Ok(binary) = wat::parse_bytes(bytes) else { return false };
+    let Ok(binary) = structure::to_binary(bytes) else { return false };
     Kind::of(&binary) == Kind::CoreModule
         && (node_pack::is_one(&binary) || is_too_large_for_slot(&binary, slot_memory_bytes))
 }
@@ -306,51 +303,6 @@ fn is_too_large_for_slot(binary: &[u8], slot_memory_bytes: u64) -> bool {
     tables > MAX_TABLES
         || largest_table > u64::from(MAX_TABLE_ELEMENTS)
         || largest_memory > slot_memory_bytes
-}
-
-/// Refuses functions that are larger than [`FUNCTION_MAX_BYTES`], also in a component's
-/// modules. What can't be parsed is left to the compiler, which says why.
-fn check_function_sizes(binary: &[u8]) -> Result<(), Rejection> {
-    let bodies = wasmparser::Parser::new(0).parse_all(binary).filter_map(|payload| match payload {
-        Ok(wasmparser::Payload::CodeSectionEntry(body)) => Some(body.range()),
-        _ => None,
-    });
-    let too_large = bodies.into_iter().find(|body| body.len() > FUNCTION_MAX_BYTES);
-    match too_large {
-        Some(body) => Err(rejection(
-            RejectionKind::ModuleTooLarge,
-            format!(
-                "module has a function of {} bytes at offset {}, and one may have \
-                 {FUNCTION_MAX_BYTES}; split it",
-                body.len(),
-                body.start
-            ),
-        )),
-        None => Ok(()),
-    }
-}
-
-/// The binary form of `bytes`, which may be text.
-pub(crate) fn binary(bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
-    let binary = wat::parse_bytes(bytes).map_err(|error| {
-        let what = if str::from_utf8(bytes).is_ok() {
-            format!("module is no WebAssembly text: {}", in_one_line(&error.to_string()))
-        } else {
-            "module is no WebAssembly: it begins with neither \\0asm nor text".to_owned()
-        };
-        rejection(RejectionKind::InvalidModule, what)
-    })?;
-    Ok(binary.into_owned())
-}
-
-/// A parser's message with its place, without the picture that it draws of it.
-fn in_one_line(message: &str) -> String {
-    let mut lines = message.lines();
-    let what = lines.next().unwrap_or_default();
-    match lines.find_map(|line| line.trim().strip_prefix("--> <anon>:")) {
-        Some(place) => format!("{what} (at {place})"),
-        None => what.to_owned(),
-    }
 }
 
 /// Whether `binary` is valid with every feature that there is.
@@ -425,9 +377,16 @@ pub(crate) fn check_limits(
             ),
         ));
     }
-    let Needs { initial_memory_bytes: begins_with, context_bytes: for_context, .. } =
-        compiled.needs;
-    if begins_with.saturating_add(for_context) > limits.memory_bytes {
+    let for_context = compiled.needs.context_bytes;
+    let begins_with = compiled.state.memory_bytes;
+    let charged = compiled.state.charged_bytes();
+    if charged.saturating_add(for_context) > limits.memory_bytes {
+        let beside = match charged.saturating_sub(begins_with) {
+            0 => String::new(),
+            beside => {
+                format!(", {beside} more for its tables, globals, segments and instances")
+            }
+        };
         let for_context = match for_context {
             0 => String::new(),
             more => format!(" and needs {more} more for its context"),
@@ -435,7 +394,7 @@ pub(crate) fn check_limits(
         return Err(rejection(
             RejectionKind::NeedsTooMuch,
             format!(
-                "module begins with {begins_with} bytes of memory{for_context}, and it may have \
+                "module begins with {begins_with} bytes of memory{beside}{for_context}, and it may have \
                  {}; {}",
                 limits.memory_bytes,
                 more(limits.memory_bytes < host_max_memory_bytes),

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::error::rejection;
 use crate::module::node_pack;
+use crate::structure;
 
 /// The contract that a module is written against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -77,7 +78,7 @@ impl Abi {
             Some(text) if text.starts_with("component") => Ok(Self::Component),
             // What is wrong with one that can't be read is told when it is compiled.
             Some(_) => {
-                Ok(wat::parse_bytes(bytes).map_or(Self::Core, |bytes| Self::of_core(&bytes)))
+                Ok(structure::to_binary(bytes).map_or(Self::Core, |bytes| Self::of_core(&bytes)))
             }
             None => {
                 let shown = text.map_or_else(String::new, |text| {

@@ -1,13 +1,11 @@
 //! Components: whether they fit the WIT world, and what is wrong where they don't.
 
 use sandglass_model::{Rejection, RejectionKind};
-use wasmtime::ResourcesRequired;
 use wasmtime::component::types::{ComponentFunc, ComponentItem};
 use wasmtime::component::{self, Type};
 
 use super::source::{NotMade, Source};
 use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
-use crate::abi::core_module::PAGE_BYTES;
 use crate::abi::world::IntegrationPre;
 use crate::error::rejection;
 use crate::manifest::Abi;
@@ -55,9 +53,6 @@ pub(super) fn compile(
         })?;
     let required = component.resources_required();
     let needs = Needs {
-        initial_memory_bytes: required
-            .as_ref()
-            .map_or(0, |required| initial_memory_bytes(binary, required)),
         context_bytes: 0,
         memories: required.as_ref().map_or(2, |required| required.num_memories.into()),
         initial_table_elements: required
@@ -67,29 +62,6 @@ pub(super) fn compile(
         embedders,
     };
     Ok((Component { pre }, needs))
-}
-
-/// What the memories of a component begin with, together. Where some of its modules
-/// aren't instantiated, or one is several times, not all of it can be told from here:
-/// then what is certain is answered, and the run is held to the rest.
-fn initial_memory_bytes(binary: &[u8], required: &ResourcesRequired) -> u64 {
-    let largest = required.max_initial_memory_size.unwrap_or(0).saturating_mul(PAGE_BYTES);
-    let defined = defined_memories(binary);
-    match u32::try_from(defined.len()) {
-        Ok(count) if count == required.num_memories => defined.into_iter().sum(),
-        _ => largest,
-    }
-}
-
-/// What each memory begins with that a module in a component defines, in bytes.
-fn defined_memories(binary: &[u8]) -> Vec<u64> {
-    let sections =
-        wasmparser::Parser::new(0).parse_all(binary).filter_map(|payload| match payload {
-            Ok(wasmparser::Payload::MemorySection(section)) => Some(section),
-            _ => None,
-        });
-    let memories = sections.flatten().filter_map(Result::ok);
-    memories.map(|memory| memory.initial.saturating_mul(PAGE_BYTES)).collect()
 }
 
 fn not_made(why: NotMade) -> NotCompiled {

@@ -48,7 +48,6 @@ pub(super) fn compile(
         rejection(RejectionKind::WrongSignature, format!("module can't be linked: {error:#}"))
     })?;
     let needs = Needs {
-        initial_memory_bytes: initial_memory_bytes(&module),
         // A page at least, for the context of a guest that doesn't ask for it.
         context_bytes: if fetches_context { 0 } else { abi::core_module::PAGE_BYTES },
         memories: module.resources_required().num_memories.into(),
@@ -247,13 +246,6 @@ pub(crate) fn shown(ty: &ExternType) -> String {
         ExternType::Global(_) => "a global".to_owned(),
         ExternType::Table(_) => "a table".to_owned(),
         ExternType::Tag(_) => "a tag".to_owned(),
-    }
-}
-
-pub(super) fn initial_memory_bytes(module: &Module) -> u64 {
-    match module.get_export(MEMORY) {
-        Some(ExternType::Memory(memory)) => memory.minimum().saturating_mul(memory.page_size()),
-        _ => 0,
     }
 }
 

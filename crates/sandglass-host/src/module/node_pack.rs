@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::{InstancePre, Linker, Module, ModuleExport};
 
-use super::core_module::{
-    MEMORY, check_memory, initial_memory_bytes, initializer, shown, uncompiled,
-};
+use super::core_module::{MEMORY, check_memory, initializer, shown, uncompiled};
 use super::source::Source;
 use super::{Needs, NotCompiled, nearest};
 use crate::abi::node_pack::{self as abi, PairForm};
@@ -58,7 +56,6 @@ pub(super) fn compile(source: &Source<'_>) -> Result<(NodePack, Needs), NotCompi
     })?;
     let plain = |name| export(&module, name).map(|export| export.function);
     let needs = Needs {
-        initial_memory_bytes: initial_memory_bytes(&module),
         context_bytes: 0,
         memories: module.resources_required().num_memories.into(),
         initial_table_elements: module.resources_required().max_initial_table_size.unwrap_or(0),

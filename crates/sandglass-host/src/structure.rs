@@ -1,0 +1,182 @@
+//! Checks the structure of a module's bytes before anything recurses into them, or takes more
+//! time or memory than their size suggests.
+//!
+//! The validator and the compiler trust a module to be shaped as toolchains shape it: a few
+//! kilobytes of nested types overflow their stack, and a few more of nested components,
+//! segments or branches cost them gigabytes and minutes. The scan here uses no recursion, and
+//! its time and memory are linear in the bytes. It counts what is expensive behind it, against
+//! the [`Bound`]s.
+//!
+//! It also computes what an instance of the module occupies before its code runs
+//! ([`InstanceState`]): a component may instantiate one module very often.
+
+mod body;
+mod bounds;
+mod component;
+mod core_module;
+mod cost;
+mod text;
+mod types;
+
+use std::ops::Range;
+
+use sandglass_model::{Rejection, RejectionKind};
+use wasmparser::{BinaryReaderError, Encoding, Parser, Payload};
+
+use crate::error::rejection;
+use crate::module::Kind;
+use crate::store::printable;
+
+pub use bounds::Bound;
+use bounds::Counts;
+use component::ComponentScope;
+use core_module::ModuleScope;
+pub(crate) use cost::{ELEMENT_BYTES, InstanceState, charged_state_bytes};
+pub(crate) use text::to_binary;
+
+/// A module whose structure was checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Structure {
+    /// What it occupies before its code runs.
+    pub(crate) state: InstanceState,
+}
+
+/// Checks `binary`, a core module or a component, against all [`Bound`]s.
+///
+/// # Errors
+/// It exceeds one, or is malformed. The rejection names the figure, the offset and the bound.
+pub(crate) fn check(binary: &[u8]) -> Result<Structure, Rejection> {
+    let (scanned, _) = scan(binary);
+    scanned.map_err(|fault| fault.into_rejection(Kind::of(binary)))
+}
+
+/// How much of each [`Bound`] the module in `binary` uses, as far as it can be read. For tools
+/// that compare the bounds with real modules.
+#[must_use]
+pub fn structural_figures(binary: &[u8]) -> Vec<(Bound, u64)> {
+    let (_, counts) = scan(binary);
+    Bound::ALL.iter().map(|bound| (*bound, counts.figure(*bound))).collect()
+}
+
+/// Why a module is rejected.
+enum Fault {
+    /// It cannot be read; what the parser says.
+    Malformed(String),
+    TooMuch {
+        bound: Bound,
+        figure: u64,
+        offset: usize,
+    },
+}
+
+impl From<BinaryReaderError> for Fault {
+    fn from(error: BinaryReaderError) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
+
+impl Fault {
+    fn into_rejection(self, module: Kind) -> Rejection {
+        match self {
+            Self::Malformed(error) => rejection(
+                RejectionKind::InvalidModule,
+                format!("{module} is not valid: {}", printable(&error)),
+            ),
+            Self::TooMuch { bound, figure, offset } => rejection(
+                bound.rejection_kind(),
+                format!(
+                    "{module} has {} (at offset {offset}), and at most {} are allowed; {}",
+                    bound.describe(figure),
+                    bound.most(),
+                    bound.remedy()
+                ),
+            ),
+        }
+    }
+}
+
+/// A module or component whose sections are being read.
+enum Scope {
+    Module(ModuleScope),
+    Component(ComponentScope),
+}
+
+fn scan(binary: &[u8]) -> (Result<Structure, Fault>, Counts) {
+    let mut scanner = Scanner { binary, counts: Counts::default(), open: Vec::new(), whole: None };
+    let scanned = scanner.scan();
+    (scanned, scanner.counts)
+}
+
+struct Scanner<'a> {
+    binary: &'a [u8],
+    counts: Counts,
+    /// The innermost last. [`Bound::ComponentDepth`] bounds its length.
+    open: Vec<Scope>,
+    whole: Option<InstanceState>,
+}
+
+impl Scanner<'_> {
+    fn scan(&mut self) -> Result<Structure, Fault> {
+        for payload in Parser::new(0).parse_all(self.binary) {
+            match payload? {
+                Payload::Version { encoding, range, .. } => self.enter(encoding, &range)?,
+                Payload::End(offset) => self.leave(offset)?,
+                payload => match self.open.last_mut() {
+                    Some(Scope::Module(module)) => module.take(payload, &mut self.counts)?,
+                    Some(Scope::Component(_)) => self.take_in_component(payload)?,
+                    None => {}
+                },
+            }
+        }
+        // The parser reports an unfinished module as an error, so that one was completed.
+        Ok(Structure { state: self.whole.unwrap_or_default() })
+    }
+
+    fn take_in_component(&mut self, payload: Payload<'_>) -> Result<(), Fault> {
+        if let Payload::ComponentTypeSection(section) = &payload {
+            return types::check(self.binary, section.range(), &mut self.counts);
+        }
+        component::take(&mut self.open, payload, &mut self.counts)
+    }
+
+    fn enter(&mut self, encoding: Encoding, range: &Range<usize>) -> Result<(), Fault> {
+        let offset = range.start;
+        let depth = self.open.len() as u64 + 1;
+        self.counts.reach(Bound::ComponentDepth, depth, offset)?;
+        self.open.push(match encoding {
+            Encoding::Module => {
+                self.counts.add(Bound::Modules, 1, offset)?;
+                Scope::Module(ModuleScope::default())
+            }
+            Encoding::Component => {
+                self.counts.add(Bound::Components, 1, offset)?;
+                Scope::Component(ComponentScope::of_depth(depth))
+            }
+        });
+        Ok(())
+    }
+
+    fn leave(&mut self, offset: usize) -> Result<(), Fault> {
+        let Some(ended) = self.open.pop() else { return Ok(()) };
+        match (ended, self.open.last_mut()) {
+            (Scope::Module(module), Some(Scope::Component(parent))) => {
+                parent.define_module(module.cost());
+            }
+            (Scope::Component(component), Some(Scope::Component(parent))) => {
+                parent.define_component(component);
+            }
+            (ended, _) => {
+                let cost = match ended {
+                    Scope::Module(module) => module.cost(),
+                    Scope::Component(component) => component.cost(),
+                };
+                cost.check(&mut self.counts, offset)?;
+                self.whole = Some(cost.state);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

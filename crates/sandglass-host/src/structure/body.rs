@@ -1,0 +1,114 @@
+//! Bodies of functions: what makes compiling them take more than linear time.
+
+use wasmparser::{BlockType, FunctionBody, Operator};
+
+use super::Fault;
+use super::bounds::{Bound, Counts};
+use super::core_module::{Arity, ModuleScope};
+
+/// Checks the body of a function of this `arity` in `module`.
+pub(super) fn check(
+    body: &FunctionBody<'_>,
+    arity: Arity,
+    module: &ModuleScope,
+    counts: &mut Counts,
+) -> Result<(), Fault> {
+    let start = body.range().start;
+    counts.reach(Bound::FunctionBytes, body.range().len() as u64, start)?;
+    let mut locals = 0_u64;
+    for group in body.get_locals_reader()? {
+        let (count, _) = group?;
+        locals = locals.saturating_add(count.into());
+    }
+    counts.reach(Bound::FunctionLocals, locals, start)?;
+    let mut function =
+        Function { counts, module, blocks: Vec::new(), loops: 0, work: 0, values: locals };
+    let mut operators = body.get_operators_reader()?;
+    while !operators.eof() {
+        let at = operators.original_position();
+        function.take(&operators.read()?, arity, at)?;
+    }
+    let values = function.values;
+    counts.add(Bound::Values, values, start)
+}
+
+struct Function<'a> {
+    counts: &'a mut Counts,
+    module: &'a ModuleScope,
+    /// Whether each open block is a loop.
+    blocks: Vec<bool>,
+    loops: u64,
+    /// For [`Bound::BranchWork`].
+    work: u64,
+    /// For [`Bound::Values`].
+    values: u64,
+}
+
+impl Function<'_> {
+    fn take(&mut self, operator: &Operator<'_>, own: Arity, at: usize) -> Result<(), Fault> {
+        match operator {
+            Operator::Block { blockty } | Operator::If { blockty } | Operator::Try { blockty } => {
+                self.open(*blockty, false, at)
+            }
+            Operator::Loop { blockty } => self.open(*blockty, true, at),
+            Operator::TryTable { try_table } => {
+                self.open(try_table.ty, false, at)?;
+                self.branch(try_table.catches.len() as u64, at)
+            }
+            Operator::End => {
+                self.loops -= u64::from(self.blocks.pop() == Some(true));
+                Ok(())
+            }
+            Operator::Else
+            | Operator::Br { .. }
+            | Operator::BrIf { .. }
+            | Operator::BrOnNull { .. }
+            | Operator::BrOnNonNull { .. }
+            | Operator::BrOnCast { .. }
+            | Operator::BrOnCastFail { .. }
+            | Operator::Catch { .. }
+            | Operator::CatchAll => self.branch(1, at),
+            Operator::BrTable { targets } => self.branch(u64::from(targets.len()) + 1, at),
+            Operator::Return => self.carry(own.results, at),
+            Operator::Call { function_index } | Operator::ReturnCall { function_index } => {
+                self.carry(self.module.arity_of_function(*function_index).values(), at)
+            }
+            Operator::CallIndirect { type_index, .. }
+            | Operator::ReturnCallIndirect { type_index, .. }
+            | Operator::CallRef { type_index }
+            | Operator::ReturnCallRef { type_index } => {
+                self.carry(self.module.arity(*type_index).values(), at)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&mut self, ty: BlockType, is_loop: bool, at: usize) -> Result<(), Fault> {
+        self.blocks.push(is_loop);
+        self.loops += u64::from(is_loop);
+        self.counts.reach(Bound::BlockDepth, self.blocks.len() as u64, at)?;
+        self.counts.reach(Bound::LoopDepth, self.loops, at)?;
+        self.branch(1, at)?;
+        match ty {
+            BlockType::Empty => Ok(()),
+            BlockType::Type(_) => self.carry(1, at),
+            BlockType::FuncType(index) => self.carry(self.module.arity(index).values(), at),
+        }
+    }
+
+    fn branch(&mut self, targets: u64, at: usize) -> Result<(), Fault> {
+        let work = targets.saturating_mul(self.loops);
+        self.work = self.work.saturating_add(work);
+        self.counts.reach(Bound::BranchWork, self.work, at)
+    }
+
+    /// Counts values that an operator passes on. A few bytes can pass a thousand.
+    fn carry(&mut self, values: u64, at: usize) -> Result<(), Fault> {
+        self.values = self.values.saturating_add(values);
+        let total = self.counts.figure(Bound::Values).saturating_add(self.values);
+        match total > Bound::Values.most() {
+            true => Err(Fault::TooMuch { bound: Bound::Values, figure: total, offset: at }),
+            false => Ok(()),
+        }
+    }
+}

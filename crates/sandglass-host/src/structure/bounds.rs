@@ -1,0 +1,154 @@
+//! The structural bounds, one table of them.
+
+use sandglass_model::RejectionKind;
+
+use super::Fault;
+
+macro_rules! bounds {
+    ($($(#[$doc:meta])* $name:ident: $what:literal, $most:literal, $real:literal;)*) => {
+        /// What the structure of a module may have at most: far more than toolchains write.
+        /// Counts are of a whole file, with all modules and components in it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Bound {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Bound {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// What is counted, as messages and the documentation name it.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self { $(Self::$name => $what),* }
+            }
+
+            /// The highest figure that is allowed.
+            #[must_use]
+            pub const fn most(self) -> u64 {
+                match self { $(Self::$name => $most),* }
+            }
+
+            /// The highest figure among the modules of the toolchains that the fixtures are
+            /// built with: CPython in a component of 18 MB leads in almost all of them.
+            #[must_use]
+            pub const fn highest_real(self) -> u64 {
+                match self { $(Self::$name => $real),* }
+            }
+        }
+    };
+}
+
+bounds! {
+    /// Modules and components in one another, the outermost included.
+    ComponentDepth: "levels of nested components", 16, 0;
+    /// Component types and instance types in one another.
+    TypeDepth: "levels of nested types", 32, 0;
+    /// Blocks in one another in one function.
+    BlockDepth: "levels of nested blocks in one function", 10_000, 0;
+    /// Loops in one another in one function.
+    LoopDepth: "levels of nested loops in one function", 200, 0;
+    /// Bytes of one function's body. The compiler takes about 400 times as much memory.
+    FunctionBytes: "bytes in one function", 1_048_576, 0;
+    /// Core modules.
+    Modules: "core modules", 1_000, 0;
+    /// Components, the outermost included.
+    Components: "components", 1_000, 0;
+    /// Types of core modules.
+    Types: "types of core modules", 100_000, 0;
+    /// Functions that core modules define.
+    Functions: "functions", 200_000, 0;
+    /// Imports of core modules.
+    Imports: "imports", 100_000, 0;
+    /// Exports of core modules.
+    Exports: "exports", 100_000, 0;
+    /// Globals that core modules define.
+    Globals: "globals", 200_000, 0;
+    /// Tables that core modules define.
+    Tables: "tables", 1_000, 0;
+    /// Initial elements of these tables.
+    TableElements: "initial elements of tables", 1_000_000, 0;
+    /// Memories that core modules define.
+    Memories: "memories", 1_000, 0;
+    /// Exception tags that core modules define.
+    Tags: "tags", 10_000, 0;
+    /// Element segments.
+    ElementSegments: "element segments", 20_000, 0;
+    /// Items of element segments.
+    ElementItems: "items in element segments", 400_000, 0;
+    /// Data segments.
+    DataSegments: "data segments", 100_000, 0;
+    /// Bytes of memory between the first and the last data segment of each memory.
+    DataImageBytes: "bytes of memory that data segments span", 134_217_728, 0;
+    /// What a start-up function initializes at run time: elements, globals and data whose
+    /// place or value is computed, and passive elements. The compiler writes code for each.
+    StartupItems: "values that are initialized at start-up", 30_000, 0;
+    /// Bytes of expressions that initialize globals, tables and segments.
+    InitializerBytes: "bytes of initializer expressions", 2_097_152, 0;
+    /// Local variables of one function, without its parameters.
+    FunctionLocals: "local variables in one function", 20_000, 0;
+    /// Local variables, and parameters and results of functions, calls and blocks.
+    Values: "local variables, parameters and results", 20_000_000, 0;
+    /// Targets of the branches of one function, each times the loops around it.
+    BranchWork: "branches times loops around them in one function", 500_000, 0;
+    /// Bytes in names of imports, exports and types.
+    NameBytes: "bytes in names of imports, exports and types", 4_194_304, 0;
+    /// Items of components: types and their parts, imports, exports, aliases, instances with
+    /// their arguments, and canonical functions.
+    ComponentItems: "items in components", 100_000, 0;
+    /// Items of components, as often as they are instantiated.
+    InstantiatedItems: "items in all instances of components", 200_000, 0;
+    /// Instances of core modules.
+    Instances: "instances of core modules", 1_000, 0;
+    /// Functions of one component that another one calls: the compiler writes an adapter for
+    /// each.
+    Adapters: "calls between components that need an adapter", 1_000, 0;
+}
+
+impl Bound {
+    /// `figure` of what is counted.
+    pub(super) fn describe(self, figure: u64) -> String {
+        format!("{figure} {}", self.what())
+    }
+
+    pub(super) const fn rejection_kind(self) -> RejectionKind {
+        RejectionKind::ModuleTooLarge
+    }
+
+    /// What the author can do.
+    pub(super) const fn remedy(self) -> &'static str {
+        match self {
+            Self::ComponentDepth | Self::TypeDepth | Self::BlockDepth | Self::LoopDepth => {
+                "nest less"
+            }
+            Self::FunctionBytes | Self::FunctionLocals | Self::BranchWork => "split the function",
+            _ => "split the module, or leave out what it does not use",
+        }
+    }
+}
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+pub(super) struct Counts([u64; Bound::ALL.len()]);
+
+impl Counts {
+    pub(super) fn figure(&self, bound: Bound) -> u64 {
+        self.0[bound as usize]
+    }
+
+    /// Counts `more` of what is at `offset`.
+    pub(super) fn add(&mut self, bound: Bound, more: u64, offset: usize) -> Result<(), Fault> {
+        self.reach(bound, self.figure(bound).saturating_add(more), offset)
+    }
+
+    /// Notes that `figure` is reached at `offset`; the highest one is kept.
+    pub(super) fn reach(&mut self, bound: Bound, figure: u64, offset: usize) -> Result<(), Fault> {
+        let highest = &mut self.0[bound as usize];
+        *highest = figure.max(*highest);
+        match figure > bound.most() {
+            true => Err(Fault::TooMuch { bound, figure, offset }),
+            false => Ok(()),
+        }
+    }
+}

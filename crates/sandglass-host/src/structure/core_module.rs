@@ -1,0 +1,408 @@
+//! The sections of core modules.
+
+use std::collections::BTreeMap;
+
+use wasmparser::{
+    CompositeInnerType, ConstExpr, DataKind, DataSectionReader, Element, ElementItems, ElementKind,
+    ElementSectionReader, ExportSectionReader, ExternalKind, GlobalSectionReader,
+    ImportSectionReader, MemorySectionReader, Operator, Payload, TableInit, TableSectionReader,
+    TypeRef, TypeSectionReader,
+};
+
+use super::bounds::{Bound, Counts};
+use super::cost::{Cost, Formula, InstanceState};
+use super::{Fault, body};
+use crate::abi::core_module::PAGE_BYTES;
+
+// What an instance occupies for each item, in bytes: Wasmtime's layout of its context, rounded up.
+const IMPORT_BYTES: u64 = 40;
+const GLOBAL_BYTES: u64 = 16;
+const TAG_BYTES: u64 = 16;
+/// A function that can be referred to from outside of its module or through a table.
+const FUNCTION_REFERENCE_BYTES: u64 = 32;
+/// A memory's or table's own record, without its contents.
+const MEMORY_BYTES: u64 = 512;
+const SEGMENT_BYTES: u64 = 16;
+/// A passive element, which the instance keeps in evaluated form, and an active one, which is
+/// copied into a table.
+const SEGMENT_ITEM_BYTES: u64 = 16;
+
+/// The largest image of one memory that Wasmtime makes whatever its segments have.
+const IMAGE_ALWAYS_MADE_BYTES: u64 = 16 << 20;
+
+/// What is known of a core module while its sections are read.
+#[derive(Default)]
+pub(super) struct ModuleScope {
+    /// How many parameters and results each type has, if it is a function type.
+    types: Vec<Arity>,
+    /// The type of each function, those that are imported first.
+    functions: Vec<u32>,
+    bodies: u32,
+    imported_functions: u32,
+    imported_memories: u32,
+    imported_tables: u32,
+    imports: u64,
+    globals: u64,
+    tags: u64,
+    /// Initial elements of each table, those that are imported first; 0 for these.
+    tables: Vec<u64>,
+    memories: u64,
+    memory_bytes: u64,
+    /// References to functions that exports, elements and globals make.
+    references: u64,
+    segments: u64,
+    segment_items: u64,
+    /// An active element segment was seen that only code can place.
+    places_by_code: bool,
+    /// By memory, where its segments begin and end, and how long they are together.
+    images: BTreeMap<u32, Image>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Arity {
+    pub(super) params: u64,
+    pub(super) results: u64,
+}
+
+impl Arity {
+    pub(super) const fn values(self) -> u64 {
+        self.params.saturating_add(self.results)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Image {
+    start: u64,
+    end: u64,
+    data: u64,
+}
+
+impl Image {
+    /// Bytes of the image that Wasmtime makes; none where the segments are too far apart.
+    fn bytes(self) -> u64 {
+        let span = self.end.saturating_sub(self.start);
+        let is_dense = span < self.data.saturating_mul(2) || span < IMAGE_ALWAYS_MADE_BYTES;
+        if is_dense { span } else { 0 }
+    }
+}
+
+impl ModuleScope {
+    /// What one instance costs.
+    pub(super) fn cost(&self) -> Cost {
+        let defined_functions = self.functions.len() as u64;
+        let references = self.references.min(defined_functions);
+        let defined_tables = self.tables.len() as u64 - u64::from(self.imported_tables);
+        let other_bytes = [
+            (self.imports, IMPORT_BYTES),
+            (self.globals, GLOBAL_BYTES),
+            (self.tags, TAG_BYTES),
+            (references, FUNCTION_REFERENCE_BYTES),
+            (self.memories, MEMORY_BYTES),
+            (defined_tables, MEMORY_BYTES),
+            (self.segments, SEGMENT_BYTES),
+            (self.segment_items, SEGMENT_ITEM_BYTES),
+        ];
+        let other_bytes = other_bytes
+            .into_iter()
+            .fold(0_u64, |sum, (count, bytes)| sum.saturating_add(count.saturating_mul(bytes)));
+        Cost::of_core_instance(InstanceState {
+            memory_bytes: self.memory_bytes,
+            table_elements: self.tables.iter().fold(0, |sum, table| sum.saturating_add(*table)),
+            other_bytes,
+        })
+    }
+
+    pub(super) fn take(&mut self, payload: Payload<'_>, counts: &mut Counts) -> Result<(), Fault> {
+        match payload {
+            Payload::TypeSection(section) => self.take_types(section, counts),
+            Payload::ImportSection(section) => self.take_imports(section, counts),
+            Payload::FunctionSection(section) => {
+                let at = section.range().start;
+                counts.add(Bound::Functions, section.count().into(), at)?;
+                for function in section {
+                    self.add_function(function?, at, counts)?;
+                }
+                Ok(())
+            }
+            Payload::TableSection(section) => self.take_tables(section, counts),
+            Payload::MemorySection(section) => self.take_memories(section, counts),
+            Payload::TagSection(section) => {
+                let count = section.count().into();
+                self.tags = self.tags.saturating_add(count);
+                counts.add(Bound::Tags, count, section.range().start)
+            }
+            Payload::GlobalSection(section) => self.take_globals(section, counts),
+            Payload::ExportSection(section) => self.take_exports(section, counts),
+            Payload::ElementSection(section) => self.take_elements(section, counts),
+            Payload::DataSection(section) => self.take_data(section, counts),
+            Payload::CodeSectionEntry(body) => {
+                let index = self.imported_functions.saturating_add(self.bodies);
+                self.bodies = self.bodies.saturating_add(1);
+                body::check(&body, self.arity_of_function(index), self, counts)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The arity of the type at `index`; none for one that is no function, which the validator
+    /// rejects.
+    pub(super) fn arity(&self, index: u32) -> Arity {
+        self.types.get(index as usize).copied().unwrap_or_default()
+    }
+
+    pub(super) fn arity_of_function(&self, index: u32) -> Arity {
+        self.functions.get(index as usize).map_or_else(Arity::default, |ty| self.arity(*ty))
+    }
+
+    fn add_function(&mut self, ty: u32, at: usize, counts: &mut Counts) -> Result<(), Fault> {
+        self.functions.push(ty);
+        counts.add(Bound::Values, self.arity(ty).values(), at)
+    }
+
+    fn take_types(
+        &mut self,
+        section: TypeSectionReader<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        let at = section.range().start;
+        counts.add(Bound::Types, section.count().into(), at)?;
+        for group in section {
+            let group = group?;
+            // A group was counted as one type.
+            let more = group.types().len().saturating_sub(1) as u64;
+            counts.add(Bound::Types, more, at)?;
+            for ty in group.types() {
+                self.types.push(match &ty.composite_type.inner {
+                    CompositeInnerType::Func(function) => Arity {
+                        params: function.params().len() as u64,
+                        results: function.results().len() as u64,
+                    },
+                    _ => Arity::default(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn take_imports(
+        &mut self,
+        section: ImportSectionReader<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        let at = section.range().start;
+        for import in section.into_imports() {
+            let import = import?;
+            self.imports = self.imports.saturating_add(1);
+            counts.add(Bound::Imports, 1, at)?;
+            let names = import.module.len().saturating_add(import.name.len());
+            counts.add(Bound::NameBytes, names as u64, at)?;
+            match import.ty {
+                TypeRef::Func(ty) | TypeRef::FuncExact(ty) => {
+                    self.imported_functions = self.imported_functions.saturating_add(1);
+                    self.add_function(ty, at, counts)?;
+                }
+                TypeRef::Table(_) => {
+                    self.imported_tables = self.imported_tables.saturating_add(1);
+                    self.tables.push(0);
+                }
+                TypeRef::Memory(_) => {
+                    self.imported_memories = self.imported_memories.saturating_add(1);
+                }
+                TypeRef::Global(_) | TypeRef::Tag(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn take_tables(
+        &mut self,
+        section: TableSectionReader<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        let at = section.range().start;
+        counts.add(Bound::Tables, section.count().into(), at)?;
+        for table in section {
+            let table = table?;
+            counts.add(Bound::TableElements, table.ty.initial, at)?;
+            self.tables.push(table.ty.initial);
+            if let TableInit::Expr(expression) = &table.init {
+                take_initializer(expression, counts)?;
+                counts.add(Bound::StartupItems, 1, at)?;
+                self.references = self.references.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_memories(
+        &mut self,
+        section: MemorySectionReader<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        let count = section.count().into();
+        self.memories = self.memories.saturating_add(count);
+        counts.add(Bound::Memories, count, section.range().start)?;
+        for memory in section {
+            let memory = memory?;
+            let page = match memory.page_size_log2 {
+                Some(log2) => 1_u64.checked_shl(log2).unwrap_or(PAGE_BYTES),
+                None => PAGE_BYTES,
+            };
+            let bytes = memory.initial.saturating_mul(page);
+            self.memory_bytes = self.memory_bytes.saturating_add(bytes);
+        }
+        Ok(())
+    }
+
+    fn take_globals(
+        &mut self,
+        section: GlobalSectionReader<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        let at = section.range().start;
+        let count = section.count().into();
+        self.globals = self.globals.saturating_add(count);
+        counts.add(Bound::Globals, count, at)?;
+        for global in section {
+            let expression = global?.init_expr;
+            take_initializer(&expression, counts)?;
+            if !is_constant(&expression)? {
+                counts.add(Bound::StartupItems, 1, at)?;
+                self.references = self.references.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_exports(
+        &mut self,
+        section: ExportSectionReader<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        let at = section.range().start;
+        counts.add(Bound::Exports, section.count().into(), at)?;
+        for export in section {
+            let export = export?;
+            counts.add(Bound::NameBytes, export.name.len() as u64, at)?;
+            if matches!(export.kind, ExternalKind::Func | ExternalKind::FuncExact) {
+                self.references = self.references.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_elements(
+        &mut self,
+        section: ElementSectionReader<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        counts.add(Bound::ElementSegments, section.count().into(), section.range().start)?;
+        for element in section {
+            self.take_element(&element?, counts)?;
+        }
+        Ok(())
+    }
+
+    fn take_element(&mut self, element: &Element<'_>, counts: &mut Counts) -> Result<(), Fault> {
+        let at = element.range.start;
+        let (items, is_plain) = match &element.items {
+            ElementItems::Functions(functions) => (u64::from(functions.count()), true),
+            ElementItems::Expressions(_, expressions) => {
+                let count = expressions.count().into();
+                for expression in expressions.clone() {
+                    take_initializer(&expression?, counts)?;
+                }
+                (count, false)
+            }
+        };
+        counts.add(Bound::ElementItems, items, at)?;
+        self.references = self.references.saturating_add(items);
+        let by_code = match &element.kind {
+            ElementKind::Declared => return Ok(()),
+            ElementKind::Passive => true,
+            ElementKind::Active { table_index, offset_expr } => {
+                take_initializer(offset_expr, counts)?;
+                let place = constant(offset_expr)?;
+                let table = table_index.unwrap_or(0);
+                let size = self.tables.get(table as usize).copied().unwrap_or(0);
+                let fits = place.is_some_and(|place| place.saturating_add(items) <= size);
+                let is_own = table >= self.imported_tables;
+                // Those behind one that code places are placed by code, too.
+                self.places_by_code |= !(is_plain && fits && is_own);
+                self.places_by_code
+            }
+        };
+        self.segments = self.segments.saturating_add(1);
+        self.segment_items = self.segment_items.saturating_add(items);
+        let values = if by_code { items.saturating_add(1) } else { 0 };
+        counts.add(Bound::StartupItems, values, at)
+    }
+
+    fn take_data(
+        &mut self,
+        section: DataSectionReader<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        let at = section.range().start;
+        counts.add(Bound::DataSegments, section.count().into(), at)?;
+        self.segments = self.segments.saturating_add(section.count().into());
+        for data in section {
+            let data = data?;
+            let DataKind::Active { memory_index, offset_expr } = &data.kind else { continue };
+            take_initializer(offset_expr, counts)?;
+            let place = constant(offset_expr)?;
+            let Some(start) = place.filter(|_| *memory_index >= self.imported_memories) else {
+                counts.add(Bound::StartupItems, 1, at)?;
+                continue;
+            };
+            let bytes = data.data.len() as u64;
+            let end = start.saturating_add(bytes);
+            let image = self.images.entry(*memory_index);
+            let image = image.or_insert(Image { start, end, data: 0 });
+            image.start = image.start.min(start);
+            image.end = image.end.max(end);
+            image.data = image.data.saturating_add(bytes);
+        }
+        for image in std::mem::take(&mut self.images).into_values() {
+            counts.add(Bound::DataImageBytes, image.bytes(), at)?;
+        }
+        Ok(())
+    }
+}
+
+fn take_initializer(expression: &ConstExpr<'_>, counts: &mut Counts) -> Result<(), Fault> {
+    let range = expression.get_binary_reader().range();
+    counts.add(Bound::InitializerBytes, range.len() as u64, range.start)
+}
+
+/// Whether the compiler knows the value of `expression`.
+fn is_constant(expression: &ConstExpr<'_>) -> Result<bool, Fault> {
+    let mut operators = expression.get_operators_reader();
+    let is_constant = matches!(
+        operators.read()?,
+        Operator::I32Const { .. }
+            | Operator::I64Const { .. }
+            | Operator::F32Const { .. }
+            | Operator::F64Const { .. }
+            | Operator::V128Const { .. }
+            | Operator::RefNull { .. }
+    );
+    Ok(is_constant && matches!(operators.read()?, Operator::End))
+}
+
+/// The place that `expression` names, if it is a constant.
+fn constant(expression: &ConstExpr<'_>) -> Result<Option<u64>, Fault> {
+    let mut operators = expression.get_operators_reader();
+    let place = match operators.read()? {
+        Operator::I32Const { value } => u64::from(value.cast_unsigned()),
+        Operator::I64Const { value } => value.cast_unsigned(),
+        _ => return Ok(None),
+    };
+    Ok(matches!(operators.read()?, Operator::End).then_some(place))
+}
+
+impl From<Cost> for Formula {
+    fn from(cost: Cost) -> Self {
+        Self::of(cost)
+    }
+}

@@ -1,0 +1,48 @@
+//! Text modules: short ones, for files that people write.
+
+use std::borrow::Cow;
+
+use sandglass_model::{Rejection, RejectionKind};
+
+use crate::error::rejection;
+
+/// Longest text module, in bytes: parsing takes about 90 times as much memory.
+pub(crate) const TEXT_MAX_BYTES: usize = 1 << 20;
+
+/// The binary form of `bytes`, which may be text.
+///
+/// # Errors
+/// They are neither, or text that is longer than 1 MiB.
+pub(crate) fn to_binary(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Rejection> {
+    if bytes.starts_with(b"\0asm") {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    if bytes.len() > TEXT_MAX_BYTES && str::from_utf8(bytes).is_ok() {
+        return Err(rejection(
+            RejectionKind::ModuleTooLarge,
+            format!(
+                "module is text of {} bytes, and text may have {TEXT_MAX_BYTES}; convert it to \
+                 binary first, for example with `wasm-tools parse`",
+                bytes.len()
+            ),
+        ));
+    }
+    wat::parse_bytes(bytes).map_err(|error| {
+        let what = if str::from_utf8(bytes).is_ok() {
+            format!("module is no WebAssembly text: {}", in_one_line(&error.to_string()))
+        } else {
+            "module is no WebAssembly: it begins with neither \\0asm nor text".to_owned()
+        };
+        rejection(RejectionKind::InvalidModule, what)
+    })
+}
+
+/// A parser's message with its place, without the picture that it draws of it.
+fn in_one_line(message: &str) -> String {
+    let mut lines = message.lines();
+    let what = lines.next().unwrap_or_default();
+    match lines.find_map(|line| line.trim().strip_prefix("--> <anon>:")) {
+        Some(place) => format!("{what} (at {place})"),
+        None => what.to_owned(),
+    }
+}
