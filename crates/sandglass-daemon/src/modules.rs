@@ -128,6 +128,7 @@ impl Modules {
     /// where one fails, the one before stays.
     pub(crate) async fn put(&self, handlers: &HostHandlers, put: Put) -> Result<ModuleView, Error> {
         let Put { name, bytes, by, at } = put;
+        require_binary(&bytes)?;
         let manifest = self.known(&name)?.module.manifest().clone();
         // Compiled before the lock is taken: it may take a minute, in which others are put.
         let (module, _compiled) =
@@ -232,6 +233,16 @@ impl Prepared<'_> {
         *modules.lock() = table;
         Ok(())
     }
+}
+
+/// Text modules are for files that people write: parsing costs far more than the bytes suggest.
+fn require_binary(bytes: &[u8]) -> Result<(), Rejection> {
+    if bytes.starts_with(b"\0asm") {
+        return Ok(());
+    }
+    let message = "an uploaded module must be binary, and begin with \\0asm; convert text first, for \
+                   example with `wasm-tools parse`";
+    Err(Rejection { kind: RejectionKind::InvalidModule, message: message.to_owned() })
 }
 
 /// The tenant for which a reload compiles.

@@ -16,6 +16,7 @@ mod component;
 mod core_module;
 mod cost;
 mod text;
+mod type_scope;
 mod types;
 
 use std::ops::Range;
@@ -31,6 +32,7 @@ pub use bounds::Bound;
 use bounds::Counts;
 use component::ComponentScope;
 use core_module::ModuleScope;
+use type_scope::TypeScope;
 pub(crate) use cost::{ELEMENT_BYTES, InstanceState, charged_state_bytes};
 pub(crate) use text::to_binary;
 
@@ -101,6 +103,16 @@ enum Scope {
     Component(ComponentScope),
 }
 
+impl Scope {
+    /// The types of a component.
+    const fn types(&mut self) -> Option<&mut TypeScope> {
+        match self {
+            Self::Component(component) => Some(component.types()),
+            Self::Module(_) => None,
+        }
+    }
+}
+
 fn scan(binary: &[u8]) -> (Result<Structure, Fault>, Counts) {
     let mut scanner = Scanner { binary, counts: Counts::default(), open: Vec::new(), whole: None };
     let scanned = scanner.scan();
@@ -134,7 +146,7 @@ impl Scanner<'_> {
 
     fn take_in_component(&mut self, payload: Payload<'_>) -> Result<(), Fault> {
         if let Payload::ComponentTypeSection(section) = &payload {
-            return types::check(self.binary, section.range(), &mut self.counts);
+            return types::check(&mut self.open, self.binary, section.range(), &mut self.counts);
         }
         component::take(&mut self.open, payload, &mut self.counts)
     }

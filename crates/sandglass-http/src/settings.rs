@@ -38,9 +38,9 @@ impl Default for Settings {
         Self {
             max_connections: 256,
             // A client leaves as soon as its key was read, which takes milliseconds.
-            max_unauthenticated: 64,
-            // Room for a proxy, and half is left to other addresses.
-            max_unauthenticated_per_address: 32,
+            max_unauthenticated: 256,
+            // A proxy, or a client that opens a pool of 64 at once; half is left to other addresses.
+            max_unauthenticated_per_address: 128,
             // Monitors, load balancers and a few people.
             max_reserve: 16,
             head_timeout: Duration::from_secs(5),

@@ -41,7 +41,7 @@ pub(crate) async fn list(
 /// (`source` says which).
 #[utoipa::path(put, path = "/v1/modules/{name}", tag = "modules",
     params(("name" = String, Path, min_length = 1, max_length = 128)),
-    request_body(content((Vec<u8> = "application/wasm"), (Vec<u8> = "application/octet-stream")), description = "The module, binary or text"),
+    request_body(content((Vec<u8> = "application/wasm"), (Vec<u8> = "application/octet-stream")), description = "The module, in binary form"),
     responses(
         (status = 200, body = ModuleView, description = "Taken"),
         (status = "4XX", body = Envelope, description = "Not taken: the one before stays"),

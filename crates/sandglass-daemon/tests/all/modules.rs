@@ -9,7 +9,17 @@ use crate::world::{FINISHES, Make, WAITS, World};
 const WASM: (&str, &str) = ("content-type", "application/wasm");
 
 fn put(world: &World, text: &str) -> Answer {
-    world.ask("PUT", "/v1/modules/waits", &[WASM], text.as_bytes())
+    let binary = wat::parse_str(text).expect("it is text");
+    world.ask("PUT", "/v1/modules/waits", &[WASM], &binary)
+}
+
+#[test]
+fn text_is_no_module_that_can_be_uploaded() {
+    let world = World::new();
+    let refused = world.ask("PUT", "/v1/modules/waits", &[WASM], FINISHES.as_bytes());
+    let refused = refused.refuses(422, "module_refused");
+    assert_eq!(refused["rejection"], "invalid_module", "{refused}");
+    assert!(refused["message"].as_str().is_some_and(|why| why.contains("must be binary")));
 }
 
 #[test]

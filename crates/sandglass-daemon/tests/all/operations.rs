@@ -266,7 +266,8 @@ fn lists_and_puts_modules(world: &World) {
         list["modules"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
     assert_eq!(names, ["finishes", "waits"]);
     let wasm = [("content-type", "application/wasm")];
-    let put = world.ask("PUT", "/v1/modules/waits", &wasm, FINISHES.as_bytes()).is(200).json();
+    let module = wat::parse_str(FINISHES).expect("it is text");
+    let put = world.ask("PUT", "/v1/modules/waits", &wasm, &module).is(200).json();
     assert_eq!((&put["source"], &put["by"]), (&json!("put_in_memory"), &json!("local")));
 }
 

@@ -28,8 +28,9 @@ pub(super) fn check(
         let at = operators.original_position();
         function.take(&operators.read()?, arity, at)?;
     }
-    let values = function.values;
-    counts.add(Bound::Values, values, start)
+    let (values, work) = (function.values, function.work);
+    counts.add(Bound::Values, values, start)?;
+    counts.add(Bound::BranchWork, work, start)
 }
 
 struct Function<'a> {
@@ -38,9 +39,9 @@ struct Function<'a> {
     /// Whether each open block is a loop.
     blocks: Vec<bool>,
     loops: u64,
-    /// For [`Bound::BranchWork`].
+    /// For [`Bound::FunctionBranchWork`].
     work: u64,
-    /// For [`Bound::Values`].
+    /// For [`Bound::FunctionValues`].
     values: u64,
 }
 
@@ -99,16 +100,12 @@ impl Function<'_> {
     fn branch(&mut self, targets: u64, at: usize) -> Result<(), Fault> {
         let work = targets.saturating_mul(self.loops);
         self.work = self.work.saturating_add(work);
-        self.counts.reach(Bound::BranchWork, self.work, at)
+        self.counts.reach(Bound::FunctionBranchWork, self.work, at)
     }
 
     /// Counts values that an operator passes on. A few bytes can pass a thousand.
     fn carry(&mut self, values: u64, at: usize) -> Result<(), Fault> {
         self.values = self.values.saturating_add(values);
-        let total = self.counts.figure(Bound::Values).saturating_add(self.values);
-        match total > Bound::Values.most() {
-            true => Err(Fault::TooMuch { bound: Bound::Values, figure: total, offset: at }),
-            false => Ok(()),
-        }
+        self.counts.reach(Bound::FunctionValues, self.values, at)
     }
 }

@@ -7,7 +7,10 @@ use wasmparser::{
 
 use super::bounds::{Bound, Counts};
 use super::cost::{Cost, Formula};
+use super::type_scope::TypeScope;
 use super::{Fault, Scope, types};
+
+const COMPONENT: ComponentExternalKind = ComponentExternalKind::Component;
 
 /// Where a function of a component comes from. Of several, the last one decides whether calls
 /// of it need an adapter.
@@ -52,6 +55,7 @@ pub(super) struct ComponentScope {
     components: Vec<Definition>,
     instances: Vec<ComponentInstanceOf>,
     functions: Vec<Origin>,
+    types: TypeScope,
 }
 
 impl ComponentScope {
@@ -65,6 +69,7 @@ impl ComponentScope {
             components: Vec::new(),
             instances: Vec::new(),
             functions: Vec::new(),
+            types: TypeScope::default(),
         }
     }
 
@@ -73,11 +78,16 @@ impl ComponentScope {
         self.cost.fixed
     }
 
+    pub(super) const fn types(&mut self) -> &mut TypeScope {
+        &mut self.types
+    }
+
     pub(super) fn define_module(&mut self, cost: Cost) {
         self.add_module(cost.into());
     }
 
     pub(super) fn define_component(&mut self, component: Self) {
+        self.types.add_component(component.types.depth());
         self.add_component(Definition { cost: component.cost, largest: component.largest });
     }
 
@@ -248,7 +258,11 @@ pub(super) fn take(
             for function in section {
                 count(scope, 1, at, counts)?;
                 match function? {
-                    CanonicalFunction::Lift { .. } => scope.functions.push(Origin::Guest),
+                    CanonicalFunction::Lift { type_index, .. } => {
+                        scope.functions.push(Origin::Guest);
+                        let depth = scope.types.type_at(type_index);
+                        scope.types.add_function(depth);
+                    }
                     CanonicalFunction::Lower { func_index, .. } => scope.lower(func_index),
                     _ => {}
                 }
@@ -261,6 +275,7 @@ pub(super) fn take(
                 count(scope, 1, at, counts)?;
                 types::take_name(&import.name, at, counts)?;
                 scope.import(import.ty);
+                scope.types.declare(import.ty, at, counts)?;
             }
         }
         Payload::ComponentExportSection(section) => {
@@ -270,6 +285,7 @@ pub(super) fn take(
                 count(scope, 1, at, counts)?;
                 types::take_name(&export.name, at, counts)?;
                 scope.export(export.kind, export.index);
+                scope.types.export(export.kind, export.index, at, counts)?;
             }
         }
         _ => {}
@@ -315,11 +331,17 @@ fn take_instance(
         ComponentInstance::Instantiate { component_index, args } => {
             let (argument, origin) = scope.items(args.iter().map(|arg| (arg.kind, arg.index)));
             scope.instantiate(*component_index, argument, origin);
+            let depth = scope.types.item(COMPONENT, *component_index);
+            scope.types.add_instance(depth);
             args.len()
         }
         ComponentInstance::FromExports(exports) => {
             let (largest, origin) = scope.items(exports.iter().map(|one| (one.kind, one.index)));
             scope.instances.push(ComponentInstanceOf { largest, origin });
+            let depths = exports.iter().map(|one| scope.types.item(one.kind, one.index));
+            let depth = depths.max().unwrap_or(0).saturating_add(1);
+            scope.types.add_instance(depth);
+            counts.reach(Bound::ReferenceDepth, depth.into(), at)?;
             exports.len()
         }
     };
@@ -338,6 +360,8 @@ fn take_alias(
     match alias {
         ComponentAlias::InstanceExport { kind, instance_index, .. } => {
             scope.alias(*kind, *instance_index);
+            let depth = scope.types.exported(*instance_index);
+            scope.types.add(*kind, depth, at, counts)?;
         }
         ComponentAlias::Outer { kind, count, index } => {
             let from = match count.checked_sub(1) {
@@ -357,9 +381,16 @@ fn take_alias(
                 ComponentOuterAliasKind::Component => {
                     let component =
                         from.map_or(Definition::ARGUMENT, |from| from.component(*index));
+                    let item = |from: &ComponentScope| from.types.item(COMPONENT, *index);
+                    let depth = from.map_or(1, item);
                     scope.add_component(component);
+                    scope.types.add_component(depth);
                 }
-                ComponentOuterAliasKind::CoreType | ComponentOuterAliasKind::Type => {}
+                ComponentOuterAliasKind::Type => {
+                    let depth = from.map_or(1, |from| from.types.type_at(*index));
+                    scope.types.add_type(depth, at, counts)?;
+                }
+                ComponentOuterAliasKind::CoreType => {}
             }
         }
         ComponentAlias::CoreInstanceExport { .. } => {}

@@ -4,84 +4,174 @@ use std::ops::Range;
 
 use wasmparser::{
     BinaryReader, ComponentAlias, ComponentDefinedType, ComponentExternName, ComponentImport,
-    ComponentType, ComponentTypeRef, CoreType, ModuleTypeDeclaration,
+    ComponentOuterAliasKind, ComponentType, ComponentTypeRef, CoreType, ModuleTypeDeclaration,
 };
 
-use super::Fault;
 use super::bounds::{Bound, Counts};
+use super::type_scope::TypeScope;
+use super::{Fault, Scope};
 
 /// The first byte of a component type.
 const COMPONENT_TYPE: u8 = 0x41;
 /// The first byte of an instance type.
 const INSTANCE_TYPE: u8 = 0x42;
 
-/// Checks the section of component types at `range` of `binary`.
-pub(super) fn check(binary: &[u8], range: Range<usize>, counts: &mut Counts) -> Result<(), Fault> {
+/// A component type or instance type whose declarations are being read.
+struct OpenType {
+    /// Declarations that are left.
+    left: u32,
+    scope: TypeScope,
+}
+
+/// Checks the section of component types at `range` of `binary`, in the innermost of `components`.
+pub(super) fn check(
+    components: &mut [Scope],
+    binary: &[u8],
+    range: Range<usize>,
+    counts: &mut Counts,
+) -> Result<(), Fault> {
     let start = range.start;
     let section = binary.get(range).unwrap_or_default();
     let mut reader = BinaryReader::new(section, start);
-    // How many types or declarations are left of each type that is open, the innermost last.
-    let mut open = vec![reader.read_var_u32()?];
-    while let Some(left) = open.last_mut() {
-        let Some(fewer) = left.checked_sub(1) else {
-            open.pop();
-            continue;
-        };
-        *left = fewer;
-        let at = reader.original_position();
-        counts.add(Bound::ComponentItems, 1, at)?;
-        let is_type = open.len() == 1 || declares_type(&mut reader, counts)?;
-        if is_type && let Some(declarations) = enter_type(&mut reader, counts)? {
-            open.push(declarations);
-            counts.reach(Bound::TypeDepth, open.len() as u64 - 1, at)?;
+    let mut walk = Walk { components, open: Vec::new(), counts };
+    for _ in 0..reader.read_var_u32()? {
+        walk.take_type(&mut reader)?;
+        while let Some(innermost) = walk.open.last_mut() {
+            match innermost.left.checked_sub(1) {
+                Some(fewer) => {
+                    innermost.left = fewer;
+                    walk.take_declaration(&mut reader)?;
+                }
+                None => walk.close(reader.original_position())?,
+            }
         }
     }
     Ok(())
 }
 
-/// Reads one declaration in a component type or instance type. True if it is a component-level
-/// type, which follows.
-fn declares_type(reader: &mut BinaryReader<'_>, counts: &mut Counts) -> Result<bool, Fault> {
-    let at = reader.original_position();
-    match reader.read_u8()? {
-        0x00 => take_core_type(&reader.read()?, at, counts)?,
-        0x01 => return Ok(true),
-        0x02 => take_alias(&reader.read()?, at, counts)?,
-        0x03 => take_name(&reader.read::<ComponentImport<'_>>()?.name, at, counts)?,
-        0x04 => {
-            take_name(&reader.read()?, at, counts)?;
-            reader.read::<ComponentTypeRef>()?;
-        }
-        byte => {
-            return Err(Fault::Malformed(format!(
-                "invalid leading byte (0x{byte:x}) for component or instance type declaration \
-                 (at offset 0x{at:x})"
-            )));
-        }
-    }
-    Ok(false)
+struct Walk<'a> {
+    components: &'a mut [Scope],
+    /// The innermost last. [`Bound::TypeDepth`] bounds its length.
+    open: Vec<OpenType>,
+    counts: &'a mut Counts,
 }
 
-/// Reads a type, or only the beginning of one that has declarations: their count.
-fn enter_type(reader: &mut BinaryReader<'_>, counts: &mut Counts) -> Result<Option<u32>, Fault> {
-    let at = reader.original_position();
-    let mut ahead = reader.clone();
-    if matches!(ahead.read_u8()?, COMPONENT_TYPE | INSTANCE_TYPE) {
-        let declarations = ahead.read_var_u32()?;
-        *reader = ahead;
-        return Ok(Some(declarations));
-    }
-    let parts = match reader.read::<ComponentType<'_>>()? {
-        ComponentType::Defined(ty) => parts(&ty),
-        ComponentType::Func(function) => {
-            let names = function.params.iter().map(|(name, _)| name.len()).sum();
-            Parts { items: function.params.len(), names }
+impl Walk<'_> {
+    /// Where the next type is defined.
+    fn scope(&mut self) -> Option<&mut TypeScope> {
+        match self.open.last_mut() {
+            Some(open) => Some(&mut open.scope),
+            None => self.components.last_mut().and_then(Scope::types),
         }
-        _ => Parts::default(),
-    };
-    counts.add(Bound::ComponentItems, parts.items as u64, at)?;
-    counts.add(Bound::NameBytes, parts.names as u64, at)?;
-    Ok(None)
+    }
+
+    fn add_type(&mut self, depth: u32, at: usize) -> Result<(), Fault> {
+        match self.open.last_mut() {
+            Some(open) => open.scope.add_type(depth, at, self.counts),
+            None => match self.components.last_mut().and_then(Scope::types) {
+                Some(scope) => scope.add_type(depth, at, self.counts),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// The depth of a type `levels` further out.
+    fn outer_type(&mut self, levels: u32, index: u32) -> u32 {
+        let levels = levels as usize;
+        let scope = match self.open.len().checked_sub(levels + 1) {
+            Some(at) => Some(&self.open[at].scope),
+            None => {
+                let levels = levels - self.open.len();
+                self.components.iter_mut().rev().nth(levels).and_then(Scope::types).map(|ty| &*ty)
+            }
+        };
+        scope.map_or(1, |scope| scope.type_at(index))
+    }
+
+    /// Ends the innermost type.
+    fn close(&mut self, at: usize) -> Result<(), Fault> {
+        match self.open.pop() {
+            Some(open) => self.add_type(open.scope.depth(), at),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a type, or only the beginning of one that has declarations.
+    fn take_type(&mut self, reader: &mut BinaryReader<'_>) -> Result<(), Fault> {
+        let at = reader.original_position();
+        self.counts.add(Bound::ComponentItems, 1, at)?;
+        let mut ahead = reader.clone();
+        if matches!(ahead.read_u8()?, COMPONENT_TYPE | INSTANCE_TYPE) {
+            let left = ahead.read_var_u32()?;
+            *reader = ahead;
+            self.open.push(OpenType { left, scope: TypeScope::default() });
+            return self.counts.reach(Bound::TypeDepth, self.open.len() as u64, at);
+        }
+        let ty = reader.read::<ComponentType<'_>>()?;
+        let Some(scope) = self.scope() else { return Ok(()) };
+        let (parts, depth) = match &ty {
+            ComponentType::Defined(ty) => (parts(ty), scope.defined_type(ty)),
+            ComponentType::Func(function) => {
+                let names = function.params.iter().map(|(name, _)| name.len()).sum();
+                let parts = Parts { items: function.params.len(), names };
+                (parts, scope.function_type(function))
+            }
+            _ => (Parts::default(), 1),
+        };
+        self.counts.add(Bound::ComponentItems, parts.items as u64, at)?;
+        self.counts.add(Bound::NameBytes, parts.names as u64, at)?;
+        self.add_type(depth, at)
+    }
+
+    /// Reads one declaration in a component type or instance type.
+    fn take_declaration(&mut self, reader: &mut BinaryReader<'_>) -> Result<(), Fault> {
+        let at = reader.original_position();
+        self.counts.add(Bound::ComponentItems, 1, at)?;
+        match reader.read_u8()? {
+            0x00 => take_core_type(&reader.read()?, at, self.counts),
+            0x01 => self.take_type(reader),
+            0x02 => {
+                let alias = reader.read()?;
+                take_alias(&alias, at, self.counts)?;
+                self.alias(&alias, at)
+            }
+            0x03 => {
+                let import = reader.read::<ComponentImport<'_>>()?;
+                take_name(&import.name, at, self.counts)?;
+                self.declare(import.ty, at)
+            }
+            0x04 => {
+                take_name(&reader.read()?, at, self.counts)?;
+                self.declare(reader.read()?, at)
+            }
+            byte => Err(Fault::Malformed(format!(
+                "invalid leading byte (0x{byte:x}) for component or instance type declaration \
+                 (at offset 0x{at:x})"
+            ))),
+        }
+    }
+
+    fn declare(&mut self, ty: ComponentTypeRef, at: usize) -> Result<(), Fault> {
+        match self.open.last_mut() {
+            Some(open) => open.scope.declare(ty, at, self.counts),
+            None => Ok(()),
+        }
+    }
+
+    fn alias(&mut self, alias: &ComponentAlias<'_>, at: usize) -> Result<(), Fault> {
+        match *alias {
+            ComponentAlias::Outer { kind: ComponentOuterAliasKind::Type, count, index } => {
+                let depth = self.outer_type(count, index);
+                self.add_type(depth, at)
+            }
+            ComponentAlias::InstanceExport { kind, instance_index, .. } => {
+                let Some(open) = self.open.last_mut() else { return Ok(()) };
+                let depth = open.scope.exported(instance_index);
+                open.scope.add(kind, depth, at, self.counts)
+            }
+            ComponentAlias::Outer { .. } | ComponentAlias::CoreInstanceExport { .. } => Ok(()),
+        }
+    }
 }
 
 /// What a type consists of.

@@ -176,6 +176,25 @@ async fn memories_that_are_together_too_large_are_a_limit_and_no_trap() {
 }
 
 #[test]
+fn globals_and_tables_of_all_instances_count_against_the_memory_limit() {
+    let settings = Settings { max_runs: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let load = |module: &str, instances: usize| {
+        let instances = "(core instance (instantiate $m))".repeat(instances);
+        let parts = format!("(core module $m {module}) {instances}");
+        let binary = wat::parse_str(component(&parts, "", "", "")).expect("it is text");
+        host.load(&binary, Manifest::named("guest"))
+    };
+    let globals = "(global (mut i64) (i64.const 1))".repeat(10_000);
+    for module in [globals.as_str(), "(table 20000 funcref)"] {
+        load(module, 3).expect("less than a MiB");
+        let rejection = load(module, 300).expect_err("more than 32 MiB beside its memory");
+        assert_eq!(rejection.kind, RejectionKind::NeedsTooMuch, "{rejection}");
+        assert!(rejection.message.contains("more for its tables, globals"), "{rejection}");
+    }
+}
+
+#[test]
 fn no_integration_is_granted_larger_tables_than_there_are() {
     let settings = Settings { max_runs: 1, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");

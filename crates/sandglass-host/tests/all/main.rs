@@ -23,5 +23,6 @@ mod secrets;
 mod server;
 mod simulated;
 mod streams;
+mod structure;
 mod telling;
 mod time;
