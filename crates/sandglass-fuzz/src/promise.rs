@@ -2,11 +2,16 @@
 
 use std::fmt::Display;
 
+use sandglass_host::MAX_FRAMES;
+use sandglass_model::Frame;
 use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, is_unprintable};
 
 /// Longest message that people are told, in bytes. A message may name a name, which has
 /// a bound of its own, and a list of some.
 const MESSAGE_MAX_BYTES: usize = 16 << 10;
+
+/// Longest name or path of a frame, in bytes.
+const SHOWN_MAX_BYTES: usize = 1024;
 
 /// A message can be shown on a terminal.
 #[track_caller]
@@ -14,6 +19,18 @@ pub(crate) fn shown(message: &impl Display) {
     let text = message.to_string();
     assert!(!text.contains(is_unprintable), "it has control characters: {text:?}");
     assert!(text.len() <= MESSAGE_MAX_BYTES, "it has {} bytes: {text:?}", text.len());
+}
+
+/// Frames have bounds, and can be shown.
+#[track_caller]
+pub(crate) fn framed(frames: &[Frame]) {
+    assert!(frames.len() <= MAX_FRAMES as usize, "{} frames", frames.len());
+    for frame in frames {
+        for text in [&frame.function, &frame.module, &frame.file].into_iter().flatten() {
+            shown(text);
+            assert!(text.len() <= SHOWN_MAX_BYTES, "{text:?}");
+        }
+    }
 }
 
 /// Each diagnostic can be shown, and names a place that is in the source.

@@ -20,7 +20,7 @@ use crate::promise;
 
 /// What a guest can call: the module, the function, and its arguments, `i` for 32 bits
 /// and `I` for 64; then what it answers.
-const CALLS: &[(&str, &str, &str, &str)] = &[
+pub(super) const CALLS: &[(&str, &str, &str, &str)] = &[
     ("env", "host_set_result", "ii", ""),
     ("env", "host_get_context", "ii", "i"),
     ("env", "host_log", "iiii", ""),
@@ -68,7 +68,7 @@ const CALLS_MAX: u32 = 32;
 const BUDGET: Duration = Duration::from_secs(20);
 /// Largest report, in bytes as JSON: it holds the answer, of a mebibyte at the most, as
 /// values or as a text in which each byte may take six.
-const REPORT_MAX_BYTES: usize = 8 << 20;
+pub(super) const REPORT_MAX_BYTES: usize = 8 << 20;
 
 /// Every run ends in an outcome that can be kept.
 pub(crate) fn run(input: &[u8]) {
@@ -148,11 +148,13 @@ impl HttpClient for Echo {
     }
 }
 
+/// The types that `letters` of [`CALLS`] stand for, in text.
+pub(super) fn types(letters: &str) -> String {
+    letters.chars().map(|one| if one == 'I' { " i64" } else { " i32" }).collect()
+}
+
 /// The guest, in text.
 fn guest() -> String {
-    let types = |letters: &str| {
-        letters.chars().map(|one| if one == 'I' { " i64" } else { " i32" }).collect::<String>()
-    };
     let (mut imports, mut cases) = (String::new(), String::new());
     for (at, (module, name, takes, answers)) in CALLS.iter().enumerate() {
         let (params, results) = (types(takes), types(answers));

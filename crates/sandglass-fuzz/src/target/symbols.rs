@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use sandglass_host::{MAX_FRAMES, frames_at};
+use sandglass_host::frames_at;
 use wasm_encoder::{CustomSection, Section as _};
 
 use crate::promise;
@@ -16,29 +16,27 @@ static MODULE: LazyLock<Vec<u8>> = LazyLock::new(|| {
 const SECTIONS: [&str; 6] =
     [".debug_abbrev", ".debug_info", ".debug_line", ".debug_ranges", ".debug_str", "name"];
 
-/// Longest name or path that is shown, in bytes.
-const SHOWN_MAX_BYTES: usize = 1024;
-
-/// Each part of the input but the last begins with its length, in 16 bits. Frames have bounds and
-/// can be shown, whatever the sections state.
+/// Frames have bounds and can be shown, whatever the sections state.
 pub(crate) fn resolve(input: &[u8]) {
-    let (mut module, mut rest) = (MODULE.clone(), input);
-    for name in SECTIONS {
-        let (data, behind) = part(rest);
-        CustomSection { name: name.into(), data: data.into() }.append_to(&mut module);
-        rest = behind;
-    }
+    let module = [MODULE.as_slice(), &sections(input).0].concat();
     for offset in [0, MODULE.len() as u64 - 2, MODULE.len() as u64 - 4, u64::MAX] {
         let frames = frames_at(&module, offset);
-        assert!((1..=MAX_FRAMES as usize).contains(&frames.len()), "{frames:?}");
-        for frame in frames {
-            assert_eq!(frame.offset, offset);
-            for text in [&frame.function, &frame.module, &frame.file].into_iter().flatten() {
-                promise::shown(text);
-                assert!(text.len() <= SHOWN_MAX_BYTES, "{text:?}");
-            }
-        }
+        assert!(!frames.is_empty());
+        assert!(frames.iter().all(|frame| frame.offset == offset), "{frames:?}");
+        promise::framed(&frames);
     }
+}
+
+/// The custom sections of which `input` has the data, and what is behind them. The data of each
+/// begins with its length, in 16 bits.
+pub(super) fn sections(input: &[u8]) -> (Vec<u8>, &[u8]) {
+    let (mut sections, mut rest) = (Vec::new(), input);
+    for name in SECTIONS {
+        let (data, behind) = part(rest);
+        CustomSection { name: name.into(), data: data.into() }.append_to(&mut sections);
+        rest = behind;
+    }
+    (sections, rest)
 }
 
 /// The first part of `input`, and what is behind it.
