@@ -32,9 +32,9 @@ pub use bounds::Bound;
 use bounds::Counts;
 use component::ComponentScope;
 use core_module::ModuleScope;
-use type_scope::TypeScope;
 pub(crate) use cost::{ELEMENT_BYTES, InstanceState, charged_state_bytes};
 pub(crate) use text::to_binary;
+use type_scope::TypeScope;
 
 /// A module whose structure was checked.
 #[derive(Clone, Copy, Debug)]

@@ -33,7 +33,6 @@ pub(super) fn compile(
     sandbox: &Sandbox,
     source: &Source<'_>,
 ) -> Result<(Component, Needs), NotCompiled> {
-    let binary = source.binary;
     let component: component::Component = source.compiled().map_err(not_made)?;
     let Imported { waits_in, embedders } = check_imports(sandbox, &component)?;
     check_export(sandbox, &component)?;

@@ -134,8 +134,14 @@ impl Bound {
 }
 
 /// What was counted so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counts([u64; Bound::ALL.len()]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; Bound::ALL.len()])
+    }
+}
 
 impl Counts {
     pub(super) fn figure(&self, bound: Bound) -> u64 {

@@ -83,7 +83,8 @@ fn instances_that_double_at_each_level_are_counted_and_not_made() {
 #[test]
 fn a_module_that_is_nested_a_hundred_thousand_times_overflows_no_stack() {
     let host = host();
-    for nested in [shapes::nested_types, shapes::nested_component_types, shapes::nested_components] {
+    for nested in [shapes::nested_types, shapes::nested_component_types, shapes::nested_components]
+    {
         let rejection = host.inspect(&nested(100_000)).expect_err("far too deep");
         assert_eq!(rejection.kind, RejectionKind::ModuleTooLarge, "{rejection}");
     }

@@ -3,16 +3,22 @@
 use wasm_encoder::{
     Alias, BlockType, CanonicalFunctionSection, CanonicalOption, CodeSection, Component,
     ComponentAliasSection, ComponentExportKind, ComponentInstanceSection, ComponentOuterAliasKind,
-    ComponentTypeSection, ConstExpr, DataSection, ElementSection, Elements, EntityType,
-    ExportKind, ExportSection, Function, FunctionSection, GlobalSection, GlobalType,
-    ImportSection, InstanceSection, InstanceType, MemorySection, MemoryType, Module,
-    ModuleSection, NestedComponentSection, RefType, TableSection, TableType, TypeSection, ValType,
+    ComponentTypeSection, ConstExpr, DataSection, ElementSection, Elements, EntityType, ExportKind,
+    ExportSection, Function, FunctionSection, GlobalSection, GlobalType, ImportSection,
+    InstanceSection, InstanceType, MemorySection, MemoryType, Module, ModuleSection,
+    NestedComponentSection, RefType, TableSection, TableType, TypeSection, ValType,
 };
 
 const I32: GlobalType = GlobalType { val_type: ValType::I32, mutable: true, shared: false };
 
 fn memory(pages: u64) -> MemoryType {
-    MemoryType { minimum: pages, maximum: None, memory64: false, shared: false, page_size_log2: None }
+    MemoryType {
+        minimum: pages,
+        maximum: None,
+        memory64: false,
+        shared: false,
+        page_size_log2: None,
+    }
 }
 
 fn table(elements: u64) -> TableType {
@@ -44,7 +50,7 @@ fn component_of(section: u8, data: &[u8]) -> Vec<u8> {
 }
 
 /// A component with an instance type in an instance type, and so on.
-pub fn nested_types(depth: usize) -> Vec<u8> {
+pub(super) fn nested_types(depth: usize) -> Vec<u8> {
     let mut data = vec![1];
     // An instance type with one declaration, which is a type.
     data.extend([0x42, 1, 1].repeat(depth - 1));
@@ -53,7 +59,7 @@ pub fn nested_types(depth: usize) -> Vec<u8> {
 }
 
 /// A component with a component type in a component type, and so on.
-pub fn nested_component_types(depth: usize) -> Vec<u8> {
+pub(super) fn nested_component_types(depth: usize) -> Vec<u8> {
     let mut data = vec![1];
     data.extend([0x41, 1, 1].repeat(depth - 1));
     data.extend([0x41, 0]);
@@ -61,7 +67,7 @@ pub fn nested_component_types(depth: usize) -> Vec<u8> {
 }
 
 /// A component in a component, and so on.
-pub fn nested_components(depth: usize) -> Vec<u8> {
+pub(super) fn nested_components(depth: usize) -> Vec<u8> {
     // From the inside, back to front: each is a section of the one around it.
     let header: Vec<u8> = b"\0asm\x0d\0\x01\0".iter().rev().copied().collect();
     let mut reversed = header.clone();
@@ -76,7 +82,7 @@ pub fn nested_components(depth: usize) -> Vec<u8> {
 }
 
 /// Instance types that refer to one another, each nested in the one before by its index alone.
-pub fn types_by_reference(depth: u32) -> Vec<u8> {
+pub(super) fn types_by_reference(depth: u32) -> Vec<u8> {
     let mut types = ComponentTypeSection::new();
     types.instance(&InstanceType::new());
     for before in 0..depth {
@@ -104,7 +110,7 @@ fn with_function(function: &Function) -> Vec<u8> {
 }
 
 /// Loops in one another, with as many branches to each of them in the innermost.
-pub fn loops(depth: u32, branches_each: u32) -> Vec<u8> {
+pub(super) fn loops(depth: u32, branches_each: u32) -> Vec<u8> {
     let mut function = Function::new([]);
     for _ in 0..depth {
         function.instructions().loop_(BlockType::Empty);
@@ -121,7 +127,7 @@ pub fn loops(depth: u32, branches_each: u32) -> Vec<u8> {
 }
 
 /// Blocks in one another, with a branch to the outermost in each.
-pub fn blocks(depth: u32) -> Vec<u8> {
+pub(super) fn blocks(depth: u32) -> Vec<u8> {
     let mut function = Function::new([]);
     for nested in 0..depth {
         function.instructions().block(BlockType::Empty).local_get(0).br_if(nested);
@@ -133,14 +139,14 @@ pub fn blocks(depth: u32) -> Vec<u8> {
 }
 
 /// A function with so many local variables.
-pub fn locals(count: u32) -> Vec<u8> {
+pub(super) fn locals(count: u32) -> Vec<u8> {
     let mut function = Function::new([(count, ValType::I64)]);
     function.instructions().end();
     with_function(&function)
 }
 
 /// Calls of a function with a thousand results, which stay on the stack.
-pub fn results(calls: u32) -> Vec<u8> {
+pub(super) fn results(calls: u32) -> Vec<u8> {
     let (mut types, mut functions, mut code) =
         (TypeSection::new(), FunctionSection::new(), CodeSection::new());
     types.ty().function([], [ValType::I32; 1000]);
@@ -160,7 +166,7 @@ pub fn results(calls: u32) -> Vec<u8> {
 }
 
 /// An active element segment with so many items, whose place is an imported global's.
-pub fn elements(items: u32) -> Vec<u8> {
+pub(super) fn elements(items: u32) -> Vec<u8> {
     let (mut types, mut imports, mut functions) =
         (TypeSection::new(), ImportSection::new(), FunctionSection::new());
     types.ty().function([], []);
@@ -183,7 +189,7 @@ pub fn elements(items: u32) -> Vec<u8> {
 }
 
 /// So many memories, each with two data segments that are 16 MiB apart.
-pub fn sparse_data(memories: u32) -> Vec<u8> {
+pub(super) fn sparse_data(memories: u32) -> Vec<u8> {
     let (mut section, mut data) = (MemorySection::new(), DataSection::new());
     for index in 0..memories {
         section.memory(memory(256));
@@ -196,7 +202,7 @@ pub fn sparse_data(memories: u32) -> Vec<u8> {
 }
 
 /// A module with so many globals.
-pub fn globals(count: u32) -> Module {
+pub(super) fn globals(count: u32) -> Module {
     let mut globals = GlobalSection::new();
     for _ in 0..count {
         globals.global(I32, &ConstExpr::i32_const(1));
@@ -207,7 +213,7 @@ pub fn globals(count: u32) -> Module {
 }
 
 /// A component that instantiates `module` so often.
-pub fn instances(module: &Module, count: u32) -> Vec<u8> {
+pub(super) fn instances(module: &Module, count: u32) -> Vec<u8> {
     let mut component = Component::new();
     component.section(&ModuleSection(module));
     let mut instances = InstanceSection::new();
@@ -220,7 +226,7 @@ pub fn instances(module: &Module, count: u32) -> Vec<u8> {
 
 /// A component that instantiates `module` twice, in one that is instantiated twice, and so on:
 /// two to the power of `levels` core instances from a few bytes for each level.
-pub fn doubled_instances(module: &Module, levels: u32) -> Vec<u8> {
+pub(super) fn doubled_instances(module: &Module, levels: u32) -> Vec<u8> {
     let mut component = Component::new();
     component.section(&ModuleSection(module));
     for level in 0..levels {
@@ -253,7 +259,7 @@ pub fn doubled_instances(module: &Module, levels: u32) -> Vec<u8> {
 
 /// A component that passes a module to a component so that this one instantiates it, `count`
 /// times.
-pub fn passed_module(module: &Module, count: u32) -> Vec<u8> {
+pub(super) fn passed_module(module: &Module, count: u32) -> Vec<u8> {
     let mut inner = Component::new();
     let mut core_types = wasm_encoder::CoreTypeSection::new();
     core_types.ty().module(&wasm_encoder::ModuleType::new());
@@ -275,7 +281,7 @@ pub fn passed_module(module: &Module, count: u32) -> Vec<u8> {
 }
 
 /// A component whose inner component calls a function of another one through so many adapters.
-pub fn adapters(count: u32) -> Vec<u8> {
+pub(super) fn adapters(count: u32) -> Vec<u8> {
     let (mut types, mut functions, mut exports, mut code) =
         (TypeSection::new(), FunctionSection::new(), ExportSection::new(), CodeSection::new());
     types.ty().function([], []);
@@ -335,7 +341,7 @@ pub fn adapters(count: u32) -> Vec<u8> {
 }
 
 /// A module that imports so many functions, each with a name of 50,000 bytes.
-pub fn names(count: u32) -> Vec<u8> {
+pub(super) fn names(count: u32) -> Vec<u8> {
     let (mut types, mut imports) = (TypeSection::new(), ImportSection::new());
     types.ty().function([], []);
     for _ in 0..count {
