@@ -45,12 +45,13 @@ static INNER_EXPORTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 /// A component with a handler: what stands before its module, and what stands behind.
 static COMPONENT: LazyLock<(Vec<u8>, Vec<u8>)> = LazyLock::new(|| {
-    /// The section of a module, with its length and its content.
-    const SECTION: &[u8] = b"\x01\x06MODULE";
+    /// The section of an empty module without a name, with its length.
+    const SECTION: &[u8] = b"\x01\x08\0asm\x01\0\0\0";
     let text = include_str!("../../../../guest-fixtures/wat/component_traps.wat");
     let (before, rest) = text.split_once("(core module $module").expect("it has a module");
     let (_, behind) = rest.split_once("(core instance").expect("it has an instance");
-    let text = format!("{before}(core module $module binary \"MODULE\")(core instance{behind}");
+    let behind = behind.replace("(instantiate $module)", "(instantiate 0)");
+    let text = format!("{before}(core module)(core instance{behind}");
     let bytes = wat::parse_str(text).expect("valid");
     let place = bytes.windows(SECTION.len()).position(|window| window == SECTION);
     let (before, rest) = bytes.split_at(place.expect("it has the module"));
