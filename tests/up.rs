@@ -209,7 +209,7 @@ fn a_module_that_was_put_is_used_after_a_restart() {
     let folder = waiter();
     let journal = folder.path("runs.db");
     let up = Up::start(&folder, &[&"--journal", &journal]);
-    let module = std::fs::read(fixture("wat/empty_result.wat")).expect("it is there");
+    let module = std::fs::read(fixture("built/echo.wasm")).expect("it is there");
     let wasm = "content-type: application/wasm\r\n";
     let (status, put) = up.ask_with("PUT /v1/modules/waits", wasm, &module);
     assert_eq!((status, &put["source"]), (200, &"put".into()));

@@ -2,6 +2,8 @@
 //! and drops them, each within bounds of time and memory. libFuzzer ends what hangs, and what takes
 //! more memory than the process may.
 
+#![expect(clippy::disallowed_methods, reason = "it watches real time")]
+
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 

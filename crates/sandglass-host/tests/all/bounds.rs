@@ -164,15 +164,21 @@ fn a_component_whose_memories_are_together_too_large_is_not_loaded() {
     assert_eq!(rejection.expect_err("32 MiB").kind, RejectionKind::NeedsTooMuch);
 }
 
-#[tokio::test]
-async fn memories_that_are_together_too_large_are_a_limit_and_no_trap() {
-    // Which of its modules it instantiates isn't seen where it is loaded.
-    let parts = "(core module $unused (memory 1))
-        (core module $large (memory 600)) (core instance (instantiate $large))";
-    let report = run(&component(parts, "", "", ""), Manifest::named("guest")).await;
-    let Outcome::Limit(breach) = &report.outcome else { panic!("{report:?}") };
-    assert_eq!(breach.kind, LimitKind::WasmMemory);
-    assert_eq!(breach.observed, (512 + 600) << 16);
+#[test]
+fn memories_count_as_often_as_they_are_instantiated() {
+    let settings = Settings { max_runs: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().expect("a host");
+    let load = |instances: usize| {
+        let instances = "(core instance (instantiate $large))".repeat(instances);
+        let parts = format!("(core module $large (memory 300)) {instances}");
+        host.load(component(&parts, "", "", "").as_bytes(), Manifest::named("guest"))
+    };
+    for instances in [0, 1] {
+        load(instances).expect("less than 1,024 pages");
+    }
+    let rejection = load(2).expect_err("512 and twice 300 pages");
+    assert_eq!(rejection.kind, RejectionKind::NeedsTooMuch);
+    assert!(rejection.message.contains("begins with 72876032 bytes"), "{rejection}");
 }
 
 #[test]
@@ -248,8 +254,9 @@ fn a_function_that_would_cost_the_compiler_too_much_is_refused_in_components_too
     for bytes in [1 << 20, (1 << 20) + 1] {
         let component = format!("(component (core {})", &module("$m", bytes)[1..]);
         for guest in [module("", bytes), component] {
+            let binary = wat::parse_str(guest).expect("it is text");
             let rejection = host
-                .load(guest.as_bytes(), Manifest::named("large"))
+                .load(&binary, Manifest::named("large"))
                 .expect_err("it has none of what a guest exports");
             let too_large = rejection.kind == RejectionKind::ModuleTooLarge;
             assert_eq!(too_large, bytes > 1 << 20, "{rejection:?}");

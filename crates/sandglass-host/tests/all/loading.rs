@@ -24,14 +24,15 @@ const FINISHES: &str = r#"(module
         (call $set (i32.const 8) (i32.const 34)) i32.const 0))"#;
 
 /// A module with `functions` functions that a compiler has something to do with.
-fn large(functions: usize) -> String {
+fn large(functions: usize) -> Vec<u8> {
     let body = "(local.set 0 (i32.add (i32.mul (local.get 0) (i32.const 3)) (i32.const 7)))";
     let function = format!("(func (param i32) (result i32) {} local.get 0)", body.repeat(40));
-    format!(
+    let text = format!(
         r#"(module (memory (export "memory") 1) {}
             (func (export "run") (param i32 i32) (result i32) i32.const 0))"#,
         function.repeat(functions)
-    )
+    );
+    wat::parse_str(text).expect("it is text")
 }
 
 /// A module with more tables than a slot has, that fails unless each is as it was made, and
@@ -90,7 +91,7 @@ const COMPILES: &str = "temper_wasm_module_compile_seconds_count";
 #[tokio::test]
 async fn many_who_load_the_same_at_once_have_it_compiled_once() {
     let (host, exporter) = host(small());
-    let bytes: Arc<[u8]> = large(200).into_bytes().into();
+    let bytes: Arc<[u8]> = large(200).into();
     let waiting = (0..20).map(|_| host.load_async(Arc::clone(&bytes), Manifest::named("same")));
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -117,7 +118,7 @@ async fn a_slow_compile_holds_up_neither_the_caller_nor_a_guest() {
     let finishes = host.load(FINISHES.as_bytes(), Manifest::named("quick")).expect("a guest");
     let mut dispatched = 0;
     {
-        let slow = host.load_async(large(3000).into_bytes(), Manifest::named("slow"));
+        let slow = host.load_async(large(3000), Manifest::named("slow"));
         let mut slow = std::pin::pin!(slow);
         let loaded = loop {
             tokio::select! {
@@ -137,7 +138,7 @@ async fn a_slow_compile_holds_up_neither_the_caller_nor_a_guest() {
 #[tokio::test]
 async fn a_load_that_nobody_waits_for_any_more_is_there_for_the_next() {
     let (host, exporter) = host(small());
-    let bytes: Arc<[u8]> = large(500).into_bytes().into();
+    let bytes: Arc<[u8]> = large(500).into();
     {
         let mut impatient = Box::pin(host.load_async(Arc::clone(&bytes), Manifest::named("first")));
         let waker = std::task::Waker::noop();

@@ -41,6 +41,7 @@ fn host() -> Host {
 }
 
 /// Sizes differ in each run. The seed is printed; `SANDGLASS_SHAPES_SEED` repeats it.
+#[expect(clippy::print_stdout, reason = "a failure shows it")]
 fn sizes() -> TestRunner {
     let seed = std::env::var("SANDGLASS_SHAPES_SEED").ok();
     let seed: u64 = match seed {

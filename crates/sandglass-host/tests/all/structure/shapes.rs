@@ -3,9 +3,9 @@
 use wasm_encoder::{
     Alias, BlockType, CanonicalFunctionSection, CanonicalOption, CodeSection, Component,
     ComponentAliasSection, ComponentExportKind, ComponentInstanceSection, ComponentOuterAliasKind,
-    ComponentTypeSection, ConstExpr, DataSection, ElementSection, Elements, EntityType, ExportKind,
-    ExportSection, Function, FunctionSection, GlobalSection, GlobalType, ImportSection,
-    InstanceSection, InstanceType, MemorySection, MemoryType, Module, ModuleSection,
+    ComponentTypeSection, ConstExpr, DataSection, ElementSection, Elements, Encode as _,
+    EntityType, ExportKind, ExportSection, Function, FunctionSection, GlobalSection, GlobalType,
+    ImportSection, InstanceSection, InstanceType, MemorySection, MemoryType, Module, ModuleSection,
     NestedComponentSection, RefType, TableSection, TableType, TypeSection, ValType,
 };
 
@@ -27,17 +27,10 @@ fn table(elements: u64) -> TableType {
 }
 
 /// LEB128 of `value`.
-fn leb(mut value: usize) -> Vec<u8> {
+fn leb(value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    loop {
-        let byte = (value & 0x7f) as u8;
-        value >>= 7;
-        if value == 0 {
-            bytes.push(byte);
-            return bytes;
-        }
-        bytes.push(byte | 0x80);
-    }
+    value.encode(&mut bytes);
+    bytes
 }
 
 /// A component with one section.
