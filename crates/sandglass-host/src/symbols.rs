@@ -11,7 +11,7 @@ mod debug;
 mod line_header;
 mod names;
 mod sections;
-mod text;
+pub(crate) mod text;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -15,7 +15,8 @@ use super::{
     CustomSection, DebugInformation, LargeFunction, Memory, Producer, Size, TOLD_MAX, Table, wit,
 };
 use crate::abi::core_module::PAGE_BYTES;
-use crate::store::printable;
+use crate::store::{demangle, printable};
+use crate::symbols::text;
 
 /// Most of the largest functions that are told.
 const LARGEST_MAX: usize = 10;
@@ -232,8 +233,9 @@ impl Scan {
                 let large = self.largest.iter_mut();
                 let mut large = large.filter(|one| one.module == module);
                 if let Some(large) = large.find(|one| one.index == naming.index) {
-                    let name = format!("{:#}", rustc_demangle::demangle(naming.name));
-                    large.name = Some(printable(&name));
+                    // A section may name one function as often as it likes: the first name counts.
+                    let name = || printable(&demangle(text::shortened(naming.name)));
+                    large.name.get_or_insert_with(name);
                 }
             }
         }

@@ -15,7 +15,12 @@ const TEXT_OVERHEAD_BYTES: usize = 48;
 /// Copies `text` into the table, cut to [`TEXT_MAX_BYTES`].
 pub(super) fn keep(text: &str, budget: &mut Budget) -> Result<Text, Exceeded> {
     budget.scan(text.len())?;
-    let cut = &text[..text.floor_char_boundary(TEXT_MAX_BYTES)];
+    let cut = shortened(text);
     budget.keep(cut.len() + TEXT_OVERHEAD_BYTES)?;
     Ok(cut.into())
+}
+
+/// As much of `text` as is kept.
+pub(crate) fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_MAX_BYTES)]
 }

@@ -1,11 +1,14 @@
 //! What a guest can't have the host do, however it asks: work that nothing
 //! interrupts, and memory that nobody granted.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings};
 use sandglass_model::{
-    CallOutcome, FailureKind, GuestLimits, LimitKind, RejectionKind, RunReport, TrapKind,
+    CallOutcome, Clock, FailureKind, GuestLimits, LimitKind, Monotonic, RejectionKind, RunReport,
+    TrapKind, WallTime,
 };
 use serde_json::json;
 
@@ -197,6 +200,44 @@ fn globals_and_tables_of_all_instances_count_against_the_memory_limit() {
         let rejection = load(module, 300).expect_err("more than 32 MiB beside its memory");
         assert_eq!(rejection.kind, RejectionKind::NeedsTooMuch, "{rejection}");
         assert!(rejection.message.contains("more for its tables, globals"), "{rejection}");
+    }
+}
+
+/// A clock on which a millisecond passes whenever it is read.
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Clock for Counting {
+    fn now(&self) -> Monotonic {
+        let reads = self.0.fetch_add(1, Ordering::Relaxed);
+        Monotonic::from_nanos(1).after(Duration::from_millis(reads))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_millis(1_700_000_000_000)
+    }
+}
+
+/// The clock is read before each instance, where no code of the guest runs that could be
+/// interrupted.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_ends_a_run_between_two_of_its_instances() {
+    let clock = Arc::new(Counting::default());
+    let settings = Settings { max_runs: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).simulated_clock(clock).build().expect("a host");
+    for module in ["(memory 0)", "(table 1 funcref)"] {
+        for (instances, expected) in [(20, false), (600, true)] {
+            let instances = "(core instance (instantiate $m))".repeat(instances);
+            let parts = format!("(core module $m {module}) {instances}");
+            let guest = component(&parts, "", "", "");
+            let guest = host.load(guest.as_bytes(), Manifest::named("guest")).expect("a guest");
+            let entity = "Session/1".parse().expect("valid");
+            let dispatch = Dispatch::new(entity, "Begin", Context::default())
+                .deadline(DispatchDeadline::after(Duration::from_millis(300)));
+            let report = host.run(&guest, dispatch).await.expect("it ran");
+            let timed_out = matches!(report.outcome, Outcome::TimedOut(_));
+            assert_eq!(timed_out, expected, "{module}: {report:?}");
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use sandglass_host::inspection::{Grant, Inspection};
 use sandglass_host::manifest::File;
 use sandglass_host::{Host, HostCall, HostError, HostFunction, Settings};
 use sandglass_model::RejectionKind;
+use wasm_encoder::{NameMap, NameSection};
 
 const COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/component.wasm");
 const CORE: &[u8] = include_bytes!("../../../../guest-fixtures/built/panics.wasm");
@@ -66,6 +67,63 @@ fn what_does_not_fit_is_told_with_what_would() {
     let missing = &guest.missing_exports[0];
     assert_eq!((missing.name, missing.nearest.as_deref()), ("run", Some("Run")));
     assert_eq!(guest.memories[0].maximum_bytes, Some(2 << 16));
+}
+
+/// A module of one function, with a name section in which each of `names` names that function.
+fn named_as<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+    let module = b"(module (memory (export \"memory\") 1)
+        (func (export \"run\") (param i32 i32) (result i32) i32.const 0))";
+    let mut binary = wat::parse_bytes(module).expect("it is text").into_owned();
+    let (mut map, mut section) = (NameMap::new(), NameSection::new());
+    names.into_iter().for_each(|name| map.append(0, name));
+    section.functions(&map);
+    wasm_encoder::Section::append_to(&section, &mut binary);
+    binary
+}
+
+/// A mangled name of `pairs` bytes or so that stands for one of about two to the power of `pairs`.
+fn doubling(pairs: usize) -> String {
+    // Each tuple has the one before twice, by its position.
+    let (mut name, mut last) = ("INvC1a1f".to_owned(), None::<usize>);
+    let base_62 = |mut number: usize| {
+        let mut digits = Vec::new();
+        if number == 0 {
+            return "_".to_owned();
+        }
+        number -= 1;
+        loop {
+            let digit = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+            digits.push(char::from(digit[number % 62]));
+            number /= 62;
+            if number == 0 {
+                return digits.iter().rev().chain(&['_']).collect();
+            }
+        }
+    };
+    for _ in 0..pairs {
+        let at = name.len();
+        name.push('T');
+        for _ in 0..2 {
+            name.push_str(&last.map_or("h".to_owned(), |last| format!("B{}", base_62(last))));
+        }
+        name.push('E');
+        last = Some(at);
+    }
+    format!("_R{name}E")
+}
+
+/// A section may name a function a million times, each time by a name that is costly to read.
+#[test]
+fn a_function_is_shown_by_its_first_name_whatever_else_it_is_named() {
+    let costly = doubling(40);
+    let names = std::iter::once("first").chain(std::iter::repeat_n(costly.as_str(), 20_000));
+    let guest = inspected(&named_as(names));
+    assert_eq!(guest.largest_functions[0].name.as_deref(), Some("first"));
+
+    let guest = inspected(&named_as([costly.as_str(), "second"]));
+    let name = guest.largest_functions[0].name.as_deref().expect("it has a name");
+    assert!(name.starts_with("a::f::<(u8, u8), ((u8, u8), (u8, u8))"), "{name}");
+    assert_eq!(name.chars().count(), 256, "a long name is cut");
 }
 
 #[test]
