@@ -21,8 +21,15 @@ pub(super) fn check(
         locals = locals.saturating_add(count.into());
     }
     counts.reach(Bound::FunctionLocals, locals, start)?;
-    let mut function =
-        Function { counts, module, blocks: Vec::new(), loops: 0, work: 0, values: locals };
+    let mut function = Function {
+        counts,
+        module,
+        blocks: Vec::new(),
+        loops: 0,
+        catches: 0,
+        work: 0,
+        values: locals,
+    };
     let mut operators = body.get_operators_reader()?;
     while !operators.eof() {
         let at = operators.original_position();
@@ -36,28 +43,43 @@ pub(super) fn check(
 struct Function<'a> {
     counts: &'a mut Counts,
     module: &'a ModuleScope,
-    /// Whether each open block is a loop.
-    blocks: Vec<bool>,
+    blocks: Vec<Block>,
+    /// Loops among `blocks`.
     loops: u64,
+    /// Catch clauses of all `blocks`.
+    catches: u64,
     /// For [`Bound::FunctionBranchWork`].
     work: u64,
     /// For [`Bound::FunctionValues`].
     values: u64,
 }
 
+/// An open block.
+#[derive(Clone, Copy, Default)]
+struct Block {
+    is_loop: bool,
+    catches: u64,
+}
+
 impl Function<'_> {
     fn take(&mut self, operator: &Operator<'_>, own: Arity, at: usize) -> Result<(), Fault> {
         match operator {
             Operator::Block { blockty } | Operator::If { blockty } | Operator::Try { blockty } => {
-                self.open(*blockty, false, at)
+                self.open(*blockty, Block::default(), at)
             }
-            Operator::Loop { blockty } => self.open(*blockty, true, at),
+            Operator::Loop { blockty } => {
+                self.open(*blockty, Block { is_loop: true, catches: 0 }, at)
+            }
             Operator::TryTable { try_table } => {
-                self.open(try_table.ty, false, at)?;
-                self.branch(try_table.catches.len() as u64, at)
+                let catches = try_table.catches.len() as u64;
+                self.open(try_table.ty, Block { is_loop: false, catches }, at)?;
+                self.branch(catches, at)
             }
             Operator::End => {
-                self.loops -= u64::from(self.blocks.pop() == Some(true));
+                // The last one ends the function.
+                let block = self.blocks.pop().unwrap_or_default();
+                self.loops -= u64::from(block.is_loop);
+                self.catches -= block.catches;
                 Ok(())
             }
             Operator::Else
@@ -84,9 +106,11 @@ impl Function<'_> {
         }
     }
 
-    fn open(&mut self, ty: BlockType, is_loop: bool, at: usize) -> Result<(), Fault> {
-        self.blocks.push(is_loop);
-        self.loops += u64::from(is_loop);
+    fn open(&mut self, ty: BlockType, block: Block, at: usize) -> Result<(), Fault> {
+        self.blocks.push(block);
+        self.loops += u64::from(block.is_loop);
+        self.catches += block.catches;
+        self.counts.reach(Bound::CatchDepth, self.catches, at)?;
         self.counts.reach(Bound::BlockDepth, self.blocks.len() as u64, at)?;
         self.counts.reach(Bound::LoopDepth, self.loops, at)?;
         self.branch(1, at)?;

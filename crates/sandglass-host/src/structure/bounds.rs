@@ -45,6 +45,9 @@ bounds! {
     BlockDepth: "levels of nested blocks in one function", 10_000;
     /// Loops in one another in one function.
     LoopDepth: "levels of nested loops in one function", 200;
+    /// Clauses of all blocks around an instruction that catch exceptions. A throw compares its tag
+    /// with each of them in each frame of the stack, and nothing interrupts it.
+    CatchDepth: "catch clauses around one instruction", 250;
     /// Bytes of one function's body. The compiler takes about 400 times as much memory.
     FunctionBytes: "bytes in one function", 1_048_576;
     /// Core modules.
@@ -123,7 +126,8 @@ impl Bound {
             | Self::TypeDepth
             | Self::ReferenceDepth
             | Self::BlockDepth
-            | Self::LoopDepth => "nest less",
+            | Self::LoopDepth
+            | Self::CatchDepth => "nest less",
             Self::FunctionBytes
             | Self::FunctionLocals
             | Self::FunctionValues

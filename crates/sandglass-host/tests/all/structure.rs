@@ -20,6 +20,8 @@ const SHAPES: &[(Bound, u64, fn(u32) -> Vec<u8>)] = &[
     (Bound::ReferenceDepth, 1, shapes::types_by_reference),
     (Bound::LoopDepth, 1, |size| shapes::loops(size, 1)),
     (Bound::BlockDepth, 1, shapes::blocks),
+    (Bound::CatchDepth, 1, |size| shapes::catches(size, 1)),
+    (Bound::CatchDepth, 10, |size| shapes::catches(size, 10)),
     (Bound::FunctionLocals, 1, shapes::locals),
     (Bound::FunctionValues, 1000, shapes::results),
     (Bound::StartupItems, 1, shapes::elements),

@@ -1,7 +1,7 @@
 //! Modules of hostile shapes, each of a size that the caller chooses.
 
 use wasm_encoder::{
-    Alias, BlockType, CanonicalFunctionSection, CanonicalOption, CodeSection, Component,
+    Alias, BlockType, CanonicalFunctionSection, CanonicalOption, Catch, CodeSection, Component,
     ComponentAliasSection, ComponentExportKind, ComponentInstanceSection, ComponentOuterAliasKind,
     ComponentTypeSection, ConstExpr, DataSection, ElementSection, Elements, Encode as _,
     EntityType, ExportKind, ExportSection, Function, FunctionSection, GlobalSection, GlobalType,
@@ -124,6 +124,19 @@ pub(super) fn blocks(depth: u32) -> Vec<u8> {
     let mut function = Function::new([]);
     for nested in 0..depth {
         function.instructions().block(BlockType::Empty).local_get(0).br_if(nested);
+    }
+    for _ in 0..=depth {
+        function.instructions().end();
+    }
+    with_function(&function)
+}
+
+/// Blocks in one another that catch exceptions, each with so many clauses.
+pub(super) fn catches(depth: u32, clauses: usize) -> Vec<u8> {
+    let mut function = Function::new([]);
+    for _ in 0..depth {
+        let clauses = std::iter::repeat_n(Catch::All { label: 0 }, clauses);
+        function.instructions().try_table(BlockType::Empty, clauses);
     }
     for _ in 0..=depth {
         function.instructions().end();
