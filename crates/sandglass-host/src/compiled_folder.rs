@@ -32,9 +32,10 @@ const CODE: &str = ".code";
 /// What the name of a file ends in that is being written.
 const NEW: &str = ".new";
 
-/// Largest entry that is read or written, in bytes: ten times what the largest component
-/// of a default limit compiles to. It is in memory while it is checked.
-pub(crate) const ENTRY_MAX_BYTES: u64 = 1 << 30;
+/// Largest entry that is read or written, in bytes: eight times the largest component that is
+/// allowed by default; toolchains' become 2 to 6 times as large. It is in memory while it is
+/// checked.
+pub(crate) const ENTRY_MAX_BYTES: u64 = 256 << 20;
 
 /// When a file that was being written is taken to be left over: no write takes as long.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3600);

@@ -21,12 +21,12 @@ const RESERVED: &str = "$serde_json::private::";
 /// What is wrong with JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It holds more than [`MAX_VALUES`].
+    /// It holds more than so many values.
     #[error(
-        "it holds more than the {MAX_VALUES} values that are allowed, where a key is one and an \
+        "it holds more than the {0} values that are allowed, where a key is one and an \
          object is {OBJECT_VALUES}"
     )]
-    TooManyValues,
+    TooManyValues(u32),
     /// There is no text.
     #[error("it is empty")]
     Empty,
@@ -41,14 +41,22 @@ pub enum Error {
 /// It holds more than [`MAX_VALUES`], and nothing was made of it; or it is no JSON
 /// of a `T`.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    read_within(text, MAX_VALUES)
+}
+
+/// As [`read`], of a text that may hold `most` values.
+///
+/// # Errors
+/// As of [`read`].
+pub fn read_within<T: DeserializeOwned>(text: &str, most: u32) -> Result<T, Error> {
     if text.trim().is_empty() {
         return Err(Error::Empty);
     }
-    let mut left = Some(MAX_VALUES);
+    let mut left = Some(most);
     let mut counted = serde_json::Deserializer::from_str(text);
     let valid = Count(&mut left).deserialize(&mut counted);
     if left.is_none() {
-        return Err(Error::TooManyValues);
+        return Err(Error::TooManyValues(most));
     }
     valid?;
     Ok(serde_json::from_str(text)?)
@@ -160,10 +168,10 @@ mod tests {
     #[test]
     fn as_many_values_are_read_as_are_allowed_and_not_one_more() {
         assert!(read::<Value>(&list(MAX_VALUES)).is_ok());
-        assert!(matches!(read::<Value>(&list(MAX_VALUES + 1)), Err(Error::TooManyValues)));
+        assert!(matches!(read::<Value>(&list(MAX_VALUES + 1)), Err(Error::TooManyValues(_))));
         let fields = "\"a\":1,".repeat(MAX_VALUES as usize / 2);
         let object = format!("{{{fields}\"a\":1}}");
-        assert!(matches!(read::<Value>(&object), Err(Error::TooManyValues)), "keys count");
+        assert!(matches!(read::<Value>(&object), Err(Error::TooManyValues(_))), "keys count");
     }
 
     #[test]
@@ -179,7 +187,7 @@ mod tests {
         let each = 100 * OBJECT_VALUES + 99;
         let most = (MAX_VALUES - 2) / each;
         assert!(read::<Value>(&nested(most)).is_ok());
-        assert!(matches!(read::<Value>(&nested(most + 1)), Err(Error::TooManyValues)));
+        assert!(matches!(read::<Value>(&nested(most + 1)), Err(Error::TooManyValues(_))));
     }
 
     #[test]

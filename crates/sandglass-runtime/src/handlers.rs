@@ -14,11 +14,11 @@ use sandglass_model::{
     Frame, HostCalls, ModuleHash, Monotonic, Outcome, Recovery, Rejection, RunReport, TimeSplit,
     TraceContext,
 };
-use serde_json::Value;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use crate::asking::Asking;
 use crate::caught::caught;
+use crate::signals::Signals;
 
 /// The run of one handler, until it has ended and nothing of it is left.
 pub type RunFuture = Pin<Box<dyn Future<Output = RunReport> + Send>>;
@@ -344,35 +344,6 @@ impl Stop {
 impl fmt::Debug for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Stop").field(&self.requested()).finish()
-    }
-}
-
-/// Where a run tells of its progress: signals of its entity, never actions.
-#[derive(Clone, Debug)]
-pub struct Signals {
-    dispatch: DispatchId,
-    queue: mpsc::Sender<HandlerSignal>,
-}
-
-/// What a run told.
-#[derive(Clone, Debug)]
-pub(crate) struct HandlerSignal {
-    pub(crate) dispatch: DispatchId,
-    pub(crate) name: String,
-    pub(crate) payload: Value,
-}
-
-impl Signals {
-    pub(crate) fn new(dispatch: DispatchId, queue: mpsc::Sender<HandlerSignal>) -> Self {
-        Self { dispatch, queue }
-    }
-
-    /// Tells `payload` under `name` (`progress` or `status`), without waiting. False
-    /// where the entity hasn't kept up and the signal is dropped.
-    #[must_use = "a dropped signal should be counted"]
-    pub fn tell(&self, name: impl Into<String>, payload: Value) -> bool {
-        let signal = HandlerSignal { dispatch: self.dispatch, name: name.into(), payload };
-        self.queue.try_send(signal).is_ok()
     }
 }
 

@@ -35,6 +35,7 @@ mod request;
 mod runtime;
 mod sessions;
 mod shared;
+mod signals;
 mod snapshot;
 mod specs;
 mod table;
@@ -53,8 +54,8 @@ pub use folder::{
     Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX, one_of_each_type,
 };
 pub use handlers::{
-    FramesFuture, HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Signals, Stop,
-    StopRequest, not_run, unreported,
+    FramesFuture, HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Stop, StopRequest,
+    not_run, unreported,
 };
 #[cfg(feature = "guests")]
 pub use host_handlers::{HostHandlers, Module};
@@ -64,6 +65,7 @@ pub use request::{
     Accepted, Birth, Request, Retry, SessionResume, SessionStop, SessionStopped, Signal,
 };
 pub use runtime::Runtime;
+pub use signals::Signals;
 pub use snapshot::SNAPSHOT_EVERY;
 pub use specs::{ReloadError, Reloaded};
 pub use timer::{SimClock, until};

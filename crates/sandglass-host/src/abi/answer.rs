@@ -40,7 +40,7 @@ fn parse(bytes: &[u8]) -> Result<Value, Failure> {
 /// That `what` of an answer can't be read as JSON, or is too much of it.
 pub(super) fn unread(what: &str, error: &json::Error) -> Failure {
     match error {
-        json::Error::TooManyValues => {
+        json::Error::TooManyValues(_) => {
             violation(FailureKind::ResultTooLarge, format!("{what} is too large: {error}"))
         }
         json::Error::Empty | json::Error::Invalid(_) => {

@@ -49,6 +49,8 @@ struct Open {
     about: Option<Arc<str>>,
     answer: Option<Vec<u8>>,
     writes: Vec<Vec<u8>>,
+    /// Bytes of all `writes`.
+    written: usize,
 }
 
 impl Recorder {
@@ -98,7 +100,8 @@ impl Recorder {
             .expect("memory takes what is written");
         self.out = out.into_writer();
         let function = function.to_owned();
-        self.open = Some(Open { function, about: None, answer: None, writes: Vec::new() });
+        self.open =
+            Some(Open { function, about: None, answer: None, writes: Vec::new(), written: 0 });
         self.check_size();
     }
 
@@ -116,6 +119,7 @@ impl Recorder {
             packer.bytes(bytes);
         });
         if let (Some(packed), Some(open)) = (packed, &mut self.open) {
+            open.written = open.written.saturating_add(packed.len());
             open.writes.push(packed);
         }
     }
@@ -145,7 +149,7 @@ impl Recorder {
     fn pack(&mut self, pack: impl FnOnce(&mut Packer<'_>)) -> Option<Vec<u8>> {
         let open = self.open.as_ref()?;
         let room = usize::try_from(self.limits.bytes).unwrap_or(usize::MAX);
-        let mut packer = Packer::of_answer(&self.seen, room.saturating_sub(self.out.len()));
+        let mut packer = Packer::of_answer(&self.seen, room.saturating_sub(self.written()));
         pack(&mut packer);
         let call = format_args!("`{}`, host call {},", open.function, self.calls);
         let why = match packer.finish() {
@@ -182,7 +186,9 @@ impl Recorder {
         }
         out.array(open.writes.len() as u64).expect("memory takes what is written");
         self.out = out.into_writer();
-        self.out.extend(open.writes.into_iter().flatten());
+        for written in open.writes {
+            self.out.extend_from_slice(&written);
+        }
         self.check_size();
     }
 
@@ -196,11 +202,19 @@ impl Recorder {
 
     /// How much memory the recording has, in bytes.
     fn in_memory(&self) -> usize {
-        let open = self.open.as_ref().map_or(0, |open| {
-            let answer = open.answer.as_ref().map_or(0, Vec::len);
-            open.writes.iter().map(Vec::len).sum::<usize>().saturating_add(answer)
-        });
-        self.out.capacity().saturating_add(open)
+        self.out.capacity().saturating_add(self.of_open())
+    }
+
+    /// How long the recording is with all of the call under way, in bytes.
+    fn written(&self) -> usize {
+        self.out.len().saturating_add(self.of_open())
+    }
+
+    /// Bytes of the call under way.
+    fn of_open(&self) -> usize {
+        self.open
+            .as_ref()
+            .map_or(0, |open| open.answer.as_ref().map_or(0, Vec::len).saturating_add(open.written))
     }
 
     fn too_large(&self) -> String {

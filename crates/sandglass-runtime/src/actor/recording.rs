@@ -19,8 +19,8 @@ use super::{Actor, Standing};
 use crate::accounts::Accounts;
 use crate::asking::Lent;
 use crate::error::ActorError;
-use crate::handlers::HandlerSignal;
 use crate::publish::Event;
+use crate::signals::HandlerSignal;
 
 /// Signals of one run that are recorded. Progress is for people who watch; a run
 /// that tells more would fill the journal with it, so the rest is only published.
@@ -168,7 +168,7 @@ impl Recording {
         for (at, signal) in in_order {
             // Activity that was recorded later stays the last.
             let since = measured.session().map_or(*at, |session| session.active_since());
-            let HandlerSignal { dispatch, name, payload } = signal.clone();
+            let HandlerSignal { dispatch, name, payload, .. } = signal.clone();
             let dispatch = Some(dispatch);
             let signal =
                 RecordedEvent::Signal { name, from: None, dispatch, payload, resets_idle: false };
@@ -308,15 +308,15 @@ impl Actor {
     }
 
     fn heard(&mut self, signal: HandlerSignal) -> Heard {
-        let HandlerSignal { dispatch, name, payload } = signal;
-        if self.entity.run(dispatch).is_none() || self.standing != Standing::Owner {
+        if self.entity.run(signal.dispatch).is_none() || self.standing != Standing::Owner {
             return Heard::TooLate;
         }
-        if self.recording.may_record(dispatch) {
-            return Heard::Record(HandlerSignal { dispatch, name, payload });
+        if self.recording.may_record(signal.dispatch) {
+            return Heard::Record(signal);
         }
-        self.hold_back(HandlerSignal { dispatch, name: name.clone(), payload: payload.clone() });
+        self.hold_back(signal.clone());
         self.drop_signals(1);
+        let HandlerSignal { dispatch, name, payload, .. } = signal;
         let entity = self.entity.entity.clone();
         Heard::Publish(Event::Told { entity, dispatch, name, payload: payload.into() })
     }
@@ -381,7 +381,7 @@ impl Actor {
 
 /// What a handler told, as its entity is told of it.
 fn recorded_signal(signal: HandlerSignal) -> Input {
-    let HandlerSignal { dispatch, name, payload } = signal;
+    let HandlerSignal { dispatch, name, payload, .. } = signal;
     Input::Signal { name, from: None, dispatch: Some(dispatch), payload }
 }
 

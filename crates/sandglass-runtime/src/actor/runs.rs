@@ -19,10 +19,9 @@ use tokio::task::{self, JoinSet};
 use super::Message;
 use crate::asking::{Asking, Lent, Waiting};
 use crate::caught::{Caught, caught};
-use crate::handlers::{
-    HandlerRun, HandlerSignal, HostCallLimits, Reserved, Signals, Stop, lost, stopped, unreported,
-};
+use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped, unreported};
 use crate::shared::Shared;
+use crate::signals::{HandlerSignal, SignalQueue, Signals};
 use crate::timer;
 
 /// Signals of one entity's handlers that may wait: a burst of each that may be in
@@ -93,14 +92,14 @@ pub(super) struct Runs {
     /// What the askers that wait for them lend each attempt, until its end is recorded.
     lent: BTreeMap<(DispatchId, u32), Lent>,
     signals: mpsc::Receiver<HandlerSignal>,
-    teller: mpsc::Sender<HandlerSignal>,
+    signal_queue: SignalQueue,
 }
 
 impl Runs {
     pub(super) fn new(stops: Stops) -> Self {
-        let (teller, signals) = mpsc::channel(SIGNAL_QUEUE_MAX);
+        let (signal_queue, signals) = SignalQueue::new();
         let (tasks, running, lent) = Default::default();
-        Self { tasks, running, stops, lent, signals, teller }
+        Self { tasks, running, stops, lent, signals, signal_queue }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -140,7 +139,7 @@ impl Runs {
             asks: Asking::new(shared, entity, &dispatched, stop.clone()),
             parent,
             stop: stop.clone(),
-            signals: Signals::new(dispatched.dispatch, self.teller.clone()),
+            signals: Signals::new(dispatched.dispatch, self.signal_queue.clone()),
             dispatched: dispatched.clone(),
         };
         let handlers = Arc::clone(&shared.handlers);
@@ -346,8 +345,9 @@ mod tests {
         let mut runs = Runs::new(Stops::default());
         let incarnation = Incarnation::random().expect("randomness");
         let dispatch = DispatchId::derive(incarnation, Sequence(0), 0, WallTime::from_millis(0));
-        let signals = Signals::new(dispatch, runs.teller.clone());
-        let first = HandlerSignal { dispatch, name: "progress".to_owned(), payload: 0.into() };
+        let signals = Signals::new(dispatch, runs.signal_queue.clone());
+        assert!(signals.tell("progress", 0.into()));
+        let first = runs.signals.try_recv().expect("it waits");
         for number in 1..=SIGNAL_QUEUE_MAX {
             assert!(signals.tell("progress", number.into()));
         }

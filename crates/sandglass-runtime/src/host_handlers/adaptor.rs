@@ -7,7 +7,7 @@ use sandglass_model::{Answered, Ask, AskError, Clock, Monotonic};
 use sandglass_telemetry::Metrics;
 
 use crate::asking::Asking;
-use crate::handlers::Signals;
+use crate::signals::Signals;
 
 /// The host's clock and the runtime's, whose points mean nothing to each other.
 #[derive(Clone, Debug)]

@@ -1,16 +1,15 @@
 //! What a guest tells people: log lines, progress and status.
 
-use serde_json::Value;
 use wasmtime::{Linker, Result};
 
-use crate::abi::guest_memory::start_of_text;
+use crate::abi::guest_memory::{start_of_text, text};
 use crate::boundary::instant;
 use crate::capability::log::{LINE_MAX_BYTES, Level};
 use crate::capability::signal;
 use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
-use super::{MODULE, NAME_BYTES, done, json};
+use super::{MODULE, NAME_BYTES, done};
 
 /// What is read of a log line, in bytes: with room for the secrets that are taken
 /// out before it is cut.
@@ -34,7 +33,10 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     instant! { linker, functions, MODULE;
         fn host_emit_progress(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(signal::SIGNAL_MAX_BYTES)) -> i32 {
             let max = signal::SIGNAL_MAX_BYTES;
-            let progress = json::<Value>(caller, "the progress", (ptr, len), max)?;
+            let text = text(caller, "the progress", (ptr, len), max)?;
+            let progress = text
+                .map_err(|unreadable| unreadable.to_string())
+                .and_then(|text| signal::progress(&text));
             let told = progress.map(|progress| caller.data_mut().guest.progress(progress));
             Ok(done(caller, told))
         }

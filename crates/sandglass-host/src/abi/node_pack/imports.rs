@@ -219,7 +219,7 @@ fn value_at(
         .and_then(|text| {
             json::read(&text).map_err(|error| {
                 let status = match error {
-                    json::Error::TooManyValues => NodeStatus::CapabilityBreach,
+                    json::Error::TooManyValues(_) => NodeStatus::CapabilityBreach,
                     _ => NodeStatus::ValidationError,
                 };
                 (status, format!("the value is no JSON: {error}"))

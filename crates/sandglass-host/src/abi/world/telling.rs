@@ -5,7 +5,7 @@ use serde_json::Value;
 use wasmtime::{Error, Result};
 
 use super::interface::{clock, context, fail, log, progress, secrets};
-use super::{FIRST, Raised, bounded, fields_of, json};
+use super::{FIRST, Raised, bounded, fields_of};
 use crate::boundary::imports;
 use crate::capability::log::Level as LogLevel;
 use crate::capability::signal;
@@ -69,7 +69,7 @@ imports! { IMPORTS from FIRST;
         Host {
             instant "emit" fn emit(store, progress: Json) -> Result<Result<(), String>> {
                 Ok(bounded("the progress", &progress, signal::SIGNAL_MAX_BYTES)
-                    .and_then(|()| json("the progress", &progress))
+                    .and_then(|()| signal::progress(&progress))
                     .map(|progress| store.guest.progress(progress)))
             }
             instant "heartbeat" fn heartbeat(store) -> Result<()> {

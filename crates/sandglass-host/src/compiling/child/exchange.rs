@@ -206,7 +206,11 @@ impl Reading {
                 }));
             }
             let come = self.come.len() - RESPONSE_HEAD_BYTES;
-            if come as u64 >= length {
+            if (come as u64) < length {
+                // Growing by doubling would hold the code twice.
+                let missing = usize::try_from(length).unwrap_or(usize::MAX) - come;
+                self.come.reserve_exact(missing.saturating_add(PIECE_BYTES));
+            } else {
                 let mut bytes = std::mem::take(&mut self.come);
                 bytes.drain(..RESPONSE_HEAD_BYTES);
                 bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));

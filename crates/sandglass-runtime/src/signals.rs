@@ -1,0 +1,120 @@
+//! Signals that handlers send while they run, on their way to the entity: so many, and so many
+//! bytes of them, may wait. What there is no room for is dropped and counted.
+
+use std::sync::Arc;
+
+use sandglass_model::DispatchId;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::actor::SIGNAL_QUEUE_MAX;
+
+/// Most memory that the payloads of one entity's waiting signals occupy, in bytes: JSON occupies
+/// several times its length once it is parsed.
+pub(crate) const SIGNAL_QUEUE_BYTES: u32 = 4 << 20;
+
+/// Sends signals of one handler run to its entity. Signals are not actions.
+#[derive(Clone, Debug)]
+pub struct Signals {
+    dispatch: DispatchId,
+    queue: SignalQueue,
+}
+
+/// Where all handler runs of one entity send their signals.
+#[derive(Clone, Debug)]
+pub(crate) struct SignalQueue {
+    sender: mpsc::Sender<HandlerSignal>,
+    /// One permit for each byte that may wait.
+    room: Arc<Semaphore>,
+}
+
+/// A signal of a handler run.
+#[derive(Clone, Debug)]
+pub(crate) struct HandlerSignal {
+    pub(crate) dispatch: DispatchId,
+    pub(crate) name: String,
+    pub(crate) payload: Value,
+    /// What it occupies of the queue's room, until its last clone is dropped.
+    pub(crate) _room: Arc<OwnedSemaphorePermit>,
+}
+
+impl SignalQueue {
+    /// An empty queue, and where its signals come out.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<HandlerSignal>) {
+        let (sender, receiver) = mpsc::channel(SIGNAL_QUEUE_MAX);
+        (Self { sender, room: Arc::new(Semaphore::new(SIGNAL_QUEUE_BYTES as usize)) }, receiver)
+    }
+}
+
+impl Signals {
+    pub(crate) fn new(dispatch: DispatchId, queue: SignalQueue) -> Self {
+        Self { dispatch, queue }
+    }
+
+    /// Sends `payload` under `name` (`progress` or `status`), without waiting. Returns false if
+    /// the signal is dropped because too many signals, or too many bytes of them, wait.
+    #[must_use = "a dropped signal should be counted"]
+    pub fn tell(&self, name: impl Into<String>, payload: Value) -> bool {
+        let bytes = u32::try_from(occupied_bytes(&payload)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.queue.room).try_acquire_many_owned(bytes);
+        let Ok(room) = room else { return false };
+        let (dispatch, name) = (self.dispatch, name.into());
+        let signal = HandlerSignal { dispatch, name, payload, _room: Arc::new(room) };
+        self.queue.sender.try_send(signal).is_ok()
+    }
+}
+
+/// About how many bytes `value` occupies in memory. Maps are trees whose nodes have room for eleven
+/// entries.
+fn occupied_bytes(value: &Value) -> usize {
+    const NODE_BYTES: usize = 11 * (size_of::<String>() + size_of::<Value>());
+    let more = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.capacity(),
+        Value::Array(values) => {
+            let unused = values.capacity().saturating_sub(values.len());
+            values.iter().map(occupied_bytes).sum::<usize>() + unused * size_of::<Value>()
+        }
+        Value::Object(entries) => {
+            // All nodes but the root are at least half full.
+            let nodes = entries.len().div_ceil(5) * NODE_BYTES;
+            let held = entries.iter().map(|(key, value)| key.capacity() + occupied_bytes(value));
+            nodes + held.sum::<usize>()
+        }
+    };
+    size_of::<Value>() + more
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::{Incarnation, Sequence, WallTime};
+    use serde_json::json;
+
+    use super::*;
+
+    fn dispatch() -> DispatchId {
+        let incarnation = Incarnation::random().expect("randomness");
+        DispatchId::derive(incarnation, Sequence(0), 0, WallTime::from_millis(0))
+    }
+
+    #[test]
+    fn so_many_bytes_may_wait_and_their_room_comes_back() {
+        let (queue, mut receiver) = SignalQueue::new();
+        let signals = Signals::new(dispatch(), queue.clone());
+        // As the JSON of 16 KiB that occupies the most.
+        let largest = Value::Array(vec![json!({"": 0}); 2300]);
+        assert!(occupied_bytes(&largest) > 1 << 20);
+        let sent = (0..SIGNAL_QUEUE_MAX).filter(|_| signals.tell("progress", largest.clone()));
+        let sent = sent.count();
+        assert_eq!(sent, SIGNAL_QUEUE_BYTES as usize / occupied_bytes(&largest));
+        assert!(sent > 0 && signals.tell("progress", json!(1)), "there is room for a small one");
+        let first = receiver.try_recv().expect("it waits");
+        let clone = first.clone();
+        drop(first);
+        assert!(!signals.tell("progress", largest.clone()), "a clone is left");
+        drop(clone);
+        assert!(signals.tell("progress", largest));
+        while receiver.try_recv().is_ok() {}
+        assert_eq!(queue.room.available_permits(), SIGNAL_QUEUE_BYTES as usize);
+    }
+}
