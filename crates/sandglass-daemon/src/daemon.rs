@@ -26,6 +26,9 @@ const READING_MAX: usize = 8;
 /// Modules that are put at the same time: each may have its largest size in memory.
 const PUTS_MAX: usize = 4;
 
+/// Large bodies that are read at the same time: each may have `max_body_bytes`, and take minutes.
+const LARGE_BODIES_MAX: usize = 64;
+
 /// What a daemon is made of.
 #[derive(Debug)]
 pub struct Parts {
@@ -61,6 +64,7 @@ struct Inner {
     waiting: Shares,
     subscribers: Shares,
     puts: Shares,
+    large_bodies: Shares,
     reading: Arc<Semaphore>,
 }
 
@@ -87,6 +91,7 @@ impl Daemon {
             waiting: Shares::new(settings.max_waiting),
             subscribers: Shares::new(settings.max_subscribers),
             puts: Shares::new(PUTS_MAX),
+            large_bodies: Shares::new(LARGE_BODIES_MAX),
             reading: places(READING_MAX),
             parts,
             settings,
@@ -178,6 +183,11 @@ impl Daemon {
     /// A slot of a module that is put. It may be in memory and compile for a minute.
     pub(crate) fn put(&self, principal: &Principal) -> Result<Slot, Error> {
         share(&self.0.puts, principal, "slots of modules that are put")
+    }
+
+    /// A slot of a body that is larger than [`sandglass_http::body::LARGE_BYTES`].
+    pub(crate) fn large_body(&self, principal: &Principal) -> Result<Slot, Error> {
+        share(&self.0.large_bodies, principal, "slots of large bodies")
     }
 
     /// A place among those who read pages of histories, when there is one. None where

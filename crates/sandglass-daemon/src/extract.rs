@@ -144,9 +144,11 @@ impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
 
     async fn from_request(request: Request, daemon: &Daemon) -> Result<Self, Error> {
         let settings = daemon.settings();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let By(principal) = By::from_request_parts(&mut parts, daemon).await?;
         let limits = Limits { max_bytes: settings.max_body_bytes, timeout: settings.body_timeout };
-        let bytes = body::bytes(&parts.headers, body, limits).await?;
+        let slot = || daemon.large_body(&principal);
+        let bytes = body::bytes(&parts.headers, body, limits, slot).await?;
         Ok(Self(body::json(&parts.headers, &bytes)?.unwrap_or_default()))
     }
 }

@@ -19,8 +19,9 @@ pub(crate) struct Connection {
     slot: ConnectionSlot,
     is_silent: bool,
     patience: Duration,
-    /// Runs while the client takes nothing; the connection is not idle then.
-    stuck: Option<(Pin<Box<Sleep>>, Busy)>,
+    /// Runs while the client takes nothing. The connection is not idle then if it is
+    /// authenticated; otherwise, its time for a head goes on.
+    stuck: Option<(Pin<Box<Sleep>>, Option<Busy>)>,
 }
 
 impl Connection {
@@ -47,7 +48,9 @@ impl Connection {
             return written;
         }
         let Self { slot, patience, stuck, .. } = self;
-        let (stuck, _) = stuck.get_or_insert_with(|| (Box::pin(pause(*patience)), slot.busy()));
+        let (stuck, _) = stuck.get_or_insert_with(|| {
+            (Box::pin(pause(*patience)), slot.is_authenticated().then(|| slot.busy()))
+        });
         ready!(stuck.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

@@ -14,6 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{mpsc, watch};
+use tokio::task::yield_now;
 use tower::Service as _;
 
 use crate::connection::Connection;
@@ -135,11 +136,16 @@ impl Requests {
         // Whether all answers before a later one are written is not known here.
         let is_first = AtomicBool::new(true);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let can_be_alone =
-                is_first.swap(false, Ordering::Relaxed) && event_stream::may_follow(&request);
+            let is_first = is_first.swap(false, Ordering::Relaxed);
+            let can_be_alone = is_first && event_stream::may_follow(&request);
             let hand_over = can_be_alone.then(|| hand_over.clone());
             let answer = answer(router.clone(), request, slot.clone());
             async move {
+                if !is_first {
+                    // Requests that were pipelined are ready one after the other, without a pause
+                    // in which other connections would be served.
+                    yield_now().await;
+                }
                 let answer = answer.await;
                 if let Some(hand_over) = hand_over.filter(|_| event_stream::is(&answer)) {
                     // It is taken, and this dropped, as soon as this waits.

@@ -242,6 +242,11 @@ impl ConnectionSlot {
         self.with(|entry| entry.is_silent = false);
     }
 
+    /// Whether its client is authenticated.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.with(|entry| matches!(entry.class, Class::Authenticated(_))).unwrap_or_default()
+    }
+
     /// Has the connection count as busy until the guard is dropped.
     pub(crate) fn busy(&self) -> Busy {
         self.with(|entry| entry.busy += 1);

@@ -5,13 +5,25 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, WallTime};
+use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, WallTime, json};
 
 use crate::Error;
 
 /// Largest record, as JSON, in bytes: a handler's answer (1 MiB unless an
 /// integration asks for more) many times over, and still held in memory at ease.
 pub const RECORD_MAX_BYTES: usize = 16 << 20;
+
+/// Most values in the body of a record, counted as [`sandglass_model::json::MAX_VALUES`] are. A few
+/// bytes of JSON can occupy a hundred in memory, also in a journal that somebody forged. The largest
+/// variables that a spec may have (1 MiB) have 1.5 million.
+pub(crate) const RECORD_MAX_VALUES: u32 = 2 << 20;
+
+/// Whether a body holds at most [`RECORD_MAX_VALUES`]. Only one that is long enough is counted.
+pub(crate) fn has_few_values(body: &str) -> bool {
+    /// The densest JSON, a list of `{"":0}`, has ten values in seven bytes.
+    const UNCOUNTED_BYTES: usize = (RECORD_MAX_VALUES / 10) as usize * 7;
+    body.len() <= UNCOUNTED_BYTES || json::is_within(body, RECORD_MAX_VALUES)
+}
 /// Most records of one batch: a transition starts a few handlers and ends a few.
 pub const BATCH_MAX_RECORDS: usize = 256;
 /// Largest batch, as JSON, in bytes: two of the largest records.
@@ -155,6 +167,10 @@ impl Batch {
                 .map_err(|error| invalid(format!("a record can't be written as JSON: {error}")))?;
             if body.len() > RECORD_MAX_BYTES {
                 return Err(too_large("record (in bytes)", body.len(), RECORD_MAX_BYTES));
+            }
+            if !has_few_values(&body) {
+                let most = RECORD_MAX_VALUES as usize;
+                return Err(too_large("record (in values)", most + 1, most));
             }
             total += body.len();
             lines.push(Line { sequence: *sequence, kind: event.kind(), body });

@@ -313,8 +313,10 @@ pub async fn refuses_what_is_too_large(journal: Subject) {
     let record = batch(&entity, Expected::None, vec![(0, signal(text))]);
     let many = vec![(0, signal(0)); BATCH_MAX_RECORDS + 1];
     let heavy = vec![(0, signal("x".repeat(RECORD_MAX_BYTES - 1_000))); 3];
-    let too_large =
-        [record, batch(&entity, Expected::None, many), batch(&entity, Expected::None, heavy)];
+    let objects = serde_json::Value::Array(vec![serde_json::json!({"": 0}); 220_000]);
+    let dense = batch(&entity, Expected::None, vec![(0, signal(objects))]);
+    let many = batch(&entity, Expected::None, many);
+    let too_large = [record, dense, many, batch(&entity, Expected::None, heavy)];
     for batch in too_large {
         let error = refused(&journal, batch).await;
         assert!(matches!(error, Error::TooLarge { .. }), "{error:?}");

@@ -62,6 +62,14 @@ pub fn read_within<T: DeserializeOwned>(text: &str, most: u32) -> Result<T, Erro
     Ok(serde_json::from_str(text)?)
 }
 
+/// Whether `text` is JSON with at most so many values, counted as [`MAX_VALUES`] are. Keeps nothing of
+/// it.
+#[must_use]
+pub fn is_within(text: &str, most: u32) -> bool {
+    let mut left = Some(most);
+    Count(&mut left).deserialize(&mut serde_json::Deserializer::from_str(text)).is_ok()
+}
+
 /// Counts the values down, and keeps none of them; nothing is left once there are
 /// too many.
 struct Count<'a>(&'a mut Option<u32>);

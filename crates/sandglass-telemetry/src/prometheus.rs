@@ -1,6 +1,7 @@
 //! Prometheus: a recorder of our own whose state is rendered as text and served
 //! over HTTP.
 
+mod scrape;
 mod serve;
 mod tally;
 
@@ -8,11 +9,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use hyper::body::Bytes;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::metrics::{IdleGauges, Metrics, SCRAPE_MAX_BYTES};
 use crate::table::{Kind, Prefix, TABLE};
 
+use scrape::Scrapes;
 pub use serve::Serving;
 use tally::Tallying;
 
@@ -26,6 +29,7 @@ pub struct Exporter {
     handle: PrometheusHandle,
     prefix: Prefix,
     scrape_max_bytes: usize,
+    scrapes: Arc<Scrapes>,
 }
 
 impl Exporter {
@@ -45,7 +49,8 @@ impl Exporter {
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         let recorder = Arc::new(Tallying::new(recorder, &prefix));
-        Self { recorder, handle, prefix, scrape_max_bytes }
+        let scrapes = Arc::new(Scrapes::default());
+        Self { recorder, handle, prefix, scrape_max_bytes, scrapes }
     }
 
     /// Metrics that report here. Called again, it gives new label bounds over the
@@ -81,6 +86,12 @@ impl Exporter {
             text.push('\n');
         }
         text
+    }
+
+    /// As [`Exporter::render`], for an interface that many clients may scrape at the same time:
+    /// those that wait share a rendering.
+    pub async fn scrape(&self) -> Bytes {
+        self.scrapes.scrape(|| self.render()).await
     }
 
     /// Takes in what guests' histograms have observed. Must be called every few seconds

@@ -28,7 +28,7 @@ pub(crate) async fn metrics(
 ) -> Result<Response, Error> {
     principal.require(Permission::Read)?;
     principal.require_all_tenants()?;
-    let text = daemon.exporter().render();
+    let text = daemon.exporter().scrape().await;
     Ok(([(header::CONTENT_TYPE, PROMETHEUS)], text).into_response())
 }
 

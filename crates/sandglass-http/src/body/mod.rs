@@ -23,23 +23,40 @@ pub struct Limits {
     pub timeout: Duration,
 }
 
+/// A body above this size, in bytes, is large: few are read at the same time.
+pub const LARGE_BYTES: usize = 256 << 10;
+
 /// All of a body. One that says itself that it is too large is refused before any of it is
-/// read.
+/// read. Before more than [`LARGE_BYTES`] are held, it takes a `slot`, which is dropped when the
+/// body was read.
 ///
 /// # Errors
-/// It is [too large](Error::TooLarge), [too slow](Error::Slow) or [broken](Error::Broken).
-pub async fn bytes(headers: &HeaderMap, body: Body, limits: Limits) -> Result<Bytes, Error> {
+/// It is [too large](Error::TooLarge), [too slow](Error::Slow) or [broken](Error::Broken), or there
+/// is no slot.
+pub async fn bytes<S, E: From<Error>>(
+    headers: &HeaderMap,
+    body: Body,
+    limits: Limits,
+    slot: impl FnOnce() -> Result<S, E>,
+) -> Result<Bytes, E> {
     /// A body comes in a few pieces, or its client trickles it to hold a connection.
     const PIECES_MAX: u32 = 4;
     let Limits { max_bytes: max, timeout } = limits;
-    refuse_announced(headers, max)?;
+    let announced = refuse_announced(headers, max)?;
     let whole = async {
         let mut stream = body.into_data_stream();
         let mut bytes = Vec::new();
+        let (mut take_slot, mut _slot) = (Some(slot), None);
         while let Some(piece) = within(timeout, stream.next()).await.map_err(|_| Error::Slow)? {
             let piece = piece.map_err(|_| Error::Broken)?;
             if bytes.len() + piece.len() > max {
-                return Err(Error::TooLarge { announced: None, max });
+                return Err(Error::TooLarge { announced: None, max }.into());
+            }
+            if bytes.len() + piece.len() > LARGE_BYTES
+                && let Some(take) = take_slot.take()
+            {
+                _slot = Some(take()?);
+                bytes.reserve_exact(announced.saturating_sub(bytes.len()));
             }
             bytes.extend_from_slice(&piece);
         }
@@ -48,13 +65,14 @@ pub async fn bytes(headers: &HeaderMap, body: Body, limits: Limits) -> Result<By
     within(timeout.saturating_mul(PIECES_MAX), whole).await.map_err(|_| Error::Slow)?
 }
 
-fn refuse_announced(headers: &HeaderMap, max: usize) -> Result<(), Error> {
+/// The length that a body says it has; 0 if it says none.
+fn refuse_announced(headers: &HeaderMap, max: usize) -> Result<usize, Error> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     match length.and_then(|text| text.parse::<u64>().ok()) {
         Some(length) if length > max as u64 => {
             Err(Error::TooLarge { announced: Some(length), max })
         }
-        _ => Ok(()),
+        length => Ok(length.and_then(|length| usize::try_from(length).ok()).unwrap_or_default()),
     }
 }
 
@@ -67,4 +85,25 @@ pub fn require_plain(headers: &HeaderMap) -> Result<(), Error> {
         !coding.to_str().is_ok_and(|coding| coding.trim().eq_ignore_ascii_case("identity"))
     });
     if coded { Err(Error::Coded) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_large_body_takes_a_slot_and_a_small_one_does_not() {
+        let limits = Limits { max_bytes: 2 * LARGE_BYTES, timeout: Duration::from_secs(60) };
+        let no_slot = || Err::<(), _>(Error::Coded);
+        for (length, is_large) in [(0, false), (LARGE_BYTES, false), (LARGE_BYTES + 1, true)] {
+            let pieces = vec![7; length].chunks(1000).map(<[u8]>::to_vec).collect::<Vec<_>>();
+            let pieces = futures_util::stream::iter(pieces.into_iter().map(Ok::<_, Error>));
+            let body = Body::from_stream(pieces);
+            let read = bytes(&HeaderMap::new(), body, limits, no_slot).await;
+            match read {
+                Ok(read) => assert!(!is_large && read.len() == length, "{length}"),
+                Err(error) => assert!(is_large && matches!(error, Error::Coded), "{length}"),
+            }
+        }
+    }
 }

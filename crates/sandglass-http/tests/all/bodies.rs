@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits { max_bytes: 100, timeout: SHORT };
 async fn read(request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let read = async {
-        let bytes = body::bytes(&parts.headers, body, LIMITS).await?;
+        let bytes = body::bytes(&parts.headers, body, LIMITS, || Ok::<_, body::Error>(())).await?;
         body::json::<Value>(&parts.headers, &bytes)
     };
     match read.await {

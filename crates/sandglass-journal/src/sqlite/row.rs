@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::fault;
 use crate::batch::Line;
+use crate::batch::{self, RECORD_MAX_VALUES};
 use crate::{Entry, RECORD_MAX_BYTES};
 
 /// The columns that [`decode`] reads. A body that no journal wrote for its size
@@ -95,6 +96,9 @@ impl<'a> Row<'a> {
         let unsigned = |what, value: i64| {
             u64::try_from(value).map_err(|_| format!("its {what} {value} is negative"))
         };
+        if !batch::has_few_values(self.body) {
+            return Err(format!("its body holds more than {RECORD_MAX_VALUES} values"));
+        }
         let event: Event = serde_json::from_str(self.body).map_err(|error| {
             format!("its body is no event that is known: {}", fault::shown(&error))
         })?;

@@ -52,6 +52,8 @@ const HEALTH_PATH: &str = "/healthz";
 
 /// How long a piece of a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Large bodies that are read at the same time.
+const LARGE_BODIES_MAX: usize = 64;
 /// Longest path with its query, in bytes: ids and cursors are short.
 const TARGET_MAX_BYTES: usize = 2_048;
 
@@ -70,6 +72,7 @@ struct Interface {
     openapi: Document,
     readers: Arc<Semaphore>,
     polls: Arc<Semaphore>,
+    large_bodies: Arc<Semaphore>,
     closing: watch::Sender<bool>,
     exporter: Exporter,
 }
@@ -124,6 +127,7 @@ impl OpenWop {
             openapi: Document::new(OPENAPI.replace("{version}", env!("CARGO_PKG_VERSION"))),
             readers: places(service.settings.max_readers),
             polls: places(service.settings.max_polls),
+            large_bodies: places(LARGE_BODIES_MAX),
             closing: watch::Sender::new(false),
             exporter,
             service,
@@ -215,7 +219,15 @@ impl OpenWop {
     async fn object(&self, headers: &HeaderMap, sent: Body) -> Result<Map<String, Value>, Error> {
         let max_bytes = self.service().settings.max_request_body_bytes;
         let limits = body::Limits { max_bytes, timeout: BODY_TIMEOUT };
-        let bytes = body::bytes(headers, sent, limits).await.map_err(|error| told(&error))?;
+        let slot = || Arc::clone(&self.0.large_bodies).try_acquire_owned().map_err(|_| None);
+        let bytes = body::bytes(headers, sent, limits, slot).await;
+        let bytes = bytes.map_err(|error: Option<body::Error>| match error {
+            Some(error) => told(&error),
+            None => Error::new(
+                Code::RateLimited,
+                format!("{LARGE_BODIES_MAX} large bodies are being read, as many as may be"),
+            ),
+        })?;
         let fields = body::json::<Map<String, Value>>(headers, &bytes);
         let fields = fields.map_err(|error| told(&error))?.unwrap_or_default();
         // Which of the two counts is told nowhere.

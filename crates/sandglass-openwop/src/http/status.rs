@@ -38,5 +38,5 @@ pub(super) async fn health(State(host): State<OpenWop>) -> Result<Response, Erro
 
 /// `GET /metrics`
 pub(super) async fn metrics(State(host): State<OpenWop>) -> Response {
-    ([(header::CONTENT_TYPE, PROMETHEUS)], host.0.exporter.render()).into_response()
+    ([(header::CONTENT_TYPE, PROMETHEUS)], host.0.exporter.scrape().await).into_response()
 }

@@ -121,8 +121,8 @@ async fn pause() {
 #[allow(clippy::disallowed_methods, reason = "bounds a real socket")]
 async fn serve_connection(stream: TcpStream, exporter: Exporter, _place: OwnedSemaphorePermit) {
     let service = service_fn(move |request| {
-        let response = respond(&request, &exporter);
-        async move { Ok::<_, Infallible>(response) }
+        let exporter = exporter.clone();
+        async move { Ok::<_, Infallible>(respond(&request, &exporter).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -134,7 +134,7 @@ async fn serve_connection(stream: TcpStream, exporter: Exporter, _place: OwnedSe
     }
 }
 
-fn respond(request: &Request<Incoming>, exporter: &Exporter) -> Response<Full<Bytes>> {
+async fn respond(request: &Request<Incoming>, exporter: &Exporter) -> Response<Full<Bytes>> {
     if request.uri().path() != "/metrics" {
         return text(StatusCode::NOT_FOUND, "not found: the metrics are at /metrics\n");
     }
@@ -143,7 +143,7 @@ fn respond(request: &Request<Incoming>, exporter: &Exporter) -> Response<Full<By
         refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
         return refused;
     }
-    text(StatusCode::OK, exporter.render())
+    text(StatusCode::OK, exporter.scrape().await)
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
