@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use sandglass_model::text::is_unprintable;
 use sandglass_model::{Busy, Rejection};
+use sandglass_source::printable;
 
 use crate::ticker::TickerHealth;
 
@@ -65,10 +67,22 @@ pub enum BuildError {
     Threads(#[source] std::io::Error),
 }
 
-/// Why a module can't be an integration.
+/// Why a module can't be an integration. The message may quote names of the module's author: what
+/// would drive a terminal is escaped, apart from line breaks.
 pub(crate) fn rejection(
     kind: sandglass_model::RejectionKind,
     message: impl Into<String>,
 ) -> Rejection {
-    Rejection { kind, message: message.into() }
+    let mut message = message.into();
+    if message.contains(|c| c != '\n' && is_unprintable(c)) {
+        let lines: Vec<_> = message.split('\n').map(printable).collect();
+        message = lines.join("\n");
+    }
+    Rejection { kind, message }
+}
+
+/// An error of several lines in one.
+pub(crate) fn in_a_line(error: &str) -> String {
+    let lines: Vec<&str> = error.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    printable(&lines.join("; ")).into_owned()
 }

@@ -9,11 +9,10 @@ mod wit;
 use std::sync::Arc;
 
 use sandglass_model::{ModuleHash, Rejection, RejectionKind};
-use sandglass_source::printable;
 use serde::Serialize;
 
 use crate::abi::node_pack;
-use crate::error::rejection;
+use crate::error::{in_a_line, rejection};
 use crate::host::Host;
 use crate::manifest::Abi;
 use crate::module::{self, component, core_module};
@@ -253,12 +252,6 @@ impl Host {
         let is_text = !bytes.starts_with(b"\0asm");
         Ok(inspected(abi, ModuleHash::of(bytes), is_text, scan, &sandbox, self.max_memory_bytes()))
     }
-}
-
-/// What the validator says, which may go over several lines and quotes names of the guest's.
-fn in_a_line(error: &str) -> String {
-    let lines: Vec<&str> = error.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    printable(&lines.join("; ")).into_owned()
 }
 
 fn inspected(

@@ -14,6 +14,7 @@ use std::io::{self, Read};
 use sandglass_model::{Rejection, RejectionKind};
 
 use crate::compiled_folder::{KEY_BYTES, Kind};
+use crate::error::rejection;
 use crate::sandbox::Metering;
 
 /// Begins both, with the version of their form.
@@ -143,7 +144,7 @@ pub(super) fn read_rejection(body: &[u8]) -> Option<Rejection> {
         RejectionKind::NeedsTooMuch,
     ];
     let kind = kinds.into_iter().find(|known| known.as_str() == kind)?;
-    Some(Rejection { kind, message: message.to_owned() })
+    Some(rejection(kind, message))
 }
 
 #[cfg(test)]

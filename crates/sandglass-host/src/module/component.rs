@@ -7,7 +7,7 @@ use wasmtime::component::{self, Type};
 use super::source::{NotMade, Source};
 use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi::world::IntegrationPre;
-use crate::error::rejection;
+use crate::error::{in_a_line, rejection};
 use crate::manifest::Abi;
 use crate::sandbox::Sandbox;
 use crate::store::{RunStore, printable};
@@ -83,13 +83,14 @@ fn needs_too_much(error: &wasmtime::Error) -> Rejection {
 /// from one that is too large for the compiler.
 pub(super) fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> Rejection {
     let invalid = error.is::<wasmparser::BinaryReaderError>();
+    let why = in_a_line(&format!("{error:#}"));
     match (invalid, is_valid_somewhere(binary)) {
         (_, false) => {
-            rejection(RejectionKind::InvalidModule, format!("component is not valid: {error:#}"))
+            rejection(RejectionKind::InvalidModule, format!("component is not valid: {why}"))
         }
         (true, true) => rejection(
             RejectionKind::UnsupportedModule,
-            format!("component uses a WebAssembly feature that is off in this host: {error:#}"),
+            format!("component uses a WebAssembly feature that is off in this host: {why}"),
         ),
         (false, true) => needs_too_much(error),
     }

@@ -9,7 +9,7 @@ use wasmtime::{Engine, ExternType, FuncType, InstancePre, Module, ModuleExport, 
 use super::source::{NotMade, Source};
 use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi;
-use crate::error::rejection;
+use crate::error::{in_a_line, rejection};
 use crate::host_function::HostFunction;
 use crate::manifest::Abi;
 use crate::sandbox::Sandbox;
@@ -78,14 +78,19 @@ pub(super) fn uncompiled(why: NotMade) -> NotCompiled {
 /// Tells a module that isn't valid from one that uses what is off here, and from
 /// one that is too large for the compiler.
 pub(super) fn not_compiled(engine: &Engine, binary: &[u8], error: &wasmtime::Error) -> Rejection {
+    let why = |error: &wasmtime::Error| in_a_line(&format!("{error:#}"));
     match Module::validate(engine, binary) {
         Err(invalid) if is_valid_somewhere(binary) => rejection(
             RejectionKind::UnsupportedModule,
-            format!("module uses a WebAssembly feature that is off in this host: {invalid:#}"),
+            format!(
+                "module uses a WebAssembly feature that is off in this host: {}",
+                why(&invalid)
+            ),
         ),
-        Err(invalid) => {
-            rejection(RejectionKind::InvalidModule, format!("module is not valid: {invalid:#}"))
-        }
+        Err(invalid) => rejection(
+            RejectionKind::InvalidModule,
+            format!("module is not valid: {}", why(&invalid)),
+        ),
         Ok(()) => needs_too_much(error),
     }
 }

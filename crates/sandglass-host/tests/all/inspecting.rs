@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use sandglass_host::inspection::{Grant, Inspection};
 use sandglass_host::manifest::File;
-use sandglass_host::{Host, HostCall, HostError, HostFunction, Settings};
+use sandglass_host::{Host, HostCall, HostError, HostFunction, Manifest, Settings};
 use sandglass_model::RejectionKind;
 use wasm_encoder::{NameMap, NameSection};
 
@@ -124,6 +124,18 @@ fn a_function_is_shown_by_its_first_name_whatever_else_it_is_named() {
     let name = guest.largest_functions[0].name.as_deref().expect("it has a name");
     assert!(name.starts_with("a::f::<(u8, u8), ((u8, u8), (u8, u8))"), "{name}");
     assert_eq!(name.chars().count(), 256, "a long name is cut");
+}
+
+#[test]
+fn what_a_module_names_drives_no_terminal_when_it_is_refused() {
+    let mut component = COMPONENT.to_vec();
+    let name = b"sandglass:integration/clock";
+    let at = component.windows(name.len()).position(|window| window == name).expect("imported");
+    component[at + 5] = 0x1b;
+    let rejection = host().load(&component, Manifest::named("guest")).expect_err("it is no name");
+    assert_eq!(rejection.kind, RejectionKind::InvalidModule);
+    assert!(rejection.message.contains(r"sandg\u{1b}ass"), "{rejection}");
+    assert!(!rejection.message.contains(char::is_control), "{rejection}");
 }
 
 #[test]
