@@ -26,7 +26,7 @@ use sandglass_host::{
     Context, Destination, Dispatch, DispatchDeadline, FixedSecrets, Host, Integration, Manifest,
     Secret, Settings,
 };
-use sandglass_model::RunReport;
+use sandglass_model::{GuestLimits, RunReport};
 
 /// How often each input is measured.
 const REPEATED: u32 = 3;
@@ -78,7 +78,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Grants all that a function needs to be called.
 fn manifest() -> Result<Manifest, Box<dyn Error>> {
     let secrets: FixedSecrets = [("key".to_owned(), Secret::new("value"))].into_iter().collect();
+    // The texts are in the modules' data.
+    let limits = GuestLimits { module_bytes: 32 << 20, ..GuestLimits::default() };
     Ok(Manifest::named("guest")
+        .limits(limits)
         .allow_hosts(["127.0.0.1:9".parse::<Destination>()?])
         .secrets(std::sync::Arc::new(secrets))
         .scratch_bytes(1 << 20))
