@@ -408,7 +408,8 @@ macro_rules! instant {
             $crate::functions::Class::Instant,
             $crate::boundary::reads!($($reads)?),
         );
-        $linker.func_wrap(
+        #[allow(clippy::disallowed_methods, reason = "this is the boundary")]
+        let linked = $linker.func_wrap(
             $module,
             stringify!($name),
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore> $(, $arg: $ty)*|
@@ -420,7 +421,8 @@ macro_rules! instant {
                     $crate::boundary::enter_from_module(&mut caller, function, &arguments)?;
                 $crate::boundary::carry_out_for_module(&mut caller, entered, |$caller| $body)
             },
-        )?;
+        );
+        linked?;
     }};
 }
 
@@ -438,7 +440,8 @@ macro_rules! waiting {
             $crate::functions::Class::Async,
             $crate::boundary::reads!($($reads)?),
         );
-        $linker.func_wrap_async(
+        #[allow(clippy::disallowed_methods, reason = "this is the boundary")]
+        let linked = $linker.func_wrap_async(
             $module,
             stringify!($name),
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore>, ($($arg,)*): ($($ty,)*)| {
@@ -460,7 +463,8 @@ macro_rules! waiting {
                     $crate::boundary::leave_race(caller.data_mut(), entered, answer)
                 })
             },
-        )?;
+        );
+        linked?;
     }};
 }
 

@@ -57,6 +57,7 @@ struct State {
 }
 
 impl Plain {
+    #[allow(clippy::disallowed_methods, reason = "it is Wasmtime without a host")]
     pub(crate) fn new(guest: &str, pool: Pool) -> Result<Self> {
         let engine = engine(pool)?;
         let module = Module::new(&engine, guest)?;

@@ -22,6 +22,7 @@ use crate::store::RunStore;
 const TEXT_BYTES: u32 = 16 << 20;
 
 /// Links all functions of `registry`; answers them with their ids.
+#[allow(clippy::disallowed_methods, reason = "it enters by the boundary")]
 pub(crate) fn link(
     linker: &mut Linker<RunStore>,
     functions: &mut Functions,

@@ -50,6 +50,7 @@ impl HostFunction {
 }
 
 /// How such a function is linked for components: its parameters are checked at each call.
+#[allow(clippy::disallowed_methods, reason = "it enters by the boundary")]
 const LINK: Link = Link(|linker, function| {
     let name = function.function.field().to_owned();
     linker.func_new_async(&name, move |store, _, params, results| {

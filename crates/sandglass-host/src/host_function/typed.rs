@@ -196,6 +196,7 @@ macro_rules! arity {
                 Ok(($($arg,)*))
             }
 
+            #[allow(clippy::disallowed_methods, reason = "it enters by the boundary")]
             fn link<R: Returned>() -> Link {
                 Link(|linker, function| {
                     let name = function.function.field().to_owned();

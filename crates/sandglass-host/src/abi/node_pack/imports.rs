@@ -89,6 +89,7 @@ pub(crate) fn link(
     Ok(())
 }
 
+#[allow(clippy::disallowed_methods, reason = "`given` enters by the boundary")]
 fn link_giving(
     linker: &mut Linker<RunStore>,
     (id, name): (FunctionId, &'static str),
