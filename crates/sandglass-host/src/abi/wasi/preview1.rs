@@ -7,7 +7,8 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as wasi, WasiSnapshotPreview1};
 use wiggle::GuestMemory;
 
-use crate::boundary::{LISTED_MAX, check, instant, waiting};
+use crate::boundary::{LISTED_MAX, instant, waiting};
+use crate::executor::give_way;
 use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
 
@@ -149,13 +150,13 @@ fn link_exit(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
     Ok(())
 }
 
-/// `random_get` computes as long as its buffer is large, so it does so in pieces,
-/// and looks at the clock between them.
+/// `random_get` computes as long as its buffer is large, so it does so in pieces, and gives others
+/// a turn between them.
 fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     /// Well under a millisecond of work.
     const PIECE_BYTES: u32 = 64 << 10;
-    instant! { linker, functions, MODULE;
-        fn random_get(caller, ptr: i32, len: i32) -> i32 {
+    waiting! { linker, functions, MODULE;
+        fn random_get(caller, race, ptr: i32, len: i32) -> i32 {
             let (mut at, mut left) = (ptr.cast_unsigned(), len.cast_unsigned());
             loop {
                 let piece = left.min(PIECE_BYTES);
@@ -166,10 +167,12 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
                 wrote(caller, errno, &[(from, size)])?;
                 left -= piece;
                 if errno != 0 || left == 0 {
-                    return Ok(errno);
+                    return Ok(Some(errno));
                 }
                 at = at.wrapping_add(piece);
-                check(caller.data_mut())?;
+                if race.run(give_way()).await.is_none() {
+                    return Ok(None);
+                }
             }
         }
     }
