@@ -9,9 +9,10 @@
 
 mod files;
 mod genuine;
+mod memory;
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,7 +22,8 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::CompiledCode;
 
 use files::{Folder, Unfit};
-pub(crate) use genuine::{Entry, Fresh, Genuine, KEY_BYTES, Kind, NotGenuine, Seal};
+pub(crate) use genuine::{Code, Entry, Fresh, KEY_BYTES, Kind, NotGenuine, Seal, TRAILER_BYTES};
+pub(crate) use memory::file_in_memory;
 
 /// The name of the folder's key: one that nobody else gives a file.
 const KEY: &str = "sandglass.key";
@@ -34,7 +36,7 @@ const NEW: &str = ".new";
 
 /// Largest entry that is read or written, in bytes: eight times the largest component that is
 /// allowed by default; toolchains' become 2 to 6 times as large. It is in memory while it is
-/// checked.
+/// used.
 pub(crate) const ENTRY_MAX_BYTES: u64 = 256 << 20;
 
 /// When a file that was being written is taken to be left over: no write takes as long.
@@ -92,7 +94,7 @@ impl CompiledFolder {
 
     /// The code of `entry`, where it is here and as it was written. What isn't is removed,
     /// and said.
-    pub(crate) fn find(&self, entry: &Entry) -> Option<Genuine> {
+    pub(crate) fn find(&self, entry: &Entry) -> Option<Code> {
         let (code, found) = match self.look_up(entry) {
             Ok(Some(code)) => (Some(code), CompiledCode::Hit),
             Ok(None) => (None, CompiledCode::Miss),
@@ -102,40 +104,50 @@ impl CompiledFolder {
         code
     }
 
-    fn look_up(&self, entry: &Entry) -> Result<Option<Genuine>, Discarded> {
+    fn look_up(&self, entry: &Entry) -> Result<Option<Code>, Discarded> {
         let name = format!("{}{CODE}", entry.name());
-        let (file, sealed) = match self.folder.read(&name, ENTRY_MAX_BYTES) {
-            Ok(read) => read,
+        let file = match self.folder.open_file(&name, ENTRY_MAX_BYTES) {
+            Ok(file) => file,
             Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(unfit) => return Err(self.discard(&name, &unfit)),
         };
-        match self.seal.open(entry, sealed) {
-            Ok(genuine) => {
+        match self.opened(entry, &file) {
+            Ok(code) => {
                 // Only which one goes first depends on it.
                 let _ = file.set_modified(self.now());
-                Ok(Some(genuine))
+                Ok(Some(code))
             }
             Err(why) => Err(self.discard(&name, &why)),
         }
     }
 
+    fn opened(&self, entry: &Entry, file: &fs::File) -> Result<Code, NotGenuine> {
+        let mut sealed = file_in_memory()?;
+        // If the file grows meanwhile, it is cut, and no longer what was sealed.
+        io::copy(&mut file.take(ENTRY_MAX_BYTES), &mut sealed)?;
+        self.seal.open(entry, sealed)
+    }
+
     /// Keeps `code` as `entry`; those go that were used longest ago, where they are too
     /// many.
-    pub(crate) fn keep(&self, entry: &Entry, code: &Fresh) {
-        let sealed = self.seal.seal(entry, code);
+    pub(crate) fn keep(&self, entry: &Entry, code: &Code) {
         let name = format!("{}{CODE}", entry.name());
-        let path = self.folder.path().join(&name);
-        let max_bytes = self.max_bytes.min(ENTRY_MAX_BYTES);
-        if sealed.len() as u64 > max_bytes {
-            let bytes = sealed.len();
-            tracing::warn!(file = ?path, bytes, max_bytes, "compiled code is too large to be kept");
-            return;
-        }
-        let written = new_name().and_then(|new| self.folder.replace(&new, &name, &sealed));
-        if let Err(error) = written {
+        if let Err(error) = self.write(entry, &name, code) {
+            let path = self.folder.path().join(&name);
             tracing::warn!(file = ?path, "compiled code can't be kept: {error}");
         }
         self.make_room();
+    }
+
+    fn write(&self, entry: &Entry, name: &str, code: &Code) -> io::Result<()> {
+        let bytes = code.size()?.saturating_add(TRAILER_BYTES as u64);
+        let max_bytes = self.max_bytes.min(ENTRY_MAX_BYTES);
+        if bytes > max_bytes {
+            let why = format!("it has {bytes} bytes, and {max_bytes} are allowed");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        }
+        let trailer = self.seal.trailer(entry, code.bytes()?)?;
+        self.folder.replace(&new_name()?, name, code.bytes()?.chain(trailer.as_slice()))
     }
 
     fn discard(&self, name: &str, why: &dyn std::fmt::Display) -> Discarded {
@@ -196,7 +208,7 @@ fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
     }
     let mut key = [0; KEY_BYTES];
     SystemEntropy.fill(&mut key).map_err(io::Error::other)?;
-    folder.create(&new_name()?, KEY, &key)?;
+    folder.create(&new_name()?, KEY, key.as_slice())?;
     // Perhaps another process was sooner.
     read_key(folder).map_err(|unfit| match unfit {
         Unfit::Io(error) => error,
@@ -212,7 +224,9 @@ fn new_name() -> io::Result<String> {
 }
 
 fn read_key(folder: &Folder) -> Result<[u8; KEY_BYTES], Unfit> {
-    let (_, bytes) = folder.read(KEY, KEY_BYTES as u64)?;
+    let file = folder.open_file(KEY, KEY_BYTES as u64)?;
+    let mut bytes = Vec::new();
+    file.take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     bytes.try_into().map_err(|_| Unfit::Size)
 }
 

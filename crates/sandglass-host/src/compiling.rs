@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sandglass_model::Rejection;
+use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::Engine;
 
-use crate::compiled_folder::{Fresh, Kind};
+use crate::compiled_folder::{Code, Kind};
+use crate::error::rejection;
 use crate::sandbox::Metering;
 
 pub use helper::compile_helper;
@@ -126,9 +127,15 @@ impl Compiler {
     ///
     /// # Errors
     /// It is not valid, uses what is off here, or takes more than the limits allow.
-    pub(crate) fn compile(&self, job: &Job<'_>) -> Result<Fresh, Rejection> {
+    pub(crate) fn compile(&self, job: &Job<'_>) -> Result<Code, Rejection> {
         match self {
-            Self::InProcess => crate::module::compile_here(job.engine, job.kind, job.binary),
+            Self::InProcess => {
+                let code = crate::module::compile_here(job.engine, job.kind, job.binary)?;
+                Code::of(code).map_err(|error| {
+                    let message = format!("there is no memory for the module's code: {error}");
+                    rejection(RejectionKind::HostUnavailable, message)
+                })
+            }
             Self::Helper(helper) => child::compile(helper, job),
         }
     }

@@ -31,7 +31,7 @@ mod tls;
 
 pub use guard::{Unserved, fallbacks, guarded, method_fallback, unserved_path};
 pub use same_site::{CrossSite, same_site};
-pub use serving::{Serving, serve};
+pub use serving::{Serving, listen, serve};
 pub use settings::{HEAD_MIN_BYTES, Settings};
 pub use shares::{Holder, NoSlot, Shares, Slot};
 pub use slots::ConnectionSlot;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 
@@ -23,6 +23,25 @@ use crate::tls::Tls;
 const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
 /// How often the log may say that connections are shed, or that none can be accepted.
 const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// How many connections may wait to be accepted, as Linux allows by default (`somaxconn`).
+const BACKLOG: u32 = 4096;
+
+/// Listens on `address`, as [`TcpListener::bind`] does, with a longer queue of connections that
+/// wait to be accepted. When the queue is full, the kernel drops further attempts, and their
+/// clients try again only after a second.
+///
+/// # Errors
+/// The address is taken, or this process may not use it.
+///
+/// # Panics
+/// There is no tokio runtime.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// An interface that is being served. Dropped, it ends at once, with all its connections.
 #[derive(Debug)]

@@ -17,7 +17,6 @@ use sandglass_runtime::Runtime;
 use sandglass_telemetry::otlp::{self, Otlp};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::command::openwop::{Arguments, Bounds};
@@ -98,8 +97,8 @@ impl Up {
             warn_of_plain_http(arguments.listen);
         }
         // The address before the journal: one that is taken must leave no trace there.
-        let listener = TcpListener::bind(arguments.listen).await;
-        let listener = listener.with_context(|| format!("can't listen on {}", arguments.listen))?;
+        let listener = sandglass_http::listen(arguments.listen)
+            .with_context(|| format!("can't listen on {}", arguments.listen))?;
         let exporter = Exporter::new(Prefix::default());
         let metrics = exporter.metrics();
         let otlp = otlp::from_env(&metrics)?;

@@ -23,7 +23,6 @@ use sandglass_source::{Diagnostic, Finding};
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::otlp::{self, Otlp, Stopped};
 use sandglass_telemetry::prometheus::Exporter;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -125,8 +124,8 @@ impl Up {
             warn_of_plain_http(config.listen);
         }
         // The address before the journal: one that is taken must leave no trace there.
-        let listener = TcpListener::bind(config.listen).await;
-        let listener = listener.with_context(|| format!("can't listen on {}", config.listen))?;
+        let listener = sandglass_http::listen(config.listen)
+            .with_context(|| format!("can't listen on {}", config.listen))?;
         let MetricsConfig { prefix, scrape_max_bytes } = config.metrics.clone();
         let exporter = Exporter::within(prefix, scrape_max_bytes);
         let metrics = exporter.metrics();

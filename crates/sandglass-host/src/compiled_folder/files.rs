@@ -2,7 +2,7 @@
 //! not read, and what is written is there whole or not at all.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -81,11 +81,11 @@ impl Folder {
         &self.path
     }
 
-    /// The file called `name`, opened, and its bytes, of which it may have `max`.
+    /// The file called `name`, opened. It has at most `max` bytes, and may grow while it is read.
     ///
     /// # Errors
     /// It isn't there or can't be read; or it isn't an ordinary file of this user's alone.
-    pub(super) fn read(&self, name: &str, max: u64) -> Result<(File, Vec<u8>), Unfit> {
+    pub(super) fn open_file(&self, name: &str, max: u64) -> Result<File, Unfit> {
         // Neither a link nor a pipe that nobody writes to leads anywhere else. What is
         // asked of the open file is true of the bytes that are read.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
@@ -109,19 +109,16 @@ impl Folder {
         if metadata.len() > max {
             return Err(Unfit::Size);
         }
-        let mut bytes = Vec::new();
-        // One more, so that a file that grows meanwhile is none that was sealed.
-        (&file).take(max.saturating_add(1)).read_to_end(&mut bytes)?;
-        Ok((file, bytes))
+        Ok(file)
     }
 
     /// Has the file called `name` hold `bytes`, written as `new` first.
-    pub(super) fn replace(&self, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn replace(&self, new: &str, name: &str, bytes: impl Read) -> io::Result<()> {
         self.written(new, bytes, |new| fs::rename(new, self.path.join(name)))
     }
 
     /// The same, unless there is one of that name.
-    pub(super) fn create(&self, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn create(&self, new: &str, name: &str, bytes: impl Read) -> io::Result<()> {
         self.written(new, bytes, |new| match fs::hard_link(new, self.path.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => fs::remove_file(new),
@@ -131,12 +128,12 @@ impl Folder {
     fn written(
         &self,
         new: &str,
-        bytes: &[u8],
+        mut bytes: impl Read,
         take_its_place: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<()> {
         let new = self.path.join(new);
         let written = created(&new)
-            .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+            .and_then(|mut file| io::copy(&mut bytes, &mut file).and_then(|_| file.sync_all()))
             .and_then(|()| take_its_place(&new))
             .and_then(|()| File::open(&self.path)?.sync_all());
         if written.is_err() {

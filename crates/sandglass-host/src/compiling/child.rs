@@ -6,15 +6,16 @@
 mod ending;
 mod exchange;
 
+use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::thread::available_parallelism;
 
 use sandglass_model::{Clock as _, Entropy as _, ModuleHash, Rejection, RejectionKind};
 use sandglass_model::{SystemClock, SystemEntropy};
 
-use super::message::{self, Body, Request};
+use super::message::{self, Body, REJECTION_MAX_BYTES, Request};
 use super::{CompileHelper, Job, THREADS_MAX};
-use crate::compiled_folder::{ENTRY_MAX_BYTES, Entry, Fresh, KEY_BYTES, NotGenuine, Seal};
+use crate::compiled_folder::{Code, ENTRY_MAX_BYTES, Entry, KEY_BYTES, NotGenuine, Seal};
 use crate::error::rejection;
 use ending::{Ending, not_compiled};
 use exchange::Exchange;
@@ -62,7 +63,7 @@ impl Drop for Helper {
 /// # Errors
 /// The module is not valid, or the helper exceeded its limits or crashed. The host is shutting
 /// down, or the helper can't be started or isn't this host's.
-pub(super) fn compile(helper: &CompileHelper, job: &Job<'_>) -> Result<Fresh, Rejection> {
+pub(super) fn compile(helper: &CompileHelper, job: &Job<'_>) -> Result<Code, Rejection> {
     let clock = SystemClock::new();
     let deadline = clock.now().after(helper.limits.timeout);
     let mut key = [0; KEY_BYTES];
@@ -90,16 +91,22 @@ pub(super) fn compile(helper: &CompileHelper, job: &Job<'_>) -> Result<Fresh, Re
         Ending::Responded(Body::Code, sealed) => {
             let entry = Entry::of(job.engine, ModuleHash::of(job.binary), job.kind);
             match Seal::new(&key).open(&entry, sealed) {
-                Ok(genuine) => Ok(genuine.into_fresh()),
+                Ok(code) => Ok(code),
                 Err(NotGenuine::Misplaced) => Err(unavailable(
                     helper,
                     &"it is of another version than this host, or has other settings",
                 )),
                 Err(NotGenuine::Forged) => Err(not_compiled(&Ending::Nonsense, helper)),
+                Err(NotGenuine::Io(error)) => Err(unavailable(helper, &error)),
             }
         }
-        Ending::Responded(Body::Rejection, text) => Err(message::read_rejection(&text)
-            .unwrap_or_else(|| not_compiled(&Ending::Nonsense, helper))),
+        Ending::Responded(Body::Rejection, text) => {
+            let mut bytes = Vec::new();
+            (text.take(REJECTION_MAX_BYTES as u64).read_to_end(&mut bytes))
+                .map_err(|error| unavailable(helper, &error))?;
+            Err(message::read_rejection(&bytes)
+                .unwrap_or_else(|| not_compiled(&Ending::Nonsense, helper)))
+        }
         other => Err(not_compiled(&other, helper)),
     }
 }

@@ -38,15 +38,21 @@ fn serve() -> io::Result<()> {
     }
     let engine = sandbox::engine_to_compile(request.metering).map_err(io::Error::other)?;
     let compiled = crate::module::compile_here(&engine, request.kind, &binary);
-    let (what, body) = match compiled {
+    let rejection;
+    let (what, body, trailer) = match &compiled {
         Ok(code) => {
             let entry = Entry::of(&engine, ModuleHash::of(&binary), request.kind);
-            (Body::Code, Seal::new(&request.key).seal(&entry, &code))
+            let trailer = Seal::new(&request.key).trailer(&entry, code.bytes())?;
+            (Body::Code, code.bytes(), trailer)
         }
-        Err(rejection) => (Body::Rejection, message::encode_rejection(&rejection)),
+        Err(why) => {
+            rejection = message::encode_rejection(why);
+            (Body::Rejection, rejection.as_slice(), Vec::new())
+        }
     };
     let mut output = io::stdout().lock();
-    output.write_all(&message::response_head(what, body.len()))?;
-    output.write_all(&body)?;
+    output.write_all(&message::response_head(what, body.len() + trailer.len()))?;
+    output.write_all(body)?;
+    output.write_all(&trailer)?;
     output.flush()
 }

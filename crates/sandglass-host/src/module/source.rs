@@ -9,7 +9,7 @@ use wasmtime::component::Component;
 use wasmtime::{Engine, Error, Module, Result};
 
 use super::{component, core_module};
-use crate::compiled_folder::{CompiledFolder, Entry, Fresh, Genuine, Kind};
+use crate::compiled_folder::{Code, CompiledFolder, Entry, Fresh, Kind};
 use crate::compiling::{Compiler, Job};
 use crate::sandbox::Metering;
 
@@ -34,12 +34,7 @@ pub(super) struct Source<'a> {
 /// Code that is sound, of which its engine's pool has no room for an instance.
 pub(crate) struct MadeElsewhere {
     entry: Entry,
-    code: Found,
-}
-
-enum Found {
-    Kept(Genuine),
-    Fresh(Fresh),
+    code: Code,
 }
 
 /// Why bytes are no module or component of an engine.
@@ -54,8 +49,7 @@ pub(super) enum NotMade {
 pub(super) trait Compiled: Sized {
     const KIND: Kind;
 
-    fn of_fresh(code: &Fresh, engine: &Engine) -> Result<Self>;
-    fn of_kept(code: &Genuine, engine: &Engine) -> Result<Self>;
+    fn of(code: &Code, engine: &Engine) -> Result<Self>;
 }
 
 impl Source<'_> {
@@ -65,25 +59,22 @@ impl Source<'_> {
     /// They are none that the engine takes.
     pub(super) fn compiled<T: Compiled>(&self) -> Result<T, NotMade> {
         let entry = Entry::of(self.engine, self.hash, T::KIND);
-        let of = |code: &Found| match code {
-            Found::Kept(code) => T::of_kept(code, self.engine),
-            Found::Fresh(code) => T::of_fresh(code, self.engine),
-        };
         if let Some(made) = self.made.filter(|made| made.entry == entry)
-            && let Ok(here) = of(&made.code)
+            && let Ok(here) = T::of(&made.code, self.engine)
         {
             return Ok(here);
         }
         let kept = self.folder.and_then(|folder| folder.find(&entry));
         let code = match kept {
-            Some(code) => Found::Kept(code),
-            None => Found::Fresh(self.compile::<T>(&entry).map_err(NotMade::NotCompiled)?),
+            Some(code) => code,
+            None => self.compile::<T>(&entry).map_err(NotMade::NotCompiled)?,
         };
         // Code that is sound and of this engine's settings is refused for its size alone.
-        of(&code).map_err(|error| NotMade::TooLarge(error, MadeElsewhere { entry, code }))
+        T::of(&code, self.engine)
+            .map_err(|error| NotMade::TooLarge(error, MadeElsewhere { entry, code }))
     }
 
-    fn compile<T: Compiled>(&self, entry: &Entry) -> Result<Fresh, Rejection> {
+    fn compile<T: Compiled>(&self, entry: &Entry) -> Result<Code, Rejection> {
         let Self { engine, metering, binary, closed, .. } = *self;
         let began = self.clock.now();
         let job = Job { engine, metering, kind: T::KIND, binary, closed };
@@ -113,11 +104,7 @@ pub(crate) fn compile_here(engine: &Engine, kind: Kind, binary: &[u8]) -> Result
 impl Compiled for Module {
     const KIND: Kind = Kind::Module;
 
-    fn of_fresh(code: &Fresh, engine: &Engine) -> Result<Self> {
-        code.module(engine)
-    }
-
-    fn of_kept(code: &Genuine, engine: &Engine) -> Result<Self> {
+    fn of(code: &Code, engine: &Engine) -> Result<Self> {
         code.module(engine)
     }
 }
@@ -125,11 +112,7 @@ impl Compiled for Module {
 impl Compiled for Component {
     const KIND: Kind = Kind::Component;
 
-    fn of_fresh(code: &Fresh, engine: &Engine) -> Result<Self> {
-        code.component(engine)
-    }
-
-    fn of_kept(code: &Genuine, engine: &Engine) -> Result<Self> {
+    fn of(code: &Code, engine: &Engine) -> Result<Self> {
         code.component(engine)
     }
 }

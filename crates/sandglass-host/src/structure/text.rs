@@ -6,13 +6,13 @@ use sandglass_model::{Rejection, RejectionKind};
 
 use crate::error::rejection;
 
-/// Longest text module, in bytes: parsing takes about 90 times as much memory.
-pub(crate) const TEXT_MAX_BYTES: usize = 1 << 20;
+/// Longest text module, in bytes: parsing takes up to 160 times as much memory.
+pub(crate) const TEXT_MAX_BYTES: usize = 512 << 10;
 
 /// The binary form of `bytes`, which may be text.
 ///
 /// # Errors
-/// They are neither, or text that is longer than 1 MiB.
+/// They are neither, or text that is longer than 512 KiB.
 pub(crate) fn to_binary(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Rejection> {
     if bytes.starts_with(b"\0asm") {
         return Ok(Cow::Borrowed(bytes));

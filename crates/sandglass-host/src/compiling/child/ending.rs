@@ -1,5 +1,6 @@
 //! How a helper ended that compiled nothing, and what that says of the module.
 
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
@@ -20,7 +21,8 @@ const NO_STACK: &str = "has overflowed its stack";
 /// How an exchange with a helper ends.
 #[derive(Debug)]
 pub(super) enum Ending {
-    Responded(Body, Vec<u8>),
+    /// A whole response. Its body is in a file in memory, which is read from the first byte on.
+    Responded(Body, File),
     TimedOut,
     /// The code would have so many bytes.
     TooMuchCode(u64),

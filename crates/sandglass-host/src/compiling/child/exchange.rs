@@ -1,7 +1,8 @@
 //! Writes a request to a helper and reads its response at the same time, within a deadline, on
 //! one thread: a helper that never reads, floods its output or never ends delays nothing.
 
-use std::io::{self, Read, Write as _};
+use std::fs::File;
+use std::io::{self, Read, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandglass_model::{Clock, Monotonic};
 
 use super::ending::Ending;
+use crate::compiled_folder::file_in_memory;
 use crate::compiling::message::{
     Body, REJECTION_MAX_BYTES, RESPONSE_HEAD_BYTES, read_response_head,
 };
@@ -54,8 +56,13 @@ impl Exchange<'_> {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
         let mut writing = Writing { input: Some(input), left: self.request, written: 0 };
-        let mut reading =
-            Reading { output, most_code_bytes: self.most_code_bytes, come: Vec::new() };
+        let mut reading = Reading {
+            output,
+            most_code_bytes: self.most_code_bytes,
+            head: Vec::new(),
+            body: file_in_memory()?,
+            come: 0,
+        };
         let mut errors = Errors { from: Some(error), kept: Vec::new(), read: 0 };
         loop {
             if self.closed.load(Ordering::Acquire) {
@@ -72,7 +79,7 @@ impl Exchange<'_> {
             }
             let Some(response) = reading.go_on()? else { continue };
             return Ok(match response {
-                Response::Whole(body, bytes) => Ending::Responded(body, bytes),
+                Response::Whole(what) => Ending::Responded(what, reading.into_body()?),
                 Response::TooLarge(bytes) => Ending::TooMuchCode(bytes),
                 Response::Nonsense => Ending::Nonsense,
                 Response::Cut => {
@@ -167,12 +174,16 @@ fn read_piece(from: &mut impl Read, into: &mut [u8]) -> io::Result<Piece> {
 struct Reading {
     output: ChildStdout,
     most_code_bytes: u64,
-    come: Vec<u8>,
+    head: Vec<u8>,
+    body: File,
+    /// Bytes of the body that have come.
+    come: u64,
 }
 
 /// How a response ends.
 enum Response {
-    Whole(Body, Vec<u8>),
+    /// Its body is in the file.
+    Whole(Body),
     /// Its body would have so many bytes.
     TooLarge(u64),
     Nonsense,
@@ -181,7 +192,7 @@ enum Response {
 }
 
 impl Reading {
-    /// Reads what there is; answers how the response ends, if it does.
+    /// Reads what there is. Returns how the response ends, if it does.
     fn go_on(&mut self) -> io::Result<Option<Response>> {
         let mut piece = [0; PIECE_BYTES];
         loop {
@@ -190,33 +201,37 @@ impl Reading {
                 Piece::NothingYet => return Ok(None),
                 Piece::End => return Ok(Some(Response::Cut)),
             };
-            self.come.extend_from_slice(piece.get(..bytes).unwrap_or_default());
-            let Some(head) = self.come.first_chunk::<RESPONSE_HEAD_BYTES>() else { continue };
-            let Some((body, length)) = read_response_head(head) else {
+            let come = piece.get(..bytes).unwrap_or_default();
+            let missing = RESPONSE_HEAD_BYTES - self.head.len();
+            let (head, body) = come.split_at(missing.min(come.len()));
+            self.head.extend_from_slice(head);
+            let Some(head) = self.head.first_chunk() else { continue };
+            let Some((what, length)) = read_response_head(head) else {
                 return Ok(Some(Response::Nonsense));
             };
-            let most = match body {
+            let most = match what {
                 Body::Code => self.most_code_bytes,
                 Body::Rejection => REJECTION_MAX_BYTES as u64,
             };
             if length > most {
-                return Ok(Some(match body {
+                return Ok(Some(match what {
                     Body::Code => Response::TooLarge(length),
                     Body::Rejection => Response::Nonsense,
                 }));
             }
-            let come = self.come.len() - RESPONSE_HEAD_BYTES;
-            if (come as u64) < length {
-                // Growing by doubling would hold the code twice.
-                let missing = usize::try_from(length).unwrap_or(usize::MAX) - come;
-                self.come.reserve_exact(missing.saturating_add(PIECE_BYTES));
-            } else {
-                let mut bytes = std::mem::take(&mut self.come);
-                bytes.drain(..RESPONSE_HEAD_BYTES);
-                bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
-                return Ok(Some(Response::Whole(body, bytes)));
+            self.body.write_all(body)?;
+            self.come += body.len() as u64;
+            if self.come >= length {
+                // What may follow says nothing.
+                self.body.set_len(length)?;
+                return Ok(Some(Response::Whole(what)));
             }
         }
+    }
+
+    fn into_body(mut self) -> io::Result<File> {
+        self.body.rewind()?;
+        Ok(self.body)
     }
 }
 
