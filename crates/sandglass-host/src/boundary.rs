@@ -107,6 +107,7 @@ pub(crate) fn enter_from_module(
     enter_on_tape(caller, function, arguments)
 }
 
+#[allow(clippy::disallowed_methods, reason = "the tape keeps no more than its limit")]
 fn enter_on_tape(
     caller: &mut Caller<'_, RunStore>,
     function: FunctionId,
@@ -419,7 +420,12 @@ macro_rules! instant {
                 );
                 let entered =
                     $crate::boundary::enter_from_module(&mut caller, function, &arguments)?;
-                $crate::boundary::carry_out_for_module(&mut caller, entered, |$caller| $body)
+                $crate::boundary::carry_out_for_module(&mut caller, entered, |$caller| {
+                    // Of the body, the exception above says nothing.
+                    #[deny(clippy::disallowed_methods)]
+                    let answer: wasmtime::Result<$ret> = $body;
+                    answer
+                })
             },
         );
         linked?;
@@ -456,6 +462,7 @@ macro_rules! waiting {
                         return $crate::boundary::leave(caller.data_mut(), entered, answer);
                     }
                     let $race = $crate::race::Race::of(caller.data());
+                    #[deny(clippy::disallowed_methods)]
                     let answer: wasmtime::Result<Option<$ret>> = {
                         let $caller = &mut caller;
                         async $body.await

@@ -107,6 +107,7 @@ impl Plain {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "it is Wasmtime without a host")]
 fn set_result(mut caller: Caller<'_, State>, ptr: u32, len: u32) -> Result<()> {
     let memory = Arc::clone(&caller.data().memory);
     let Some(Extern::Memory(memory)) = caller.get_module_export(&memory) else {

@@ -1,5 +1,10 @@
 //! Reads and writes a guest's memory. Every pointer and length comes from the
 //! guest: bounds are checked before anything is allocated.
+//!
+//! Host functions read a guest's memory by this module alone, so that each read counts against
+//! what the function may read in one call; the few exceptions say why they need no such bound.
+
+#![allow(clippy::disallowed_methods, reason = "this is what the others are to use")]
 
 use bytes::Bytes;
 use wasmtime::{Caller, Extern, Memory, Result};

@@ -136,6 +136,7 @@ impl<'a> Guest<'a> {
     }
 
     /// A copy of the response at this place.
+    #[allow(clippy::disallowed_methods, reason = "the response has a limit of its own")]
     fn read(
         &self,
         store: &Store<RunStore>,
@@ -199,6 +200,7 @@ impl<'a> Guest<'a> {
     }
 
     /// The name at this place, which `export` answered.
+    #[allow(clippy::disallowed_methods, reason = "the name has a limit of its own")]
     fn name(
         &self,
         store: &Store<RunStore>,

@@ -35,6 +35,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     instant! { linker, functions, MODULE;
         fn host_set_result(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::Response) -> () {
             let memory = memory(caller)?;
+            #[allow(clippy::disallowed_methods, reason = "a result has a limit of its own")]
             let (memory, store) = memory.data_and_store_mut(caller);
             Ok(store.guest.result.set(slice(memory, "the result", ptr, len))?)
         }

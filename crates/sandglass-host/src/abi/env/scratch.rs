@@ -34,6 +34,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 Err(unreadable) => return Ok(failed(caller, unreadable)),
             };
             let memory = memory(caller)?;
+            #[allow(clippy::disallowed_methods, reason = "a value has a limit of its own")]
             let (memory, store) = memory.data_and_store_mut(&mut *caller);
             let set = match slice(memory, "the value", ptr, len) {
                 Ok(value) => {

@@ -80,7 +80,9 @@ pub(crate) fn link(
                 wasmtime::bail!("{count} random bytes are too many for one call: {MOST_BYTES} are allowed");
             }
             let memory = guest_memory::memory(caller)?;
-            guest_memory::slice(memory.data(&*caller), "the place for random bytes", ptr, len)?;
+            #[allow(clippy::disallowed_methods, reason = "nothing is read")]
+            let bytes = memory.data(&*caller);
+            guest_memory::slice(bytes, "the place for random bytes", ptr, len)?;
             let random = node(caller.data_mut())?.random.take(count);
             fill(caller, (ptr, len), &random, WhenTooSmall::Refuse)?;
             Ok(())
@@ -162,6 +164,7 @@ impl Gives {
 }
 
 /// The payload of an interrupt, or the failure that it is.
+#[allow(clippy::disallowed_methods, reason = "the payload has the limit of a response")]
 fn payload(
     caller: &mut Caller<'_, RunStore>,
     place: (i32, i32),

@@ -187,6 +187,7 @@ fn note(caller: &mut Caller<'_, RunStore>, errno: i32) {
 }
 
 /// Has the tape note what a call that succeeded wrote to the guest's memory.
+#[allow(clippy::disallowed_methods, reason = "the tape keeps no more than its limit")]
 fn wrote(caller: &mut Caller<'_, RunStore>, errno: i32, places: &[(i32, i32)]) -> Result<()> {
     if errno != 0 || caller.data().tape.is_off() {
         return Ok(());
@@ -202,6 +203,7 @@ fn wrote(caller: &mut Caller<'_, RunStore>, errno: i32, places: &[(i32, i32)]) -
     Ok(())
 }
 
+#[allow(clippy::disallowed_methods, reason = "Wasmtime's WASI reads no more than its fuel allows")]
 fn split<'a>(caller: &'a mut Caller<'_, RunStore>) -> Result<(&'a mut WasiP1Ctx, GuestMemory<'a>)> {
     let memory = memory(caller)?;
     let (bytes, store) = memory.data_and_store_mut(caller);
