@@ -292,6 +292,7 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
             }
         ),
         format!("responses and result: {}", bytes(granted.response_bytes)),
+        format!("held by the host: {}", bytes(granted.host_memory_bytes)),
         match granted.soft_deadline_ms {
             Some(before) => format!("warned {} before its deadline", exact_millis(before)),
             None => "not warned before its deadline".to_owned(),

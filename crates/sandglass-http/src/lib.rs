@@ -36,4 +36,4 @@ pub use settings::{HEAD_MIN_BYTES, Settings};
 pub use shares::{Holder, NoSlot, Shares, Slot};
 pub use slots::ConnectionSlot;
 pub use target::half_encoded;
-pub use tls::{Tls, TlsError, TlsSettings, root_store};
+pub use tls::{Tls, TlsError, TlsSettings, certificates, private_key, root_store};

@@ -21,6 +21,8 @@ const H2: &[u8] = b"h2";
 const HTTP_11: &[u8] = b"http/1.1";
 /// The first byte of a TLS connection: a handshake record (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
+/// What is said of a file that is cut or damaged.
+const NOT_PEM: &str = "it is not PEM, or not all of it";
 /// Most certificates in a file.
 const CERTIFICATES_MAX: usize = 1_000;
 /// How much is read of what a client without TLS sends, in bytes, so that it reads the answer
@@ -72,12 +74,7 @@ impl TlsSettings {
     ) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates(certificate).map_err(TlsError::Certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
-            TlsError::Key(match error {
-                pem::Error::NoItemsFound => "there is no private key (PEM) in it".to_owned(),
-                _ => "it is not PEM".to_owned(),
-            })
-        })?;
+        let key = private_key(key).map_err(TlsError::Key)?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Certificate(error.to_string()))?;
@@ -94,10 +91,13 @@ impl TlsSettings {
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => {
-                TlsError::Key("it is not the key of the certificate".to_owned())
+            rustls::Error::InconsistentKeys(_) => TlsError::Key(
+                "it is not the key of the certificate, which must be the first one of its chain"
+                    .to_owned(),
+            ),
+            rustls::Error::InvalidCertificate(why) => {
+                TlsError::Certificate(format!("a certificate in it can't be read: {why:?}"))
             }
-            rustls::Error::InvalidCertificate(_) => TlsError::Certificate(error.to_string()),
             _ => TlsError::Key(error.to_string()),
         })?;
         config.alpn_protocols = vec![H2.to_vec(), HTTP_11.to_vec()];
@@ -105,11 +105,31 @@ impl TlsSettings {
     }
 }
 
+/// The private key in a PEM text.
+///
+/// # Errors
+/// There is none, or it is encrypted; what is wrong, without a part of the key.
+pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| {
+        let text = String::from_utf8_lossy(text);
+        if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
+            "its private key is encrypted; decrypt it, for example with `openssl pkey`".to_owned()
+        } else if matches!(error, pem::Error::NoItemsFound) {
+            "there is no private key (PEM) in it".to_owned()
+        } else {
+            NOT_PEM.to_owned()
+        }
+    })
+}
+
 /// The certificates in a PEM text: at least one.
-fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+///
+/// # Errors
+/// There is none, or the text is damaged; what is wrong.
+pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> =
         CertificateDer::pem_slice_iter(text).take(CERTIFICATES_MAX + 1).collect();
-    let read = read.map_err(|error| format!("it is not PEM: {error}"))?;
+    let read = read.map_err(|_| NOT_PEM.to_owned())?;
     match read.len() {
         0 => Err("there is no certificate (PEM) in it".to_owned()),
         many if many > CERTIFICATES_MAX => {

@@ -6,8 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ConfigBuilder, Error, RootCertStore,
     WantsVerifier,
@@ -45,16 +43,24 @@ pub(super) fn tls(ca: Option<&Path>, identity: Option<&Path>) -> anyhow::Result<
         Some(path) => {
             let unusable = || format!("--identity: `{}`", path.display());
             let pem = file::read(path, PEM_MAX_BYTES).context("--identity")?;
-            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-            let chain = chain.map_err(|_| anyhow!("it is not PEM")).with_context(unusable)?;
-            let key = PrivateKeyDer::from_pem_slice(&pem)
-                .map_err(|_| anyhow!("there is no private key (PEM) in it"))
-                .with_context(unusable)?;
-            builder.with_client_auth_cert(chain, key).with_context(unusable)?
+            let chain = sandglass_http::certificates(&pem);
+            let chain = chain.map_err(anyhow::Error::msg).with_context(unusable)?;
+            let key = sandglass_http::private_key(&pem);
+            let key = key.map_err(anyhow::Error::msg).with_context(unusable)?;
+            builder.with_client_auth_cert(chain, key).map_err(not_a_pair).with_context(unusable)?
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+fn not_a_pair(error: Error) -> anyhow::Error {
+    match error {
+        Error::InconsistentKeys(_) => {
+            anyhow!("its private key is not that of its first certificate")
+        }
+        _ => error.into(),
+    }
 }
 
 /// TLS that is never used. A machine without certificates can still reach plain HTTP.

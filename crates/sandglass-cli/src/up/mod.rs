@@ -195,7 +195,10 @@ impl Up {
         host.shutdown().await;
         export_rest(otlp).await;
         if unrecorded.is_empty() {
-            tell("stopped; the journal holds how everything ended");
+            tell(match config.journal {
+                Some(_) => "stopped; the journal holds how everything ended",
+                None => "stopped; without a journal, nothing of it is kept",
+            });
             return Exit::Ok;
         }
         tell(&format!(

@@ -113,6 +113,9 @@ pub enum HttpError {
     /// The integration may not reach this host.
     #[error("the host `{0}` is not allowed for this integration")]
     NotAllowed(String),
+    /// The integration may reach this host, but not by this scheme or path: how it may.
+    #[error("the host `{0}` is allowed for this integration, and this scheme or path is not")]
+    NotThisWay(String),
     /// Its name leads to addresses that are not public, and is not granted as private.
     #[error("{0}")]
     NotPublic(String),

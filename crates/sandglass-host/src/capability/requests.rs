@@ -139,6 +139,7 @@ impl UnderWay {
             Err(HttpError::TimedOut(_) | HttpError::CutShort(_)) => {}
             Err(
                 HttpError::NotAllowed(_)
+                | HttpError::NotThisWay(_)
                 | HttpError::NotPublic(_)
                 | HttpError::TooManyRequests(_)
                 | HttpError::InvalidRequest(_),

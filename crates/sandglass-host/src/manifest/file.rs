@@ -271,27 +271,48 @@ fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -
         Some(Some(zero)) if zero.as_str() == "0" => 0,
         _ => size(table, "scratch", HELD_MAX_BYTES, out).unwrap_or(0),
     };
+    let bounded = bounded_hosts(table, &hosts, out);
     granted
         .allow_hosts(hosts.into_iter().map(|(_, host)| host))
-        .allow_more_hosts(bounded_hosts(table, out))
+        .allow_more_hosts(bounded)
         .ask_targets(asks.into_iter().map(|(_, target)| target))
         .functions(values(functions))
         .scratch_bytes(scratch)
 }
 
-/// The entries of `[[grants.host]]`.
-fn bounded_hosts(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Destination> {
+/// The entries of `[[grants.host]]`. What `hosts` grants as well has no bounds, which nobody means
+/// who writes some.
+fn bounded_hosts(
+    table: &Table<'_, '_>,
+    hosts: &[(Name, Destination)],
+    out: &mut Diagnostics<'_>,
+) -> Vec<Destination> {
     let tables = table.tables("host", |number| format!("[[grants.host]] {number}"), out);
     if tables.len() > ENTRIES_MAX {
         out.error(&table.span, too_many("host"));
         return Vec::new();
     }
-    tables.iter().filter_map(|table| bounded_host(table, out)).collect()
+    let mut bounded: Vec<Destination> = Vec::new();
+    for table in tables {
+        let Some(destination) = bounded_host(&table, out) else { continue };
+        if hosts.iter().any(|(_, host)| host.is_same_host(&destination)) {
+            let message = "this host is in `hosts`, too, where nothing bounds it";
+            out.error_with_help(&table.span, message.to_owned(), "remove it from `hosts`");
+        } else if bounded.contains(&destination) {
+            out.error(&table.span, "this is granted twice".to_owned());
+        }
+        bounded.push(destination);
+    }
+    bounded
 }
 
 /// A host, with the scheme, the path and the kind of addresses that it is bounded to.
 fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Destination> {
-    table.only(&["host", "scheme", "path", "private"], out);
+    table.only(&["host", "scheme", "path", "private", "port"], out);
+    if table.value("port").is_some() {
+        let help = "write it with the host: `host = \"NAME:PORT\"`";
+        out.error_with_help(&table.span, "a granted host has no key `port`".to_owned(), help);
+    }
     let host = table.required_text("host", out);
     let scheme = table.text("scheme", out);
     let path = table.text("path", out);
@@ -315,6 +336,9 @@ fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Dest
     }
     if let Some(path) = path {
         let is_path = path.starts_with('/') && !path.contains(['?', '#', '%', '\\']);
+        // As URLs have it: other characters are escaped there.
+        let is_path = is_path
+            && path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>`{}^|".contains(&byte));
         match is_path && !path.split('/').any(|segment| segment.starts_with("..")) {
             true => destination = destination.path(&path),
             false => {

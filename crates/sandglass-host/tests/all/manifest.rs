@@ -105,10 +105,19 @@ fn hosts_are_bounded_further_in_tables_of_their_own() {
         ("host = \"x\"\npath = \"/a%2f\"", "is not a path"),
         ("host = \"x\"\nprivate = 1", "`private`"),
         ("host = \"x\"\nports = 1", "`ports`"),
+        ("host = \"x\"\nport = 80", "host = \"NAME:PORT\""),
+        ("host = \"x\"\npath = \"/v 1\"", "is not a path"),
+        ("host = \"x\"\npath = \"/\u{e9}\"", "is not a path"),
+        ("host = \"x\"\n[[grants.host]]\nhost = \"x\"", "granted twice"),
     ] {
         let told = said(&format!("{LEAST}[[grants.host]]\n{wrong}\n"));
         assert!(told.len() == 1 && told[0].contains(expected), "{wrong:?}: {told:?}");
     }
+    let both = format!(
+        "{LEAST}[grants]\nhosts = [\"x\"]\n[[grants.host]]\nhost = \"x\"\npath = \"/v1\"\n"
+    );
+    let told = said(&both);
+    assert!(told.len() == 1 && told[0].contains("nothing bounds it"), "{told:?}");
 }
 
 #[test]

@@ -265,4 +265,14 @@ fn settings_say_which_file_is_wrong_and_how() {
     }
     let error = read(certificate, &other.key, None).expect_err("another key").to_string();
     assert!(error.contains("not the key of the certificate"), "{error}");
+    for encrypted in [
+        key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"),
+        key.replace("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n"),
+    ] {
+        let error = read(certificate, &encrypted, None).expect_err("encrypted").to_string();
+        assert!(error.contains("encrypted"), "{error}");
+    }
+    let cut = &certificate[..certificate.len() / 2];
+    let error = read(cut, key, None).expect_err("cut").to_string();
+    assert!(error.contains("not all of it"), "{error}");
 }

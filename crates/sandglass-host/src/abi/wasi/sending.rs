@@ -100,7 +100,7 @@ fn answer(opened: Opened, patience: Duration) -> Result<::http::Response<WasiBod
 
 fn wasi_error(error: HttpError) -> Error {
     match error {
-        HttpError::NotAllowed(_) => Error::HttpRequestDenied,
+        HttpError::NotAllowed(_) | HttpError::NotThisWay(_) => Error::HttpRequestDenied,
         HttpError::NotPublic(_) => Error::DestinationIpProhibited,
         HttpError::TooManyRequests(_) => Error::ConnectionLimitReached,
         HttpError::TimedOut(_) | HttpError::CutShort(_) => Error::HttpResponseTimeout,

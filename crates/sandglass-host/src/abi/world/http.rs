@@ -138,6 +138,7 @@ impl From<HttpError> for http::Error {
             HttpError::InvalidRequest(why) => Self::InvalidRequest(why),
             HttpError::NotAllowed(host) => Self::NotAllowed(host),
             HttpError::NotPublic(why) => Self::NotAllowed(why),
+            error @ HttpError::NotThisWay(_) => Self::NotAllowed(error.to_string()),
             HttpError::TimedOut(after) => {
                 Self::TimedOut(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
             }

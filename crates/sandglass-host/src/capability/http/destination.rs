@@ -71,8 +71,9 @@ impl FromStr for Destination {
             let shown = shortened(text, ECHO_MAX_CHARS);
             InvalidDestination(printable(&shown).into_owned())
         };
-        // A `*` would match nothing, and whoever writes it means something else.
-        if text.contains(['/', '@', '?', '#', '\\', '*']) {
+        // A `*` would match nothing, and whoever writes it means something else; as does who
+        // forgets a port or a part of a name.
+        if text.contains(['/', '@', '?', '#', '\\', '*']) || text.ends_with(':') {
             return Err(invalid());
         }
         // The parser that reads guests' URLs also reads this, so that both spell
@@ -80,13 +81,15 @@ impl FromStr for Destination {
         let url = Url::parse(&format!("sandglass://{text}")).map_err(|_| invalid())?;
         let http = Url::parse(&format!("http://{text}")).map_err(|_| invalid())?;
         match http.host_str() {
-            Some(host) if !host.is_empty() => Ok(Self {
-                host: host.to_owned(),
-                port: url.port(),
-                scheme: None,
-                path: None,
-                is_private: false,
-            }),
+            Some(host) if !host.is_empty() && !host.contains("..") && url.port() != Some(0) => {
+                Ok(Self {
+                    host: host.to_owned(),
+                    port: url.port(),
+                    scheme: None,
+                    path: None,
+                    is_private: false,
+                })
+            }
             _ => Err(invalid()),
         }
     }
@@ -119,15 +122,25 @@ impl Destination {
         self.host == LOCALHOST || address.parse::<IpAddr>().is_ok()
     }
 
-    fn allows(&self, url: &Url) -> bool {
+    /// Whether both are the same host, and of the same ports, however each is bounded.
+    pub(crate) fn is_same_host(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+
+    /// Whether the host is granted, by some scheme and path.
+    fn has_host(&self, url: &Url) -> bool {
         let is_port = match self.port {
             Some(_) => url.port_or_known_default() == self.port,
             // A URL leaves out the port of its scheme.
             None => self.is_literal() || url.port().is_none(),
         };
+        url.host_str() == Some(&self.host) && is_port
+    }
+
+    fn allows(&self, url: &Url) -> bool {
         let is_scheme = self.scheme.is_none_or(|scheme| scheme.as_str() == url.scheme());
         let is_path = self.path.as_ref().is_none_or(|path| is_below(url.path(), path));
-        url.host_str() == Some(&self.host) && is_port && is_scheme && is_path
+        self.has_host(url) && is_scheme && is_path
     }
 }
 
@@ -188,10 +201,15 @@ impl Destinations {
             return Ok(());
         }
         let host = url.host_str().unwrap_or_default();
-        Err(HttpError::NotAllowed(match url.port() {
+        let host = match url.port() {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
-        }))
+        };
+        Err(if self.0.iter().any(|destination| destination.has_host(url)) {
+            HttpError::NotThisWay(host)
+        } else {
+            HttpError::NotAllowed(host)
+        })
     }
 
     /// Names that may resolve to addresses which are not public.
@@ -268,12 +286,22 @@ mod tests {
                 assert!(!allows(&below, &format!("https://api.example{outside}")), "{outside}");
             }
         }
+        let only = Destinations::from_iter([safe.clone().path("/v1")]);
+        let refused = |url: &str| only.check(&Url::parse(url).expect("a URL")).expect_err(url);
+        for url in ["http://api.example/v1", "https://api.example/v2"] {
+            assert!(matches!(refused(url), HttpError::NotThisWay(_)), "{url}");
+        }
+        for url in ["https://other.example/v1", "https://api.example:8443/v1"] {
+            assert!(matches!(refused(url), HttpError::NotAllowed(_)), "{url}");
+        }
         assert_eq!(safe.path("/v1").private().to_string(), "api.example/v1 (https only) (private)");
     }
 
     #[test]
     fn a_destination_is_a_host_and_perhaps_a_port() {
-        for bad in ["", "http://x", "x/y", "a@b", "x:99999", "a b", "?", "*", "*.x"] {
+        for bad in
+            ["", "http://x", "x/y", "a@b", "x:99999", "x:0", "x:", "x..y", "a b", "?", "*", "*.x"]
+        {
             assert!(bad.parse::<Destination>().is_err(), "{bad:?}");
         }
     }
