@@ -7,7 +7,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Connections that are open at once and authenticated; at least 1. If there is one more,
-    /// the one that has been idle for longest is closed.
+    /// an idle one of the same client, or of the client with the most, is closed; if there is none,
+    /// the request is refused.
     pub max_connections: usize,
     /// Connections that are open at once and not authenticated; at least 1. If there is one
     /// more, the oldest idle one of the address that has the most is closed.
@@ -48,11 +49,18 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
+        let sandglass_http::Settings {
+            max_connections,
+            max_unauthenticated,
+            max_unauthenticated_per_address,
+            max_reserve,
+            ..
+        } = sandglass_http::Settings::default();
         Self {
-            max_connections: 256,
-            max_unauthenticated: 64,
-            max_unauthenticated_per_address: 32,
-            max_reserve: 16,
+            max_connections,
+            max_unauthenticated,
+            max_unauthenticated_per_address,
+            max_reserve,
             max_waiting: 128,
             max_subscribers: 32,
             max_body_bytes: 2 << 20,

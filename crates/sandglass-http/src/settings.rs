@@ -10,7 +10,8 @@ pub const HEAD_MIN_BYTES: usize = 8 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Connections that are open at once over which a request was authenticated; at least 1. If
-    /// one more is authenticated, the one that has been idle for longest is closed.
+    /// one more is authenticated, an idle one of the same client, or of the client with the most, is
+    /// closed; if there is none, the request is refused.
     pub max_connections: usize,
     /// Connections that are open at once without that; at least 1. If there is one more, the
     /// oldest idle one of the address that has the most is closed.

@@ -196,8 +196,8 @@ impl Up {
         export_rest(otlp).await;
         if unrecorded.is_empty() {
             tell(match config.journal {
-                Some(_) => "stopped; the journal holds how everything ended",
-                None => "stopped; without a journal, nothing of it is kept",
+                Some(_) => "stopped; all outcomes are in the journal",
+                None => "stopped; outcomes are lost, because there is no journal",
             });
             return Exit::Ok;
         }

@@ -296,10 +296,10 @@ fn bounded_hosts(
     for table in tables {
         let Some(destination) = bounded_host(&table, out) else { continue };
         if hosts.iter().any(|(_, host)| host.is_same_host(&destination)) {
-            let message = "this host is in `hosts`, too, where nothing bounds it";
+            let message = "this host is also in `hosts`, where nothing bounds it";
             out.error_with_help(&table.span, message.to_owned(), "remove it from `hosts`");
         } else if bounded.contains(&destination) {
-            out.error(&table.span, "this is granted twice".to_owned());
+            out.error(&table.span, "this host is granted twice".to_owned());
         }
         bounded.push(destination);
     }
@@ -311,7 +311,7 @@ fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Dest
     table.only(&["host", "scheme", "path", "private", "port"], out);
     if table.value("port").is_some() {
         let help = "write it with the host: `host = \"NAME:PORT\"`";
-        out.error_with_help(&table.span, "a granted host has no key `port`".to_owned(), help);
+        out.error_with_help(&table.span, "`port` is no key of `[[grants.host]]`".to_owned(), help);
     }
     let host = table.required_text("host", out);
     let scheme = table.text("scheme", out);

@@ -70,6 +70,7 @@ pub(super) fn length(bytes: &[u8]) -> Result<i32, NotAllocated> {
 }
 
 /// Writes `bytes` to the place that the pack has allocated for them.
+#[allow(clippy::disallowed_methods, reason = "nothing is read")]
 pub(super) fn write(
     memory: Memory,
     store: impl AsContextMut,
