@@ -13,7 +13,7 @@ use std::thread::available_parallelism;
 use sandglass_model::{Clock as _, Entropy as _, ModuleHash, Rejection, RejectionKind};
 use sandglass_model::{SystemClock, SystemEntropy};
 
-use super::message::{self, Body, REJECTION_MAX_BYTES, Request};
+use super::message::{self, Body, Request};
 use super::{CompileHelper, Job, THREADS_MAX};
 use crate::compiled_folder::{Code, ENTRY_MAX_BYTES, Entry, KEY_BYTES, NotGenuine, Seal};
 use crate::error::rejection;
@@ -100,10 +100,9 @@ pub(super) fn compile(helper: &CompileHelper, job: &Job<'_>) -> Result<Code, Rej
                 Err(NotGenuine::Io(error)) => Err(unavailable(helper, &error)),
             }
         }
-        Ending::Responded(Body::Rejection, text) => {
+        Ending::Responded(Body::Rejection, mut text) => {
             let mut bytes = Vec::new();
-            (text.take(REJECTION_MAX_BYTES as u64).read_to_end(&mut bytes))
-                .map_err(|error| unavailable(helper, &error))?;
+            text.read_to_end(&mut bytes).map_err(|error| unavailable(helper, &error))?;
             Err(message::read_rejection(&bytes)
                 .unwrap_or_else(|| not_compiled(&Ending::Nonsense, helper)))
         }

@@ -335,20 +335,23 @@ fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Dest
         }
     }
     if let Some(path) = path {
-        let is_path = path.starts_with('/') && !path.contains(['?', '#', '%', '\\']);
-        // As URLs have it: other characters are escaped there.
-        let is_path = is_path
-            && path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>`{}^|".contains(&byte));
-        match is_path && !path.split('/').any(|segment| segment.starts_with("..")) {
-            true => destination = destination.path(&path),
-            false => {
-                let message = format!("`{path}` is not a path");
-                let help = "write it as `/v1`, without escapes, a query or `..`";
-                out.error_with_help(path.span(), message, help);
-            }
+        if is_path(&path) {
+            destination = destination.path(&path);
+        } else {
+            let message = format!("`{path}` is not a path");
+            let help = "write it as `/v1`, without escapes, a query or `..`";
+            out.error_with_help(path.span(), message, help);
         }
     }
     Some(if is_private { destination.private() } else { destination })
+}
+
+/// Whether `path` is one that a URL can have as it is: without characters that are escaped there.
+fn is_path(path: &str) -> bool {
+    const ESCAPED: &[u8] = b"?#%\\\"<>`{}^|";
+    path.starts_with('/')
+        && path.bytes().all(|byte| byte.is_ascii_graphic() && !ESCAPED.contains(&byte))
+        && !path.split('/').any(|segment| segment.starts_with(".."))
 }
 
 /// A list of texts, each of which `read` takes and which is there once.

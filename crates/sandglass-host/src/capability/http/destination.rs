@@ -71,8 +71,8 @@ impl FromStr for Destination {
             let shown = shortened(text, ECHO_MAX_CHARS);
             InvalidDestination(printable(&shown).into_owned())
         };
-        // A `*` would match nothing, and whoever writes it means something else; as does who
-        // forgets a port or a part of a name.
+        // A `*` matches nothing, and a colon without a port would allow every port. Both are
+        // mistakes.
         if text.contains(['/', '@', '?', '#', '\\', '*']) || text.ends_with(':') {
             return Err(invalid());
         }

@@ -61,7 +61,6 @@ impl Exchange<'_> {
             most_code_bytes: self.most_code_bytes,
             head: Vec::new(),
             body: file_in_memory()?,
-            come: 0,
         };
         let mut errors = Errors { from: Some(error), kept: Vec::new(), read: 0 };
         loop {
@@ -176,8 +175,6 @@ struct Reading {
     most_code_bytes: u64,
     head: Vec<u8>,
     body: File,
-    /// Bytes of the body that have come.
-    come: u64,
 }
 
 /// How a response ends.
@@ -220,8 +217,7 @@ impl Reading {
                 }));
             }
             self.body.write_all(body)?;
-            self.come += body.len() as u64;
-            if self.come >= length {
+            if self.body.stream_position()? >= length {
                 // What may follow says nothing.
                 self.body.set_len(length)?;
                 return Ok(Some(Response::Whole(what)));
