@@ -210,7 +210,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
         answer.resources(&mut entered.touched);
     }
     if entered.answers_from == Source::Function {
-        store.charge_resources(&entered.touched.0).map_err(|error| E::ending(error.into()))?;
+        store.charge(&entered.touched.0).map_err(E::ending)?;
     }
     match &answer {
         // Which one follows, by `failed`.

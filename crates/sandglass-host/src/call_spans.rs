@@ -12,6 +12,7 @@ use sandglass_telemetry::trace::{Kind, names};
 
 use crate::capability::speaker::Speaker;
 use crate::functions::{FunctionId, Functions};
+use crate::measured::{Measured, measured};
 
 /// Calls of one run that have a span because they are its first: enough for all calls of a
 /// handler that does what it says, and some hundred bytes each until they are exported.
@@ -37,11 +38,20 @@ pub(crate) struct CallSpans {
     speaker: Option<Arc<Speaker>>,
 }
 
+measured!(CallSpans: dispatch, present, spanless, first, later, unrecorded, speaker);
+
 /// A call that may get its span when it is over.
 struct Spanless {
     function: FunctionId,
     /// The type and the id of the entity that it asks, and for what.
     asks: Option<[String; 3]>,
+}
+
+impl Measured for Spanless {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { function: _, asks } = self;
+        asks.iter().flatten().map(String::uncharged_bytes).sum()
+    }
 }
 
 impl CallSpans {

@@ -37,10 +37,12 @@ use serde_json::Value;
 
 use crate::dispatch::CallLimits;
 use crate::host_memory::HostMemory;
+use crate::measured::{keeps_nothing, measured};
 use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
 use context::RunContext;
+use fields::Fields;
 use http::{Destinations, HttpClient, NetworkClient, Sender};
 use log::GuestLog;
 use log_rate::LogRates;
@@ -64,8 +66,8 @@ pub(crate) struct Guest {
     context: RunContext,
     /// What the host holds for the run.
     pub(crate) memory: HostMemory,
-    /// The entity's fields, once somebody has asked for one.
-    fields: Option<serde_json::Map<String, Value>>,
+    /// The entity's fields, once the guest has called for one.
+    fields: Option<Fields>,
     last_error: String,
     /// Whether the present call has failed.
     has_failed: bool,
@@ -87,6 +89,14 @@ pub(crate) struct Guest {
     signals: Option<Arc<dyn Signals>>,
     trace: TraceContext,
 }
+
+measured!(
+    Guest: context, memory, fields, last_error, has_failed, requests, open_requests, log, spans,
+    meter, scratch, streams, cache, result, redactor, grants, call_limits, signals, trace,
+);
+
+// How many requests are open.
+keeps_nothing!(Arc<AtomicU32>);
 
 /// What an integration may do, and with what.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::abi::Called;
 use crate::abi::node_pack::NotAllocated;
 use crate::boundary::Stopped;
 use crate::error::rejection;
-use crate::host_memory::{HostMemory, OutOfHostMemory};
+use crate::host_memory::OutOfHostMemory;
 use crate::run::Run;
 use crate::store::{Phase, RunStore, frames, printable};
 
@@ -101,8 +101,8 @@ fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> 
         ended_at: data.accounting.point(),
         backtrace: unwound(error),
     });
-    if let Some(breach) = out_of_host_memory(data, error) {
-        return Ending { outcome: Outcome::Limit(breach), cause: Cause::Trap, place };
+    if let Some(error) = error.downcast_ref::<OutOfHostMemory>() {
+        return Ending { outcome: Outcome::Limit(error.breach()), cause: Cause::Trap, place };
     }
     let outcome = match (error.downcast_ref::<wasmtime::Trap>(), data.limiter.denied()) {
         (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(spent(fuel.unwrap_or(0))),
@@ -121,20 +121,6 @@ fn unwound(error: &wasmtime::Error) -> Vec<Frame> {
 
 fn spent(limit: u64) -> LimitBreach {
     LimitBreach { kind: LimitKind::WasmFuel, limit, observed: limit.saturating_add(1) }
-}
-
-/// That the host may hold no more for the run, or copy no more for one of its calls, whose ABI has
-/// no error for that.
-fn out_of_host_memory(data: &RunStore, error: &wasmtime::Error) -> Option<LimitBreach> {
-    /// Wasmtime keeps the type of this error to itself.
-    const FUEL_EXHAUSTED: &str = "too much data is being copied between the host and the guest: \
-                                  fuel allocated for hostcalls has been exhausted";
-    if let Some(error) = error.downcast_ref::<OutOfHostMemory>() {
-        return Some(error.breach());
-    }
-    let response_bytes = data.guest.response_bytes();
-    (error.root_cause().to_string() == FUEL_EXHAUSTED)
-        .then(|| HostMemory::call_too_large(response_bytes).breach())
 }
 
 /// Whether a guest that was refused memory ends like this: by giving up, or by

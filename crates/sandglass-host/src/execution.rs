@@ -367,6 +367,7 @@ impl Execution {
         let mut store = Store::new(
             &compiled.sandbox.engine,
             RunStore {
+                charge: guest.memory.nothing(),
                 run: Arc::clone(&self.dispatch.run),
                 clock: RunClock::new(Arc::clone(&self.shared.clock)),
                 ticker: Some(Arc::clone(&self.shared.ticker)),

@@ -37,7 +37,7 @@ pub(crate) enum Reads {
     Response,
     /// The granted scratch, and a name.
     Scratch,
-    /// What the host may still hold for the run.
+    /// The run's whole account. `guest_memory` checks what is left of it.
     HostMemory,
     /// What one call of a component may pass ([`HostMemory::call_bytes`]).
     Call,
@@ -274,7 +274,7 @@ mod tests {
             Reads::Bytes(bytes) => format!("{} MiB", bytes.div_ceil(1 << 20)),
             Reads::Response => "the granted `response`, and a name".to_owned(),
             Reads::Scratch => "the granted `scratch`, and a name".to_owned(),
-            Reads::HostMemory => "what `host_memory` leaves".to_owned(),
+            Reads::HostMemory => "the granted `host_memory`".to_owned(),
             Reads::Call => "one call's bound".to_owned(),
         }
     }
@@ -316,6 +316,32 @@ mod tests {
         }
         let kept = std::fs::read_to_string(path).expect("the page is there");
         assert_eq!(kept, page, "write it anew with SANDGLASS_WRITE_DOCS=1");
+    }
+
+    /// A function that is linked without the boundary is in the linker and not in the table.
+    #[test]
+    fn core_modules_and_packs_find_what_the_tables_list_and_nothing_else() {
+        let engine = wasmtime::Engine::default();
+        let mut store = wasmtime::Store::new(&engine, crate::store::RunStore::idle());
+        let mut check = |linker: &wasmtime::Linker<_>, functions: &Functions| {
+            let name = |module: &str, field: &str| (module.to_owned(), field.to_owned());
+            let linked: BTreeSet<_> =
+                linker.iter(&mut store).map(|(module, field, _)| name(module, field)).collect();
+            let listed: BTreeSet<_> =
+                functions.0.iter().map(|one| name(&one.module, &one.field)).collect();
+            assert_eq!(linked, listed);
+            assert_eq!(listed.len(), functions.0.len(), "a function is listed twice");
+        };
+
+        let (mut linker, mut core) = (wasmtime::Linker::new(&engine), Functions::default());
+        abi::env::link(&mut linker, &mut core).expect("they are linked");
+        abi::wasi::preview1::link(&mut linker, &mut core).expect("they are linked");
+        check(&linker, &core);
+
+        let (mut linker, mut packs) = (wasmtime::Linker::new(&engine), Functions::default());
+        abi::node_pack::link(&mut linker, &mut packs, |_| abi::node_pack::PairForm::Two)
+            .expect("they are linked");
+        check(&linker, &packs);
     }
 
     /// A guest is killed in each import of this fixture, elsewhere.

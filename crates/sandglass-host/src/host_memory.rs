@@ -1,16 +1,16 @@
 //! What the host holds in memory on behalf of one handler run: one account, charged by the byte.
 //!
 //! Everything that outlives a call and that a guest or an upstream server can make larger holds a
-//! [`Charge`], which gives its bytes back when it is dropped. Three places charge, so that a new
-//! host function is covered without doing anything:
+//! [`Charge`], which gives its bytes back when it is dropped. A new host function is covered without
+//! doing anything, because the boundary measures all that a call can leave behind
+//! ([`crate::measured`]): the state of the run, and the resources that the call took or returned.
+//! Two places charge earlier, because one call can need much at once:
 //!
-//! - the boundary measures each resource that a component's call takes, returns or drops
-//!   ([`crate::boundary::Touched`]);
 //! - `abi::guest_memory` charges the bytes that it copies out of a core module's memory;
 //! - `capability::outside` charges open requests and the responses that are read.
 //!
 //! What a component passes to one call is bounded by Wasmtime's host-call fuel before it is copied
-//! ([`HostMemory::call_bytes`]). Recordings, logs, telemetry and cached entries have bounds of
+//! ([`HostMemory::call_bytes`]). Recordings, logs, metrics and cached entries have bounds of
 //! their own.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct Account {
 /// The account has no room. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the host would hold {observed} bytes for this handler run, and {limit} are allowed \
+    "the host would hold {observed} bytes for this handler run, whose limit is {limit} \
      (`limits.host_memory`); drop what is no longer needed"
 )]
 pub(crate) struct OutOfHostMemory {
@@ -132,12 +132,6 @@ impl HostMemory {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// That one call would copy more than [`HostMemory::call_bytes`].
-    pub(crate) fn call_too_large(response_bytes: u64) -> OutOfHostMemory {
-        let limit = Self::call_bytes(response_bytes) as u64;
-        OutOfHostMemory { limit, observed: limit.saturating_add(1) }
-    }
-
     fn take(&self, bytes: u64) -> Result<(), OutOfHostMemory> {
         let Account { held, peak, .. } = &*self.0;
         let mut before = held.load(Ordering::Relaxed);
@@ -172,7 +166,11 @@ impl Charge {
     ///
     /// # Errors
     /// The account has no room for the difference; the charge stays as it was.
+    #[inline]
     pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), OutOfHostMemory> {
+        if bytes == self.bytes {
+            return Ok(());
+        }
         match bytes.checked_sub(self.bytes) {
             Some(more) => self.memory.take(more)?,
             None => self.memory.give_back(self.bytes - bytes),

@@ -62,6 +62,7 @@ mod kernel;
 mod limiter;
 pub mod manifest;
 mod mappings;
+mod measured;
 mod module;
 mod node;
 mod notice;

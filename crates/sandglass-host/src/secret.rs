@@ -4,10 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memchr::memmem;
 use serde_json::Value;
+
+use crate::measured::Measured;
 
 /// What stands where a secret stood.
 const REDACTED: &str = "[redacted]";
@@ -97,7 +100,21 @@ impl Secrets for GrantedSecrets {
 /// The secrets that a run was given, to be taken out of whatever it says. Clones
 /// share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Redactor(Arc<Mutex<Vec<Secret>>>);
+pub(crate) struct Redactor(Arc<HiddenSecrets>);
+
+#[derive(Debug, Default)]
+struct HiddenSecrets {
+    secrets: Mutex<Vec<Secret>>,
+    /// What they occupy; it is read without the lock, by each call.
+    bytes: AtomicU64,
+}
+
+impl Measured for Redactor {
+    #[inline]
+    fn uncharged_bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+}
 
 impl Redactor {
     pub(crate) fn hide(&self, secret: &Secret) {
@@ -111,6 +128,8 @@ impl Redactor {
         let forms = lines.chain([secret.expose().to_owned(), lower, escaped]).map(Secret);
         for part in forms {
             if part.expose().len() >= REDACTED_FROM_BYTES && !held.contains(&part) {
+                let bytes = size_of::<Secret>() + part.expose().len();
+                self.0.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 held.push(part);
             }
         }
@@ -119,7 +138,7 @@ impl Redactor {
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Secret>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn text(&self, text: String) -> String {

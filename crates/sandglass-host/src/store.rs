@@ -17,8 +17,9 @@ use crate::call_spans::CallSpans;
 use crate::capability::Guest;
 use crate::capability::outside::Outside;
 use crate::functions::Functions;
-use crate::host_memory::OutOfHostMemory;
+use crate::host_memory::Charge;
 use crate::limiter::Limiter;
+use crate::measured::{Measured as _, measured};
 use crate::origin::Origin;
 use crate::recording::Tape;
 use crate::run::Run;
@@ -83,11 +84,20 @@ pub(crate) struct RunStore {
     pub(crate) node: Option<NodeRun>,
     pub(crate) call_spans: CallSpans,
     pub(crate) metrics: Metrics,
+    /// For all of these fields together.
+    pub(crate) charge: Charge,
 }
+
+measured!(
+    RunStore: run, clock, ticker, looked_at, quiet_until, slices, functions, phase,
+    host_while_instantiating, accounting, tape, limiter, stopped_in, guest, origin, wasi,
+    readable_bytes, memory, node, call_spans, metrics, charge,
+);
 
 impl RunStore {
     /// A store's data in which nothing will ever run, to ask a linker for types.
     pub(crate) fn idle() -> Self {
+        let guest = Guest::idle();
         Self {
             run: Arc::new(Run::new()),
             clock: RunClock::new(Arc::new(SystemClock::new())),
@@ -102,7 +112,8 @@ impl RunStore {
             tape: Tape::Off,
             limiter: Limiter::new(&GuestLimits::default()),
             stopped_in: None,
-            guest: Guest::idle(),
+            charge: guest.memory.nothing(),
+            guest,
             origin: None,
             wasi: None,
             readable_bytes: 0,
@@ -123,13 +134,19 @@ impl RunStore {
         self.wasi.get_or_insert_with(|| Wasi::new(guest.lines(), guest.outside(run, clock)))
     }
 
-    /// Charges the resources of these numbers, which a call has taken or returned.
+    /// Charges what a call leaves behind: the resources of these numbers, which it has taken or
+    /// returned, and the state of the run.
+    ///
+    /// # Errors
+    /// The account has no room, or one of the resources has a type that cannot be measured.
     #[inline]
-    pub(crate) fn charge_resources(&mut self, numbers: &[u32]) -> Result<(), OutOfHostMemory> {
+    pub(crate) fn charge(&mut self, resources: &[u32]) -> wasmtime::Result<()> {
         match &mut self.wasi {
-            Some(wasi) if !numbers.is_empty() => wasi.charge(numbers),
-            _ => Ok(()),
+            Some(wasi) if !resources.is_empty() => wasi.charge(resources)?,
+            _ => {}
         }
+        let bytes = self.uncharged_bytes();
+        Ok(self.charge.resize(bytes)?)
     }
 
     /// The way to the outside.

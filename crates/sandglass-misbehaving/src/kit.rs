@@ -343,6 +343,16 @@ fn memory() -> Vec<Member> {
             )
             .budget_of(LONG),
         ),
+        member(
+            "hoard of streamed requests",
+            "is a component that starts requests with large headers until one is refused, and \
+             neither writes nor drops them",
+            ends(
+                wat!("component_hoards_streamed_requests"),
+                Ending::trapped("unreachable").in_one_of([GUEST]),
+            )
+            .budget_of(LONG),
+        ),
     ]
 }
 

@@ -252,7 +252,10 @@ impl fmt::Display for LimitBreach {
             }
             LimitKind::WasmFuel => write!(f, "guest spent its {limit} units of fuel"),
             LimitKind::HostMemory => {
-                write!(f, "host would hold {observed} bytes for the guest and may hold {limit}")
+                write!(
+                    f,
+                    "host would hold {observed} bytes for the handler run, whose limit is {limit}"
+                )
             }
         }
     }

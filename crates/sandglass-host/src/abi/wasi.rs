@@ -23,11 +23,11 @@ use crate::boundary::CallError;
 use crate::capability::log::{GuestLog, Level};
 use crate::capability::outside::Outside;
 use crate::functions::Functions;
-use crate::host_memory::OutOfHostMemory;
+use crate::measured::{keeps_nothing, measured};
 use crate::store::RunStore;
 
 use charges::Charges;
-use sending::Sending;
+use sending::{HEADERS_MAX_BYTES, Sending};
 use stdio::LogStream;
 
 /// Most resources (streams, pollables, requests) that a run may hold at once:
@@ -45,6 +45,11 @@ pub(crate) struct Wasi {
     sending: Sending,
     charges: Charges,
 }
+
+measured!(Wasi: preview1, http, sending, charges);
+
+// The streams keep the beginning of one line each; resources are charged one by one.
+keeps_nothing!(WasiP1Ctx, WasiHttpCtx, Sending, Charges);
 
 impl WasiView for Wasi {
     fn ctx(&mut self) -> WasiCtxView<'_> {
@@ -68,7 +73,9 @@ impl Wasi {
             .build_p1();
         preview1.ctx().table.set_max_capacity(MAX_RESOURCES);
         let charges = Charges::new(outside.memory.clone());
-        Self { preview1, http: WasiHttpCtx::new(), sending: Sending(outside), charges }
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(HEADERS_MAX_BYTES);
+        Self { preview1, http, sending: Sending(outside), charges }
     }
 
     fn http(&mut self) -> WasiHttpCtxView<'_> {
@@ -82,8 +89,8 @@ impl Wasi {
     /// Charges the resources of these numbers with what they take now.
     ///
     /// # Errors
-    /// The host may hold no more memory for the run.
-    pub(crate) fn charge(&mut self, numbers: &[u32]) -> Result<(), OutOfHostMemory> {
+    /// The account has no room, or one of them has a type that cannot be measured.
+    pub(crate) fn charge(&mut self, numbers: &[u32]) -> wasmtime::Result<()> {
         self.charges.settle(self.preview1.ctx().table, numbers)
     }
 

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Guest;
+use crate::measured::Measured;
 
 /// What a field holds, as bytes: a text as it is, null as nothing, all else as JSON.
 fn as_bytes(value: &Value) -> Vec<u8> {
@@ -29,12 +30,54 @@ fn of_context(context: &[u8]) -> Map<String, Value> {
     }
 }
 
+/// The fields of an entity's state.
+pub(crate) struct Fields {
+    by_name: Map<String, Value>,
+    /// What they occupy.
+    bytes: u64,
+}
+
+impl Fields {
+    fn of_context(context: &[u8]) -> Self {
+        let by_name = of_context(context);
+        let bytes = object_bytes(&by_name);
+        Self { by_name, bytes }
+    }
+}
+
+impl Measured for Fields {
+    #[inline]
+    fn uncharged_bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// What `value` occupies outside of itself, in bytes.
+fn heap_bytes(value: &Value) -> u64 {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.capacity() as u64,
+        Value::Array(items) => {
+            (items.capacity() * size_of::<Value>()) as u64
+                + items.iter().map(heap_bytes).sum::<u64>()
+        }
+        Value::Object(fields) => object_bytes(fields),
+    }
+}
+
+/// What `fields` occupy: at most twice their entries, because a node of the map's tree is at least
+/// half full.
+fn object_bytes(fields: &Map<String, Value>) -> u64 {
+    let entry = 2 * size_of::<(String, Value)>() as u64;
+    fields.iter().map(|(name, value)| entry + name.capacity() as u64 + heap_bytes(value)).sum()
+}
+
 impl Guest {
     /// A field of the entity's state.
     pub(crate) fn field(&mut self, name: &str) -> Option<&Value> {
         let context = &self.context;
         // Parsed once, by those who ask.
-        self.fields.get_or_insert_with(|| of_context(context.json())).get(name)
+        self.fields.get_or_insert_with(|| Fields::of_context(context.json())).by_name.get(name)
     }
 
     /// The same as bytes: a text as it is, null as nothing, all else as JSON.

@@ -6,6 +6,7 @@ use sandglass_telemetry::metrics::{GuestKind, GuestMetric, Told};
 
 use super::Guest;
 use super::speaker::Speaker;
+use crate::measured::measured;
 
 /// Observations of one run; a handler that measures each of its steps makes some
 /// hundreds. Further ones are counted as dropped.
@@ -16,6 +17,8 @@ pub(super) struct Meter {
     speaker: Arc<Speaker>,
     observations: u32,
 }
+
+measured!(Meter: speaker, observations);
 
 /// An observation that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

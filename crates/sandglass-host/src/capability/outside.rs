@@ -9,7 +9,7 @@ use sandglass_model::Clock;
 
 use super::Grants;
 use super::http::{HttpError, Limits, Opened, Request, Response, Sender};
-use super::requests::Requests;
+use super::requests::{Requests, UnderWay};
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 use crate::run::Run;
 use crate::secret::Answer;
@@ -98,20 +98,32 @@ impl Outside {
         mut request: Request,
         response_bytes: u64,
     ) -> Result<Received, HttpError> {
-        request.sender = self.sender.clone();
-        let under_way = self.requests.begin(&mut request, &self.clock);
-        let answer = self.received(request, response_bytes).await;
+        let (under_way, charge) = self.begin(&mut request)?;
+        let answer = self.received(request, charge, response_bytes).await;
         under_way.ended(answer.as_ref().map(|received| received.response.status));
         answer
+    }
+
+    /// Notes `request` as sent now, and charges it.
+    fn begin(&self, request: &mut Request) -> Result<(UnderWay, RequestCharge), HttpError> {
+        request.sender = self.sender.clone();
+        let under_way = self.requests.begin(request, &self.clock);
+        match RequestCharge::new(&self.memory) {
+            Ok(charge) => Ok((under_way, charge)),
+            Err(error) => {
+                under_way.refused();
+                Err(error.into())
+            }
+        }
     }
 
     async fn received(
         &self,
         mut request: Request,
+        charge: RequestCharge,
         response_bytes: u64,
     ) -> Result<Received, HttpError> {
         let Self { grants, traceparent, .. } = self;
-        let charge = RequestCharge::new(&self.memory)?;
         request.charge = Some(charge.clone());
         let limits = self.limits(response_bytes);
         let open = grants.open_requests.open(&self.sender, &self.open)?;
@@ -123,15 +135,19 @@ impl Outside {
         Ok(Received { response, _charge: charge })
     }
 
-    /// Sends `request` and waits for the response's head.
-    pub(crate) fn open(self, mut request: Request) -> Answer<'static, Result<Opened, HttpError>> {
-        request.sender = self.sender.clone();
-        let under_way = self.requests.begin(&mut request, &self.clock);
-        Box::pin(async move {
+    /// Charges `request` at once; the future sends it, and waits for the response's head.
+    ///
+    /// # Errors
+    /// The account has no room for one more request.
+    pub(crate) fn open(
+        self,
+        mut request: Request,
+    ) -> Result<Answer<'static, Result<Opened, HttpError>>, HttpError> {
+        let (under_way, charge) = self.begin(&mut request)?;
+        Ok(Box::pin(async move {
             let Self { grants, traceparent, .. } = &self;
             let limits = self.limits(grants.response_bytes);
             let answer = async {
-                let charge = RequestCharge::new(&self.memory)?;
                 let open = grants.open_requests.open(&self.sender, &self.open)?;
                 let (http, allowed) = (&grants.http, &grants.destinations);
                 let opened = http.open(request, allowed, limits, traceparent).await?;
@@ -140,7 +156,7 @@ impl Outside {
             let answer = answer.await;
             under_way.ended(answer.as_ref().map(|opened: &Opened| opened.status));
             answer
-        })
+        }))
     }
 
     fn left(&self) -> Duration {
@@ -201,7 +217,7 @@ mod tests {
         let outside = outside();
         let open = async || {
             let request = Request::new("GET", "http://x/", [], Vec::new()).expect("valid");
-            outside.clone().open(request).await
+            outside.clone().open(request)?.await
         };
         let mut opened = Vec::new();
         for _ in 0..OF_RUN_MAX {

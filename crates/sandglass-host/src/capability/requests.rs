@@ -10,6 +10,7 @@ use sandglass_model::report::micros;
 use sandglass_model::{Clock, Monotonic, OutgoingRequest, RequestOutcome, STORY_REQUESTS_MAX};
 
 use super::http::{HttpError, Request};
+use crate::measured::Measured;
 use crate::secret::Redactor;
 use crate::store::printable;
 
@@ -21,6 +22,8 @@ pub(crate) struct Requests(Arc<OnceLock<Mutex<Sent>>>);
 struct Sent {
     /// The last of those that ended, and all under way; a run waits for few at once.
     held: VecDeque<One>,
+    /// What they occupy.
+    bytes: u64,
     count: u64,
     omitted: u64,
 }
@@ -46,6 +49,20 @@ pub(super) struct Journey {
     clock: Arc<dyn Clock>,
     /// The number of the one that is sent now.
     number: AtomicU64,
+}
+
+impl Measured for Requests {
+    fn uncharged_bytes(&self) -> u64 {
+        self.0.get().map_or(0, |sent| lock(sent).bytes)
+    }
+}
+
+impl One {
+    fn bytes(&self) -> u64 {
+        let OutgoingRequest { method, host, path, .. } = &self.request;
+        let texts = self.raw.len() + method.len() + host.len() + path.len();
+        (size_of::<Self>() + texts) as u64
+    }
 }
 
 impl Requests {
@@ -74,7 +91,9 @@ impl Requests {
         let mut sent = lock(self.0.get_or_init(Mutex::default));
         let number = sent.count;
         sent.count += 1;
-        sent.held.push_back(One { number, raw, request, since: clock.now(), until: None });
+        let one = One { number, raw, request, since: clock.now(), until: None };
+        sent.bytes += one.bytes();
+        sent.held.push_back(one);
         sent.forget();
         number
     }
@@ -125,12 +144,18 @@ impl Sent {
         };
         let first = |is: &dyn Fn(&One) -> bool| self.held.iter().position(is);
         let least = first(&is_harmless).or_else(|| first(&is_known)).or_else(|| first(&is_over));
-        self.held.remove(least.unwrap_or(0));
+        let removed = self.held.remove(least.unwrap_or(0));
+        self.bytes -= removed.map_or(0, |one| one.bytes());
         self.omitted += 1;
     }
 }
 
 impl UnderWay {
+    /// The host did not send it.
+    pub(super) fn refused(self) {
+        self.0.end(RequestOutcome::Refused, None);
+    }
+
     /// The answer has come, or its head where no more is waited for, or why it hasn't.
     pub(crate) fn ended(self, answer: Result<u16, &HttpError>) {
         match answer {
@@ -144,7 +169,7 @@ impl UnderWay {
                 | HttpError::TooManyRequests(_)
                 | HttpError::InvalidRequest(_),
             ) => {
-                self.0.end(RequestOutcome::Refused, None);
+                self.refused();
             }
             Err(_) => self.0.end(RequestOutcome::Failed, None),
         }

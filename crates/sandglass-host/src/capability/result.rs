@@ -5,6 +5,7 @@ use sandglass_model::{Failure, FailureKind};
 
 use crate::abi::guest_memory::Unreadable;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
+use crate::measured::keeps_nothing;
 
 /// Holds the bytes that a guest sets as its result, or what was wrong with them.
 #[derive(Debug)]
@@ -13,6 +14,9 @@ pub(crate) struct ResultSlot {
     memory: HostMemory,
     held: Held,
 }
+
+// It charges the result itself.
+keeps_nothing!(ResultSlot);
 
 #[derive(Debug)]
 enum Held {

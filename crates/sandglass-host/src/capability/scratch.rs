@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Guest;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
+use crate::measured::keeps_nothing;
 
 /// Longest key, in bytes: a name.
 pub(crate) const KEY_MAX_BYTES: u32 = 256;
@@ -33,6 +34,9 @@ pub(super) struct Scratch {
     charge: Charge,
     entries: BTreeMap<String, Vec<u8>>,
 }
+
+// It charges its entries itself.
+keeps_nothing!(Scratch);
 
 impl Scratch {
     pub(super) fn new(granted_bytes: u64, memory: &HostMemory) -> Self {

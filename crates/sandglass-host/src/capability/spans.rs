@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 use super::Guest;
 use super::log::cut;
 use super::speaker::Speaker;
+use crate::measured::Measured;
 
 /// Spans that one run may start; what users' handlers have today. A further one is
 /// nobody's to see, and counted.
@@ -65,6 +66,17 @@ pub(super) struct Spans {
     started: u32,
     open: BTreeMap<i64, Span>,
     left_bytes: usize,
+}
+
+impl Measured for Spans {
+    /// What the guest has given to spans and events, and the table of open ones.
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { speaker: _, dispatch: _, base: _, handles: _, started: _, open, left_bytes } =
+            self;
+        // A node of the tree is at least half full.
+        let open = 2 * open.len() * size_of::<(i64, Span)>();
+        (TOLD_BYTES - left_bytes + open) as u64
+    }
 }
 
 impl Spans {

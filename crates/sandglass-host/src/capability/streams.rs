@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
 use super::http::{HttpError, Opened, Pieces};
+use crate::measured::Measured;
 use crate::secret::Answer;
 
 /// Largest piece that one read answers, in bytes: what sockets hold.
@@ -89,6 +90,15 @@ pub struct IncomingResponse {
     body: Pieces,
     /// What came and wasn't asked for yet.
     rest: Bytes,
+}
+
+impl Measured for IncomingResponse {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { status: _, headers, body: _, rest } = self;
+        let texts = headers.iter().map(|(name, value)| name.capacity() + value.capacity());
+        (rest.len() + texts.sum::<usize>() + headers.capacity() * size_of::<(String, String)>())
+            as u64
+    }
 }
 
 impl IncomingResponse {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings};
 use sandglass_model::{
-    CallOutcome, Clock, FailureKind, GuestLimits, LimitKind, Monotonic, RejectionKind, RunReport,
-    TrapKind, WallTime,
+    CallOutcome, Clock, FailureKind, GuestLimits, Monotonic, RejectionKind, RunReport, TrapKind,
+    WallTime,
 };
 use serde_json::json;
 
@@ -141,8 +141,9 @@ fn makes_fields(entries: u32) -> String {
 #[tokio::test]
 async fn a_component_hands_the_host_only_so_much_in_one_call() {
     let report = run(&makes_fields(1_900_000), Manifest::named("guest")).await;
-    let Outcome::Limit(breach) = &report.outcome else { panic!("{report:?}") };
-    assert_eq!(breach.kind, LimitKind::HostMemory);
+    let Outcome::Trapped(trap) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(trap.kind, TrapKind::BadHostCall);
+    assert!(trap.message.contains("too much data"), "{trap:?}");
     let report = run(&makes_fields(50_000), Manifest::named("guest")).await;
     assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
 }

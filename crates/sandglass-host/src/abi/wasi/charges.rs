@@ -6,22 +6,33 @@ use std::collections::BTreeMap;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use wasmtime::component::ResourceTable;
+use wasmtime_wasi::p2::bindings::io::poll::Pollable as DynPollable;
+use wasmtime_wasi::p2::bindings::io::streams::{
+    InputStream as DynInputStream, OutputStream as DynOutputStream,
+};
+use wasmtime_wasi::p2::bindings::sockets::network::Network;
 use wasmtime_wasi_http::FieldMap;
+use wasmtime_wasi_http::RequestOptions;
 use wasmtime_wasi_http::p2::bindings::http::types::{Method, Scheme};
-use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
+use wasmtime_wasi_http::p2::body::{
+    HostFutureTrailers, HostIncomingBody, HostOutgoingBody, HyperOutgoingBody,
+};
 use wasmtime_wasi_http::p2::types::{
-    HostIncomingResponse, HostOutgoingRequest, HostOutgoingResponse,
+    HostFutureIncomingResponse, HostIncomingResponse, HostOutgoingRequest, HostOutgoingResponse,
 };
 
-use super::sending::BODY_PIECE_BYTES;
-use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
+use super::sending::{BODY_PIECE_BYTES, HEADERS_MAX_BYTES};
+use crate::capability::{spans, streams};
+use crate::host_memory::{Charge, HostMemory};
+use crate::measured::{Measured, keeps_nothing};
 
 /// What a resource takes besides its texts, in bytes: its entry in the table, the object itself,
 /// and its charge. Streams, pollables and other objects of a fixed size take no more.
 const OBJECT_BYTES: u64 = 1024;
 
-/// What the pieces of a body take that wait to be sent: one in the queue, and one that is written.
-const BODY_BYTES: u64 = 2 * BODY_PIECE_BYTES as u64;
+/// What the body of a request takes until it is sent: a piece in the queue, a piece that is being
+/// written, and trailers, which may be as large as Wasmtime allows any headers to be.
+const BODY_BYTES: u64 = (2 * BODY_PIECE_BYTES + HEADERS_MAX_BYTES) as u64;
 
 /// The charges of one run's resources.
 #[derive(Debug)]
@@ -39,16 +50,16 @@ impl Charges {
     /// those that are gone, with nothing.
     ///
     /// # Errors
-    /// The account has no room for one of them.
+    /// The account has no room for one of them, or one has a type that cannot be measured.
     pub(super) fn settle(
         &mut self,
         table: &mut ResourceTable,
         numbers: &[u32],
-    ) -> Result<(), OutOfHostMemory> {
+    ) -> wasmtime::Result<()> {
         for number in numbers {
             match table.get_any_mut(*number) {
                 Ok(object) => {
-                    let bytes = measure(object);
+                    let bytes = measure(object).ok_or(UnknownResource(*number))?;
                     let charge = self.of.entry(*number).or_insert_with(|| self.memory.nothing());
                     charge.resize(bytes)?;
                 }
@@ -61,33 +72,86 @@ impl Charges {
     }
 }
 
-/// What `object` takes, in bytes.
-fn measure(object: &dyn Any) -> u64 {
-    let texts = if let Some(fields) = object.downcast_ref::<FieldMap>() {
-        fields_bytes(fields)
-    } else if let Some(request) = object.downcast_ref::<HostOutgoingRequest>() {
-        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        fields_bytes(&request.headers)
-            + (text(&request.authority) + text(&request.path_with_query)) as u64
-            + method_bytes(&request.method)
-            + request.scheme.as_ref().map_or(0, scheme_bytes)
-            + body_bytes(request.body.as_ref())
-    } else if let Some(response) = object.downcast_ref::<HostOutgoingResponse>() {
-        fields_bytes(&response.headers) + body_bytes(response.body.as_ref())
-    } else if let Some(response) = object.downcast_ref::<HostIncomingResponse>() {
-        fields_bytes(&response.headers)
-    } else {
-        0
-    };
-    OBJECT_BYTES + texts
+/// A resource of a type that [`measure`] does not know: a fault of the host, not of the guest.
+#[derive(Debug, thiserror::Error)]
+#[error("the host cannot measure resource {0}, because its type is missing in `measure`")]
+struct UnknownResource(u32);
+
+/// What `object` takes, in bytes; `None` if its type is not listed here.
+fn measure(object: &dyn Any) -> Option<u64> {
+    macro_rules! one_of {
+        ($($type:ty),+ $(,)?) => {
+            None$(.or_else(|| object.downcast_ref::<$type>().map(Measured::uncharged_bytes)))+
+        };
+    }
+    let bytes: Option<u64> = one_of!(
+        DynPollable,
+        DynInputStream,
+        DynOutputStream,
+        FieldMap,
+        HostOutgoingRequest,
+        HostOutgoingBody,
+        RequestOptions,
+        HostFutureIncomingResponse,
+        HostIncomingResponse,
+        HostIncomingBody,
+        HostFutureTrailers,
+        HostOutgoingResponse,
+        streams::OutgoingRequest,
+        streams::IncomingResponse,
+        spans::Handle,
+        wasmtime::Error,
+        Network,
+    );
+    bytes.map(|bytes| OBJECT_BYTES + bytes)
+}
+
+// Of a fixed size, and what Wasmtime writes into an error.
+keeps_nothing!(DynPollable, DynInputStream, DynOutputStream, RequestOptions, Network);
+keeps_nothing!(spans::Handle, wasmtime::Error);
+
+// Parts of an open request, which is charged, and of a body, which its request counts.
+keeps_nothing!(HostFutureIncomingResponse, HostIncomingBody, HostFutureTrailers, HostOutgoingBody);
+keeps_nothing!(streams::OutgoingRequest);
+
+impl Measured for FieldMap {
+    fn uncharged_bytes(&self) -> u64 {
+        fields_bytes(self)
+    }
+}
+
+impl Measured for HostOutgoingRequest {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { method, scheme, authority, path_with_query, headers, body } = self;
+        fields_bytes(headers)
+            + authority.uncharged_bytes()
+            + path_with_query.uncharged_bytes()
+            + method_bytes(method)
+            + scheme.as_ref().map_or(0, scheme_bytes)
+            + body_bytes(body.as_ref())
+    }
+}
+
+impl Measured for HostOutgoingResponse {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { status: _, headers, body } = self;
+        fields_bytes(headers) + body_bytes(body.as_ref())
+    }
+}
+
+impl Measured for HostIncomingResponse {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { status: _, headers, body: _ } = self;
+        fields_bytes(headers)
+    }
 }
 
 fn method_bytes(method: &Method) -> u64 {
-    if let Method::Other(name) = method { name.len() as u64 } else { 0 }
+    if let Method::Other(name) = method { name.uncharged_bytes() } else { 0 }
 }
 
 fn scheme_bytes(scheme: &Scheme) -> u64 {
-    if let Scheme::Other(name) = scheme { name.len() as u64 } else { 0 }
+    if let Scheme::Other(name) = scheme { name.uncharged_bytes() } else { 0 }
 }
 
 fn body_bytes(body: Option<&HyperOutgoingBody>) -> u64 {
@@ -243,12 +307,21 @@ mod tests {
             for (step, size) in steps {
                 hoard.step(&mut store, step, size).expect("the account has room");
                 let table = store.wasi().table();
-                let objects: Vec<_> = table.iter_mut().map(|object| measure(object)).collect();
+                let objects: Vec<_> = table.iter_mut().map(|object| measure(object).expect("known")).collect();
                 prop_assert_eq!(store.guest.memory.held(), objects.iter().sum::<u64>());
             }
             hoard.drop_all(&mut store).expect("they are there");
             prop_assert_eq!(store.guest.memory.held(), 0);
         }
+    }
+
+    #[test]
+    fn a_resource_of_an_unknown_type_is_an_error() {
+        struct Unknown;
+        let mut store = RunStore::idle();
+        let number = store.wasi().table().push(Unknown).expect("the table has room").rep();
+        let error = store.charge(&[number]).expect_err("nothing measures it");
+        assert!(error.is::<UnknownResource>(), "{error:?}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 /// Most bytes that one call may make the host look through or copy: a few milliseconds of work.
 const CALL_BYTES: usize = 16 << 20;
 
-/// The same, as functions declare it.
+/// [`CALL_BYTES`], as a function declares it that reads a guest's memory.
 const READS: Reads = Reads::Bytes(CALL_BYTES as u64);
 
 /// Most buffers that one call may name: nothing interrupts a call between two of them.
@@ -39,9 +39,20 @@ const MAX_SUBSCRIPTIONS: u32 = 4096;
 /// The error code of an argument that isn't allowed, as preview 1 numbers it.
 const INVAL: i32 = 28;
 
+/// What a function reads: nothing, unless its line names a list or places in the guest's memory.
+macro_rules! bound {
+    () => {
+        Reads::Numbers
+    };
+    ($($reads:tt)+) => {
+        READS
+    };
+}
+
 /// Links the functions, one line each: those that never wait, and those that may;
 /// each with the bound of the list that it takes, and with the places in the guest's
-/// memory that it reads and writes, as pointers and lengths.
+/// memory that it reads and writes, as pointers and lengths. Empty `reads []` are for places that
+/// the recording leaves out.
 macro_rules! link {
     ($linker:ident, $functions:ident;
      instant { $($name:ident($($arg:ident: $ty:ty),*)
@@ -51,7 +62,8 @@ macro_rules! link {
                  $(where $wcount:ident <= $wmax:ident)?
                  $(reads [$($wreads:tt)*])? $(gathers $gathers:tt)? $(writes [$($wwrites:tt)*])?;)* }) => {
         $(instant! { $linker, $functions, MODULE;
-            fn $name(caller $(, $arg: $ty)*) reads [$($($reads)*)?] up_to (READS) -> i32 {
+            fn $name(caller $(, $arg: $ty)*) reads [$($($reads)*)?]
+                up_to (bound!($($count)? $([$($reads)*])?)) -> i32 {
                 $(if $count.cast_unsigned() > $max {
                     note(caller, INVAL);
                     return Ok(INVAL);
@@ -64,7 +76,8 @@ macro_rules! link {
             }
         })*
         $(waiting! { $linker, $functions, MODULE;
-            fn $wname(caller, race $(, $warg: $wty)*) reads [$($($wreads)*)?] up_to (READS) $(gathers $gathers)? -> i32 {
+            fn $wname(caller, race $(, $warg: $wty)*) reads [$($($wreads)*)?]
+                up_to (bound!($($wcount)? $([$($wreads)*])? $($gathers)?)) $(gathers $gathers)? -> i32 {
                 $(if $wcount.cast_unsigned() > $wmax {
                     note(caller, INVAL);
                     return Ok(Some(INVAL));
@@ -123,13 +136,13 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             fd_write(a: i32, b: i32, c: i32, d: i32) where c <= MAX_BUFFERS gathers (b, c) writes [(d, 4)];
             path_create_directory(a: i32, b: i32, c: i32) reads [(b, c)];
             path_filestat_get(a: i32, b: i32, c: i32, d: i32, e: i32) reads [(c, d)];
-            path_filestat_set_times(a: i32, b: i32, c: i32, d: i32, e: i64, f: i64, g: i32);
-            path_link(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32, g: i32);
+            path_filestat_set_times(a: i32, b: i32, c: i32, d: i32, e: i64, f: i64, g: i32) reads [];
+            path_link(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32, g: i32) reads [];
             path_open(a: i32, b: i32, c: i32, d: i32, e: i32, f: i64, g: i64, h: i32, i: i32) reads [(c, d)];
             path_readlink(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32) reads [(b, c)];
             path_remove_directory(a: i32, b: i32, c: i32) reads [(b, c)];
-            path_rename(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32);
-            path_symlink(a: i32, b: i32, c: i32, d: i32, e: i32);
+            path_rename(a: i32, b: i32, c: i32, d: i32, e: i32, f: i32) reads [];
+            path_symlink(a: i32, b: i32, c: i32, d: i32, e: i32) reads [];
             path_unlink_file(a: i32, b: i32, c: i32) reads [(b, c)];
             poll_oneoff(a: i32, b: i32, c: i32, d: i32) where c <= MAX_SUBSCRIPTIONS
                 reads [(a, c.wrapping_mul(SUBSCRIPTION_BYTES))]

@@ -18,6 +18,9 @@ use crate::capability::outside::Outside;
 /// Largest piece of a body that a guest may write before the one in front of it is sent, in bytes.
 pub(super) const BODY_PIECE_BYTES: usize = 64 << 10;
 
+/// Largest headers or trailers, in bytes as Wasmtime counts them: with some for each name and value.
+pub(super) const HEADERS_MAX_BYTES: usize = 128 << 10;
+
 type Sent = Result<(::http::Response<WasiBody>, Finishing), Error>;
 type Finishing = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
@@ -45,14 +48,16 @@ impl WasiHttpHooks for Sending {
         options: Option<RequestOptions>,
         _finished: Finishing,
     ) -> Box<dyn Future<Output = Sent> + Send> {
-        let outside = self.0.clone();
         let options = options.unwrap_or_default();
+        // A poll of WASI has no bound of its own, so the request has that of a call.
+        let most = self.0.timeout();
+        // The request is charged before the guest can make the next one, not when it is polled.
+        let opening =
+            read(request).and_then(|request| self.0.clone().open(request).map_err(wasi_error));
         Box::new(async move {
-            // A poll of WASI has no bound of its own, so the request has that of a call.
-            let most = outside.timeout();
             let timeout = options.first_byte_timeout.unwrap_or(most).min(most);
             let patience = options.between_bytes_timeout.unwrap_or(most).min(most);
-            let opened = http::within(timeout, outside.open(read(request)?)).await;
+            let opened = http::within(timeout, opening?).await;
             let response = answer(opened.map_err(wasi_error)?, patience)?;
             Ok((response, Box::new(async { Ok(()) }) as Finishing))
         })

@@ -37,7 +37,10 @@ imports! { IMPORTS from FIRST + telling::IMPORTS.len();
                     Ok(request) => request,
                     Err(error) => return Ok(Some(Err(error))),
                 };
-                let wait = store.outside().open(request);
+                let wait = match store.outside().open(request) {
+                    Ok(wait) => wait,
+                    Err(error) => return Ok(Some(Err(error.into()))),
+                };
                 let Some(opened) = race.call(wait).await else { return Ok(None) };
                 Ok(Some(match opened {
                     Ok(opened) => Ok(store.wasi().table().push(Incoming::new(opened))?),
@@ -53,7 +56,10 @@ imports! { IMPORTS from FIRST + telling::IMPORTS.len();
                     Ok(request) => request,
                     Err(why) => return Ok(Err(Error::InvalidRequest(why))),
                 };
-                let response = store.outside().open(request);
+                let response = match store.outside().open(request) {
+                    Ok(response) => response,
+                    Err(error) => return Ok(Err(error.into())),
+                };
                 let outgoing = Outgoing::new(pieces, response);
                 Ok(Ok(store.wasi().table().push(outgoing)?))
             }
@@ -149,5 +155,33 @@ impl From<HttpError> for http::Error {
             | HttpError::OutOfMemory(why)
             | HttpError::Transport(why) => Self::Transport(why),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interface::http::{Host, HostOutgoingRequest, RequestHead};
+    use super::*;
+
+    #[test]
+    fn a_request_is_charged_from_the_moment_it_is_made() {
+        let mut store = RunStore::idle();
+        let mut start = || {
+            let head = RequestHead {
+                method: "GET".to_owned(),
+                url: "http://api.example/".to_owned(),
+                headers: vec![("a".to_owned(), "v".repeat(200_000))],
+            };
+            Host::start(&mut store, head).expect("the account has room for the error")
+        };
+        let requests: Vec<_> = std::iter::from_fn(|| start().ok()).take(1_000).collect();
+        let error = start().expect_err("the account is full");
+        assert!(format!("{error:?}").contains("limits.host_memory"), "{error:?}");
+        assert!(requests.len() < 64, "{} requests fit", requests.len());
+        for request in requests {
+            HostOutgoingRequest::drop(&mut store, request).expect("it is there");
+        }
+        // What remains is the list of its last requests.
+        assert!(store.guest.memory.held() < 16 << 10, "{}", store.guest.memory.held());
     }
 }
