@@ -60,7 +60,7 @@ fn a_run_of_what_takes_too_much_memory_ends_with_125() {
     let folder = Folder::new();
     let large = folder.write("large.wasm", large(9000));
     let run = sandglass(&[&"run", &large, &"--compile-memory", &"64MiB"]);
-    run.exits(125).says("compile_limit").says("67108864 bytes of memory").says("--compile-memory");
+    run.exits(125).says("compile_limit").says("64 MiB of memory").says("--compile-memory");
     // An ordinary guest needs no more.
     let echo = fixture("wat/empty_result.wat");
     let run = sandglass(&[&"run", &echo, &"--compile-memory", &"64MiB", &"--report", &"json"]);

@@ -243,7 +243,7 @@ fn files_that_cannot_be_used_are_named_and_a_key_for_everybody_is_warned_of() {
     let (_, key) = ca.sign("127.0.0.1");
     folder.write("other.pem", key);
     folder.write("sandglass.toml", "[tls]\ncertificate = \"chain.pem\"\nkey = \"other.pem\"\n");
-    start().exits(2).says("other.pem").says("not the key of the certificate");
+    start().exits(2).says("other.pem").says("does not match the server's certificate");
     let key = folder.path("key.pem");
     std::fs::set_permissions(key, PermissionsExt::from_mode(0o644)).expect("it is ours");
     let server = Server::daemon(&folder, TLS);

@@ -13,10 +13,10 @@ pub(crate) const HELPER_COMMAND: &str = "compile-module";
 /// What compiling one module may take.
 #[derive(Clone, Copy, Debug, Default, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Arguments {
-    /// The longest that compiling a module may take [default: 60s]
+    /// Time limit for compiling one module [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = timeout)]
     pub(crate) compile_timeout: Option<Duration>,
-    /// How much memory compiling a module may take [default: 2GiB]
+    /// Memory limit for compiling one module [default: 2GiB]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) compile_memory: Option<u64>,
 }
@@ -45,7 +45,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write \"60s\" or \"5m\", for instance"))?;
     if time < Duration::from_millis(1) || time > CompileLimits::TIMEOUT_MAX {
-        return Err("from 1ms to 24h".to_owned());
+        return Err("must be from 1ms to 24h".to_owned());
     }
     Ok(time)
 }
@@ -53,7 +53,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 fn memory(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
         bytes if bytes < CompileLimits::MEMORY_MIN_BYTES => {
-            Err("64MiB at least: a small module takes that much".to_owned())
+            Err("must be at least 64MiB, which a small module needs".to_owned())
         }
         bytes => Ok(bytes),
     }

@@ -40,7 +40,7 @@ pub(crate) struct Access {
     /// requires one
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
-    /// Send the key over plain HTTP also to other machines, where everybody on the way can read it
+    /// Send the key over plain HTTP to other machines too; anyone on the network path can read it
     #[arg(long)]
     insecure: bool,
 }
@@ -115,7 +115,7 @@ impl Client {
             .no_proxy()
             .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
             .build()
-            .context("there is no HTTP client")?;
+            .context("failed to create the HTTP client")?;
         Ok(Self { http, key, is_insecure: *insecure, is_anonymous })
     }
 
@@ -162,7 +162,7 @@ impl Client {
             let body = bytes(answer, REFUSAL_MAX_BYTES).await?;
             serde_json::from_slice(&body).map(Posted::Taken).context("the answer is no JSON")
         };
-        soon(whole).await.with_context(|| format!("can't ask `{url}`"))
+        soon(whole).await.with_context(|| format!("request to `{url}` failed"))
     }
 
     async fn get(&self, url: &Uri) -> anyhow::Result<Response> {
@@ -172,7 +172,7 @@ impl Client {
     /// The answer to `request`, or an error that says what to do.
     async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
         request.send().await.map_err(|error| {
-            let hint = tls_error(&error).map(tls_hint).or_else(|| {
+            let hint = tls_error(&error).and_then(tls_hint).or_else(|| {
                 // With TLS 1.3 a server refuses a client after the client's side is complete.
                 (self.is_anonymous && !error.is_connect()).then_some(
                     "it closed the connection without an answer; if it requires a certificate of \
@@ -198,8 +198,8 @@ impl Client {
         let Some(key) = &self.key else { return Ok(request) };
         ensure!(
             !is_plain || is_loopback(&host) || self.is_insecure,
-            "the key would be sent over plain HTTP to `{host}`, which is another machine; use \
-             https://, or --insecure if the network between is trusted"
+            "the key would be sent over plain HTTP to `{host}`, which is not a loopback address; use \
+             https://, or --insecure if you trust the network"
         );
         Ok(request.bearer_auth(key))
     }

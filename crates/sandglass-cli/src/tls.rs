@@ -90,9 +90,9 @@ pub(crate) fn warn_of_plain_http(listen: SocketAddr) {
 fn plain_http_warning(listen: SocketAddr) -> Option<String> {
     (!listen.ip().to_canonical().is_loopback()).then(|| {
         format!(
-            "warning: {listen} is no loopback address, and without TLS clients send their keys in \
-             clear text; name a certificate and its key with --tls-certificate and --tls-key, or \
-             serve HTTPS with a proxy in front of it"
+            "warning: {listen} is not a loopback address, and without TLS clients send their keys \
+             in clear text; serve HTTPS with --tls-certificate and --tls-key (or `[tls]` in the \
+             configuration), or put a proxy in front"
         )
     })
 }

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 /// several times over then. More wait.
 const READING_MAX: usize = 8;
 
-/// Modules that are put at the same time: each may have its largest size in memory.
+/// Uploads of modules at the same time: each may have its largest size in memory.
 const PUTS_MAX: usize = 4;
 
 /// Large bodies that are read at the same time: each may have `max_body_bytes`, and take minutes.
@@ -172,22 +172,22 @@ impl Daemon {
 
     /// A slot of a request that waits for an entity to settle.
     pub(crate) fn waiting(&self, principal: &Principal) -> Result<Slot, Error> {
-        share(&self.0.waiting, principal, "slots of requests that wait for entities to settle")
+        share(&self.0.waiting, principal, "a request that waits for an entity to settle")
     }
 
     /// A slot of a reader of events.
     pub(crate) fn subscriber(&self, principal: &Principal) -> Result<Slot, Error> {
-        share(&self.0.subscribers, principal, "slots of readers of events")
+        share(&self.0.subscribers, principal, "a reader of events")
     }
 
-    /// A slot of a module that is put. It may be in memory and compile for a minute.
+    /// A slot of an uploaded module. It may be in memory and compile for a minute.
     pub(crate) fn put(&self, principal: &Principal) -> Result<Slot, Error> {
-        share(&self.0.puts, principal, "slots of modules that are put")
+        share(&self.0.puts, principal, "an upload of a module")
     }
 
     /// A slot of a body that is larger than [`sandglass_http::body::LARGE_BYTES`].
     pub(crate) fn large_body(&self, principal: &Principal) -> Result<Slot, Error> {
-        share(&self.0.large_bodies, principal, "slots of large bodies")
+        share(&self.0.large_bodies, principal, "a large body")
     }
 
     /// A place among those who read pages of histories, when there is one. None where
@@ -233,9 +233,9 @@ impl Daemon {
     }
 }
 
-fn share(shares: &Shares, principal: &Principal, slots: &str) -> Result<Slot, Error> {
+fn share(shares: &Shares, principal: &Principal, what: &str) -> Result<Slot, Error> {
     shares.take(&principal.holder()).map_err(|refused| {
-        let message = format!("no more {slots}: {refused}; end some, or try again later");
+        let message = format!("no slot for {what} is free: {refused}; try again later");
         Error::new(Code::Busy, message)
     })
 }

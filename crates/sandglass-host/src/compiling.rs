@@ -70,8 +70,9 @@ pub struct CompileHelper {
 }
 
 impl CompileHelper {
-    /// The program at `program`, started with `arguments`, an empty environment, and
-    /// [`CompileLimits::default`].
+    /// The program at `program`, started with `arguments`, without the environment of this process,
+    /// and with [`CompileLimits::default`]. If it cannot be started, loading a module fails with
+    /// [`RejectionKind::HostUnavailable`].
     #[must_use]
     pub fn new(
         program: impl Into<PathBuf>,
@@ -132,7 +133,7 @@ impl Compiler {
             Self::InProcess => {
                 let code = crate::module::compile_here(job.engine, job.kind, job.binary)?;
                 Code::of(code).map_err(|error| {
-                    let message = format!("there is no memory for the module's code: {error}");
+                    let message = format!("failed to store the module's code in memory: {error}");
                     rejection(RejectionKind::HostUnavailable, message)
                 })
             }

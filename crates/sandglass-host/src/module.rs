@@ -384,7 +384,10 @@ pub(crate) fn check_limits(
         let beside = match charged.saturating_sub(begins_with) {
             0 => String::new(),
             beside => {
-                format!(", {beside} more for its tables, globals, segments and instances")
+                format!(
+                    ", {beside} more for its tables, globals, segments and instances beyond the \
+                     first 1048576"
+                )
             }
         };
         let for_context = match for_context {

@@ -95,16 +95,26 @@ impl Symbols {
         tokio::spawn(async move {
             let Ok(_one) = PARSING.acquire().await else { return };
             let parsing = tokio::task::spawn_blocking(move || Table::parse(sections));
-            let (table, complete) = match parsing.await {
-                Ok(parsed) => parsed,
-                Err(_) => (Table::default(), Err(Exceeded)),
+            let module = &this.module;
+            let table = match parsing.await {
+                Ok((table, Ok(()))) => table,
+                Ok((table, Err(Exceeded))) => {
+                    tracing::warn!(
+                        %module,
+                        "frames of the module are not all resolved: its debug information is too \
+                         large"
+                    );
+                    table
+                }
+                Err(panicked) => {
+                    tracing::error!(
+                        %module, %panicked,
+                        "frames of the module are not resolved: parsing its debug information \
+                         failed; report it as a bug of Sandglass"
+                    );
+                    Table::default()
+                }
             };
-            if complete == Err(Exceeded) {
-                tracing::warn!(
-                    module = %this.module,
-                    "frames of the module are not all resolved: its debug information is too large"
-                );
-            }
             this.table.send_replace(Some(Arc::new(table)));
         });
     }

@@ -38,7 +38,7 @@ const PIECE_MAX_BYTES: usize = 64 << 10;
 
 /// That a client has taken nothing of an answer for too long.
 #[derive(Debug, thiserror::Error)]
-#[error("it took nothing of an answer for longer than it may")]
+#[error("the client read nothing of a response within the write timeout")]
 struct Stalled;
 
 /// Serves connections over HTTP/2.

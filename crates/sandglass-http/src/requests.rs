@@ -39,9 +39,9 @@ pub(crate) struct Requests {
 /// Why a connection was closed before its client closed it.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
-    #[error("its slot was needed by another connection")]
+    #[error("closed, because another connection needed its slot")]
     Shed,
-    #[error("it was quiet for longer than it may be")]
+    #[error("closed, because it was idle for too long")]
     Quiet,
 }
 

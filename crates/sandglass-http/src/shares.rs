@@ -26,7 +26,9 @@ pub enum NoSlot {
         most: usize,
     },
     /// The client holds as many as it may while others need the rest.
-    #[error("this client has {held} of {most}, and the rest is kept for others")]
+    #[error(
+        "this client already holds {held} of {most} slots; the rest are reserved for other clients"
+    )]
     OwnShare {
         /// How many it holds.
         held: usize,

@@ -92,11 +92,11 @@ impl TlsSettings {
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => TlsError::Key(
-                "it is not the key of the certificate, which must be the first one of its chain"
+                "it does not match the server's certificate, which must be the first one in the chain"
                     .to_owned(),
             ),
             rustls::Error::InvalidCertificate(why) => {
-                TlsError::Certificate(format!("a certificate in it can't be read: {why:?}"))
+                TlsError::Certificate(format!("failed to read a certificate: {why}"))
             }
             _ => TlsError::Key(error.to_string()),
         })?;
@@ -108,14 +108,15 @@ impl TlsSettings {
 /// The private key in a PEM text.
 ///
 /// # Errors
-/// There is none, or it is encrypted; what is wrong, without a part of the key.
+/// Errors if the text contains no private key, or an encrypted one. The error never contains a part
+/// of the key.
 pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(text).map_err(|error| {
         let text = String::from_utf8_lossy(text);
         if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
-            "its private key is encrypted; decrypt it, for example with `openssl pkey`".to_owned()
+            "the private key is encrypted; decrypt it, for example with `openssl pkey`".to_owned()
         } else if matches!(error, pem::Error::NoItemsFound) {
-            "there is no private key (PEM) in it".to_owned()
+            "no private key (PEM) found".to_owned()
         } else {
             NOT_PEM.to_owned()
         }
@@ -125,13 +126,13 @@ pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
 /// The certificates in a PEM text: at least one.
 ///
 /// # Errors
-/// There is none, or the text is damaged; what is wrong.
+/// Errors if the text contains no certificate, or is not valid PEM.
 pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> =
         CertificateDer::pem_slice_iter(text).take(CERTIFICATES_MAX + 1).collect();
     let read = read.map_err(|_| NOT_PEM.to_owned())?;
     match read.len() {
-        0 => Err("there is no certificate (PEM) in it".to_owned()),
+        0 => Err("no certificate (PEM) found".to_owned()),
         many if many > CERTIFICATES_MAX => {
             Err(format!("it has more than {CERTIFICATES_MAX} certificates"))
         }
@@ -142,7 +143,7 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String>
 /// Roots of trust from a PEM text with at least one certificate.
 ///
 /// # Errors
-/// Errors if there is none, or one cannot be used; what is wrong.
+/// Errors if the text contains no certificate, or one that is not valid.
 pub fn root_store(text: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(text)? {

@@ -36,7 +36,7 @@ pub(super) fn tls(ca: Option<&Path>, identity: Option<&Path>) -> anyhow::Result<
         }
         None => builder
             .with_platform_verifier()
-            .context("the system has no certificates; name some with --ca")?,
+            .context("failed to load the system's CA certificates; name a file with --ca")?,
     };
     let mut config = match identity {
         None => builder.with_no_client_auth(),
@@ -57,7 +57,7 @@ pub(super) fn tls(ca: Option<&Path>, identity: Option<&Path>) -> anyhow::Result<
 fn not_a_pair(error: Error) -> anyhow::Error {
     match error {
         Error::InconsistentKeys(_) => {
-            anyhow!("its private key is not that of its first certificate")
+            anyhow!("the private key does not match the first certificate")
         }
         _ => error.into(),
     }
@@ -76,8 +76,8 @@ pub(super) fn tls_error<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e E
 }
 
 /// What to do about an error of TLS.
-pub(super) fn tls_hint(error: &Error) -> &'static str {
-    match error {
+pub(super) fn tls_hint(error: &Error) -> Option<&'static str> {
+    Some(match error {
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => "its certificate is not signed by a CA that is trusted here; name its CA with --ca",
@@ -89,6 +89,6 @@ pub(super) fn tls_hint(error: &Error) -> &'static str {
             "it requires a certificate of its clients; name one with --identity"
         }
         Error::InvalidMessage(_) => "it does not speak TLS; use http:// if that is intended",
-        _ => "TLS failed",
-    }
+        _ => return None,
+    })
 }

@@ -84,8 +84,8 @@ fn admit(daemon: &Daemon, request: &Request) -> Result<Option<Principal>, Error>
     let slot = request.extensions().get::<ConnectionSlot>();
     if OPEN.contains(&path) {
         if slot.is_some_and(ConnectionSlot::is_in_reserve) && path != HEALTH {
-            let message = "connections without a key are all busy, and this one is for \
-                           `/healthz`; try again later";
+            let message = "all connections without a key are busy; this one only serves \
+                           `/healthz` and requests with a key; try again later";
             return Err(Error::new(Code::Busy, message));
         }
         if let Some(slot) = slot.filter(|_| daemon.keys().is_empty() && path != HEALTH) {

@@ -111,10 +111,15 @@ pub enum HttpError {
     #[error("{0}")]
     InvalidRequest(String),
     /// The integration may not reach this host.
-    #[error("the host `{0}` is not allowed for this integration")]
+    #[error(
+        "the host `{0}` is not allowed for this integration; grant it by `hosts` in `[grants]`"
+    )]
     NotAllowed(String),
-    /// The integration may reach this host, but not by this scheme or path: how it may.
-    #[error("the host `{0}` is allowed for this integration, and this scheme or path is not")]
+    /// The integration may reach this host, but not by this scheme or path. It holds the host.
+    #[error(
+        "the host `{0}` is allowed for this integration, but not this scheme or path; see its \
+             `[[grants.host]]`"
+    )]
     NotThisWay(String),
     /// Its name leads to addresses that are not public, and is not granted as private.
     #[error("{0}")]

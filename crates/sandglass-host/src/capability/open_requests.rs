@@ -55,7 +55,7 @@ impl OpenRequests {
         let fits = |open: u32| (open < of_run_max).then_some(open + 1);
         if of_run.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
             return Err(HttpError::TooManyRequests(format!(
-                "the handler has {of_run_max} requests open, as many as it may; read or drop a \
+                "the handler has {of_run_max} open requests, which is the limit; read or drop a \
                  response first"
             )));
         }
@@ -76,17 +76,17 @@ impl OpenRequests {
         let all = open.all;
         drop(open);
         let part = |of: u32| (self.max / of).max(1);
-        let whose = if of_integration > part(OF_INTEGRATION) {
-            "this integration has"
+        let (whose, most) = if of_integration > part(OF_INTEGRATION) {
+            ("this integration has", part(OF_INTEGRATION))
         } else if of_tenant > part(OF_TENANT) {
-            "this tenant has"
+            ("this tenant has", part(OF_TENANT))
         } else if all > self.max {
-            "the handlers of this host have"
+            ("the handlers of this host have", self.max)
         } else {
             return Ok(request);
         };
         Err(HttpError::TooManyRequests(format!(
-            "{whose} as many requests open as may be; try again later"
+            "{whose} {most} open requests, which is the limit; try again later"
         )))
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let open: Vec<_> =
             (0..OF_RUN_MAX).map(|_| host.open(&sender("a", "x"), &of_run).expect("room")).collect();
         let refused = host.open(&sender("a", "x"), &of_run).expect_err("too many").to_string();
-        assert!(refused.contains("16 requests open"), "{refused}");
+        assert!(refused.contains("16 open requests"), "{refused}");
         drop(open);
         host.open(&sender("a", "x"), &of_run).expect("they were closed");
     }

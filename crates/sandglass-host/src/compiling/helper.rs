@@ -20,7 +20,7 @@ pub fn compile_helper() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // For the host's log. If nobody reads it, the exit code says enough.
-            let _ = writeln!(io::stderr(), "this program compiles modules for a host: {error}");
+            let _ = writeln!(io::stderr(), "failed to compile a module for a host: {error}");
             ExitCode::FAILURE
         }
     }

@@ -280,8 +280,8 @@ fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -
         .scratch_bytes(scratch)
 }
 
-/// The entries of `[[grants.host]]`. What `hosts` grants as well has no bounds, which nobody means
-/// who writes some.
+/// The entries of `[[grants.host]]`. A host that `hosts` grants too would have no bounds, which its
+/// author cannot have intended.
 fn bounded_hosts(
     table: &Table<'_, '_>,
     hosts: &[(Name, Destination)],
@@ -296,10 +296,10 @@ fn bounded_hosts(
     for table in tables {
         let Some(destination) = bounded_host(&table, out) else { continue };
         if hosts.iter().any(|(_, host)| host.is_same_host(&destination)) {
-            let message = "this host is also in `hosts`, where nothing bounds it";
+            let message = "this host is also in `hosts`, which grants it without bounds";
             out.error_with_help(&table.span, message.to_owned(), "remove it from `hosts`");
         } else if bounded.contains(&destination) {
-            out.error(&table.span, "this host is granted twice".to_owned());
+            out.error(&table.span, "this host is granted more than once".to_owned());
         }
         bounded.push(destination);
     }
@@ -311,7 +311,11 @@ fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Dest
     table.only(&["host", "scheme", "path", "private", "port"], out);
     if table.value("port").is_some() {
         let help = "write it with the host: `host = \"NAME:PORT\"`";
-        out.error_with_help(&table.span, "`port` is no key of `[[grants.host]]`".to_owned(), help);
+        out.error_with_help(
+            &table.span,
+            "`port` is not a key of `[[grants.host]]`".to_owned(),
+            help,
+        );
     }
     let host = table.required_text("host", out);
     let scheme = table.text("scheme", out);
@@ -330,7 +334,7 @@ fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Dest
             Some(scheme) => destination = destination.scheme(scheme),
             None => {
                 let help = did_you_mean(&scheme, ["https", "http"]);
-                out.error_with_help(scheme.span(), format!("no scheme is called `{scheme}`"), help);
+                out.error_with_help(scheme.span(), format!("unknown scheme `{scheme}`"), help);
             }
         }
     }

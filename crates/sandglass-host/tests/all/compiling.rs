@@ -125,7 +125,7 @@ fn what_takes_too_much_memory_is_rejected() {
     // One function, near the most that one may have.
     let why = refused(helper().limits(little), &large(1, 100_000));
     assert_eq!(why.kind, RejectionKind::CompileLimit, "{why}");
-    assert!(why.message.contains("67108864") && why.message.contains("--compile-memory"), "{why}");
+    assert!(why.message.contains("64 MiB") && why.message.contains("--compile-memory"), "{why}");
     // The limit is enough for a small one.
     host(helper().limits(little))
         .load(FINISHES.as_bytes(), Manifest::named("guest"))

@@ -99,7 +99,7 @@ fn hosts_are_bounded_further_in_tables_of_their_own() {
     for (wrong, expected) in [
         ("", "has no `host`"),
         ("host = \"http://x\"", "names no host"),
-        ("host = \"x\"\nscheme = \"htps\"", "no scheme is called `htps`"),
+        ("host = \"x\"\nscheme = \"htps\"", "unknown scheme `htps`"),
         ("host = \"x\"\npath = \"v1\"", "`v1` is not a path"),
         ("host = \"x\"\npath = \"/a/../b\"", "is not a path"),
         ("host = \"x\"\npath = \"/a%2f\"", "is not a path"),
@@ -108,7 +108,7 @@ fn hosts_are_bounded_further_in_tables_of_their_own() {
         ("host = \"x\"\nport = 80", "host = \"NAME:PORT\""),
         ("host = \"x\"\npath = \"/v 1\"", "is not a path"),
         ("host = \"x\"\npath = \"/\u{e9}\"", "is not a path"),
-        ("host = \"x\"\n[[grants.host]]\nhost = \"x\"", "granted twice"),
+        ("host = \"x\"\n[[grants.host]]\nhost = \"x\"", "granted more than once"),
     ] {
         let told = said(&format!("{LEAST}[[grants.host]]\n{wrong}\n"));
         assert!(told.len() == 1 && told[0].contains(expected), "{wrong:?}: {told:?}");

@@ -53,7 +53,7 @@ fn forged(connection: &Connection) -> rusqlite::Result<Option<String>> {
         };
         let has_pages = row.get::<_, Option<i64>>(3)?.is_some_and(|page| page > 0);
         if kind != "table" || !has_pages {
-            return Ok(Some(format!("its `{table}` is a {kind} without rows of its own")));
+            return Ok(Some(format!("`{table}` is a {kind}, not an ordinary table")));
         }
         if has_computed_columns(connection, table)? {
             return Ok(Some(format!("its table `{table}` has columns that are computed")));
@@ -119,7 +119,10 @@ mod tests {
         let error = count_to(&connection, i64::MAX).expect_err("too many steps");
         let error = fault::of(path, "reading", &error);
         assert!(matches!(error, Error::Damaged { .. }), "{error}");
-        assert!(error.to_string().contains("more steps than its size explains"), "{error}");
+        assert!(
+            error.to_string().contains("more steps than a journal of its size needs"),
+            "{error}"
+        );
         steps.begin();
         assert_eq!(count_to(&connection, 1000).ok(), Some(1000), "the next one has its own");
     }

@@ -23,8 +23,8 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::OperationInterrupted) => Error::Damaged {
             place: format!("`{}`", path.display()),
             what: format!(
-                "{doing} it takes more steps than its size explains; its pages refer to one another \
-                 in ways that no journal's do"
+                "{doing} it takes more steps than a journal of its size needs; the file is damaged or \
+                 forged"
             ),
         },
         Some(ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),

@@ -225,12 +225,15 @@ impl OpenWop {
             Some(error) => told(&error),
             None => Error::new(
                 Code::RateLimited,
-                format!("{LARGE_BODIES_MAX} large bodies are being read, as many as may be"),
+                format!(
+                    "{LARGE_BODIES_MAX} large bodies are already being read, which is the limit; try \
+                     again later"
+                ),
             ),
         })?;
         let fields = body::json::<Map<String, Value>>(headers, &bytes);
         let fields = fields.map_err(|error| told(&error))?.unwrap_or_default();
-        // Which of the two counts is told nowhere.
+        // Duplicate keys are rejected, because parsers differ in which one they use.
         match str::from_utf8(&bytes).ok().and_then(document::doubled) {
             None => Ok(fields),
             Some((path, key)) => {
@@ -323,8 +326,8 @@ fn admit(host: &OpenWop, holder: &Holder, request: &Request) -> Result<(), Error
             return Err(Error::new(Code::RateLimited, message));
         }
     } else if path != HEALTH_PATH && slot.is_some_and(ConnectionSlot::is_in_reserve) {
-        let message = "connections without a key are all busy, and this one is for `/healthz`; \
-                       try again later";
+        let message = "all connections without a key are busy; this one only serves `/healthz` and \
+                       requests with a key; try again later";
         return Err(Error::new(Code::RateLimited, message));
     }
     Ok(())

@@ -111,7 +111,7 @@ impl Pools {
                 let resolver =
                     Resolver { system: self.system.clone(), private: Arc::clone(private) };
                 let client = client(tls.clone(), resolver).map_err(|error| {
-                    HttpError::Transport(format!("there is no HTTP client: {error}"))
+                    HttpError::Transport(format!("failed to create the HTTP client: {error}"))
                 })?;
                 let (sender, private) = (sender.clone(), Arc::clone(private));
                 Pool { sender, private, client, servers: BTreeMap::new() }
@@ -166,10 +166,19 @@ async fn tls() -> ClientConfig {
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         versions.and_then(|builder| builder.with_platform_verifier())
     });
-    let config = match made.await {
-        Ok(Ok(builder)) => builder.with_no_client_auth(),
+    let made = match made.await {
+        Ok(made) => made.map_err(|error| error.to_string()),
+        Err(panicked) => Err(panicked.to_string()),
+    };
+    let mut config = match made {
+        Ok(builder) => builder.with_no_client_auth(),
         // A machine without certificates can still reach plain HTTP.
-        Ok(Err(_)) | Err(_) => {
+        Err(error) => {
+            tracing::warn!(
+                error,
+                "failed to load the system's CA certificates, so https requests of guests fail; \
+                 install them (Debian: ca-certificates), and restart the host"
+            );
             ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
                 .with_safe_default_protocol_versions()
                 .expect("the provider has them")
@@ -177,7 +186,6 @@ async fn tls() -> ClientConfig {
                 .with_no_client_auth()
         }
     };
-    let mut config = config;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config
 }

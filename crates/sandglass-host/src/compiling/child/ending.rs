@@ -12,10 +12,12 @@ use crate::compiling::message::Body;
 use crate::error::rejection;
 use crate::store::printable;
 
-/// What a program of Rust writes as it aborts for want of memory.
+/// What a Rust program writes to its standard error when it aborts because an allocation fails. Stable
+/// Rust has no hook for that, so there is no exit code to tell it from other aborts;
+/// `what_takes_too_much_memory_is_rejected` fails if the text changes.
 const NO_MEMORY: &str = "memory allocation of";
 
-/// And what it writes as its stack ends.
+/// What it writes when its stack overflows.
 const NO_STACK: &str = "has overflowed its stack";
 
 /// How an exchange with a helper ends.
@@ -40,17 +42,17 @@ pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection
     let of = |what: String| rejection(RejectionKind::CompileLimit, what);
     match ending {
         Ending::TimedOut => of(format!(
-            "compiling the module takes longer than {}; split its largest functions, or allow \
-             more with --compile-timeout, or `timeout` in [compile]",
-            shown(limits.timeout)
+            "compiling the module takes longer than {:?}; split its largest functions, or raise \
+             the time limit for compiling (`--compile-timeout`, or `timeout` in `[compile]`)",
+            limits.timeout
         )),
         Ending::Ended(status, error) if error.contains(NO_MEMORY) => {
             tracing::debug!(%status, "a helper ran out of memory");
             of(format!(
-                "compiling the module takes more than {} bytes of memory; split its largest \
-                 functions and element segments, or allow more with --compile-memory, or \
-                 `memory` in [compile]",
-                limits.memory_bytes
+                "compiling the module takes more than {} MiB of memory; split its largest functions \
+                 and element segments, or raise the memory limit for compiling \
+                 (`--compile-memory`, or `memory` in `[compile]`)",
+                limits.memory_bytes >> 20
             ))
         }
         Ending::Ended(status, _) if status.signal() == Some(Signal::XCPU.as_raw()) => {
@@ -70,7 +72,7 @@ pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection
             tracing::warn!(%status, said, "a program that compiles modules crashed");
             of(format!(
                 "the compiler crashed on the module ({status}); build it with another version of \
-                 its toolchain, and report it if it is a module that others can have"
+                 its toolchain, or report it to the Wasmtime project if you can share the module"
             ))
         }
         Ending::Responded(..) | Ending::Nonsense => {
@@ -86,9 +88,4 @@ pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection
         }
         Ending::Closed => rejection(RejectionKind::HostUnavailable, "the host is shutting down"),
     }
-}
-
-/// `60s`, `1.5s`.
-fn shown(time: std::time::Duration) -> String {
-    format!("{time:?}")
 }
