@@ -2,7 +2,6 @@
 
 mod tls;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use hyper::Uri;
 use hyper::header::CONTENT_TYPE;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use sandglass_http::is_loopback_host;
 use sandglass_source::{printable, shortened};
 use serde::Deserialize;
 use serde_json::Value;
@@ -197,19 +197,12 @@ impl Client {
         let request = self.http.request(method, url);
         let Some(key) = &self.key else { return Ok(request) };
         ensure!(
-            !is_plain || is_loopback(&host) || self.is_insecure,
+            !is_plain || is_loopback_host(&host) || self.is_insecure,
             "the key would be sent over plain HTTP to `{host}`, which is not a loopback address; use \
              https://, or --insecure if you trust the network"
         );
         Ok(request.bearer_auth(key))
     }
-}
-
-/// Whether what is sent to `host` stays on this machine.
-fn is_loopback(host: &str) -> bool {
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    host.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// The body of an answer.
@@ -345,10 +338,10 @@ mod tests {
         for host in
             ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]"]
         {
-            assert!(is_loopback(host), "{host}");
+            assert!(is_loopback_host(host), "{host}");
         }
         for host in ["0.0.0.0", "[::]", "10.0.0.1", "localhost.example", "127.0.0.1.example", ""] {
-            assert!(!is_loopback(host), "{host}");
+            assert!(!is_loopback_host(host), "{host}");
         }
     }
 

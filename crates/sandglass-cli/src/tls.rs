@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use sandglass_host::file;
-use sandglass_http::{TlsError, TlsSettings};
+use sandglass_http::{TlsError, TlsSettings, is_loopback_address};
 
 use crate::terminal::tell;
 
@@ -88,7 +88,7 @@ pub(crate) fn warn_of_plain_http(listen: SocketAddr) {
 }
 
 fn plain_http_warning(listen: SocketAddr) -> Option<String> {
-    (!listen.ip().to_canonical().is_loopback()).then(|| {
+    (!is_loopback_address(listen.ip())).then(|| {
         format!(
             "warning: {listen} is not a loopback address, and without TLS clients send their keys \
              in clear text; serve HTTPS with --tls-certificate and --tls-key (or `[tls]` in the \

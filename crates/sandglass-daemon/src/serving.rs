@@ -70,7 +70,7 @@ impl Daemon {
         others: Router,
         tls: Option<Tls>,
     ) -> io::Result<Serving> {
-        let settings = self.settings().connections();
+        let settings = self.settings().connections.clone();
         let http = sandglass_http::serve(listener, self.router().merge(others), settings, tls)?;
         Ok(Serving { daemon: self.clone(), http })
     }

@@ -65,7 +65,7 @@ impl AsyncRead for Connection {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if self.is_silent && read.is_ready() {
             self.is_silent = false;
-            self.slot.hear();
+            self.slot.note_received();
         }
         read
     }

@@ -1,8 +1,8 @@
 //! Keeps pages of other sites away from an interface that needs no key.
 
-use std::net::IpAddr;
-
 use axum::http::{HeaderMap, Uri, header};
+
+use crate::loopback::is_loopback_host;
 
 /// That a page of another site may have sent a request, and how it shows: 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,16 +47,14 @@ pub fn same_site(uri: &Uri, headers: &HeaderMap) -> Result<(), CrossSite> {
     Ok(())
 }
 
-/// Whether `host`, with or without a port, is this machine by a name that nobody else
-/// can give a meaning.
+/// Whether `host`, with or without a port, is this machine.
 fn is_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            is_loopback_host(name)
+        }
+        _ => is_loopback_host(host),
+    }
 }
 
 #[cfg(test)]

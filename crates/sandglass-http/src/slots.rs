@@ -87,7 +87,7 @@ impl Slots {
         if class == Class::Reserve {
             let in_reserve = |entry: &Entry| entry.class == Class::Reserve;
             if table.count(in_reserve) >= self.0.settings.max_reserve.max(1) {
-                table.shed(in_reserve, true);
+                table.shed(in_reserve);
             }
         }
         let closed = Arc::new(Notify::new());
@@ -108,8 +108,8 @@ impl Slots {
     /// an authenticated one only if there is no other.
     pub(crate) fn shed_idle(&self) {
         let mut table = self.table();
-        if !table.shed(|entry| !matches!(entry.class, Class::Authenticated(_)), false) {
-            table.shed(|_| true, false);
+        if !table.shed_idle(|entry| !matches!(entry.class, Class::Authenticated(_))) {
+            table.shed_idle(|_| true);
         }
     }
 
@@ -128,12 +128,15 @@ impl Table {
         self.entries.values().filter(|entry| is(entry)).count()
     }
 
-    /// Closes the connection among those that `is` holds for that is of least use: one that has
-    /// said nothing, else the one that has been quiet for longest, else, with `or_busy`, the
-    /// oldest. False if there is none.
-    fn shed(&mut self, is: impl Fn(&Entry) -> bool, or_busy: bool) -> bool {
-        let candidates = self.entries.iter().filter(|(_, entry)| is(entry));
-        let candidates = candidates.filter(|(_, entry)| or_busy || entry.busy == 0);
+    /// Closes the least useful idle connection that `filter` selects, as [`Table::shed`] does.
+    fn shed_idle(&mut self, filter: impl Fn(&Entry) -> bool) -> bool {
+        self.shed(|entry| entry.busy == 0 && filter(entry))
+    }
+
+    /// Closes the least useful connection that `filter` selects: a silent one first, then the one
+    /// that has been idle for longest, then the oldest. Returns false if there is none.
+    fn shed(&mut self, filter: impl Fn(&Entry) -> bool) -> bool {
+        let candidates = self.entries.iter().filter(|(_, entry)| filter(entry));
         let least = candidates
             .min_by_key(|(id, entry)| (entry.busy > 0, !entry.is_silent, entry.quiet_since, **id));
         let Some(id) = least.map(|(id, _)| *id) else { return false };
@@ -150,14 +153,14 @@ impl Table {
         let own = Class::Unauthenticated(network);
         let per_address = settings.max_unauthenticated_per_address.max(1);
         if self.count(|entry| entry.class == own) >= per_address {
-            return self.shed(|entry| entry.class == own, false);
+            return self.shed_idle(|entry| entry.class == own);
         }
         let is_unauthenticated = |entry: &Entry| matches!(entry.class, Class::Unauthenticated(_));
         if self.count(is_unauthenticated) < settings.max_unauthenticated.max(1) {
             return true;
         }
         let greediest = self.greediest(|entry| is_unauthenticated(entry) && entry.busy == 0);
-        greediest.is_some_and(|class| self.shed(|entry| entry.class == class, false))
+        greediest.is_some_and(|class| self.shed_idle(|entry| entry.class == class))
     }
 
     /// The class with the most connections that `is` holds for.
@@ -181,14 +184,14 @@ impl Table {
             let held = self.count(|entry| entry.class == own);
             let taken = self.count(others);
             let Err(refused) = may_take(holder, held, taken, most.max(1)) else { break };
-            if self.shed(|entry| entry.class == own, false) {
+            if self.shed_idle(|entry| entry.class == own) {
                 continue;
             }
             // Of the others only from those that have more.
             let greediest = self.greediest(|entry| others(entry) && entry.busy == 0);
             let greediest =
                 greediest.filter(|class| self.count(|entry| entry.class == *class) > held);
-            if !greediest.is_some_and(|class| self.shed(|entry| entry.class == class, false)) {
+            if !greediest.is_some_and(|class| self.shed_idle(|entry| entry.class == class)) {
                 return Err(refused);
             }
         }
@@ -197,6 +200,20 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// Why a connection may not be used for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoConnection {
+    /// There is no slot for it among the authenticated ones.
+    #[error("there is no slot for this connection: {0}; close connections, or try again later")]
+    Slot(NoSlot),
+    /// It is in the reserve.
+    #[error(
+        "all connections without a key are busy; this one only serves `/healthz` and requests with \
+         a key; try again later"
+    )]
+    Reserve,
 }
 
 /// The slot of a connection, which is among the extensions of each of its requests
@@ -224,21 +241,29 @@ impl ConnectionSlot {
     ///
     /// # Errors
     /// Errors if the holder has its share of the connections, or all are taken, and none of those
-    /// is idle. The request should be refused then; the connection stays as it was.
-    pub fn authenticate(&self, holder: &Holder) -> Result<(), NoSlot> {
+    /// is idle. The request should be refused with the error; the connection stays as it was.
+    pub fn authenticate(&self, holder: &Holder) -> Result<(), NoConnection> {
         let most = self.0.of.0.settings.max_connections;
-        self.0.of.table().authenticate(self.0.id, holder, most)
+        let authenticated = self.0.of.table().authenticate(self.0.id, holder, most);
+        authenticated.map_err(NoConnection::Slot)
     }
 
-    /// Whether it is in the reserve: only health checks should be answered on it, and requests
-    /// that authenticate it first. It is closed after one request.
-    #[must_use]
-    pub fn is_in_reserve(&self) -> bool {
+    /// Checks that a request without a key that is not a health check may use the connection.
+    ///
+    /// # Errors
+    /// Errors if the connection is in the reserve, which is for health checks and for requests that
+    /// authenticate it. It is closed after one request.
+    pub fn check_unauthenticated(&self) -> Result<(), NoConnection> {
+        if self.is_in_reserve() { Err(NoConnection::Reserve) } else { Ok(()) }
+    }
+
+    /// Whether it is closed after one request.
+    pub(crate) fn is_in_reserve(&self) -> bool {
         self.with(|entry| entry.class == Class::Reserve).unwrap_or(false)
     }
 
-    /// Notes that something came from the client.
-    pub(crate) fn hear(&self) {
+    /// Notes that the client has sent something.
+    pub(crate) fn note_received(&self) {
         self.with(|entry| entry.is_silent = false);
     }
 

@@ -169,8 +169,8 @@ impl Batch {
                 return Err(too_large("record (in bytes)", body.len(), RECORD_MAX_BYTES));
             }
             if !has_few_values(&body) {
-                let most = RECORD_MAX_VALUES;
-                return Err(invalid(format!("a record has more than {most} JSON values")));
+                let most = RECORD_MAX_VALUES as usize;
+                return Err(too_large("record (in values)", most + 1, most));
             }
             total += body.len();
             lines.push(Line { sequence: *sequence, kind: event.kind(), body });

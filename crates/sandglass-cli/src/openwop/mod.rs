@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use sandglass_host::Host;
 use sandglass_http::key::Digest;
-use sandglass_http::{Serving, Tls, serve};
+use sandglass_http::{Serving, Tls, is_loopback_address, serve};
 use sandglass_journal::Journal;
 use sandglass_model::{Clock, SystemClock};
 use sandglass_openwop::{LeftOut, Library, OpenWop, PackLimits, RunHandlers, Service, Settings};
@@ -226,7 +226,7 @@ pub(crate) fn key(variable: &str, listen: SocketAddr) -> anyhow::Result<Digest> 
     let text = std::env::var(variable)
         .with_context(|| format!("the environment has no `{variable}`, the key of clients"))?;
     let is_short = text.len() < KEY_MIN_BYTES;
-    if !is_short || !listen.ip().is_loopback() {
+    if !is_short || !is_loopback_address(listen.ip()) {
         return Digest::of_key(&text).with_context(|| format!("`{variable}` holds no key"));
     }
     anyhow::ensure!(

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use sandglass_daemon::{Key, Keys, Permission};
 use sandglass_host::file::read_text;
 use sandglass_host::{CompileLimits, KeepArguments, MAX_FRAMES, RecordingLimits};
+use sandglass_http::is_loopback_address;
 use sandglass_journal::RECORDING_MAX_BYTES;
 use sandglass_liveness::Retention;
 use sandglass_liveness::session::Ceilings;
@@ -142,10 +143,10 @@ impl Config {
 
     fn checked(self) -> anyhow::Result<Self> {
         let Self { listen, keys, .. } = &self;
-        if !listen.ip().is_loopback() && keys.is_empty() {
+        if !is_loopback_address(listen.ip()) && keys.is_empty() {
             bail!(
-                "{listen} is no loopback address, and without a key everybody who reaches it could \
-                 do everything; name a variable that holds one with --api-key-env, or a [[key]] in \
+                "{listen} is not a loopback address, and without a key everybody who reaches it \
+                 could do everything; name a variable that holds one with --api-key-env, or a [[key]] in \
                  the configuration"
             );
         }
@@ -314,6 +315,7 @@ impl Config {
 
     fn http(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
         let http = &mut self.http;
+        let connections = &mut http.connections;
         const KNOWN: [&str; 15] = [
             "max_connections",
             "max_unauthenticated",
@@ -332,19 +334,19 @@ impl Config {
             "keep_alive",
         ];
         table.only(&KNOWN, out);
-        count(table, "max_connections", 1, &mut http.max_connections, out);
-        count(table, "max_unauthenticated", 1, &mut http.max_unauthenticated, out);
-        let per_address = &mut http.max_unauthenticated_per_address;
+        count(table, "max_connections", 1, &mut connections.max_connections, out);
+        count(table, "max_unauthenticated", 1, &mut connections.max_unauthenticated, out);
+        let per_address = &mut connections.max_unauthenticated_per_address;
         count(table, "max_unauthenticated_per_address", 1, per_address, out);
-        count(table, "max_reserve", 1, &mut http.max_reserve, out);
+        count(table, "max_reserve", 1, &mut connections.max_reserve, out);
         count(table, "max_waiting", 0, &mut http.max_waiting, out);
         count(table, "max_subscribers", 0, &mut http.max_subscribers, out);
         size(table, "max_body", &mut http.max_body_bytes, out);
         size(table, "max_module", &mut http.max_module_bytes, out);
-        time(table, "head_timeout", &mut http.head_timeout, out);
-        time(table, "idle_timeout", &mut http.idle_timeout, out);
+        time(table, "head_timeout", &mut connections.head_timeout, out);
+        time(table, "idle_timeout", &mut connections.idle_timeout, out);
         time(table, "body_timeout", &mut http.body_timeout, out);
-        time(table, "write_timeout", &mut http.write_timeout, out);
+        time(table, "write_timeout", &mut connections.write_timeout, out);
         time(table, "request_timeout", &mut http.request_timeout, out);
         time(table, "max_wait", &mut http.max_wait, out);
         time(table, "keep_alive", &mut http.keep_alive, out);
@@ -667,18 +669,21 @@ mod tests {
         assert_eq!(admission(&config.host), [5, 0, 2, 3, 4, 5]);
         let secs = Duration::from_secs;
         let http = sandglass_daemon::Settings {
-            max_connections: 6,
-            max_unauthenticated: 9,
-            max_unauthenticated_per_address: 10,
-            max_reserve: 11,
+            connections: sandglass_http::Settings {
+                max_connections: 6,
+                max_unauthenticated: 9,
+                max_unauthenticated_per_address: 10,
+                max_reserve: 11,
+                head_timeout: secs(1),
+                idle_timeout: secs(7),
+                write_timeout: secs(3),
+                ..sandglass_http::Settings::default()
+            },
             max_waiting: 7,
             max_subscribers: 8,
             max_body_bytes: 1 << 20,
             max_module_bytes: 2 << 20,
-            head_timeout: secs(1),
-            idle_timeout: secs(7),
             body_timeout: secs(2),
-            write_timeout: secs(3),
             request_timeout: secs(4),
             max_wait: secs(5),
             keep_alive: secs(6),

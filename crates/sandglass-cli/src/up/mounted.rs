@@ -42,8 +42,9 @@ impl Mounted {
         let key = openwop::key(variable, config.listen)?;
         let mut settings = Settings::default();
         // Its streams and polls hold connections, of which the daemon's other clients need some.
-        settings.max_readers = settings.max_readers.min(config.http.max_connections / 4);
-        settings.max_polls = settings.max_polls.min(config.http.max_connections / 8);
+        settings.max_readers =
+            settings.max_readers.min(config.http.connections.max_connections / 4);
+        settings.max_polls = settings.max_polls.min(config.http.connections.max_connections / 8);
         let most = config.host.max_memory_bytes;
         settings.packs.max_memory_bytes = settings.packs.max_memory_bytes.min(most);
         let packs = arguments.packs.as_deref();

@@ -16,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use sandglass_http::patience::within;
-use sandglass_http::{ConnectionSlot, fallbacks, guarded};
+use sandglass_http::{ConnectionSlot, NoConnection, fallbacks, guarded};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -83,13 +83,11 @@ fn admit(daemon: &Daemon, request: &Request) -> Result<Option<Principal>, Error>
     let path = request.uri().path();
     let slot = request.extensions().get::<ConnectionSlot>();
     if OPEN.contains(&path) {
-        if slot.is_some_and(ConnectionSlot::is_in_reserve) && path != HEALTH {
-            let message = "all connections without a key are busy; this one only serves \
-                           `/healthz` and requests with a key; try again later";
-            return Err(Error::new(Code::Busy, message));
-        }
-        if let Some(slot) = slot.filter(|_| daemon.keys().is_empty() && path != HEALTH) {
-            occupy(slot, &Principal::local())?;
+        if let Some(slot) = slot.filter(|_| path != HEALTH) {
+            slot.check_unauthenticated().map_err(no_connection)?;
+            if daemon.keys().is_empty() {
+                occupy(slot, &Principal::local())?;
+            }
         }
         return Ok(None);
     }
@@ -102,12 +100,11 @@ fn admit(daemon: &Daemon, request: &Request) -> Result<Option<Principal>, Error>
 
 /// Has the connection count as one of `principal`.
 fn occupy(slot: &ConnectionSlot, principal: &Principal) -> Result<(), Error> {
-    slot.authenticate(&principal.holder()).map_err(|refused| {
-        let message = format!(
-            "there is no slot for this connection: {refused}; close connections, or try again later"
-        );
-        Error::new(Code::Busy, message)
-    })
+    slot.authenticate(&principal.holder()).map_err(no_connection)
+}
+
+fn no_connection(refused: NoConnection) -> Error {
+    Error::new(Code::Busy, refused.to_string())
 }
 
 /// Ends what takes longer than a request may. A disk that hangs must not hold every

@@ -118,8 +118,9 @@ fn each_mistake_is_told_by_its_code() {
 
 #[test]
 fn whatever_is_sent_is_answered_and_never_a_failure_of_the_daemon() {
-    let settings =
-        Settings { head_timeout: std::time::Duration::from_secs(1), ..Settings::default() };
+    let head_timeout = std::time::Duration::from_secs(1);
+    let connections = sandglass_http::Settings { head_timeout, ..Default::default() };
+    let settings = Settings { connections, ..Settings::default() };
     let world = World::of(Make { settings, ..Make::default() });
     let mut random = Random(7);
     let pieces: &[&[u8]] = &[

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use sandglass_daemon::{Key, Settings};
+use sandglass_http::Settings as Connections;
 use serde_json::json;
 
 use crate::client::{Answer, connect, exchange, request};
@@ -15,7 +16,8 @@ const SHORT: Duration = Duration::from_millis(200);
 
 #[test]
 fn a_client_that_never_says_its_whole_head_or_body_is_let_go() {
-    let settings = Settings { head_timeout: SHORT, body_timeout: SHORT, ..Settings::default() };
+    let connections = Connections { head_timeout: SHORT, ..Connections::default() };
+    let settings = Settings { connections, body_timeout: SHORT, ..Settings::default() };
     let world = World::of(Make { settings, ..Make::default() });
     let mut silent = connect(world.address);
     silent.write_all(b"GET /healthz HTTP/1.1\r\nhost: loc").expect("it listens");
@@ -101,7 +103,9 @@ fn sockets_without_a_key_delay_neither_health_checks_nor_clients_with_one() {
     let key = "a-key-for-ann-of-16";
     let keys = [Key::new("ann", key).expect("long enough")].into_iter().collect();
     let long = Duration::from_secs(3_600);
-    let settings = Settings { head_timeout: long, idle_timeout: long, ..Settings::default() };
+    let connections =
+        Connections { head_timeout: long, idle_timeout: long, ..Connections::default() };
+    let settings = Settings { connections, ..Settings::default() };
     let world = World::of(Make { settings, keys, ..Make::default() });
     let authorization = format!("Bearer {key}");
     let headers = [("authorization", &*authorization)];
@@ -127,7 +131,8 @@ fn waits_of_one_tenant_leave_some_to_others_and_no_connection_delays_health_chec
     let key = |owner: &str, text: &str| Key::new(owner, text).expect("long enough");
     let keys =
         [key("ann", texts[0]).tenant("a"), key("bob", texts[1]).tenant("b"), key("olga", texts[2])];
-    let settings = Settings { max_waiting: 8, max_connections: 16, ..Settings::default() };
+    let connections = Connections { max_connections: 16, ..Connections::default() };
+    let settings = Settings { connections, max_waiting: 8, ..Settings::default() };
     let keys = keys.into_iter().collect();
     let host = sandglass_host::Settings { max_runs: 4, max_queued: 64, ..Default::default() };
     let host = sandglass_host::Settings { max_queued_per_tenant: 64, ..host };

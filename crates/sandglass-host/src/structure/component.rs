@@ -1,8 +1,8 @@
 //! The sections of components: which definition each instance has, and what that costs.
 
 use wasmparser::{
-    CanonicalFunction, ComponentAlias, ComponentExternalKind, ComponentInstance,
-    ComponentOuterAliasKind, ComponentTypeRef, Instance, Payload,
+    CanonicalFunction, ComponentAlias, ComponentExport, ComponentExternalKind, ComponentImport,
+    ComponentInstance, ComponentOuterAliasKind, ComponentTypeRef, Instance, Payload,
 };
 
 use super::bounds::{Bound, Counts};
@@ -256,41 +256,67 @@ pub(super) fn take(
         Payload::ComponentCanonicalSection(section) => {
             let at = section.range().start;
             for function in section {
-                count(scope, 1, at, counts)?;
-                match function? {
-                    CanonicalFunction::Lift { type_index, .. } => {
-                        scope.functions.push(Origin::Guest);
-                        let depth = scope.types.type_at(type_index);
-                        scope.types.add_function(depth);
-                    }
-                    CanonicalFunction::Lower { func_index, .. } => scope.lower(func_index),
-                    _ => {}
-                }
+                take_canonical(scope, &function?, at, counts)?;
             }
         }
         Payload::ComponentImportSection(section) => {
             let at = section.range().start;
             for import in section {
-                let import = import?;
-                count(scope, 1, at, counts)?;
-                types::take_name(&import.name, at, counts)?;
-                scope.import(import.ty);
-                scope.types.declare(import.ty, at, counts)?;
+                take_import(scope, &import?, at, counts)?;
             }
         }
         Payload::ComponentExportSection(section) => {
             let at = section.range().start;
             for export in section {
-                let export = export?;
-                count(scope, 1, at, counts)?;
-                types::take_name(&export.name, at, counts)?;
-                scope.export(export.kind, export.index);
-                scope.types.export(export.kind, export.index, at, counts)?;
+                take_export(scope, &export?, at, counts)?;
             }
         }
         _ => {}
     }
     Ok(())
+}
+
+fn take_canonical(
+    scope: &mut ComponentScope,
+    function: &CanonicalFunction,
+    at: usize,
+    counts: &mut Counts,
+) -> Result<(), Fault> {
+    count(scope, 1, at, counts)?;
+    match *function {
+        CanonicalFunction::Lift { type_index, .. } => {
+            scope.functions.push(Origin::Guest);
+            let depth = scope.types.type_at(type_index);
+            scope.types.add_function(depth);
+        }
+        CanonicalFunction::Lower { func_index, .. } => scope.lower(func_index),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn take_import(
+    scope: &mut ComponentScope,
+    import: &ComponentImport<'_>,
+    at: usize,
+    counts: &mut Counts,
+) -> Result<(), Fault> {
+    count(scope, 1, at, counts)?;
+    types::take_name(&import.name, at, counts)?;
+    scope.import(import.ty);
+    scope.types.declare(import.ty, at, counts)
+}
+
+fn take_export(
+    scope: &mut ComponentScope,
+    export: &ComponentExport<'_>,
+    at: usize,
+    counts: &mut Counts,
+) -> Result<(), Fault> {
+    count(scope, 1, at, counts)?;
+    types::take_name(&export.name, at, counts)?;
+    scope.export(export.kind, export.index);
+    scope.types.export(export.kind, export.index, at, counts)
 }
 
 /// Counts items that each instance of `scope` has.

@@ -264,7 +264,7 @@ fn settings_say_which_file_is_wrong_and_how() {
         assert!(matches!(read(certificate, bad, None), Err(TlsError::Key(_))), "{bad}");
     }
     let error = read(certificate, &other.key, None).expect_err("another key").to_string();
-    assert!(error.contains("not the key of the certificate"), "{error}");
+    assert!(error.contains("does not match the server's certificate"), "{error}");
     for encrypted in [
         key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"),
         key.replace("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n"),

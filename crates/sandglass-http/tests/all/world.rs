@@ -117,7 +117,7 @@ async fn door(request: Request, next: Next) -> Response {
     });
     match holder.map(|holder| slot.authenticate(&holder)) {
         Some(Err(refused)) => (StatusCode::TOO_MANY_REQUESTS, refused.to_string()).into_response(),
-        None if slot.is_in_reserve() && request.uri().path() != "/" => {
+        None if slot.check_unauthenticated().is_err() && request.uri().path() != "/" => {
             (StatusCode::TOO_MANY_REQUESTS, "told: in reserve").into_response()
         }
         Some(Ok(())) | None => next.run(request).await,

@@ -53,7 +53,7 @@ fn forged(connection: &Connection) -> rusqlite::Result<Option<String>> {
         };
         let has_pages = row.get::<_, Option<i64>>(3)?.is_some_and(|page| page > 0);
         if kind != "table" || !has_pages {
-            return Ok(Some(format!("`{table}` is a {kind}, not an ordinary table")));
+            return Ok(Some(format!("`{table}` is a {kind} that stores no rows")));
         }
         if has_computed_columns(connection, table)? {
             return Ok(Some(format!("its table `{table}` has columns that are computed")));

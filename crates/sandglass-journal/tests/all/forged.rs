@@ -33,7 +33,7 @@ async fn a_view_or_a_virtual_table_in_the_place_of_a_table_is_refused() {
             let scratch = Scratch::with_five_records().await;
             scratch.sql(&format!("DROP TABLE {table}; {forged}"));
             for refusal in refusals(&scratch).await {
-                let expected = format!("its `{table}` is a {kind} without rows of its own");
+                let expected = format!("`{table}` is a {kind} that stores no rows");
                 assert!(refusal.contains(&expected), "{refusal}");
             }
         }

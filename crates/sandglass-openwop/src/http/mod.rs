@@ -26,7 +26,8 @@ use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use sandglass_http::key::{self, Digest};
 use sandglass_http::{
-    ConnectionSlot, Holder, Unserved, body, fallbacks, guarded, method_fallback, unserved_path,
+    ConnectionSlot, Holder, NoConnection, Unserved, body, fallbacks, guarded, method_fallback,
+    unserved_path,
 };
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_telemetry::prometheus::Exporter;
@@ -318,19 +319,16 @@ fn admit(host: &OpenWop, holder: &Holder, request: &Request) -> Result<(), Error
             let message = "send the host's key as `Authorization: Bearer KEY`";
             return Err(Error::new(Code::Unauthenticated, message));
         }
-        if let Some(Err(refused)) = slot.map(|slot| slot.authenticate(holder)) {
-            let message = format!(
-                "there is no slot for this connection: {refused}; close connections, or try again \
-                 later"
-            );
-            return Err(Error::new(Code::RateLimited, message));
-        }
-    } else if path != HEALTH_PATH && slot.is_some_and(ConnectionSlot::is_in_reserve) {
-        let message = "all connections without a key are busy; this one only serves `/healthz` and \
-                       requests with a key; try again later";
-        return Err(Error::new(Code::RateLimited, message));
+        slot.map_or(Ok(()), |slot| slot.authenticate(holder)).map_err(no_connection)
+    } else if path != HEALTH_PATH {
+        slot.map_or(Ok(()), ConnectionSlot::check_unauthenticated).map_err(no_connection)
+    } else {
+        Ok(())
     }
-    Ok(())
+}
+
+fn no_connection(refused: NoConnection) -> Error {
+    Error::new(Code::RateLimited, refused.to_string())
 }
 
 async fn discovered(State(host): State<OpenWop>, headers: HeaderMap) -> Response {
