@@ -205,7 +205,7 @@ mod tests {
             attributes: &[],
         });
         let metrics = Metrics::disabled();
-        let speaker = Arc::new(Speaker::new("x".into(), Redactor::default(), metrics));
+        let speaker = Arc::new(Speaker::of_tests(Redactor::default(), metrics));
         let mut functions = Functions::default();
         let function =
             functions.add("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);

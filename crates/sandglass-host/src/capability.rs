@@ -9,7 +9,6 @@ pub(crate) mod fields;
 pub(crate) mod http;
 pub(crate) mod http_batch;
 pub(crate) mod log;
-pub(crate) mod log_rate;
 pub(crate) mod meter;
 pub(crate) mod named_streams;
 pub(crate) mod open_requests;
@@ -21,6 +20,7 @@ pub(crate) mod signal;
 pub(crate) mod spans;
 pub(crate) mod speaker;
 pub(crate) mod streams;
+pub(crate) mod tenant_rate;
 pub(crate) mod time;
 
 use std::collections::BTreeMap;
@@ -45,7 +45,6 @@ use context::RunContext;
 use fields::Fields;
 use http::{Destinations, HttpClient, NetworkClient, Sender};
 use log::GuestLog;
-use log_rate::LogRates;
 use meter::Meter;
 use named_streams::Streams;
 use open_requests::OpenRequests;
@@ -56,6 +55,7 @@ use scratch::Scratch;
 use signal::{Signal, Signals};
 use spans::Spans;
 use speaker::Speaker;
+use tenant_rate::Rates;
 
 /// Longest text that `host_last_error` answers, in bytes: a sentence or two, and
 /// small enough for a fixed buffer of the guest's.
@@ -178,9 +178,10 @@ impl Guest {
         let nobody = DispatchId::from_bytes([0; 16]);
         let trace = TraceContext::root([0; 24]);
         let (redactor, metrics) = (Redactor::default(), Metrics::disabled());
-        let speaker = Arc::new(Speaker::new("".into(), redactor, metrics));
-        let rates = Arc::new(LogRates::new(Arc::new(SystemClock::new())));
-        let log = GuestLog::new(Arc::clone(&speaker), (nobody, trace), ("".into(), rates));
+        let rates = Arc::new(Rates::new(&(Arc::new(SystemClock::new()) as Arc<dyn Clock>)));
+        let whose = (Arc::default(), Arc::default());
+        let speaker = Arc::new(Speaker::new(whose, redactor, metrics, rates));
+        let log = GuestLog::new(Arc::clone(&speaker), (nobody, trace));
         let span = (Arc::new(Span::disabled()), trace);
         let scope =
             Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };

@@ -348,9 +348,10 @@ impl Execution {
             None => Arc::clone(&self.integration.counts_as.name),
         };
         let metrics = self.shared.telemetry.metrics.clone();
-        let speaker = Arc::new(Speaker::new(Arc::clone(&integration), redactor, metrics));
-        let rates = (self.tenant(), Arc::clone(&self.shared.log_rates));
-        let log = GuestLog::new(Arc::clone(&speaker), (self.id, self.trace), rates);
+        let whose = (self.tenant(), Arc::clone(&integration));
+        let rates = Arc::clone(&self.shared.rates);
+        let speaker = Arc::new(Speaker::new(whose, redactor, metrics, rates));
+        let log = GuestLog::new(Arc::clone(&speaker), (self.id, self.trace));
         let span = (Arc::clone(&self.span), self.trace);
         let heard = self.span.is_seen().then(|| Arc::clone(&speaker));
         let call_spans = CallSpans::new(Arc::clone(&self.span), heard);

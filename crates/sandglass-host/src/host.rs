@@ -24,8 +24,8 @@ use crate::admission::{Admission, Place, Reservation, ReserveFor, Turn};
 use crate::capability::Grants;
 use crate::capability::cache::Cache;
 use crate::capability::http::HttpClient;
-use crate::capability::log_rate::LogRates;
 use crate::capability::open_requests::OpenRequests;
+use crate::capability::tenant_rate::Rates;
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{Compiler, Turns};
 use crate::dispatch::Dispatch;
@@ -88,7 +88,7 @@ pub(crate) struct Shared {
     pub(crate) ticker: Arc<Ticker>,
     pub(crate) cache: Arc<Cache>,
     /// What tenants may write to the log.
-    pub(crate) log_rates: Arc<LogRates>,
+    pub(crate) rates: Arc<Rates>,
     /// The memory for what is kept of runs for their replay.
     pub(crate) recordings: Arc<Room>,
 }

@@ -12,7 +12,6 @@ use sandglass_telemetry::trace::names;
 use serde_json::Value;
 
 use super::Guest;
-use super::log_rate::LogRates;
 use super::speaker::Speaker;
 
 /// Most lines that one run may write. More are counted and not written: a flood
@@ -77,8 +76,6 @@ pub(crate) struct GuestLog {
     speaker: Arc<Speaker>,
     dispatch: DispatchId,
     trace: TraceContext,
-    tenant: Arc<str>,
-    rates: Arc<LogRates>,
 }
 
 impl GuestLog {
@@ -86,9 +83,8 @@ impl GuestLog {
     pub(crate) fn new(
         speaker: Arc<Speaker>,
         (dispatch, trace): (DispatchId, TraceContext),
-        (tenant, rates): (Arc<str>, Arc<LogRates>),
     ) -> Self {
-        Self { speaker, dispatch, trace, tenant, rates }
+        Self { speaker, dispatch, trace }
     }
 
     /// Whether nothing more is written, so that nothing more need be read.
@@ -118,7 +114,7 @@ impl GuestLog {
     /// Writes a line if the tenant may write as much now. Says once per run that it may not.
     fn emit_within_rate(&self, level: Level, message: &str, fields: Option<&str>) {
         let bytes = message.len() + fields.map_or(0, str::len);
-        if self.rates.take(&self.tenant, bytes) {
+        if self.speaker.rates.log.take(&self.speaker.tenant, bytes) {
             return self.emit(level, message, fields);
         }
         self.speaker.drop_one(Told::LogLine);

@@ -62,6 +62,7 @@ impl Meter {
         let redacted = |(label, value)| (redactor.text(label), redactor.text(value));
         let labels: Vec<_> = labels.into_iter().map(redacted).collect();
         self.speaker.metrics.guest_metric(&GuestMetric {
+            tenant: &self.speaker.tenant,
             integration: &self.speaker.integration,
             name: &name,
             kind,
@@ -100,7 +101,7 @@ mod tests {
         let redactor = Redactor::default();
         redactor.hide(&Secret::new("hunter22"));
         let metrics = exporter.metrics();
-        (Meter::new(Arc::new(Speaker::new("x".into(), redactor, metrics))), exporter)
+        (Meter::new(Arc::new(Speaker::of_tests(redactor, metrics))), exporter)
     }
 
     #[test]

@@ -219,7 +219,8 @@ impl Spans {
 
     fn take(&mut self, bytes: usize) -> bool {
         let cost = bytes + OVERHEAD_BYTES;
-        let fits = cost <= self.left_bytes;
+        let Speaker { tenant, rates, .. } = &*self.speaker;
+        let fits = cost <= self.left_bytes && rates.spans.take(tenant, cost);
         if fits {
             self.left_bytes -= cost;
         }
@@ -343,7 +344,7 @@ mod tests {
         });
         let redactor = Redactor::default();
         redactor.hide(&Secret::new("hunter22"));
-        let speaker = Speaker::new("x".into(), redactor, Metrics::disabled());
+        let speaker = Speaker::of_tests(redactor, Metrics::disabled());
         (Spans::new(Arc::new(speaker), Arc::new(dispatch), context.span_id), captured)
     }
 
@@ -448,5 +449,16 @@ mod tests {
         assert!(!span.attributes.contains_key(names::ENTITY_ID));
         assert_eq!(span.attributes[names::ERROR_TYPE], names::GUEST_ERROR);
         assert_eq!(span.error.as_deref(), Some("bad [redacted]\\u{1b}"));
+    }
+
+    #[test]
+    fn a_tenant_above_its_rate_has_its_spans_dropped_and_counted() {
+        let (mut spans, captured) = spans();
+        let speaker = Arc::clone(&spans.speaker);
+        while speaker.rates.spans.take(&speaker.tenant, 64) {}
+        spans.start(None, "x", Kind::Internal, vec![]).expect("a handle");
+        drop(spans);
+        assert_eq!(speaker.dropped().spans, 1);
+        assert!(captured.spans().iter().all(|span| span.name == names::DISPATCH));
     }
 }

@@ -8,14 +8,17 @@ use sandglass_model::TelemetryDropped;
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::Told;
 
+use super::tenant_rate::Rates;
 use crate::secret::Redactor;
 
 /// One run, as logs, traces and metrics hear it.
 #[derive(Debug)]
 pub(crate) struct Speaker {
+    pub(crate) tenant: Arc<str>,
     pub(crate) integration: Arc<str>,
     pub(crate) redactor: Redactor,
     pub(crate) metrics: Metrics,
+    pub(super) rates: Arc<Rates>,
     /// How many lines it has written to the log, or would have.
     pub(super) lines: AtomicU32,
     /// Whether a line of it was dropped because its tenant logs too much.
@@ -34,15 +37,41 @@ struct Dropped {
 }
 
 impl Speaker {
-    pub(crate) fn new(integration: Arc<str>, redactor: Redactor, metrics: Metrics) -> Self {
+    pub(crate) fn new(
+        (tenant, integration): (Arc<str>, Arc<str>),
+        redactor: Redactor,
+        metrics: Metrics,
+        rates: Arc<Rates>,
+    ) -> Self {
         Self {
+            tenant,
             integration,
             redactor,
             metrics,
+            rates,
             lines: AtomicU32::new(0),
             is_over_rate: AtomicBool::new(false),
             dropped: Dropped::default(),
         }
+    }
+
+    /// A speaker of the integration `x`, for whose tenant no time passes.
+    #[cfg(test)]
+    pub(crate) fn of_tests(redactor: Redactor, metrics: Metrics) -> Self {
+        use sandglass_model::{Clock, Monotonic, WallTime};
+
+        #[derive(Debug)]
+        struct StoppedClock;
+        impl Clock for StoppedClock {
+            fn now(&self) -> Monotonic {
+                Monotonic::from_nanos(1)
+            }
+            fn wall(&self) -> WallTime {
+                WallTime::default()
+            }
+        }
+        let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
+        Self::new(("a".into(), "x".into()), redactor, metrics, Arc::new(Rates::new(&clock)))
     }
 
     /// Counts something that goes nowhere because it went over a bound.

@@ -14,8 +14,8 @@ use super::{Host, Inner, Shared};
 use crate::admission::Admission;
 use crate::capability::cache::Cache;
 use crate::capability::http::{HttpClient, NetworkClient};
-use crate::capability::log_rate::LogRates;
 use crate::capability::open_requests::OpenRequests;
+use crate::capability::tenant_rate::Rates;
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{self, CompileHelper, Compiler};
 use crate::error::BuildError;
@@ -167,8 +167,8 @@ impl Builder {
         let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
         let cache = Arc::new(Cache::new(settings.cache_bytes));
         let recordings = Room::new(settings.recording_bytes, telemetry.metrics.clone());
-        let log_rates = Arc::new(LogRates::new(Arc::clone(&clock)));
-        let shared = Shared { cache, log_rates, recordings, settings, clock, telemetry, ticker };
+        let rates = Arc::new(Rates::new(&clock));
+        let shared = Shared { cache, rates, recordings, settings, clock, telemetry, ticker };
         let settings = &shared.settings;
         let unheard = Shared { telemetry: Telemetry::disabled(), ..shared.clone() };
         Ok(Host(Arc::new(Inner {

@@ -11,9 +11,9 @@ use super::family::{LABEL_VALUES_MAX, METADATA, OVERFLOW, SharedRecorder, printa
 use super::{Metrics, Told};
 use crate::table::Prefix;
 
-/// Series that the guests of one integration may have: a few dozen metrics with a
-/// label or two.
-const SERIES_PER_INTEGRATION: usize = 500;
+/// Series that the guests of one integration may have: for each of two tenants a few dozen metrics
+/// with a label or two.
+const SERIES_PER_INTEGRATION: usize = 1000;
 /// Series of all guests together: a scrape of some megabytes.
 const SERIES_IN_ALL: usize = 5000;
 /// What a histogram counts for, because it has a line for each of its buckets.
@@ -46,6 +46,8 @@ pub enum GuestKind {
 /// One observation that a guest makes.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestMetric<'a> {
+    /// The tenant on whose behalf the guest runs.
+    pub tenant: &'a str,
     /// Whose guest it is.
     pub integration: &'a str,
     /// The metric, as the guest calls it.
@@ -72,7 +74,7 @@ struct Known {
     /// can't be exported. As many as series, by a few.
     names: BTreeMap<String, (String, GuestKind)>,
     integrations: BTreeMap<String, Shares>,
-    series: usize,
+    weight: Weight,
 }
 
 /// What one integration has taken of the bounds.
@@ -80,12 +82,33 @@ struct Known {
 struct Shares {
     /// With what each has counted, where it is a counter.
     series: BTreeMap<Vec<Label>, u64>,
-    weight: usize,
+    weight: Weight,
     /// How the guests write the name of each metric: two ways of writing that are
     /// exported alike would be added up.
     written: BTreeMap<String, String>,
     /// By metric and label.
     values: BTreeMap<(String, String), BTreeSet<String>>,
+}
+
+/// What series count for, and for which tenants they were made.
+#[derive(Default)]
+struct Weight {
+    all: usize,
+    tenants: BTreeMap<String, usize>,
+}
+
+impl Weight {
+    /// Whether `tenant` may add `weight`, where all tenants together may have `most`. One tenant
+    /// gets half of what the others have left, so that there is always something for the next.
+    fn has_room(&self, tenant: &str, weight: usize, most: usize) -> bool {
+        let held = self.tenants.get(tenant).copied().unwrap_or_default();
+        held + weight <= (most - (self.all - held)) / 2
+    }
+
+    fn add(&mut self, tenant: &str, weight: usize) {
+        self.all += weight;
+        *self.tenants.entry(tenant.to_owned()).or_default() += weight;
+    }
 }
 
 impl fmt::Debug for GuestMetrics {
@@ -131,7 +154,7 @@ impl GuestMetrics {
         // The name is a part of what tells two series apart.
         let identity: Vec<Label> =
             [Label::new("", name.clone())].into_iter().chain(labels.iter().cloned()).collect();
-        let counted = known.admit_series(&integration, identity, metric.kind)?;
+        let counted = known.admit_series((metric.tenant, &integration), identity, metric.kind)?;
         let increment = whole(metric.value).min(u64::MAX - *counted);
         if metric.kind == GuestKind::Counter {
             *counted += increment;
@@ -281,19 +304,20 @@ impl Known {
     /// has counted; nothing where there is none left.
     fn admit_series(
         &mut self,
-        integration: &str,
+        (tenant, integration): (&str, &str),
         identity: Vec<Label>,
         kind: GuestKind,
     ) -> Option<&mut u64> {
         let shares = self.integrations.entry(integration.to_owned()).or_default();
         if !shares.series.contains_key(&identity) {
             let weight = if kind == GuestKind::Histogram { SERIES_OF_A_HISTOGRAM } else { 1 };
-            let full = shares.weight + weight > SERIES_PER_INTEGRATION;
-            if full || self.series + weight > SERIES_IN_ALL {
+            let has_room = shares.weight.has_room(tenant, weight, SERIES_PER_INTEGRATION)
+                && self.weight.has_room(tenant, weight, SERIES_IN_ALL);
+            if !has_room {
                 return None;
             }
-            shares.weight += weight;
-            self.series += weight;
+            shares.weight.add(tenant, weight);
+            self.weight.add(tenant, weight);
         }
         Some(shares.series.entry(identity).or_default())
     }

@@ -281,7 +281,14 @@ fn names_are_unique_and_follow_the_rules_of_prometheus() {
 }
 
 fn observed<'a>(name: &'a str, value: f64, labels: &'a [(String, String)]) -> GuestMetric<'a> {
-    GuestMetric { integration: "run_tools", name, kind: GuestKind::Counter, value, labels }
+    GuestMetric {
+        tenant: "a",
+        integration: "run_tools",
+        name,
+        kind: GuestKind::Counter,
+        value,
+        labels,
+    }
 }
 
 #[test]
@@ -376,6 +383,30 @@ fn a_flood_of_names_or_values_of_one_integration_leaves_room_for_others() {
     assert_eq!(asked.values().sum::<f64>(), 2001.0);
     let dropped = &families["temper_handler_telemetry_dropped_total"].samples;
     assert_eq!(dropped.values().sum::<f64>(), 2000.0 - (500.0 - 21.0));
+}
+
+#[test]
+fn a_flood_of_names_by_one_tenant_leaves_room_for_others_in_the_same_integrations() {
+    let exporter = Exporter::new(Prefix::default());
+    let metrics = exporter.metrics();
+    let flood = |tenant: &str, integration: &str, first: usize| {
+        for nth in first..first + 2000 {
+            let name = format!("name_{nth}");
+            let metric = observed(&name, 1.0, &[]);
+            metrics.guest_metric(&GuestMetric { tenant, integration, ..metric });
+        }
+        let families = scrape::read(&exporter.render());
+        families.keys().filter(|name| name.starts_with("temper_guest_")).count()
+    };
+    assert_eq!(flood("a", "run_tools", 0), 500);
+    assert_eq!(flood("b", "run_tools", 10_000), 500 + 250, "half of what is left");
+    assert_eq!(flood("a", "second", 20_000), 500 + 250 + 500);
+    for nth in 0..20 {
+        flood("a", &format!("integration-{nth}"), 30_000 + 2000 * nth);
+    }
+    let by_a = (5000 - 250) / 2;
+    assert_eq!(flood("a", "last", 100_000), by_a + 250);
+    assert_eq!(flood("c", "last", 110_000), by_a + 250 + 500);
 }
 
 #[test]

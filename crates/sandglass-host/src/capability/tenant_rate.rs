@@ -1,5 +1,5 @@
-//! How much each tenant's handlers may write to the host's log, all together: a flood must neither
-//! fill a disk nor drown what others log.
+//! How much log and how many spans the handlers of each tenant may write together: a flood must
+//! neither fill a disk nor drown what other tenants write.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,18 +7,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{Clock, Monotonic};
 
-/// Bytes that a tenant may write at once, after it was quiet.
-const BURST_BYTES: u64 = 8 << 20;
+/// How much a tenant may write.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    /// Bytes at once, after it was quiet.
+    burst_bytes: u64,
+    /// Bytes per second for ever.
+    bytes_per_second: u64,
+}
 
-/// Bytes per second that a tenant may write for ever.
-const BYTES_PER_SECOND: u64 = 1 << 20;
+const LOG: Rate = Rate { burst_bytes: 8 << 20, bytes_per_second: 1 << 20 };
+
+/// For spans that guests start, with their events and attributes. They are exported in batches, not
+/// written to a disk that the host shares.
+const SPANS: Rate = Rate { burst_bytes: 32 << 20, bytes_per_second: 4 << 20 };
 
 /// Tenants that are remembered before those are forgotten that have all of their burst again.
 const TENANTS_KEPT: usize = 1_000;
 
+/// The rates of a host's tenants.
+#[derive(Debug)]
+pub(crate) struct Rates {
+    pub(super) log: TenantRates,
+    pub(super) spans: TenantRates,
+}
+
+impl Rates {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
+        let rates = |rate| TenantRates::new(Arc::clone(clock), rate);
+        Self { log: rates(LOG), spans: rates(SPANS) }
+    }
+}
+
 /// What the tenants of a host may write: a token bucket for each.
-pub(crate) struct LogRates {
+pub(super) struct TenantRates {
     clock: Arc<dyn Clock>,
+    rate: Rate,
     tenants: Mutex<BTreeMap<Arc<str>, Bucket>>,
 }
 
@@ -29,24 +53,24 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn refill(&mut self, now: Monotonic) {
+    fn refill(&mut self, now: Monotonic, rate: Rate) {
         let millis = u64::try_from(now.since(self.at).as_millis()).unwrap_or(u64::MAX);
-        let earned = millis.saturating_mul(BYTES_PER_SECOND / 1_000);
+        let earned = millis.saturating_mul(rate.bytes_per_second / 1_000);
         // Less than a millisecond earns nothing, so it must not be forgotten either.
         if earned > 0 {
-            self.bytes = self.bytes.saturating_add(earned).min(BURST_BYTES);
+            self.bytes = self.bytes.saturating_add(earned).min(rate.burst_bytes);
             self.at = now;
         }
     }
 }
 
-impl LogRates {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, tenants: Mutex::default() }
+impl TenantRates {
+    fn new(clock: Arc<dyn Clock>, rate: Rate) -> Self {
+        Self { clock, rate, tenants: Mutex::default() }
     }
 
     /// Whether `tenant` may write so many bytes now; they are taken if it may.
-    pub(crate) fn take(&self, tenant: &Arc<str>, bytes: usize) -> bool {
+    pub(super) fn take(&self, tenant: &Arc<str>, bytes: usize) -> bool {
         self.take_at(self.clock.now(), tenant, bytes as u64)
     }
 
@@ -54,22 +78,22 @@ impl LogRates {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= TENANTS_KEPT && !tenants.contains_key(tenant) {
             tenants.retain(|_, bucket| {
-                bucket.refill(now);
-                bucket.bytes < BURST_BYTES
+                bucket.refill(now, self.rate);
+                bucket.bytes < self.rate.burst_bytes
             });
         }
-        let full = || Bucket { bytes: BURST_BYTES, at: now };
+        let full = || Bucket { bytes: self.rate.burst_bytes, at: now };
         let bucket = tenants.entry(Arc::clone(tenant)).or_insert_with(full);
-        bucket.refill(now);
+        bucket.refill(now, self.rate);
         let left = bucket.bytes.checked_sub(bytes);
         bucket.bytes = left.unwrap_or(bucket.bytes);
         left.is_some()
     }
 }
 
-impl fmt::Debug for LogRates {
+impl fmt::Debug for TenantRates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogRates").finish_non_exhaustive()
+        f.debug_struct("TenantRates").finish_non_exhaustive()
     }
 }
 
@@ -79,8 +103,8 @@ mod tests {
 
     use super::*;
 
-    fn rates() -> LogRates {
-        LogRates::new(Arc::new(SystemClock::new()))
+    fn rates() -> TenantRates {
+        TenantRates::new(Arc::new(SystemClock::new()), LOG)
     }
 
     const fn at(micros: u64) -> Monotonic {
