@@ -236,6 +236,11 @@ impl Accounting {
         EndPoint { place, call }
     }
 
+    /// Calls that have begun, the present one included.
+    pub(crate) const fn count(&self) -> u64 {
+        self.count
+    }
+
     pub(crate) fn total(&self) -> Duration {
         self.total
     }
