@@ -276,6 +276,9 @@ pub(crate) fn failed<E: Recorded>(
         Some(recorded) => recorded,
         None => {
             let error = error(store)?;
+            let mut touched = Touched::default();
+            error.resources(&mut touched);
+            store.charge(&touched.0)?;
             store.tape.failed(&error);
             Ok(error)
         }

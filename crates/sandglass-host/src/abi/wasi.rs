@@ -91,7 +91,7 @@ impl Wasi {
     /// # Errors
     /// The account has no room, or one of them has a type that cannot be measured.
     pub(crate) fn charge(&mut self, numbers: &[u32]) -> wasmtime::Result<()> {
-        self.charges.settle(self.preview1.ctx().table, numbers)
+        self.charges.settle(self.preview1.ctx().table, &mut self.sending, numbers)
     }
 
     /// Where the resources are that the guest holds.

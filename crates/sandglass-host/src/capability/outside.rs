@@ -28,34 +28,53 @@ pub(crate) struct Outside {
     pub(crate) memory: HostMemory,
 }
 
-/// What the host holds for one open request besides bodies, in bytes: its head and its response's,
-/// and the buffers of its connection.
+/// What the host holds for one open request besides its head and bodies, in bytes: the head of its
+/// response, and the buffers of its connection.
 const OPEN_REQUEST_BYTES: u64 = 256 << 10;
 
 /// The charge of one request that is being sent. The client that reads the response resizes it;
 /// clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct RequestCharge(Arc<Mutex<Charge>>);
+pub(super) struct RequestCharge {
+    charge: Arc<Mutex<Charge>>,
+    /// Bytes without those of bodies.
+    open_bytes: u64,
+}
 
 impl RequestCharge {
-    fn new(memory: &HostMemory) -> Result<Self, OutOfHostMemory> {
-        let charge = memory.charge(OPEN_REQUEST_BYTES)?;
-        Ok(Self(Arc::new(Mutex::new(charge))))
+    fn new(memory: &HostMemory, request: &Request) -> Result<Self, OutOfHostMemory> {
+        let open_bytes = OPEN_REQUEST_BYTES.saturating_add(request.head_bytes());
+        let charge = Arc::new(Mutex::new(memory.charge(open_bytes)?));
+        Ok(Self { charge, open_bytes })
     }
 
     /// Charges `body_bytes` of the response besides the open request.
     pub(super) fn holds_body(&self, body_bytes: usize) -> Result<(), OutOfHostMemory> {
-        self.resize(OPEN_REQUEST_BYTES.saturating_add(body_bytes as u64))
+        self.resize(self.open_bytes.saturating_add(body_bytes as u64))
     }
 
-    /// Charges `body_bytes` alone: the request is no longer open.
-    fn holds_only(&self, body_bytes: usize) -> Result<(), OutOfHostMemory> {
-        self.resize(body_bytes as u64)
+    /// Charges `response` alone: the request is no longer open.
+    fn holds_only(&self, response: &Response) -> Result<(), OutOfHostMemory> {
+        let Response { status: _, headers, body } = response;
+        self.resize(headers_bytes(headers) + body.capacity() as u64)
+    }
+
+    /// Charges the `headers` of a response that has come, besides the open request.
+    fn holds_head(&self, headers: &[(String, String)]) -> Result<(), OutOfHostMemory> {
+        /// As they were read, as these texts, and as an object of `wasi:http`.
+        const COPIES: u64 = 3;
+        self.resize(self.open_bytes.saturating_add(COPIES * headers_bytes(headers)))
     }
 
     fn resize(&self, bytes: u64) -> Result<(), OutOfHostMemory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).resize(bytes)
+        self.charge.lock().unwrap_or_else(PoisonError::into_inner).resize(bytes)
     }
+}
+
+/// What the headers of a response occupy, in bytes.
+pub(super) fn headers_bytes(headers: &[(String, String)]) -> u64 {
+    let texts = headers.iter().map(|(name, value)| name.capacity() + value.capacity());
+    texts.sum::<usize>() as u64 + size_of_val(headers) as u64
 }
 
 /// A whole response, charged as long as this is kept.
@@ -108,7 +127,7 @@ impl Outside {
     fn begin(&self, request: &mut Request) -> Result<(UnderWay, RequestCharge), HttpError> {
         request.sender = self.sender.clone();
         let under_way = self.requests.begin(request, &self.clock);
-        match RequestCharge::new(&self.memory) {
+        match RequestCharge::new(&self.memory, request) {
             Ok(charge) => Ok((under_way, charge)),
             Err(error) => {
                 under_way.refused();
@@ -131,7 +150,7 @@ impl Outside {
         drop(open);
         let response = sent?;
         // A client of the embedder's charges nothing while it reads.
-        charge.holds_only(response.body.capacity())?;
+        charge.holds_only(&response)?;
         Ok(Received { response, _charge: charge })
     }
 
@@ -151,6 +170,7 @@ impl Outside {
                 let open = grants.open_requests.open(&self.sender, &self.open)?;
                 let (http, allowed) = (&grants.http, &grants.destinations);
                 let opened = http.open(request, allowed, limits, traceparent).await?;
+                charge.holds_head(&opened.headers)?;
                 Ok(opened.holding((open, charge)))
             };
             let answer = answer.await;

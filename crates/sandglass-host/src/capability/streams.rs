@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
 use super::http::{HttpError, Opened, Pieces};
+use super::outside::headers_bytes;
 use crate::measured::Measured;
 use crate::secret::Answer;
 
@@ -95,9 +96,7 @@ pub struct IncomingResponse {
 impl Measured for IncomingResponse {
     fn uncharged_bytes(&self) -> u64 {
         let Self { status: _, headers, body: _, rest } = self;
-        let texts = headers.iter().map(|(name, value)| name.capacity() + value.capacity());
-        (rest.len() + texts.sum::<usize>() + headers.capacity() * size_of::<(String, String)>())
-            as u64
+        rest.len() as u64 + headers_bytes(headers)
     }
 }
 

@@ -12,7 +12,6 @@ use wasmtime_wasi::p2::bindings::io::streams::{
 };
 use wasmtime_wasi::p2::bindings::sockets::network::Network;
 use wasmtime_wasi_http::FieldMap;
-use wasmtime_wasi_http::RequestOptions;
 use wasmtime_wasi_http::p2::bindings::http::types::{Method, Scheme};
 use wasmtime_wasi_http::p2::body::{
     HostFutureTrailers, HostIncomingBody, HostOutgoingBody, HyperOutgoingBody,
@@ -20,8 +19,9 @@ use wasmtime_wasi_http::p2::body::{
 use wasmtime_wasi_http::p2::types::{
     HostFutureIncomingResponse, HostIncomingResponse, HostOutgoingRequest, HostOutgoingResponse,
 };
+use wasmtime_wasi_http::{RequestOptions, WasiHttpHooks};
 
-use super::sending::{BODY_PIECE_BYTES, HEADERS_MAX_BYTES};
+use super::sending::{BODY_BYTES, HEADERS_MAX_BYTES};
 use crate::capability::{spans, streams};
 use crate::host_memory::{Charge, HostMemory};
 use crate::measured::{Measured, keeps_nothing};
@@ -30,15 +30,23 @@ use crate::measured::{Measured, keeps_nothing};
 /// and its charge. Streams, pollables and other objects of a fixed size take no more.
 const OBJECT_BYTES: u64 = 1024;
 
-/// What the body of a request takes until it is sent: a piece in the queue, a piece that is being
-/// written, and trailers, which may be as large as Wasmtime allows any headers to be.
-const BODY_BYTES: u64 = (2 * BODY_PIECE_BYTES + HEADERS_MAX_BYTES) as u64;
+/// Further values of a map of headers that are not copied to save room: what they take is a part
+/// of [`OBJECT_BYTES`].
+const LEAST_SPARE: usize = 4;
 
 /// The charges of one run's resources.
 #[derive(Debug)]
 pub(super) struct Charges {
     memory: HostMemory,
-    of: BTreeMap<u32, Charge>,
+    of: BTreeMap<u32, Charged>,
+}
+
+/// What is known of one resource.
+#[derive(Debug)]
+struct Charged {
+    charge: Charge,
+    /// Most further values that it had as a map of headers, since its last copy.
+    further_values: usize,
 }
 
 impl Charges {
@@ -54,14 +62,22 @@ impl Charges {
     pub(super) fn settle(
         &mut self,
         table: &mut ResourceTable,
+        hooks: &mut dyn WasiHttpHooks,
         numbers: &[u32],
     ) -> wasmtime::Result<()> {
         for number in numbers {
             match table.get_any_mut(*number) {
                 Ok(object) => {
+                    let charged = self.of.entry(*number).or_insert_with(|| Charged {
+                        charge: self.memory.nothing(),
+                        further_values: 0,
+                    });
+                    if let Some(fields) = object.downcast_mut() {
+                        charged.further_values =
+                            without_spare_room(fields, hooks, charged.further_values);
+                    }
                     let bytes = measure(object).ok_or(UnknownResource(*number))?;
-                    let charge = self.of.entry(*number).or_insert_with(|| self.memory.nothing());
-                    charge.resize(bytes)?;
+                    charged.charge.resize(bytes)?;
                 }
                 Err(_) => {
                     self.of.remove(number);
@@ -158,16 +174,37 @@ fn body_bytes(body: Option<&HyperOutgoingBody>) -> u64 {
     if body.is_some() { BODY_BYTES } else { 0 }
 }
 
+/// Values of `fields` besides the first of each name.
+fn further_values(fields: &HeaderMap) -> usize {
+    fields.len().saturating_sub(fields.keys_len())
+}
+
+/// Copies `fields` if it has had more than twice as many further values, because the map does not
+/// shrink, nor says how much room it keeps for them. Returns how many they have been at most since
+/// the copy.
+fn without_spare_room(fields: &mut FieldMap, hooks: &mut dyn WasiHttpHooks, most: usize) -> usize {
+    let now = further_values(fields);
+    if most <= 2 * now.max(LEAST_SPARE) {
+        return most.max(now);
+    }
+    // While there are two handles, taking the map out of one of them copies what is in use.
+    let copy = HeaderMap::from(fields.clone());
+    *fields = FieldMap::new_immutable(hooks, copy);
+    // Only a map that the guest may change has fewer values than before.
+    fields.set_mutable(HEADERS_MAX_BYTES);
+    now
+}
+
 /// What a map of headers takes: an upper bound from how `http::HeaderMap` lays them out (two
 /// vectors that double, and an index of a third more slots than entries), and from an allocation
-/// for each name and value.
+/// for each name and value. Of further values there may be twice as many without
+/// [`without_spare_room`], and room for twice as many as that.
 fn fields_bytes(fields: &HeaderMap) -> u64 {
     const ALLOCATION_BYTES: usize = 32;
     const ENTRY_BYTES: usize = size_of::<HeaderName>() + size_of::<HeaderValue>() + 48;
     let names = fields.keys().map(|name| name.as_str().len() + ALLOCATION_BYTES);
     let values = fields.values().map(|value| value.len() + ALLOCATION_BYTES);
-    let further = fields.len().saturating_sub(fields.keys_len());
-    let slots = (fields.capacity() + 2 * further) * ENTRY_BYTES;
+    let slots = (fields.capacity() + 4 * further_values(fields)) * ENTRY_BYTES;
     (names.sum::<usize>() + values.sum::<usize>() + slots) as u64
 }
 
@@ -328,7 +365,7 @@ mod tests {
     fn a_hoard_ends_when_the_account_is_full() {
         let mut store = RunStore::idle();
         let error = loop {
-            let list = vec![("a".to_owned(), vec![b'v'; 100_000])];
+            let list = vec![("a".to_owned(), vec![b'v'; 60_000])];
             match HostFields::from_list(&mut store, list) {
                 Ok(_) => {}
                 Err(error) => break error,

@@ -14,12 +14,18 @@ use wasmtime_wasi_http::{
 
 use crate::capability::http::{self, HttpError, Opened, Pieces, Request};
 use crate::capability::outside::Outside;
+use crate::host_memory::HostMemory;
 
 /// Largest piece of a body that a guest may write before the one in front of it is sent, in bytes.
 pub(super) const BODY_PIECE_BYTES: usize = 64 << 10;
 
-/// Largest headers or trailers, in bytes as Wasmtime counts them: with some for each name and value.
-pub(super) const HEADERS_MAX_BYTES: usize = 128 << 10;
+/// Largest headers or trailers that a guest makes, in bytes as Wasmtime counts them: with some for
+/// each name and value. Few servers accept a quarter of it.
+pub(super) const HEADERS_MAX_BYTES: usize = 64 << 10;
+
+/// What the body of a request takes until it is sent: a piece in the queue, a piece that is being
+/// written, and trailers. A map of many short headers takes four times what Wasmtime counts.
+pub(super) const BODY_BYTES: u64 = (2 * BODY_PIECE_BYTES + 4 * HEADERS_MAX_BYTES) as u64;
 
 type Sent = Result<(::http::Response<WasiBody>, Finishing), Error>;
 type Finishing = Box<dyn Future<Output = Result<(), Error>> + Send>;
@@ -52,8 +58,8 @@ impl WasiHttpHooks for Sending {
         // A poll of WASI has no bound of its own, so the request has that of a call.
         let most = self.0.timeout();
         // The request is charged before the guest can make the next one, not when it is polled.
-        let opening =
-            read(request).and_then(|request| self.0.clone().open(request).map_err(wasi_error));
+        let opening = read(request, &self.0.memory)
+            .and_then(|request| self.0.clone().open(request).map_err(wasi_error));
         Box::new(async move {
             let timeout = options.first_byte_timeout.unwrap_or(most).min(most);
             let patience = options.between_bytes_timeout.unwrap_or(most).min(most);
@@ -64,7 +70,8 @@ impl WasiHttpHooks for Sending {
     }
 }
 
-fn read(request: ::http::Request<WasiBody>) -> Result<Request, Error> {
+/// The request as this host sends it. A body is charged to `memory` until it is sent.
+fn read(request: ::http::Request<WasiBody>, memory: &HostMemory) -> Result<Request, Error> {
     let (head, body) = request.into_parts();
     let headers: Vec<_> = head
         .headers
@@ -78,7 +85,11 @@ fn read(request: ::http::Request<WasiBody>) -> Result<Request, Error> {
         Request::new(method, &url, headers, Bytes::new())
     } else {
         let unsent = |error: Error| HttpError::Transport(error.to_string());
-        let pieces: Pieces = Box::pin(BodyDataStream::new(body).map_err(unsent));
+        let charge = memory.charge(BODY_BYTES).map_err(|error| wasi_error(error.into()))?;
+        let pieces = BodyDataStream::new(body).map_err(unsent);
+        let pieces: Pieces = Box::pin(pieces.inspect(move |_| {
+            let _until_it_is_sent = &charge;
+        }));
         Request::streamed(method, &url, headers, pieces)
     };
     request.map_err(|why| Error::InternalError(Some(why)))

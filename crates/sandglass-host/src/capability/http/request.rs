@@ -249,6 +249,15 @@ impl Request {
         format!("{}:{port}", self.url.host_str().unwrap_or_default())
     }
 
+    /// What its head occupies, in bytes: an upper bound from the length of its texts, an allocation
+    /// for each, and the room that a text or a map which grew has to spare.
+    pub(crate) fn head_bytes(&self) -> u64 {
+        const HEADER_BYTES: usize = 512;
+        let texts = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+        let headers = texts.sum::<usize>() + self.headers.len() * HEADER_BYTES;
+        (2 * self.url.as_str().len() + headers) as u64
+    }
+
     /// Its address as the guest wrote it, cut.
     pub(crate) fn as_given(&self) -> &str {
         &self.raw
