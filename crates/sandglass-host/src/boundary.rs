@@ -276,10 +276,12 @@ pub(crate) fn failed<E: Recorded>(
         Some(recorded) => recorded,
         None => {
             let error = error(store)?;
+            store.tape.failed(&error);
             let mut touched = Touched::default();
             error.resources(&mut touched);
-            store.charge(&touched.0)?;
-            store.tape.failed(&error);
+            // The call has left, so it cannot end the run: a replay would not find where. What does
+            // not fit is charged by the next call that takes the resource.
+            let _ = store.charge(&touched.0);
             Ok(error)
         }
     };

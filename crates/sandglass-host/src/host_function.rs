@@ -316,6 +316,11 @@ impl Linked {
         let Some(call) = HostCall::of(store) else {
             return Box::pin(async { Err("nobody makes this call".to_owned()) });
         };
+        // For as long as the function has them, which may be longer than its call takes.
+        let charge = match store.guest.memory.charge(values.iter().map(Value::heap_bytes).sum()) {
+            Ok(charge) => charge,
+            Err(error) => return Box::pin(std::future::ready(Err(error.to_string()))),
+        };
         match &self.function.body {
             Body::Instant(function) => {
                 let ended = catch_unwind(AssertUnwindSafe(|| function(call, values)));
@@ -324,7 +329,10 @@ impl Linked {
             }
             Body::Async(function) => {
                 let function = Arc::clone(function);
-                let ended = caught(Box::pin(async move { function(call, values).await }));
+                let ended = caught(Box::pin(async move {
+                    let _charge = charge;
+                    function(call, values).await
+                }));
                 Box::pin(async move { ended.await.map_or_else(|| Err(panicked(&name)), heard) })
             }
             Body::Blocking(bound, function) => {
@@ -332,7 +340,10 @@ impl Linked {
                 let blocking = Arc::clone(&self.blocking);
                 let bound = *bound;
                 Box::pin(async move {
-                    let running = blocking.run(move || function(call, values));
+                    let running = blocking.run(move || {
+                        let _charge = charge;
+                        function(call, values)
+                    });
                     let running = running.map_err(|most| {
                         format!("`{name}` was not called: {most} blocking calls are under way")
                     })?;

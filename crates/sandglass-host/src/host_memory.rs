@@ -162,6 +162,11 @@ impl HostMemory {
 }
 
 impl Charge {
+    /// Whether it is charged to the account of this run.
+    pub(crate) fn is_of(&self, memory: &HostMemory) -> bool {
+        Arc::ptr_eq(&self.memory.0, &memory.0)
+    }
+
     /// Charges `bytes` in place of what is charged now.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! -1, and `host_last_error` says why.
 
 mod ask;
+mod batch;
 mod context;
 mod outside;
 mod scratch;

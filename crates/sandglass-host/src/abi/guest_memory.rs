@@ -165,13 +165,7 @@ pub(crate) fn fill(
     if answer.len() > len.cast_unsigned() as usize {
         return Ok(match when_too_small {
             WhenTooSmall::SayTheSize => size,
-            WhenTooSmall::Refuse => {
-                caller.data_mut().guest.fail(format!(
-                    "the buffer of {} bytes is too small for an answer of {size} bytes",
-                    len.cast_unsigned()
-                ));
-                TOO_SMALL
-            }
+            WhenTooSmall::Refuse => too_small(caller, len, answer.len()),
             WhenTooSmall::RefuseInSilence => TOO_SMALL,
         });
     }
@@ -188,6 +182,15 @@ pub(crate) fn fill(
             Ok(FAILED)
         }
     }
+}
+
+/// Refuses to fill a buffer of `len` bytes with `size`.
+pub(crate) fn too_small(caller: &mut Caller<'_, RunStore>, len: i32, size: usize) -> i32 {
+    caller.data_mut().guest.fail(format!(
+        "the buffer of {} bytes is too small for an answer of {size} bytes",
+        len.cast_unsigned()
+    ));
+    TOO_SMALL
 }
 
 #[cfg(test)]

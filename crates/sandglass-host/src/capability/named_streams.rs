@@ -131,7 +131,7 @@ impl Guest {
         let size = bytes.len() as u64;
         match held.get_mut(name) {
             // Where there is no room for the new bytes, the old ones stay.
-            Some(Stream { bytes: before, charge: Some(charge) }) => {
+            Some(Stream { bytes: before, charge: Some(charge) }) if charge.is_of(&self.memory) => {
                 charge.resize(size)?;
                 *before = bytes;
             }

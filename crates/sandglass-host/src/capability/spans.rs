@@ -157,7 +157,11 @@ impl Spans {
         let ended = self.open.remove(&span).ok_or(NoSuchSpan(span))?;
         if let SpanEnd::Failed { kind, message } = end {
             let kind = kind.map(|kind| self.name(&kind)).filter(|kind| !kind.is_empty());
-            let message = self.text(message, VALUE_MAX_BYTES);
+            let mut message = self.text(message, VALUE_MAX_BYTES);
+            if !self.take(message.len()) {
+                self.speaker.drop_one(Told::Attribute);
+                message.clear();
+            }
             ended.error(kind.as_deref().unwrap_or(names::GUEST_ERROR), &message);
         }
         Ok(())

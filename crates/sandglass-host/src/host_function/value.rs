@@ -48,6 +48,15 @@ pub enum Value {
 }
 
 impl Value {
+    /// What it occupies outside of itself, in bytes.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.capacity() as u64,
+            Self::Bytes(bytes) => bytes.capacity() as u64,
+            _ => 0,
+        }
+    }
+
     /// Its type.
     #[must_use]
     pub const fn ty(&self) -> Type {

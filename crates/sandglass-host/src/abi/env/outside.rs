@@ -1,40 +1,17 @@
 //! What a guest waits for: secrets, and HTTP, one request or several.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use wasmtime::{Linker, Result};
 
-use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, text};
+use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, text, too_small};
 use crate::boundary::waiting;
-use crate::capability::http::{HttpError, Request};
+use crate::capability::http::Request;
 use crate::capability::http_batch::REQUESTS_MAX;
-use crate::capability::outside::Received;
 use crate::functions::{Functions, Reads};
 use crate::race::CallEnded;
 use crate::store::RunStore;
 
+use super::batch::{BatchRequest, BatchResponse, ForBuffer};
 use super::{MODULE, NAME_BYTES, failed, json};
-
-/// One request of a batch.
-#[derive(Deserialize)]
-#[serde(expecting = "an object with a `method` and a `url`")]
-struct BatchRequest {
-    method: String,
-    url: String,
-    /// An array of pairs.
-    headers: Option<Value>,
-    body: Option<String>,
-}
-
-/// One answer of a batch. A request that failed has the status 0, which no server
-/// answers, and says why.
-#[derive(Serialize)]
-struct BatchResponse {
-    status: u16,
-    body: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
 
 /// What is read of a URL, in bytes; servers refuse ones of a fraction of this.
 pub(super) const URL_BYTES: u32 = 64 * 1024;
@@ -111,44 +88,24 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let batch = caller.data().outside().send_batch(requests);
             let wait = async { Ok::<_, CallEnded>(batch.await) };
             let Some(answers) = race.call(wait).await else { return Ok(None) };
-            let answers: Vec<BatchResponse> = match answers {
-                Ok(answers) => answers.into_iter().map(BatchResponse::of).collect(),
+            let answers = match answers {
+                Ok(answers) => answers,
                 Err(ended) => return Ok(Some(failed(caller, ended))),
             };
-            let redactor = &caller.data().guest.redactor;
-            let answers: Vec<_> = answers
-                .into_iter()
-                .map(|answer| BatchResponse {
-                    error: answer.error.map(|error| redactor.text(error)),
-                    ..answer
-                })
+            let store = caller.data();
+            let responses: Vec<_> = answers
+                .iter()
+                .map(|answer| BatchResponse::of(answer, &store.guest.redactor))
                 .collect();
-            match serde_json::to_vec(&answers) {
-                Ok(json) => fill(caller, (out_ptr, out_len), &json, WhenTooSmall::Refuse).map(Some),
+            let mut output = ForBuffer::new(store, out_len.cast_unsigned() as usize);
+            let written = serde_json::to_writer(&mut output, &responses);
+            let (json, size) = (output.json, output.size);
+            match written {
+                Ok(()) if size > json.len() => Ok(Some(too_small(caller, out_len, size))),
+                Ok(()) => fill(caller, (out_ptr, out_len), &json, WhenTooSmall::Refuse).map(Some),
                 Err(error) => Ok(Some(failed(caller, error))),
             }
         }
     }
     Ok(())
-}
-
-impl BatchRequest {
-    fn read(self) -> Result<Request, String> {
-        let headers = self.headers.map(|headers| headers.to_string()).unwrap_or_default();
-        let body = self.body.unwrap_or_default().into_bytes();
-        Request::read(Ok(self.method), Ok(self.url), Ok(headers), Ok(body))
-    }
-}
-
-impl BatchResponse {
-    fn of(answer: Result<Received, HttpError>) -> Self {
-        match answer {
-            Ok(Received { response, .. }) => Self {
-                status: response.status,
-                body: String::from_utf8_lossy(&response.body).into_owned(),
-                error: None,
-            },
-            Err(error) => Self { status: 0, body: String::new(), error: Some(error.to_string()) },
-        }
-    }
 }

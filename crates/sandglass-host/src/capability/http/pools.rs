@@ -145,6 +145,11 @@ impl Known {
     }
 }
 
+/// What a server may send ahead of what a guest reads over HTTP/2, in bytes: of one response, and of
+/// all that share a connection.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+
 fn client(tls: ClientConfig, resolver: Resolver) -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -153,6 +158,8 @@ fn client(tls: ClientConfig, resolver: Resolver) -> reqwest::Result<reqwest::Cli
         .tls_backend_preconfigured(tls)
         .dns_resolver(Arc::new(resolver))
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
         .build()
 }

@@ -1,0 +1,142 @@
+//! Requests of a batch, and what comes of them, as JSON.
+
+use std::fmt::{self, Display};
+use std::io;
+
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::capability::http::{HttpError, Request};
+use crate::capability::outside::Received;
+use crate::host_memory::Charge;
+use crate::secret::Redactor;
+use crate::store::RunStore;
+
+/// One request of a batch.
+#[derive(Deserialize)]
+#[serde(expecting = "an object with a `method` and a `url`")]
+pub(super) struct BatchRequest {
+    method: String,
+    url: String,
+    /// An array of pairs.
+    headers: Option<Value>,
+    body: Option<String>,
+}
+
+/// One answer of a batch. A request that failed has the status 0, which no server
+/// answers, and says why.
+#[derive(Serialize)]
+pub(super) struct BatchResponse<'a> {
+    status: u16,
+    body: Lossy<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Bytes as text, with `U+FFFD` for what is not UTF-8; it is never copied as a whole.
+struct Lossy<'a>(&'a [u8]);
+
+impl Display for Lossy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.utf8_chunks().try_for_each(|chunk| {
+            f.write_str(chunk.valid())?;
+            if chunk.invalid().is_empty() { Ok(()) } else { f.write_str("\u{fffd}") }
+        })
+    }
+}
+
+impl Serialize for Lossy<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// JSON for a buffer of the guest's. What does not fit is only counted.
+pub(super) struct ForBuffer<'a> {
+    store: &'a RunStore,
+    charge: Charge,
+    /// As much of it as fits, charged as long as this is there.
+    pub(super) json: Vec<u8>,
+    max_bytes: usize,
+    /// How long the JSON is so far.
+    pub(super) size: usize,
+    /// From which size on the deadline is checked again.
+    check_from: usize,
+}
+
+impl<'a> ForBuffer<'a> {
+    /// How much is written between two looks at the deadline: a fraction of a millisecond.
+    const PIECE_BYTES: usize = 64 << 10;
+
+    pub(super) fn new(store: &'a RunStore, max_bytes: usize) -> Self {
+        let charge = store.guest.memory.nothing();
+        Self { store, charge, json: Vec::new(), max_bytes, size: 0, check_from: 0 }
+    }
+}
+
+impl io::Write for ForBuffer<'_> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.size = self.size.saturating_add(piece.len());
+        if self.size >= self.check_from {
+            self.check_from = self.size + Self::PIECE_BYTES;
+            if self.store.run.due(self.store.now()).is_some() {
+                return Err(io::Error::other("the run ends"));
+            }
+        }
+        if self.size <= self.max_bytes {
+            if self.size > self.json.capacity() {
+                let capacity = (2 * self.size).min(self.max_bytes);
+                self.charge.resize(capacity as u64).map_err(io::Error::other)?;
+                self.json.reserve_exact(capacity - self.json.len());
+            }
+            self.json.extend_from_slice(piece);
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl BatchRequest {
+    pub(super) fn read(self) -> Result<Request, String> {
+        let headers = self.headers.map(|headers| headers.to_string()).unwrap_or_default();
+        let body = self.body.unwrap_or_default().into_bytes();
+        Request::read(Ok(self.method), Ok(self.url), Ok(headers), Ok(body))
+    }
+}
+
+impl<'a> BatchResponse<'a> {
+    pub(super) fn of(answer: &'a Result<Received, HttpError>, redactor: &Redactor) -> Self {
+        match answer {
+            Ok(Received { response, .. }) => {
+                Self { status: response.status, body: Lossy(&response.body), error: None }
+            }
+            Err(error) => {
+                Self { status: 0, body: Lossy(&[]), error: Some(redactor.text(error.to_string())) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_not_kept() {
+        let store = RunStore::idle();
+        let responses = [BatchResponse { status: 200, body: Lossy(b"a\xff\x01"), error: None }];
+        let whole = "[{\"status\":200,\"body\":\"a\u{fffd}\\u0001\"}]";
+        for max_bytes in [0, 10, whole.len() - 1, whole.len(), 1000] {
+            let mut output = ForBuffer::new(&store, max_bytes);
+            serde_json::to_writer(&mut output, &responses).expect("the account has room");
+            assert_eq!(output.size, whole.len());
+            assert_eq!(store.guest.memory.held(), output.json.capacity() as u64);
+            assert!(output.json.capacity() <= max_bytes);
+            assert_eq!(output.json == whole.as_bytes(), max_bytes >= whole.len());
+        }
+        assert_eq!(store.guest.memory.held(), 0);
+    }
+}
