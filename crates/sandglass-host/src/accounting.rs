@@ -13,6 +13,7 @@ use sandglass_model::{
 use sandglass_model::report::{OVERRUNS_MAX, micros};
 
 use crate::functions::{FunctionId, Functions};
+use crate::measured::covered;
 
 /// The host calls of one run, as they happen.
 #[derive(Debug, Default)]
@@ -31,6 +32,9 @@ pub(crate) struct Accounting {
     /// last half, as a ring.
     ended: Vec<Ended>,
 }
+
+// Sums for functions and for the asks that are granted, and a fixed number of calls.
+covered!(Accounting: by_function, current, last, is_arriving, count, total, ended);
 
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]

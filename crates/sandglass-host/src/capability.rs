@@ -37,7 +37,7 @@ use serde_json::Value;
 
 use crate::dispatch::CallLimits;
 use crate::host_memory::HostMemory;
-use crate::measured::{keeps_nothing, measured};
+use crate::measured::measured;
 use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
@@ -94,9 +94,6 @@ measured!(
     Guest: context, memory, fields, last_error, has_failed, requests, open_requests, log, spans,
     meter, scratch, streams, cache, result, redactor, grants, call_limits, signals, trace,
 );
-
-// How many requests are open.
-keeps_nothing!(Arc<AtomicU32>);
 
 /// What an integration may do, and with what.
 #[derive(Debug)]

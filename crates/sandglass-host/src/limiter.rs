@@ -7,6 +7,7 @@ use sandglass_model::{Clock, GuestLimits, LimitBreach, LimitKind};
 use wasmtime::{ResourceLimiter, Result};
 
 use crate::boundary::Stopped;
+use crate::measured::covered;
 use crate::run::Run;
 use crate::structure::{self, InstanceState};
 
@@ -31,6 +32,12 @@ pub(crate) struct Limiter {
     /// The run and its clock; `None` in a store in which nothing runs.
     run: Option<(Arc<Run>, Arc<dyn Clock>)>,
 }
+
+// Numbers.
+covered!(
+    Limiter: memory_limit, table_limit, table_elements, instance_bytes, memory_bytes,
+    peak_memory_bytes, denied, run,
+);
 
 impl Limiter {
     pub(crate) fn new(limits: &GuestLimits) -> Self {

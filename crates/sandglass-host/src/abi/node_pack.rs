@@ -34,6 +34,7 @@ pub(crate) use contract::{
     PairForm, export, import, imports, marks_a_pack,
 };
 pub(crate) use imports::link;
+pub(crate) use random::RandomStream;
 pub(crate) use run::{NodeRun, NotAllocated};
 
 /// Invokes a node of `pack` in `store`.

@@ -23,7 +23,7 @@ use crate::boundary::CallError;
 use crate::capability::log::{GuestLog, Level};
 use crate::capability::outside::Outside;
 use crate::functions::Functions;
-use crate::measured::{keeps_nothing, measured};
+use crate::measured::measured;
 use crate::store::RunStore;
 
 use charges::Charges;
@@ -47,9 +47,6 @@ pub(crate) struct Wasi {
 }
 
 measured!(Wasi: preview1, http, sending, charges);
-
-// The streams keep the beginning of one line each; resources are charged one by one.
-keeps_nothing!(WasiP1Ctx, WasiHttpCtx, Sending, Charges);
 
 impl WasiView for Wasi {
     fn ctx(&mut self) -> WasiCtxView<'_> {
@@ -109,6 +106,7 @@ pub(crate) fn link(
     let options = bindings::LinkOptions::default();
     bindings::Command::add_to_linker::<_, HasSelf<RunStore>>(linker, &options, |store| store)?;
     functions.add_imports(http::IMPORTS);
+    functions.add_imports(http::HANDLER);
     http::link(linker)
 }
 

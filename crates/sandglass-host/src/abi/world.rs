@@ -58,7 +58,8 @@ pub(crate) use bindings::{Completion, DispatchContext, Failure, Integration, Int
 pub(crate) use interface::types::TypedFailure;
 
 /// Where the functions of this world begin among those of components.
-const FIRST: usize = wasi::command::IMPORTS.len() + wasi::http::IMPORTS.len();
+const FIRST: usize =
+    wasi::command::IMPORTS.len() + wasi::http::IMPORTS.len() + wasi::http::HANDLER.len();
 
 /// Links all of it.
 pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {

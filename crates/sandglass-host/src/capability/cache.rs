@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use sandglass_model::ModuleHash;
 
+use crate::measured::covered;
+
 /// Values in all: with their keys, some megabytes beside the bytes themselves.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -71,6 +73,9 @@ pub(crate) struct CacheView {
     cache: Arc<Cache>,
     scope: Scope,
 }
+
+// Entries are charged to the tenant.
+covered!(CacheView: cache, scope);
 
 impl Cache {
     pub(crate) fn new(max_bytes: u64) -> Self {

@@ -6,12 +6,16 @@ use std::sync::{Arc, OnceLock};
 use sandglass_model::{DispatchId, TraceContext};
 
 use crate::dispatch::Dispatch;
+use crate::measured::covered;
 
 /// The context of one run.
 pub(crate) struct RunContext {
     facts: Option<Facts>,
     json: OnceLock<Arc<[u8]>>,
 }
+
+// The text of what the embedder has given, made once.
+covered!(RunContext: facts, json);
 
 /// What it is made of.
 pub(crate) struct Facts {

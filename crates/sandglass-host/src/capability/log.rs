@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::Guest;
 use super::speaker::Speaker;
+use crate::measured::covered;
 
 /// Most lines that one run may write. More are counted and not written: a flood
 /// must neither fill a disk nor slow anybody down.
@@ -77,6 +78,9 @@ pub(crate) struct GuestLog {
     dispatch: DispatchId,
     trace: TraceContext,
 }
+
+// Lines are written at once, within the rate of the tenant.
+covered!(GuestLog: speaker, dispatch, trace);
 
 impl GuestLog {
     /// The log of one run.

@@ -10,7 +10,6 @@ use bytes::Bytes;
 
 use super::Guest;
 use crate::host_memory::{Charge, OutOfHostMemory};
-use crate::measured::keeps_nothing;
 
 /// Streams that one run may have; each is a file or a body.
 const STREAMS_MAX: usize = 64;
@@ -22,9 +21,6 @@ const NAME_MAX_BYTES: usize = 256;
 /// bytes before it runs, and takes what it left afterwards.
 #[derive(Clone, Default)]
 pub struct Streams(Arc<Mutex<BTreeMap<String, Stream>>>);
-
-// Each stream that the guest writes is charged.
-keeps_nothing!(Streams);
 
 struct Stream {
     bytes: Bytes,

@@ -11,6 +11,7 @@ use super::Grants;
 use super::http::{HttpError, Limits, Opened, Request, Response, Sender};
 use super::requests::{Requests, UnderWay};
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
+use crate::measured::covered;
 use crate::run::Run;
 use crate::secret::Answer;
 
@@ -27,6 +28,9 @@ pub(crate) struct Outside {
     pub(super) open: Arc<AtomicU32>,
     pub(crate) memory: HostMemory,
 }
+
+// Each request is charged from the moment that it exists; `Guest` measures the list of the last ones.
+covered!(Outside: grants, traceparent, run, clock, requests, sender, open, memory);
 
 /// What the host holds for one open request besides its head and bodies, in bytes: the head of its
 /// response, and the buffers of its connection.

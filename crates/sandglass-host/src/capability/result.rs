@@ -5,7 +5,7 @@ use sandglass_model::{Failure, FailureKind};
 
 use crate::abi::guest_memory::Unreadable;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
-use crate::measured::keeps_nothing;
+use crate::measured::covered;
 
 /// Holds the bytes that a guest sets as its result, or what was wrong with them.
 #[derive(Debug)]
@@ -15,8 +15,8 @@ pub(crate) struct ResultSlot {
     held: Held,
 }
 
-// It charges the result itself.
-keeps_nothing!(ResultSlot);
+// The result is charged.
+covered!(ResultSlot: max_bytes, memory, held);
 
 #[derive(Debug)]
 enum Held {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Guest;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
-use crate::measured::keeps_nothing;
+use crate::measured::covered;
 
 /// Longest key, in bytes: a name.
 pub(crate) const KEY_MAX_BYTES: u32 = 256;
@@ -35,8 +35,8 @@ pub(super) struct Scratch {
     entries: BTreeMap<String, Vec<u8>>,
 }
 
-// It charges its entries itself.
-keeps_nothing!(Scratch);
+// The entries are charged.
+covered!(Scratch: granted_bytes, used_bytes, charge, entries);
 
 impl Scratch {
     pub(super) fn new(granted_bytes: u64, memory: &HostMemory) -> Self {

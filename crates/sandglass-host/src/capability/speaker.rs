@@ -9,6 +9,7 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::Told;
 
 use super::tenant_rate::Rates;
+use crate::measured::covered;
 use crate::secret::Redactor;
 
 /// One run, as logs, traces and metrics hear it.
@@ -25,6 +26,9 @@ pub(crate) struct Speaker {
     pub(super) is_over_rate: AtomicBool,
     dropped: Dropped,
 }
+
+// Shared by the telemetry of one run. `Guest` measures the redactor.
+covered!(Speaker: tenant, integration, redactor, metrics, rates, lines, is_over_rate, dropped);
 
 /// What of it went over a bound of the run, and so nowhere.
 #[derive(Debug, Default)]

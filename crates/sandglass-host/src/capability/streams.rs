@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::http::{HttpError, Opened, Pieces};
 use super::outside::headers_bytes;
-use crate::measured::Measured;
+use crate::measured::{Measured, covered};
 use crate::secret::Answer;
 
 /// Largest piece that one read answers, in bytes: what sockets hold.
@@ -24,6 +24,9 @@ pub struct OutgoingRequest {
     /// What the response came to, where it came before the body's end.
     came: Option<Result<Opened, HttpError>>,
 }
+
+// Pieces are charged, and so are the open request and the head of its response.
+covered!(OutgoingRequest: pieces, response, came);
 
 /// The two ends of a body: where it is written, and what is sent.
 pub(crate) fn body() -> (mpsc::Sender<Result<Bytes, HttpError>>, Pieces) {

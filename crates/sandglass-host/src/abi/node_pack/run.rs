@@ -6,7 +6,7 @@ use sandglass_model::{Outcome, WallTime};
 use wasmtime::{AsContextMut, Caller, Memory, Result, TypedFunc};
 
 use crate::abi::guest_memory;
-use crate::measured::{keeps_nothing, measured};
+use crate::measured::measured;
 use crate::node::{NoAccess, NodeAccess, NodeCall};
 use crate::store::RunStore;
 
@@ -25,9 +25,6 @@ pub(crate) struct NodeRun {
 }
 
 measured!(NodeRun: access, random, now, alloc, is_allocating);
-
-// A seed and one block.
-keeps_nothing!(RandomStream);
 
 impl NodeRun {
     pub(super) fn new(call: Option<&NodeCall>, now: WallTime, alloc: TypedFunc<i32, i32>) -> Self {

@@ -24,7 +24,7 @@ use wasmtime_wasi_http::{RequestOptions, WasiHttpHooks};
 use super::sending::{BODY_BYTES, HEADERS_MAX_BYTES};
 use crate::capability::{spans, streams};
 use crate::host_memory::{Charge, HostMemory};
-use crate::measured::{Measured, keeps_nothing};
+use crate::measured::{Measured, covered};
 
 /// What a resource takes besides its texts, in bytes: its entry in the table, the object itself,
 /// and its charge. Streams, pollables and other objects of a fixed size take no more.
@@ -40,6 +40,9 @@ pub(super) struct Charges {
     memory: HostMemory,
     of: BTreeMap<u32, Charged>,
 }
+
+// Resources are charged one by one, and as many as the table holds.
+covered!(Charges: memory, of);
 
 /// What is known of one resource.
 #[derive(Debug)]
@@ -121,14 +124,6 @@ fn measure(object: &dyn Any) -> Option<u64> {
     );
     bytes.map(|bytes| OBJECT_BYTES + bytes)
 }
-
-// Of a fixed size, and what Wasmtime writes into an error.
-keeps_nothing!(DynPollable, DynInputStream, DynOutputStream, RequestOptions, Network);
-keeps_nothing!(spans::Handle, wasmtime::Error);
-
-// Parts of an open request, which is charged, and of a body, which its request counts.
-keeps_nothing!(HostFutureIncomingResponse, HostIncomingBody, HostFutureTrailers, HostOutgoingBody);
-keeps_nothing!(streams::OutgoingRequest);
 
 impl Measured for FieldMap {
     fn uncharged_bytes(&self) -> u64 {

@@ -7,6 +7,7 @@ use wasmtime_wasi_http::p2::bindings::http;
 use wasmtime_wasi_http::p2::{HeaderError as HeaderFailure, HeaderResult, HttpError, HttpResult};
 
 use super::{command, delegate};
+use crate::boundary::imports;
 use crate::store::RunStore;
 
 /// Links both interfaces.
@@ -108,9 +109,51 @@ delegate! { IMPORTS from command::IMPORTS.len();
             => fn convert_header_error(HeaderFailure) -> Result<HeaderError>;
         }
     }
-    "wasi:http/outgoing-handler" in http::outgoing_handler by http {
+}
+
+imports! { HANDLER from command::IMPORTS.len() + IMPORTS.len();
+    "wasi:http/outgoing-handler" in http::outgoing_handler {
         Host {
-            instant "handle" fn handle(request: Resource<OutgoingRequest>, options: Option<Resource<RequestOptions>>) -> HttpResult<Resource<FutureIncomingResponse>>;
+            instant "handle" fn handle(store, request: Resource<OutgoingRequest>, options: Option<Resource<RequestOptions>>) -> HttpResult<Resource<FutureIncomingResponse>> {
+                let options_number = options.as_ref().map(Resource::rep);
+                let handled = Host::handle(&mut store.wasi().http(), request, options);
+                if let Some(number) = options_number {
+                    // The guest has given them away, and Wasmtime only reads them.
+                    let given = Resource::<RequestOptions>::new_own(number);
+                    store.wasi().table().delete(given)?;
+                }
+                handled
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmtime_wasi_http::p2::bindings::http::outgoing_handler::Host;
+    use wasmtime_wasi_http::p2::bindings::http::types::{
+        HostFields, HostFutureIncomingResponse, HostOutgoingRequest, HostRequestOptions, Scheme,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn options_are_gone_with_the_request_that_they_were_given_with() {
+        let mut store = RunStore::idle();
+        let fields = HostFields::new(&mut store).expect("fields");
+        let request = HostOutgoingRequest::new(&mut store, fields).expect("a request");
+        let this = || Resource::new_borrow(request.rep());
+        let (scheme, host) = (Some(Scheme::Http), Some("api.example".to_owned()));
+        HostOutgoingRequest::set_scheme(&mut store, this(), scheme).expect("set").expect("valid");
+        HostOutgoingRequest::set_authority(&mut store, this(), host).expect("set").expect("valid");
+        let path = Some("/".to_owned());
+        HostOutgoingRequest::set_path_with_query(&mut store, this(), path)
+            .expect("set")
+            .expect("valid");
+        let options = HostRequestOptions::new(&mut store).expect("options");
+        let future = store.handle(request, Some(options)).expect("it is sent");
+        assert_eq!(store.wasi().table().iter_mut().count(), 1, "the future alone");
+        HostFutureIncomingResponse::drop(&mut store, future).expect("it is there");
+        assert_eq!(store.wasi().table().iter_mut().count(), 0);
     }
 }

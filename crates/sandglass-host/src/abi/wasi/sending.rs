@@ -15,6 +15,7 @@ use wasmtime_wasi_http::{
 use crate::capability::http::{self, HttpError, Opened, Pieces, Request};
 use crate::capability::outside::Outside;
 use crate::host_memory::HostMemory;
+use crate::measured::Measured;
 
 /// Largest piece of a body that a guest may write before the one in front of it is sent, in bytes.
 pub(super) const BODY_PIECE_BYTES: usize = 64 << 10;
@@ -32,6 +33,13 @@ type Finishing = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
 /// Sends what the guest of one run has put together.
 pub(crate) struct Sending(pub(crate) Outside);
+
+impl Measured for Sending {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self(outside) = self;
+        outside.uncharged_bytes()
+    }
+}
 
 impl WasiHttpHooks for Sending {
     fn forbidden_header_filter(&mut self) -> ForbiddenHeaderFilter {
