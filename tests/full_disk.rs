@@ -2,6 +2,7 @@
 //! the size of files, which needs no privileges. `.ci/check-full-disk` does the same with
 //! a file system that is full.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
 #![cfg(target_os = "linux")]
 
 mod binary;

@@ -1,6 +1,8 @@
 //! `sandglass log`, `replay` and `journal` on journals that a real play or daemon has
 //! written, whole, damaged and in use.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
+
 mod binary;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,8 @@
 //! The trace of a killed handler, as a collector receives it: the kill and the
 //! transition that follows are one story.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
+
 mod binary;
 
 use std::io::{BufRead, BufReader, Read, Write};

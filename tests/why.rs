@@ -2,6 +2,8 @@
 //! that was killed in its own code, ones of which nothing is to be told, and what daemons do
 //! to handlers: retries, cancels, asks, and an end of their own.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
+
 mod binary;
 #[path = "why/daemon.rs"]
 mod daemon;

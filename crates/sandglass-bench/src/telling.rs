@@ -76,6 +76,7 @@ fn collector() -> Result<String, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let endpoint = format!("http://{}", listener.local_addr()?);
     // It ends with the process: there is one exporter, and so one connection at a time.
+    #[allow(clippy::disallowed_methods, reason = "a benchmark may panic without a thread")]
     thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(take_all));
     Ok(endpoint)
 }

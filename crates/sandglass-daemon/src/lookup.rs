@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use sandglass_insight::why::{Explanation, Host, Inquiry, Which};
 use sandglass_journal::Entry;
-use sandglass_liveness::why::{Explanation, Host, Inquiry, Which};
 use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Record};
 use sandglass_runtime::{ActorError, Snapshot};
 

@@ -8,17 +8,21 @@ pub(crate) mod embedder;
 pub(crate) mod env;
 pub(crate) mod guest_memory;
 pub(crate) mod node_pack;
+pub(crate) mod passed;
 pub(crate) mod wasi;
 pub(crate) mod world;
+
+#[cfg(test)]
+mod tests;
 
 use sandglass_model::{Cause, Monotonic, Outcome, RejectionKind};
 use wasmtime::Store;
 
-use crate::boundary::{self, Stopped};
-use crate::error::rejection;
 use crate::module::Code;
-use crate::node::Work;
-use crate::store::{Phase, RunStore};
+use crate::store::RunStore;
+use sandglass_supervisor::boundary::Stopped;
+use sandglass_supervisor::node::Work;
+use sandglass_supervisor::rejection::rejection;
 
 /// How a call came back.
 pub(crate) enum Called {
@@ -75,17 +79,17 @@ fn misdirected(why: &str) -> Called {
 
 /// The guest is ready to be called, if its run may go on: one look at the clock for both.
 fn instantiated(store: &mut RunStore, moments: &mut Moments) -> wasmtime::Result<()> {
-    store.enter_phase(Phase::Running);
-    let may_go_on = boundary::glance(store);
-    moments.instantiated = Some(store.looked_at);
-    may_go_on.map(drop)
+    store.begin_running();
+    let may_go_on = store.glance();
+    moments.instantiated = Some(store.checked_at());
+    Ok(may_go_on.map(drop)?)
 }
 
 /// Reads the clock as a handler's export returns: a success past the deadline is
 /// none, and one before it stays one however long the rest takes.
 fn returned_in_time(store: &mut Store<RunStore>) -> wasmtime::Result<Monotonic> {
-    let now = boundary::check(store.data_mut())?;
-    match store.data().run.name(Cause::Returned) {
+    let now = store.data_mut().check()?;
+    match store.data().run().name(Cause::Returned) {
         Cause::Returned => Ok(now),
         cause => Err(Stopped(cause).into()),
     }

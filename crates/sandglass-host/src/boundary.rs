@@ -1,51 +1,24 @@
-//! The one place where a guest enters and leaves the host: every host function
-//! of every ABI passes here, WASI included.
-//!
-//! ```text
-//! guest --> enter: past the deadline, or stopped? -> end the run, dying in `guest`
-//!             |    name, count and time the call, open its span
-//!             v
-//!           the function itself; where it waits, raced with the deadline
-//!             |
-//!           leave: past the deadline, or stopped? -> end the run, dying in the function
-//! guest <--   +    close the span, account the time
-//! ```
-//!
-//! An expired deadline ends the run: it is a typed error that unwinds the guest,
-//! which can neither ignore nor catch it.
+//! The one place where a guest enters and leaves the host: every host function of every ABI passes
+//! here, WASI included. It connects Wasmtime's linkers with the decisions of
+//! [`sandglass_supervisor::boundary`], and charges what each call leaves behind.
 
-use sandglass_model::{CallOutcome, Cause, Monotonic};
-use sandglass_telemetry::trace::names;
+use sandglass_model::Cause;
+use sandglass_supervisor::boundary::Stopped;
+use sandglass_supervisor::functions::{Class, FunctionId, Functions, Reads};
+use sandglass_supervisor::recording::{Packer, Source};
 use wasmtime::{Caller, Error, Result};
 
-use crate::abi::guest_memory;
-use crate::accounting::CallName;
-use crate::functions::{FunctionId, Reads};
-use crate::race::CallEnded;
-use crate::recording::passing::{Packer, Passed, Recorded};
-use crate::recording::{Player, Source};
+use crate::abi::passed::{Passed, Recorded};
+use crate::abi::{env, guest_memory, node_pack};
 use crate::store::RunStore;
-
-pub(crate) use crate::race::Race;
-
-/// The root cause of the error that unwinds a guest whose run must end.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the run was stopped: {0:?}")]
-pub(crate) struct Stopped(pub(crate) Cause);
 
 /// A call that has entered and must leave.
 #[must_use = "a call that entered must leave"]
 pub(crate) struct Entered {
-    answers_from: Source,
+    result_from: Source,
     touched: Touched,
     /// Whether the account is charged with what it leaves behind.
     is_charged: bool,
-}
-
-impl Entered {
-    fn new(answers_from: Source) -> Self {
-        Self { answers_from, touched: Touched::default(), is_charged: true }
-    }
 }
 
 /// Of the calls that pass only numbers, the account is charged after one in so many: each of them
@@ -65,29 +38,31 @@ impl Touched {
     }
 }
 
-/// Lets a call of `function` in, with its arguments, unless the run must end.
+/// Adds a function to the table of a linker. Names of the `env` ABI and of OpenWOP are unique, so
+/// reports carry them without their modules.
+pub(crate) fn add(
+    functions: &mut Functions,
+    module: &'static str,
+    field: &'static str,
+    class: Class,
+    reads: Reads,
+) -> FunctionId {
+    if [env::MODULE, node_pack::MODULE].contains(&module) {
+        functions.add_bare(module, field, class, reads)
+    } else {
+        functions.add(module, field, class, reads)
+    }
+}
+
+/// Begins a call of `function`, unless the run must end.
+#[inline]
 pub(crate) fn enter(
     store: &mut RunStore,
     function: FunctionId,
     arguments: impl FnOnce(&mut Packer<'_>),
 ) -> Result<Entered> {
-    store.accounting.arrive();
-    let now = glance(store)?;
-    store.accounting.enter(function, now);
-    store.run.present.calls(function, now);
-    store.call_spans.begin(function, &store.functions);
-    if store.tape.is_off() {
-        return Ok(Entered::new(Source::Function));
-    }
-    let name = store.functions.name(function);
-    let begun = store.tape.begin(name, arguments);
-    if let Some(about) = store.tape.player().and_then(Player::about) {
-        store.accounting.is_about(about);
-    }
-    match begun {
-        Ok(answers_from) => Ok(Entered::new(answers_from)),
-        Err(stopped) => Err(end(store, stopped.0)),
-    }
+    let result_from = store.enter(function, arguments)?;
+    Ok(Entered { result_from, touched: Touched::default(), is_charged: true })
 }
 
 /// Most places that a list of them may have: `IOV_MAX` of POSIX. Functions refuse longer lists,
@@ -104,7 +79,7 @@ pub(crate) struct Arguments<'a> {
     pub(crate) list: Option<(i32, i32)>,
 }
 
-/// The same, for a core module, whose memory has most of its arguments.
+/// As [`enter`], for a core module, whose memory has most of its arguments.
 #[inline]
 pub(crate) fn enter_from_module(
     caller: &mut Caller<'_, RunStore>,
@@ -112,11 +87,11 @@ pub(crate) fn enter_from_module(
     arguments: &Arguments<'_>,
 ) -> Result<Entered> {
     let store = caller.data_mut();
-    let reads = store.functions.reads(function);
-    store.readable_bytes = reads.bytes_for(&store.guest);
-    let is_charged =
-        reads != Reads::Numbers || store.accounting.count().is_multiple_of(CHARGED_ONE_IN);
-    let entered = match store.tape.is_off() {
+    let reads = store.functions().reads(function);
+    let readable_bytes = reads.bytes_for(store.guest());
+    store.set_readable_bytes(readable_bytes);
+    let is_charged = reads != Reads::Numbers || store.calls().is_multiple_of(CHARGED_ONE_IN);
+    let entered = match store.tape().is_off() {
         true => enter(store, function, |_| {}),
         false => enter_on_tape(caller, function, arguments),
     }?;
@@ -164,105 +139,79 @@ impl Entered {
         self
     }
 
-    /// The recorded answer of a component's call, where it is played. An error of the
-    /// guest's follows by [`failed`].
-    pub(crate) fn answer<R: Recorded, E: CallError>(
+    /// The recorded result of a component's call; `None` if it is not replayed. An error for the
+    /// guest follows by [`failed`].
+    pub(crate) fn recorded<R: Recorded, E: CallError>(
         &self,
         store: &mut RunStore,
     ) -> Option<Result<R, E>> {
-        let player = self.player(store)?;
-        Some(match player.answer() {
-            Ok(Some(answer)) => Ok(answer),
+        if self.result_from == Source::Function {
+            return None;
+        }
+        Some(match store.recorded_result(R::unpack)? {
+            Ok(Some(result)) => Ok(result),
             Ok(None) => Err(E::ending(Error::msg("the call failed in the recorded run"))),
-            Err(stopped) => Err(E::ending(end(store, stopped.0))),
+            Err(stopped) => Err(E::ending(stopped.into())),
         })
     }
 
-    /// The recorded answer of a core module's call, where it is played; and what it
-    /// wrote is written.
+    /// The recorded result of a core module's call; `None` if it is not replayed. What the call
+    /// wrote to the guest's memory is written.
     #[inline]
-    pub(crate) fn answer_module<R: Recorded>(
+    pub(crate) fn recorded_for_module<R: Recorded>(
         &self,
         caller: &mut Caller<'_, RunStore>,
     ) -> Option<Result<R>> {
-        self.player(caller.data_mut())?;
-        let played = played(caller);
-        Some(played.map_err(|stopped| end(caller.data_mut(), stopped.0)))
-    }
-
-    #[inline]
-    fn player<'a>(&self, store: &'a mut RunStore) -> Option<&'a mut Player> {
-        match self.answers_from {
-            Source::Function => None,
-            Source::Tape => store.tape.player(),
+        if self.result_from == Source::Function {
+            return None;
         }
+        let played = played(caller);
+        Some(played.map_err(|stopped| caller.data_mut().end(stopped.0).into()))
     }
 }
 
-/// Gives a core module what the recorded call answered, and wrote to its memory.
+/// Reads what the recorded call returned, and writes what it wrote to the guest's memory.
+#[cold]
 fn played<R: Recorded>(caller: &mut Caller<'_, RunStore>) -> Result<R, Stopped> {
     let nothing = || Stopped(Cause::Cancel);
-    let player = caller.data_mut().tape.player().ok_or_else(nothing)?;
-    let answer = player.answer()?.ok_or_else(nothing)?;
+    let player = caller.data_mut().tape_mut().player().ok_or_else(nothing)?;
+    let result = player.answer(R::unpack)?.ok_or_else(nothing)?;
     let writes = player.writes()?;
     for (at, bytes) in writes {
         let memory = guest_memory::memory(caller).map_err(|_| nothing())?;
         if memory.write(&mut *caller, at as usize, &bytes).is_err() {
-            let player = caller.data_mut().tape.player().ok_or_else(nothing)?;
+            let player = caller.data_mut().tape_mut().player().ok_or_else(nothing)?;
             return Err(player.no_room(at, bytes.len()));
         }
     }
-    Ok(answer)
+    Ok(result)
 }
 
-/// Lets a call out again with its answer, unless the run must end.
+/// Ends a call with its result, unless the run must end.
+#[inline]
 pub(crate) fn leave<R: Passed, E: CallError>(
     store: &mut RunStore,
     mut entered: Entered,
-    answer: Result<R, E>,
+    result: Result<R, E>,
 ) -> Result<R, E> {
-    let now = glance(store).map_err(E::ending)?;
-    if let Ok(answer) = &answer {
-        answer.resources(&mut entered.touched);
+    let now = store.glance().map_err(|stopped| E::ending(stopped.into()))?;
+    if let Ok(result) = &result {
+        result.resources(&mut entered.touched);
     }
-    if entered.is_charged && entered.answers_from == Source::Function {
+    if entered.is_charged && entered.result_from == Source::Function {
         store.charge(&entered.touched.0).map_err(E::ending)?;
     }
-    match &answer {
-        // Which one follows, by `failed`.
-        Err(_) if entered.answers_from == Source::Tape => {}
-        // Such a call stays the present one: the run died in there.
-        Err(error) if error.ends_the_run() => return answer,
+    match &result {
+        // The guest gets the recorded error from `failed`.
+        Err(_) if entered.result_from == Source::Tape => {}
+        // Such a call stays the present one: the run ended inside it.
+        Err(error) if error.ends_the_run() => return result,
         Err(_) => {}
-        Ok(answer) => store.tape.answered(answer),
+        Ok(result) => store.tape_mut().answered(|packer| result.pass(packer)),
     }
-    let ended = store.run.take_call_ended();
-    if let Some(ended) = ended {
-        store.tell_call_ended(now, names::CALL_ENDED, &ended.to_string());
-    }
-    let has_failed = store.guest.take_failure();
-    let outcome = match (ended, &answer) {
-        (Some(ended), _) => ended.outcome(),
-        (None, Ok(answer)) if !has_failed && !answer.is_failure() => CallOutcome::Ok,
-        _ => CallOutcome::Failed,
-    };
-    store.run.present.in_guest(store.phase, now);
-    if let Some((call, took)) = store.accounting.leave(now, outcome) {
-        store.call_spans.end(took, outcome != CallOutcome::Ok, &store.functions);
-        match call {
-            CallName::Function(function) => store.functions.took(*function, &store.metrics, took),
-            CallName::Subject(name) => store.metrics.host_call(name, took),
-        }
-        if let Some(CallEnded::TimedOut(limit)) = ended {
-            store.metrics.host_call_timed_out(call.text(&store.functions));
-            store.accounting.timed_out(limit);
-        }
-    }
-    if store.tape.player().is_some() {
-        // The recorded run may have been ended in the guest's code behind this call.
-        check(store).map_err(E::ending)?;
-    }
-    answer
+    let is_failure = result.as_ref().map_or(true, Passed::is_failure);
+    store.leave(now, is_failure).map_err(|stopped| E::ending(stopped.into()))?;
+    result
 }
 
 /// The error that the guest gets from the call that has just left: in the form of its
@@ -271,34 +220,30 @@ pub(crate) fn failed<E: Recorded>(
     store: &mut RunStore,
     error: impl FnOnce(&mut RunStore) -> Result<E>,
 ) -> Result<E> {
-    let recorded = store.tape.player().and_then(Player::error);
-    let told = match recorded {
-        Some(recorded) => recorded,
-        None => {
-            let error = error(store)?;
-            store.tape.failed(&error);
-            let mut touched = Touched::default();
-            error.resources(&mut touched);
-            // The call has left, so it cannot end the run: a replay would not find where. What does
-            // not fit is charged by the next call that takes the resource.
-            let _ = store.charge(&touched.0);
-            Ok(error)
-        }
-    };
-    told.map_err(|stopped| end(store, stopped.0))
+    if let Some(recorded) = store.recorded_error(E::unpack) {
+        return Ok(recorded?);
+    }
+    let error = error(store)?;
+    store.tape_mut().failed(|packer| error.pass(packer));
+    let mut touched = Touched::default();
+    error.resources(&mut touched);
+    // The call has left, so it cannot end the run: a replay would not find where. What does
+    // not fit is charged by the next call that takes the resource.
+    let _ = store.charge(&touched.0);
+    Ok(error)
 }
 
-/// Lets a call out whose wait may have been cut.
+/// Ends a call whose wait may have been cut.
 pub(crate) fn leave_race<R: Passed, E: CallError>(
     store: &mut RunStore,
     entered: Entered,
-    answer: Result<Option<R>, E>,
+    result: Result<Option<R>, E>,
 ) -> Result<R, E> {
-    let answer = answer.and_then(|answer| {
-        // A race is lost only where the run must end, and then leaving says so.
-        answer.ok_or_else(|| E::ending(Error::from(Stopped(Cause::Deadline))))
+    let result = result.and_then(|result| {
+        // A race is lost only if the run must end, and then `leave` returns that.
+        result.ok_or_else(|| E::ending(Error::from(Stopped(Cause::Deadline))))
     });
-    leave(store, entered, answer)
+    leave(store, entered, result)
 }
 
 /// The error of a host function: one that ends the run, or, in some ABIs, one that
@@ -320,7 +265,7 @@ impl CallError for Error {
     }
 }
 
-/// What a host function answers that may wait: nothing where its wait was cut.
+/// The result of a host function that may wait; `Ok(None)` if its wait was cut.
 pub(crate) trait Raced {
     type Answer;
     type Error;
@@ -337,80 +282,31 @@ impl<R, E: CallError> Raced for Result<R, E> {
     }
 }
 
-/// As [`check`], for a moment from which the guest goes on: by the processor's counter,
-/// unless that says that the deadline has passed. So a guest is given the few nanoseconds by which it is off, and
-/// none is ended too early by them.
-#[inline]
-pub(crate) fn glance(store: &mut RunStore) -> Result<Monotonic> {
-    let now = store.clock.glance();
-    if now <= store.quiet_until && store.run.cause().is_none() {
-        store.looked_at = now;
-        return Ok(now);
-    }
-    look_again(store, now)
-}
-
-/// The same where the run may have to end.
-#[cold]
-fn look_again(store: &mut RunStore, now: Monotonic) -> Result<Monotonic> {
-    if now > store.run.deadline() { check(store) } else { check_at(store, now) }
-}
-
-/// Reads the clock, and ends the run where it must end: notes what is running, and
-/// answers the error that unwinds the guest. Where there are frames to unwind,
-/// Wasmtime attaches them to that error.
-pub(crate) fn check(store: &mut RunStore) -> Result<Monotonic> {
-    let now = store.now();
-    check_at(store, now)
-}
-
-fn check_at(store: &mut RunStore, now: Monotonic) -> Result<Monotonic> {
-    store.looked_at = now;
-    let (accounting, phase) = (&store.accounting, store.phase);
-    let ended_there =
-        store.tape.player().and_then(|player| player.ends_at(accounting.point(), phase));
-    match ended_there.or_else(|| store.run.due(now)) {
-        Some(cause) => Err(end(store, cause)),
-        None => Ok(now),
-    }
-}
-
-/// The error that ends the run for `cause`; what is running is noted.
-#[cold]
-fn end(store: &mut RunStore, cause: Cause) -> Error {
-    if store.accounting.current(&store.functions).is_some() {
-        let now = store.looked_at;
-        store.tell_call_cut(now);
-        store.tell_call_ended(now, names::UNFINISHED, "the run ended inside this call");
-    }
-    store.stopped_in = Some(store.present_span());
-    Error::from(Stopped(store.run.name(cause)))
-}
-
 /// Carries out a component's call of a host function that never waits.
 pub(crate) fn carry_out<R: Recorded, E: CallError>(
     store: &mut RunStore,
     entered: Entered,
     call: impl FnOnce(&mut RunStore) -> Result<R, E>,
 ) -> Result<R, E> {
-    let answer = match entered.answer(store) {
-        Some(answer) => answer,
+    let result = match entered.recorded(store) {
+        Some(result) => result,
         None => call(store),
     };
-    leave(store, entered, answer)
+    leave(store, entered, result)
 }
 
 /// Carries out a core module's call of a host function that never waits.
+#[inline]
 pub(crate) fn carry_out_for_module<R: Recorded>(
     caller: &mut Caller<'_, RunStore>,
     entered: Entered,
     call: impl FnOnce(&mut Caller<'_, RunStore>) -> Result<R>,
 ) -> Result<R> {
-    let answer = match entered.answer_module(caller) {
-        Some(answer) => answer,
+    let result = match entered.recorded_for_module(caller) {
+        Some(result) => result,
         None => call(caller),
     };
-    leave(caller.data_mut(), entered, answer)
+    leave(caller.data_mut(), entered, result)
 }
 
 /// Links a host function that never waits, with the texts that it reads, each a
@@ -418,16 +314,17 @@ pub(crate) fn carry_out_for_module<R: Recorded>(
 /// `abi::guest_memory` enforces:
 /// `instant! { linker, functions, MODULE; fn name(caller, a: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (BOUND) -> i32 { .. } }`.
 ///
-/// [`Reads`]: crate::functions::Reads
+/// [`Reads`]: sandglass_supervisor::functions::Reads
 macro_rules! instant {
     ($linker:expr, $functions:expr, $module:expr;
      fn $name:ident($caller:ident $(, $arg:ident: $ty:ty)*)
      $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
      -> $ret:ty $body:block) => {{
-        let function = $functions.add(
+        let function = $crate::boundary::add(
+            $functions,
             $module,
             stringify!($name),
-            $crate::functions::Class::Instant,
+            ::sandglass_supervisor::functions::Class::Instant,
             $crate::boundary::reads!($($reads)?),
         );
         #[allow(clippy::disallowed_methods, reason = "this is the boundary")]
@@ -461,10 +358,11 @@ macro_rules! waiting {
      fn $name:ident($caller:ident, $race:ident $(, $arg:ident: $ty:ty)*)
      $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
      -> $ret:ty $body:block) => {{
-        let function = $functions.add(
+        let function = $crate::boundary::add(
+            $functions,
             $module,
             stringify!($name),
-            $crate::functions::Class::Async,
+            ::sandglass_supervisor::functions::Class::Async,
             $crate::boundary::reads!($($reads)?),
         );
         #[allow(clippy::disallowed_methods, reason = "this is the boundary")]
@@ -479,10 +377,10 @@ macro_rules! waiting {
                         );
                         $crate::boundary::enter_from_module(&mut caller, function, &arguments)?
                     };
-                    if let Some(answer) = entered.answer_module(&mut caller) {
+                    if let Some(answer) = entered.recorded_for_module(&mut caller) {
                         return $crate::boundary::leave(caller.data_mut(), entered, answer);
                     }
-                    let $race = $crate::race::Race::of(caller.data());
+                    let $race = ::sandglass_supervisor::race::Race::of(caller.data());
                     #[deny(clippy::disallowed_methods)]
                     let answer: wasmtime::Result<Option<$ret>> = {
                         let $caller = &mut caller;
@@ -509,7 +407,7 @@ macro_rules! arguments {
 /// What a function reads that names no texts: its numbers alone.
 macro_rules! reads {
     () => {
-        $crate::functions::Reads::Numbers
+        ::sandglass_supervisor::functions::Reads::Numbers
     };
     ($reads:expr) => {
         $reads
@@ -530,13 +428,13 @@ macro_rules! optional {
 /// the same; `waiting` ones do.
 macro_rules! class {
     (instant) => {
-        $crate::functions::Class::Instant
+        ::sandglass_supervisor::functions::Class::Instant
     };
     (polled) => {
-        $crate::functions::Class::Instant
+        ::sandglass_supervisor::functions::Class::Instant
     };
     (waiting) => {
-        $crate::functions::Class::Async
+        ::sandglass_supervisor::functions::Class::Async
     };
 }
 
@@ -547,9 +445,9 @@ macro_rules! import {
     (instant $function:expr;
      fn $name:ident($store:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {
         fn $name(&mut self $(, $arg: $ty)*) -> $ret {
-            const FUNCTION: $crate::functions::FunctionId = $function;
+            const FUNCTION: ::sandglass_supervisor::functions::FunctionId = $function;
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
-                $($crate::recording::passing::Passed::pass(&$arg, _to);)*
+                $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
             .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
             $crate::boundary::carry_out(self, entered, |$store| $body)
@@ -558,15 +456,15 @@ macro_rules! import {
     ($class:ident $function:expr;
      fn $name:ident($store:ident, $race:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {
         async fn $name(&mut self $(, $arg: $ty)*) -> $ret {
-            const FUNCTION: $crate::functions::FunctionId = $function;
+            const FUNCTION: ::sandglass_supervisor::functions::FunctionId = $function;
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
-                $($crate::recording::passing::Passed::pass(&$arg, _to);)*
+                $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
             .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
-            if let Some(answer) = entered.answer(self) {
+            if let Some(answer) = entered.recorded(self) {
                 return $crate::boundary::leave(self, entered, answer);
             }
-            let $race = $crate::race::Race::of(self);
+            let $race = ::sandglass_supervisor::race::Race::of(self);
             let answer: <$ret as $crate::boundary::Raced>::Answer = {
                 let $store = &mut *self;
                 async move $body.await
@@ -590,8 +488,8 @@ macro_rules! imports {
             $(=> fn $convert:ident($error:ident: $from:ty) -> $to:ty $converted:block)*
         })*
      })*) => {
-        pub(crate) const $table: &[$crate::functions::Import] = &[
-            $($($($crate::functions::Import {
+        pub(crate) const $table: &[::sandglass_supervisor::functions::Import] = &[
+            $($($(::sandglass_supervisor::functions::Import {
                 interface: $interface,
                 function: $wit,
                 class: $crate::boundary::class!($class),
@@ -602,7 +500,7 @@ macro_rules! imports {
             use $($module)::+::*;
             $(impl $trait for $crate::store::RunStore {
                 $($crate::boundary::import! { $class
-                    $crate::functions::FunctionId::of($first, $table, $interface, $wit);
+                    ::sandglass_supervisor::functions::FunctionId::of($first, $table, $interface, $wit);
                     fn $name($($arg $(: $ty)?),*) -> $ret $body
                 })*
                 $(fn $convert(&mut self, $error: $from) -> $to $converted)*

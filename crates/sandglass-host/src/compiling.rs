@@ -18,8 +18,8 @@ use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::Engine;
 
 use crate::compiled_folder::{Code, Kind};
-use crate::error::rejection;
 use crate::sandbox::Metering;
+use sandglass_supervisor::rejection::rejection;
 
 pub use helper::compile_helper;
 pub(crate) use turns::Turns;

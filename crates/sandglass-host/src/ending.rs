@@ -9,11 +9,13 @@ use wasmtime_wasi::I32Exit;
 
 use crate::abi::Called;
 use crate::abi::node_pack::NotAllocated;
-use crate::boundary::Stopped;
-use crate::error::rejection;
-use crate::host_memory::OutOfHostMemory;
-use crate::run::Run;
-use crate::store::{Phase, RunStore, frames, printable};
+use crate::store::{RunStore, frames};
+use sandglass_supervisor::boundary::Stopped;
+use sandglass_supervisor::host_memory::OutOfHostMemory;
+use sandglass_supervisor::rejection::rejection;
+use sandglass_supervisor::run::Phase;
+use sandglass_supervisor::run::Run;
+use sandglass_supervisor::text::printable;
 
 /// The place where a run was when it ended.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl Ending {
         now: Monotonic,
         fuel: Option<u64>,
     ) -> Self {
-        let run = store.data().run.clone();
+        let run = store.data().run().clone();
         let error = match called {
             Ok(Called::Returned(outcome)) => {
                 return Self { outcome, cause: run.name(Cause::Returned), place: None };
@@ -67,8 +69,8 @@ impl Ending {
         backtrace: Vec<Frame>,
     ) -> Self {
         let data = store.data_mut();
-        let dying_span = data.stopped_in.take().unwrap_or_else(|| data.present_span());
-        let place = Place { dying_span, ended_at: data.accounting.point(), backtrace };
+        let dying_span = data.take_dying_span();
+        let place = Place { dying_span, ended_at: data.point(), backtrace };
         let outcome = cancelled(run, cause, Some(place.dying_span.clone()));
         Self { outcome, cause, place: Some(place) }
     }
@@ -90,7 +92,7 @@ fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> 
     }
     let data = store.data();
     let is_guests = error.is::<wasmtime::ThrownException>() || error.is::<I32Exit>();
-    if never_came_to_be(data, error) && !is_guests && data.limiter.denied().is_none() {
+    if never_came_to_be(data, error) && !is_guests && data.limiter().denied().is_none() {
         // Neither the guest's code nor its limits: the system has no memory, or no mappings.
         let message = format!("host can't make an instance of the module: {error:#}");
         let outcome = Outcome::Rejected(rejection(RejectionKind::HostUnavailable, message));
@@ -98,13 +100,13 @@ fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> 
     }
     let place = Some(Place {
         dying_span: data.present_span(),
-        ended_at: data.accounting.point(),
+        ended_at: data.point(),
         backtrace: unwound(error),
     });
     if let Some(error) = error.downcast_ref::<OutOfHostMemory>() {
         return Ending { outcome: Outcome::Limit(error.breach()), cause: Cause::Trap, place };
     }
-    let outcome = match (error.downcast_ref::<wasmtime::Trap>(), data.limiter.denied()) {
+    let outcome = match (error.downcast_ref::<wasmtime::Trap>(), data.limiter().denied()) {
         (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(spent(fuel.unwrap_or(0))),
         (_, Some(breach)) if follows_a_refusal(error) || never_came_to_be(data, error) => {
             Outcome::Limit(breach.clone())
@@ -142,8 +144,8 @@ fn follows_a_refusal(error: &wasmtime::Error) -> bool {
 /// Whether a guest could not be instantiated, by no doing of its code: what it
 /// begins with was refused.
 fn never_came_to_be(data: &RunStore, error: &wasmtime::Error) -> bool {
-    let in_own_code = data.accounting.current(&data.functions).is_none();
-    data.phase == Phase::Instantiating && in_own_code && !error.is::<wasmtime::Trap>()
+    let in_own_code = !data.is_in_host_call();
+    data.phase() == Phase::Instantiating && in_own_code && !error.is::<wasmtime::Trap>()
 }
 
 fn trap(error: &wasmtime::Error) -> Trap {

@@ -2,11 +2,9 @@
 
 use std::path::PathBuf;
 
-use sandglass_model::text::is_unprintable;
-use sandglass_model::{Busy, Rejection};
-use sandglass_source::printable;
+use sandglass_model::Busy;
 
-use crate::ticker::TickerHealth;
+use sandglass_supervisor::ticker::TickerHealth;
 
 /// Why a dispatch got no outcome.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -65,24 +63,4 @@ pub enum BuildError {
     /// The operating system gave no thread.
     #[error("the host's threads could not be started")]
     Threads(#[source] std::io::Error),
-}
-
-/// Why a module can't be an integration. The message may quote names of the module's author: what
-/// would drive a terminal is escaped, apart from line breaks.
-pub(crate) fn rejection(
-    kind: sandglass_model::RejectionKind,
-    message: impl Into<String>,
-) -> Rejection {
-    let mut message = message.into();
-    if message.contains(|c| c != '\n' && is_unprintable(c)) {
-        let lines: Vec<_> = message.split('\n').map(printable).collect();
-        message = lines.join("\n");
-    }
-    Rejection { kind, message }
-}
-
-/// An error of several lines in one.
-pub(crate) fn in_a_line(error: &str) -> String {
-    let lines: Vec<&str> = error.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    printable(&lines.join("; ")).into_owned()
 }

@@ -25,35 +25,36 @@ use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusa
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::abi::{self, Moments};
-use crate::accounting::Accounting;
-use crate::admission::{Place, Turn};
-use crate::boundary;
-use crate::call_spans::CallSpans;
-use crate::capability::Guest;
-use crate::capability::cache::Scope;
-use crate::capability::context::{Facts, RunContext};
-use crate::capability::log::GuestLog;
-use crate::capability::speaker::Speaker;
-use crate::cpu_time::CpuTime;
-use crate::deadline::StartedDeadline;
-use crate::dispatch::Dispatch;
 use crate::ending::{Ending, cancelled};
-use crate::error::rejection;
-use crate::executor::give_way;
 use crate::host::Shared;
-use crate::host_memory::HostMemory;
+use crate::integration::Integration;
 use crate::limiter::Limiter;
-use crate::manifest::Integration;
 use crate::mappings;
-use crate::node::{NodeCall, Work};
-use crate::notice::{About, Notice};
-use crate::origin::Origin;
-use crate::recording::{Header, Invocation, Recorder, Tape, Taping};
-use crate::run_clock::RunClock;
 use crate::sandbox::Metering;
-use crate::secret::Redactor;
-use crate::store::{Phase, RunStore};
-use crate::ticker::{self, TickerHealth};
+use crate::store::RunStore;
+use sandglass_supervisor::admission::{Place, Turn};
+use sandglass_supervisor::call_spans::CallSpans;
+use sandglass_supervisor::capability::Guest;
+use sandglass_supervisor::capability::cache::Scope;
+use sandglass_supervisor::capability::context::{Facts, RunContext};
+use sandglass_supervisor::capability::log::GuestLog;
+use sandglass_supervisor::capability::speaker::Speaker;
+use sandglass_supervisor::cpu_time::CpuTime;
+use sandglass_supervisor::deadline::StartedDeadline;
+use sandglass_supervisor::dispatch::Dispatch;
+use sandglass_supervisor::executor::give_way;
+use sandglass_supervisor::host_memory::HostMemory;
+use sandglass_supervisor::node::{NodeCall, Work};
+use sandglass_supervisor::notice::{About, Notice};
+use sandglass_supervisor::origin::Origin;
+use sandglass_supervisor::race::Race;
+use sandglass_supervisor::recording::{Header, Invocation, Recorder, Tape, Taping};
+use sandglass_supervisor::rejection::rejection;
+use sandglass_supervisor::run::Phase;
+use sandglass_supervisor::run_clock::RunClock;
+use sandglass_supervisor::secret::Redactor;
+use sandglass_supervisor::supervision::{Account, Start, Supervision};
+use sandglass_supervisor::ticker::{self, TickerHealth};
 
 /// How late a run may end before the log names its module, in microseconds.
 const OVERDUE_US: u64 = 1_000_000;
@@ -127,7 +128,7 @@ impl Execution {
     }
 
     async fn wait_for(&self, turn: Turn) -> Result<(), NeverBegan> {
-        let race = boundary::Race::new(&self.dispatch.run, &self.shared.clock);
+        let race = Race::new(&self.dispatch.run, &self.shared.clock);
         let now = self.shared.clock.now();
         let patience = self.patience();
         // Nor does anybody wait past the deadline of whoever asked.
@@ -261,18 +262,11 @@ impl Execution {
 
         let ending = Ending::of(&mut store, called, off_cpu, limits.fuel);
         let data = store.data_mut();
-        data.tell_call_cut(off_cpu);
-        if let Some(name) = data.accounting.current(&data.functions).map(str::to_owned) {
-            metrics.host_call(&name, data.accounting.cut(off_cpu));
-        }
-        let host_calls = data.accounting.report(&data.functions);
-        let overruns = data.accounting.overruns(&data.functions, deadline.start);
-        let story = data.story(deadline.start, off_cpu);
-        let split = self.time_split(data, &deadline, &moments, off_cpu);
-        let peak_memory_bytes = data.limiter.peak_memory_bytes();
-        let peak_host_memory_bytes = data.guest.memory.peak();
-        let telemetry_dropped = Some(data.guest.telemetry_dropped());
-        let recording = data.tape.finish();
+        let account = data.finish(deadline.start, off_cpu);
+        let split = self.time_split(&account, &deadline, &moments, off_cpu);
+        let peak_memory_bytes = data.limiter().peak_memory_bytes();
+        let peak_host_memory_bytes = data.guest().memory.peak();
+        let telemetry_dropped = Some(data.guest().telemetry_dropped());
         drop(store);
         // Until here, a run that does not end is overdue.
         drop(armed);
@@ -292,16 +286,16 @@ impl Execution {
             dying_span,
             ended_at,
             backtrace,
-            host_calls,
-            overruns,
-            story,
+            host_calls: account.host_calls,
+            overruns: account.overruns,
+            story: account.story,
             time_split_us: TimeSplit { queue: micros(queue), teardown: micros(teardown), ..split },
             wall_us: self.wall_us(ended),
             cpu_us: micros(cpu),
             peak_memory_bytes,
             peak_host_memory_bytes,
             telemetry_dropped,
-            recording,
+            recording: account.recording,
             ..self.report(Some(started_at), deadline)
         };
         self.measure(&mut report, &deadline, off_cpu);
@@ -334,7 +328,7 @@ impl Execution {
     }
 
     fn integration_name(&self) -> &str {
-        self.dispatch.integration_name(&self.integration)
+        self.dispatch.integration_name(&self.integration.manifest)
     }
 
     /// A store of its own for this run, with its deadline set before anything of
@@ -365,39 +359,27 @@ impl Execution {
         let grants = (Arc::clone(&self.integration.grants), call_limits);
         let signals = self.dispatch.signals.clone();
         let guest = Guest::new(context, log, speaker, grants, signals, span, kept);
-        let mut store = Store::new(
-            &compiled.sandbox.engine,
-            RunStore {
-                charge: guest.memory.nothing(),
-                run: Arc::clone(&self.dispatch.run),
-                clock: RunClock::new(Arc::clone(&self.shared.clock)),
-                ticker: Some(Arc::clone(&self.shared.ticker)),
-                looked_at: deadline.start,
-                quiet_until: if tape.is_off() { deadline.at } else { Monotonic::default() },
-                slices: 0,
-                functions: compiled.sandbox.functions(&compiled.code),
-                phase: Phase::Instantiating,
-                host_while_instantiating: None,
-                accounting: Accounting::default(),
-                tape,
-                limiter: Limiter::of_run(
-                    &manifest.limits,
-                    &compiled.state,
-                    Arc::clone(&self.dispatch.run),
-                    Arc::clone(&self.shared.clock),
-                ),
-                stopped_in: None,
-                guest,
-                origin: Some(Arc::new(self.origin())),
-                wasi: None,
-                readable_bytes: 0,
-                memory: None,
-                node: None,
-                call_spans,
-                metrics: self.shared.telemetry.metrics.clone(),
-            },
+        let limiter = Limiter::of_run(
+            &manifest.limits,
+            &compiled.state,
+            Arc::clone(&self.dispatch.run),
+            Arc::clone(&self.shared.clock),
         );
-        store.limiter(|data| &mut data.limiter);
+        let supervision = Supervision::new(Start {
+            run: Arc::clone(&self.dispatch.run),
+            clock: RunClock::new(Arc::clone(&self.shared.clock)),
+            ticker: Arc::clone(&self.shared.ticker),
+            began: deadline.start,
+            deadline: deadline.at,
+            functions: compiled.sandbox.functions(&compiled.code),
+            tape,
+            spans: call_spans,
+            metrics: self.shared.telemetry.metrics.clone(),
+            guest,
+            origin: Arc::new(self.origin()),
+        });
+        let mut store = Store::new(&compiled.sandbox.engine, RunStore::new(supervision, limiter));
+        store.limiter(|data| data.limiter_mut());
         store.set_hostcall_fuel(HostMemory::call_bytes(manifest.limits.response_bytes));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| slice_ended(context.data_mut()));
@@ -503,15 +485,14 @@ impl Execution {
     /// Where the time between the start of the budget and `off_cpu` went.
     fn time_split(
         &self,
-        data: &RunStore,
+        account: &Account,
         deadline: &StartedDeadline,
         moments: &Moments,
         off_cpu: Monotonic,
     ) -> TimeSplit {
-        let host = data.accounting.total();
+        let (host, host_then) = (account.in_host, account.in_host_while_instantiating);
         // A run that never got past its instantiation spent all of it there.
         let instantiated = moments.instantiated.unwrap_or(off_cpu);
-        let host_then = data.host_while_instantiating.unwrap_or(host);
         let instantiate = instantiated.since(deadline.start).saturating_sub(host_then);
         let guest = off_cpu.since(instantiated).saturating_sub(host.saturating_sub(host_then));
         TimeSplit {
@@ -576,7 +557,7 @@ impl Execution {
             self.metrics.kill_latency(overrun);
         }
         if !self.dispatch.is_replay() {
-            crate::attribution::describe(&self.span, report);
+            sandglass_supervisor::attribution::describe(&self.span, report);
         }
     }
 }
@@ -617,15 +598,15 @@ const YOUNG_SLICES: u64 = 4;
 /// must be, or lets others run and is looked at once more before it goes on. A tick that
 /// comes while others run is lost on it, and it might be the one of its deadline.
 fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
-    boundary::check(store)?;
-    store.slices += 1;
-    let simulated = store.ticker.as_ref().and_then(|ticker| ticker.simulated());
-    Ok(if store.slices.is_multiple_of(2) {
+    store.check()?;
+    let slices = store.end_slice();
+    let simulated = store.ticker().and_then(|ticker| ticker.simulated());
+    Ok(if slices.is_multiple_of(2) {
         UpdateDeadline::Continue(1)
     } else if let Some(simulated) = simulated {
-        let time = simulated.goes_on(store.slices, store.quiet_until);
+        let time = simulated.goes_on(slices, store.unchecked_until());
         UpdateDeadline::YieldCustom(0, Box::pin(ticker::wait(time)))
-    } else if store.slices < YOUNG_SLICES {
+    } else if slices < YOUNG_SLICES {
         UpdateDeadline::YieldCustom(0, Box::pin(tokio::task::yield_now()))
     } else {
         UpdateDeadline::YieldCustom(0, Box::pin(give_way()))
@@ -644,7 +625,7 @@ async fn on_cpu<T>(
     let mut spent = CpuTime::from(now);
     let answer = std::future::poll_fn(|context| {
         if let Some(notice) = notice {
-            notice.tell_if_due(|| shared.clock.now());
+            notice.send_if_due(|| shared.clock.now());
         }
         let _on_cpu = shared.ticker.enter_cpu();
         spent.of(&*shared.clock, || guest.as_mut().poll(context))

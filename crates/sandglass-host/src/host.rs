@@ -2,8 +2,6 @@
 //! dispatches to.
 
 mod builder;
-mod identities;
-mod live;
 mod loading;
 mod sandboxes;
 
@@ -20,35 +18,35 @@ use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
 use tokio::sync::oneshot;
 
-use crate::admission::{Admission, Place, Reservation, ReserveFor, Turn};
-use crate::capability::Grants;
-use crate::capability::cache::Cache;
-use crate::capability::http::HttpClient;
-use crate::capability::open_requests::OpenRequests;
-use crate::capability::tenant_rate::Rates;
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{Compiler, Turns};
-use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::execution::Execution;
-use crate::executor::Executor;
 use crate::host_function::Signature;
 use crate::in_place::InPlace;
-use crate::kernel::KernelFeatures;
-use crate::manifest::{Integration, Manifest};
+use crate::integration::Integration;
 use crate::module::{Flights, ModuleCache};
-use crate::recording::Room;
-use crate::run::Run;
 use crate::sandbox::{EngineKind, Sandbox};
-use crate::settings::Settings;
 use crate::symbols;
-use crate::ticker::{Ticker, TickerHealth};
+use sandglass_supervisor::admission::{Admission, Place, Reservation, ReserveFor, Turn};
+use sandglass_supervisor::capability::Grants;
+use sandglass_supervisor::capability::cache::Cache;
+use sandglass_supervisor::capability::http::HttpClient;
+use sandglass_supervisor::capability::open_requests::OpenRequests;
+use sandglass_supervisor::capability::tenant_rate::Rates;
+use sandglass_supervisor::dispatch::Dispatch;
+use sandglass_supervisor::executor::Executor;
+use sandglass_supervisor::kernel::KernelFeatures;
+use sandglass_supervisor::manifest::Manifest;
+use sandglass_supervisor::recording::Room;
+use sandglass_supervisor::run::Run;
+use sandglass_supervisor::settings::Settings;
+use sandglass_supervisor::ticker::{Ticker, TickerHealth};
 
 pub use builder::Builder;
-use identities::Identities;
-use live::{Live, LiveRun};
-pub use live::{LiveRuns, RunNow};
 use sandboxes::Sandboxes;
+use sandglass_supervisor::identities::Identities;
+use sandglass_supervisor::live::{Live, LiveRun, LiveRuns};
 
 /// Runs guests, each inside its deadline. Cheap to clone; the last clone to be
 /// dropped ends the host's threads.
@@ -295,7 +293,7 @@ fn span(
         return Span::disabled();
     }
     let id = id.to_string();
-    let name = dispatch.integration_name(integration);
+    let name = dispatch.integration_name(&integration.manifest);
     telemetry.tracer.start(&SpanStart {
         name: names::DISPATCH,
         kind: Kind::Internal,
@@ -329,7 +327,9 @@ impl Inner {
         let entity_type = dispatch.entity.entity_type();
         let metrics = integration.compiled.announce(metrics, entity_type, &dispatch.action);
         let caller = CallerGuard(Arc::clone(&dispatch.run));
-        let (id, trace) = dispatch.identity.map_or_else(|| self.identities.draw(), Ok)?;
+        let (id, trace) = dispatch
+            .identity
+            .map_or_else(|| self.identities.draw().map_err(Error::Unavailable), Ok)?;
         let functions = integration.compiled.sandbox.functions(&integration.compiled.code);
         let live = Arc::clone(&self.live).enter(&dispatch.run, id, queued_at, functions);
         // A shutdown that began in between has not seen this run.
@@ -405,7 +405,8 @@ impl Inner {
             }
             _ => {
                 let tenant = &dispatch.context.tenant;
-                Ok(self.admission.line_up(integration, tenant, now)?)
+                let counted = (integration.counts_as.clone(), integration.allocation());
+                Ok(self.admission.line_up(counted, tenant, now)?)
             }
         }
     }

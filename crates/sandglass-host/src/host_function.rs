@@ -24,9 +24,9 @@ use std::time::Duration;
 use wasmtime::component::LinkerInstance;
 
 use crate::error::BuildError;
-use crate::functions::{Class, FunctionId};
-use crate::secret::Answer;
 use crate::store::RunStore;
+use sandglass_supervisor::functions::{Class, FunctionId};
+use sandglass_supervisor::secret::Answer;
 
 pub(crate) use blocking::BlockingCalls;
 pub use call::{HostCall, HostError};
@@ -312,12 +312,12 @@ impl Linked {
         store: &RunStore,
         values: Vec<Value>,
     ) -> Answer<'static, Result<Value, String>> {
-        let name = store.functions.name(self.id).to_owned();
+        let name = store.functions().name(self.id).to_owned();
         let Some(call) = HostCall::of(store) else {
             return Box::pin(async { Err("nobody makes this call".to_owned()) });
         };
         // For as long as the function has them, which may be longer than its call takes.
-        let charge = match store.guest.memory.charge(values.iter().map(Value::heap_bytes).sum()) {
+        let charge = match store.guest().memory.charge(values.iter().map(Value::heap_bytes).sum()) {
             Ok(charge) => charge,
             Err(error) => return Box::pin(std::future::ready(Err(error.to_string()))),
         };
@@ -355,7 +355,7 @@ impl Linked {
                         Ok(Some(answer)) => heard(answer),
                         Ok(None) => Err(panicked(&name)),
                         Err(_) => Err(format!(
-                            "`{name}` took longer than the {} ms that it may",
+                            "`{name}` took longer than its limit of {} ms",
                             bound.as_millis()
                         )),
                     }

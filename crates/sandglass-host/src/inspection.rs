@@ -12,12 +12,14 @@ use sandglass_model::{ModuleHash, Rejection, RejectionKind};
 use serde::Serialize;
 
 use crate::abi::node_pack;
-use crate::error::{in_a_line, rejection};
+use crate::detection::abi_of;
 use crate::host::Host;
-use crate::manifest::Abi;
 use crate::module::{self, component, core_module};
 use crate::sandbox::Sandbox;
 use crate::structure::{self, Bound};
+use sandglass_supervisor::manifest::Abi;
+use sandglass_supervisor::rejection::{in_a_line, rejection};
+use sandglass_supervisor::settings::MAX_TABLE_ELEMENTS;
 
 pub use group::Grant;
 pub use permissions::{Granted, NotGranted, Permissions, Unused};
@@ -243,7 +245,7 @@ impl Host {
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, Rejection> {
         let binary = structure::to_binary(bytes)?;
         structure::check(&binary)?;
-        let abi = Abi::of(&binary)?;
+        let abi = abi_of(&binary)?;
         let scan = Scan::of(&binary).map_err(|error| {
             let message = format!("{abi} that is not valid: {}", in_a_line(&error.to_string()));
             rejection(RejectionKind::InvalidModule, message)
@@ -294,7 +296,7 @@ fn inspected(
         producers: scan.producers.into_iter().collect(),
         host: HostBounds {
             memory_bytes,
-            table_elements: crate::sandbox::MAX_TABLE_ELEMENTS.into(),
+            table_elements: MAX_TABLE_ELEMENTS.into(),
             function_bytes: Bound::FunctionBytes.most(),
         },
     }

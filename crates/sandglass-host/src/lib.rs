@@ -36,85 +36,66 @@
 pub const ENGINE_VERSION: &str = "48.0.8";
 
 mod abi;
-mod accounting;
-mod admission;
-mod attribution;
 mod boundary;
-mod call_spans;
-mod capability;
 mod compiled_folder;
 mod compiling;
-mod cpu_time;
-mod deadline;
-mod dispatch;
+mod detection;
 mod ending;
 mod error;
 mod execution;
-mod executor;
-pub mod file;
-mod functions;
 mod host;
 mod host_function;
-mod host_memory;
 mod in_place;
 pub mod inspection;
-mod kernel;
+mod integration;
 mod limiter;
-pub mod manifest;
 mod mappings;
 mod measured;
 mod module;
-mod node;
-mod notice;
-mod origin;
-mod present;
-mod race;
-mod recording;
+mod pack;
 pub mod replay;
-mod run;
-mod run_clock;
 mod sandbox;
-mod secret;
-mod settings;
 mod store;
 mod structure;
 mod symbols;
-mod ticker;
 
-pub use admission::{Reservation, ReserveFor};
-pub use capability::ask::Asks;
-pub use capability::http::{
-    DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
-    Opened, Pieces, Request, Response, Scheme,
-};
-pub use capability::log::Level as LogLevel;
-pub use capability::named_streams::Streams;
-pub use capability::signal::{Signal, Signals};
 pub use compiling::{CompileHelper, CompileLimits, compile_helper};
-pub use deadline::DispatchDeadline;
-pub use dispatch::{CallLimits, Context, Dispatch};
+pub use detection::abi_of;
 pub use error::{BuildError, Error};
-pub use host::{Builder, Host, LiveRuns, RunNow};
+pub use host::{Builder, Host};
 pub use host_function::{
     HostCall, HostError, HostFunction, Json, Signature, Type as ValueType, Value as HostValue,
 };
-pub use kernel::KernelFeatures;
-pub use manifest::{Abi, AskTarget, Integration, InvalidAskTarget, Manifest};
-pub use node::{
+pub use integration::Integration;
+
+pub use sandglass_model::{Allocation, Answered, Ask, AskError, Outcome, RunReport};
+pub use sandglass_supervisor::admission::{Reservation, ReserveFor};
+pub use sandglass_supervisor::capability::ask::Asks;
+pub use sandglass_supervisor::capability::http::{
+    DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
+    Opened, Pieces, Request, Response, Scheme,
+};
+pub use sandglass_supervisor::capability::log::Level as LogLevel;
+pub use sandglass_supervisor::capability::named_streams::Streams;
+pub use sandglass_supervisor::capability::signal::{Signal, Signals};
+pub use sandglass_supervisor::deadline::DispatchDeadline;
+pub use sandglass_supervisor::dispatch::{CallLimits, Context, Dispatch};
+pub use sandglass_supervisor::kernel::KernelFeatures;
+pub use sandglass_supervisor::live::{LiveRuns, RunNow};
+pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest};
+pub use sandglass_supervisor::node::{
     DESCRIBE_BUDGET, NodeAccess, NodeCall, NodeStatus, PACK_NAME_MAX_BYTES, PACK_NODES_MAX,
     PackDescription,
 };
-pub use present::Doing;
-pub use recording::{KeepArguments, RecordingLimits};
-pub use run::StopHandle;
-pub use sandglass_model::Allocation;
-pub use sandglass_model::{Answered, Ask, AskError, Outcome, RunReport};
-pub use secret::{Answer, FixedSecrets, Secret, Secrets};
-pub use settings::Settings;
-pub use store::MAX_FRAMES;
+pub use sandglass_supervisor::present::Doing;
+pub use sandglass_supervisor::recording::{KeepArguments, RecordingLimits};
+pub use sandglass_supervisor::run::StopHandle;
+pub use sandglass_supervisor::secret::{Answer, FixedSecrets, Secret, Secrets};
+pub use sandglass_supervisor::settings::{MAX_FRAMES, Settings};
+pub use sandglass_supervisor::ticker::TickerHealth;
+pub use sandglass_supervisor::{file, manifest};
 pub use structure::{Bound, structural_figures};
 pub use symbols::frames_at;
-pub use ticker::TickerHealth;
 
 #[cfg(test)]
 mod tests {

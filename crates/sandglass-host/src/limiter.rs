@@ -6,10 +6,10 @@ use std::sync::Arc;
 use sandglass_model::{Clock, GuestLimits, LimitBreach, LimitKind};
 use wasmtime::{ResourceLimiter, Result};
 
-use crate::boundary::Stopped;
-use crate::measured::covered;
-use crate::run::Run;
 use crate::structure::{self, InstanceState};
+use sandglass_supervisor::boundary::Stopped;
+use sandglass_supervisor::covered;
+use sandglass_supervisor::run::Run;
 
 /// How many tables of the largest size a guest may have, together: more than a slot of
 /// the pool has, so it bounds those alone that run on demand.
@@ -35,7 +35,7 @@ pub(crate) struct Limiter {
 
 // Numbers.
 covered!(
-    Limiter: memory_limit, table_limit, table_elements, instance_bytes, memory_bytes,
+    in crate::measured::Measured; Limiter: memory_limit, table_limit, table_elements, instance_bytes, memory_bytes,
     peak_memory_bytes, denied, run,
 );
 

@@ -1,17 +1,19 @@
-//! Measures what the host keeps in memory for a run between two calls of its guest.
+//! Measures what the host keeps in memory for a run between two calls of its guest, where that is
+//! in types of Wasmtime.
 //!
-//! The boundary charges the result to the run's account each time a call leaves. Every field of
-//! [`RunStore`](crate::store::RunStore) and of what it contains has a type that implements
-//! [`Measured`], and [`measured!`] and [`covered!`] name all fields. Therefore a new field does not
-//! compile until its type states how much it keeps, and a host function has no other place that
-//! outlives its call. Types that need not be measured are listed in this file alone.
+//! It continues [`sandglass_supervisor::measured`] in a trait of this crate, because types of
+//! Wasmtime can implement no other. Every field of [`RunStore`](crate::store::RunStore) and of what
+//! it contains, and every resource of the table, has a type that implements it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
-use sandglass_model::{Monotonic, TraceContext, WallTime};
-use sandglass_telemetry::{Metrics, Span};
+use sandglass_model::WallTime;
+use sandglass_supervisor::capability::outside::Outside;
+use sandglass_supervisor::capability::{spans, streams};
+use sandglass_supervisor::host_memory::Charge;
+use sandglass_supervisor::measured;
+use sandglass_supervisor::node::NodeAccess;
+use sandglass_supervisor::supervision::Supervision;
 use wasmtime::{Memory, TypedFunc};
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p2::bindings::io::poll::Pollable as DynPollable;
@@ -24,58 +26,27 @@ use wasmtime_wasi_http::p2::types::HostFutureIncomingResponse;
 use wasmtime_wasi_http::{RequestOptions, WasiHttpCtx};
 
 use crate::abi::node_pack::RandomStream;
-use crate::capability::Grants;
-use crate::capability::named_streams::Streams;
-use crate::capability::signal::Signals;
-use crate::dispatch::CallLimits;
-use crate::functions::{FunctionId, Functions};
-use crate::host_memory::{Charge, HostMemory};
-use crate::node::NodeAccess;
-use crate::origin::Origin;
-use crate::recording::Tape;
-use crate::run::Run;
-use crate::run_clock::RunClock;
-use crate::store::Phase;
-use crate::ticker::Ticker;
 
 /// A value that outlives a host call, in the state of a run or in its resource table.
 pub(crate) trait Measured {
-    /// Bytes outside of `size_of::<Self>()` that a guest or an upstream server can make larger and
-    /// that no [`Charge`] covers. It takes a few nanoseconds, because each call computes it.
+    /// As [`measured::Measured::uncharged_bytes`].
     fn uncharged_bytes(&self) -> u64;
 }
 
-/// Implements [`Measured`] for a structure as the sum of its fields, of which none is left out.
-macro_rules! measured {
-    ($type:ty: $($field:ident),+ $(,)?) => {
-        impl $crate::measured::Measured for $type {
+/// Implements [`Measured`] for types that the supervisor measures.
+macro_rules! measured_by_the_supervisor {
+    ($($type:ty),+ $(,)?) => {$(
+        impl Measured for $type {
             #[inline]
             fn uncharged_bytes(&self) -> u64 {
-                let Self { $($field),+ } = self;
-                0 $(+ $crate::measured::Measured::uncharged_bytes($field))+
+                measured::Measured::uncharged_bytes(self)
             }
         }
-    };
-}
-
-/// Implements [`Measured`] for a structure that keeps nothing uncharged, because it charges what
-/// grows in it, or bounds it as a comment beside the macro says. All fields are listed, so that a
-/// new one does not compile until somebody has considered it.
-macro_rules! covered {
-    ($type:ty: $($field:ident),+ $(,)?) => {
-        impl $crate::measured::Measured for $type {
-            #[inline]
-            fn uncharged_bytes(&self) -> u64 {
-                let Self { $($field: _),+ } = self;
-                0
-            }
-        }
-    };
+    )+};
 }
 
 /// Implements [`Measured`] for types that keep nothing uncharged. Only this file uses it, for types
-/// of other crates and for those that no guest makes larger; a type that a host function changes
-/// uses [`measured!`] or [`covered!`].
+/// of other crates and for those that no guest makes larger.
 macro_rules! keeps_nothing {
     ($($type:ty),+ $(,)?) => {$(
         impl Measured for $type {
@@ -87,27 +58,12 @@ macro_rules! keeps_nothing {
     )+};
 }
 
-pub(crate) use {covered, measured};
+measured_by_the_supervisor!(bool, u64, String, WallTime, Charge, Supervision);
+measured_by_the_supervisor!(Outside, streams::OutgoingRequest, streams::IncomingResponse);
+measured_by_the_supervisor!(spans::Handle, Arc<dyn NodeAccess>);
 
 // Of a fixed size.
-keeps_nothing!(bool, u32, u64, i64, usize, AtomicU32, Duration, Monotonic, WallTime, TraceContext);
-keeps_nothing!(Phase, FunctionId, RunClock, Memory, TypedFunc<i32, i32>, RandomStream);
-
-// Charged already.
-keeps_nothing!(Charge, HostMemory, Streams);
-
-// Made before the guest runs, or shared by runs, whose tenants are charged for it.
-keeps_nothing!(Ticker, Functions, Origin, Grants, Metrics, CallLimits);
-keeps_nothing!(dyn Signals, dyn NodeAccess);
-
-// The host's own notes of a run: the present call, and one reason to stop.
-keeps_nothing!(Run);
-
-// Has a limit of its own, `[recording] size`.
-keeps_nothing!(Tape);
-
-// What a span contains is exported after the run; `Spans` counts what the guest gives it.
-keeps_nothing!(Span);
+keeps_nothing!(Memory, TypedFunc<i32, i32>, RandomStream);
 
 // State and resources of Wasmtime's WASI. Of a fixed size, apart from the beginning of one line for
 // each standard stream, and from the text of an error, which Wasmtime writes.
@@ -116,20 +72,6 @@ keeps_nothing!(RequestOptions, Network, wasmtime::Error);
 
 // Parts of an open request, which is charged, and of a body, which its request counts.
 keeps_nothing!(HostFutureIncomingResponse, HostIncomingBody, HostFutureTrailers, HostOutgoingBody);
-
-impl Measured for String {
-    #[inline]
-    fn uncharged_bytes(&self) -> u64 {
-        self.capacity() as u64
-    }
-}
-
-impl<T: Measured + ?Sized> Measured for Arc<T> {
-    #[inline]
-    fn uncharged_bytes(&self) -> u64 {
-        T::uncharged_bytes(self)
-    }
-}
 
 impl<T: Measured> Measured for Option<T> {
     #[inline]
@@ -141,10 +83,10 @@ impl<T: Measured> Measured for Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capability::spans::{Attributes, SpanEnd};
-    use crate::secret::Secret;
     use crate::store::RunStore;
     use proptest::prelude::*;
+    use sandglass_supervisor::capability::spans::{Attributes, SpanEnd};
+    use sandglass_supervisor::secret::Secret;
     use sandglass_telemetry::trace::Kind;
     use serde_json::json;
 
@@ -152,7 +94,7 @@ mod tests {
         /// The account has what the state keeps, after every call.
         #[test]
         fn the_state_of_a_run_is_charged(
-            steps in prop::collection::vec((0_u8..5, 0_usize..2_000), 0..100),
+            steps in prop::collection::vec((0_u8..4, 0_usize..2_000), 0..100),
         ) {
             let mut store = RunStore::idle();
             let (mut open, mut secrets) = (Vec::new(), 0);
@@ -161,30 +103,28 @@ mod tests {
                 match step {
                     0 => {
                         let attributes = vec![("a".to_owned(), json!(text))];
-                        let span = store.guest.start_span(None, "s", Kind::Internal, attributes);
+                        let span = store.guest_mut().start_span(None, "s", Kind::Internal, attributes);
                         open.push(span.expect("it has no parent"));
                     }
                     1 => {
                         if let Some(span) = open.pop() {
-                            let ended = store.guest.end_span(span, Attributes::new(), SpanEnd::Done);
+                            let ended = store.guest_mut().end_span(span, Attributes::new(), SpanEnd::Done);
                             prop_assert_eq!(ended, Ok(()));
                         }
                     }
-                    2 => store.guest.fail(&text),
-                    3 => store.stopped_in = Some(text),
+                    2 => store.guest_mut().fail(&text),
                     _ => {
                         secrets += text.len() as u64;
                         store.give_secret("key", &Secret::new(text));
                     }
                 }
                 store.charge(&[]).expect("the account has room");
-                let memory = store.guest.memory.clone();
+                let memory = store.guest().memory.clone();
                 prop_assert_eq!(memory.held(), store.uncharged_bytes());
-                let texts = store.guest.last_error().len()
-                    + store.stopped_in.as_ref().map_or(0, String::len);
+                let texts = store.guest().last_error().len();
                 prop_assert!(memory.held() >= secrets + texts as u64);
             }
-            let memory = store.guest.memory.clone();
+            let memory = store.guest().memory.clone();
             drop(store);
             prop_assert_eq!(memory.held(), 0);
         }
@@ -193,8 +133,8 @@ mod tests {
     #[test]
     fn a_run_ends_when_its_state_is_larger_than_its_account() {
         let mut store = RunStore::idle();
-        store.stopped_in = Some("x".repeat(17 << 20));
+        store.give_secret("key", &Secret::new("x".repeat(17 << 20)));
         let error = store.charge(&[]).expect_err("it does not fit");
-        assert!(error.is::<crate::host_memory::OutOfHostMemory>(), "{error:?}");
+        assert!(error.is::<sandglass_supervisor::host_memory::OutOfHostMemory>(), "{error:?}");
     }
 }

@@ -19,12 +19,13 @@ use sandglass_telemetry::metrics::DispatchMetrics;
 use crate::abi::core_module::PAGE_BYTES;
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::Compiler;
-use crate::error::rejection;
-use crate::manifest::Manifest;
 use crate::mappings;
-use crate::sandbox::{MAX_TABLE_ELEMENTS, MAX_TABLES, Sandbox};
+use crate::sandbox::{MAX_TABLES, Sandbox};
 use crate::structure::{self, InstanceState};
 use crate::symbols::{self, Symbols};
+use sandglass_supervisor::manifest::Manifest;
+use sandglass_supervisor::rejection::rejection;
+use sandglass_supervisor::settings::MAX_TABLE_ELEMENTS;
 
 pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
@@ -412,8 +413,8 @@ mod tests {
     use super::*;
     use crate::host_function::{BlockingCalls, Registry};
     use crate::sandbox::{self, EngineKind};
-    use crate::settings::Settings;
     use sandglass_model::SystemClock;
+    use sandglass_supervisor::settings::Settings;
 
     #[test]
     fn what_is_too_large_for_a_slot_is_told_before_it_is_compiled() {

@@ -13,16 +13,17 @@ use sandglass_model::{
     RunReport,
 };
 
-use crate::deadline::DispatchDeadline;
-use crate::dispatch::{Context, Dispatch};
 use crate::error::Error;
 use crate::host::Host;
-use crate::manifest::{Integration, Manifest};
-use crate::node::{NoAccess, NodeCall};
-use crate::recording::{End, Found, Given, Header, Invocation, Player, secrets_in};
-pub use crate::recording::{PlayedCall, Watcher};
-use crate::secret::Secret;
-use crate::store::Phase;
+use crate::integration::Integration;
+use sandglass_supervisor::deadline::DispatchDeadline;
+use sandglass_supervisor::dispatch::{Context, Dispatch};
+use sandglass_supervisor::manifest::Manifest;
+use sandglass_supervisor::node::{NoAccess, NodeCall};
+use sandglass_supervisor::recording::{End, Found, Given, Header, Invocation, Player, secrets_in};
+pub use sandglass_supervisor::recording::{PlayedCall, Watcher};
+use sandglass_supervisor::run::Phase;
+use sandglass_supervisor::secret::Secret;
 
 /// Least time that a guest has to come to its end again: a machine may be much slower
 /// than the one of the recorded run.

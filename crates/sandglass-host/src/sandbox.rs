@@ -13,13 +13,14 @@ use wasmtime::{
 
 use crate::abi;
 use crate::abi::node_pack::PairForm;
-use crate::functions::Functions;
 use crate::host_function::{Linked, Registry};
 use crate::mappings;
 use crate::module::Code;
-use crate::settings::Settings;
-use crate::store::{MAX_FRAMES, RunStore};
-use crate::ticker::Epoch;
+use crate::store::RunStore;
+use sandglass_supervisor::functions::Functions;
+use sandglass_supervisor::settings::Settings;
+use sandglass_supervisor::settings::{MAX_FRAMES, MAX_TABLE_ELEMENTS};
+use sandglass_supervisor::ticker::Epoch;
 
 /// Stack that a guest's own frames may use, in bytes: Wasmtime's default, which
 /// toolchains are tested against.
@@ -44,10 +45,6 @@ const MAX_CORE_INSTANCES: u32 = 64;
 
 /// Tables of one guest; toolchains make one, hand-written modules a few.
 pub(crate) const MAX_TABLES: u32 = 4;
-
-/// Elements of the largest table that any limit can allow: ten times what the
-/// interpreters of toolchains have, and 800 kB of each instance slot.
-pub(crate) const MAX_TABLE_ELEMENTS: u32 = 100_000;
 
 /// Whether an engine counts fuel. Counting slows guest code down, so only those
 /// that have a fuel limit pay for it.

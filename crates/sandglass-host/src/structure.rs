@@ -24,9 +24,9 @@ use std::ops::Range;
 use sandglass_model::{Rejection, RejectionKind};
 use wasmparser::{BinaryReaderError, Encoding, Parser, Payload};
 
-use crate::error::rejection;
 use crate::module::Kind;
-use crate::store::printable;
+use sandglass_supervisor::rejection::rejection;
+use sandglass_supervisor::text::printable;
 
 pub use bounds::Bound;
 use bounds::Counts;

@@ -19,10 +19,12 @@ use std::time::Duration;
 use sandglass_model::{Frame, ModuleHash};
 use tokio::sync::{Semaphore, watch};
 
-use crate::store::{MAX_FRAMES, demangle, printable};
+use crate::store::demangle;
 use budget::{Budget, Exceeded};
 use debug::DebugTable;
 use names::Names;
+use sandglass_supervisor::settings::MAX_FRAMES;
+use sandglass_supervisor::text::printable;
 use sections::CoreSections;
 pub(crate) use sections::hide_names;
 

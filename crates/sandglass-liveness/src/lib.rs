@@ -13,21 +13,16 @@
 //!     └──────── commands(before, after, events), idle_timer(), schedules() ──────────┘
 //! ```
 
-pub mod budget;
 pub mod decide;
 pub mod entity;
 pub mod fold;
 pub mod instant;
-pub mod projection;
 pub mod replay;
 pub mod retention;
-pub mod scan;
 pub mod session;
-
 pub mod spec;
 pub mod stuck;
 pub mod waits;
-pub mod why;
 
 pub use decide::{Command, HandlerEnd, Input, Refusal, Resume, Retry, commands, decide, go_over};
 pub use entity::{Entity, IdleTimer, InFlight, Past, Schedule};

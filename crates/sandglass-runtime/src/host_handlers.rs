@@ -243,7 +243,7 @@ async fn dispatch(
         dispatch = dispatch.parent(parent);
     }
     let (handle, asked) = (dispatch.stop_handle(), dispatch.stop_handle());
-    run.stop.on_ask(move || asked.ask());
+    run.stop.on_ask(move || asked.request_stop());
     run.stop.on_request(move |request| {
         handle.stop(request.cause, &request.reason);
     });

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use sandglass_insight::projection::{Projection, Shape};
 use sandglass_journal::{Entry, Found, Salvage};
-use sandglass_liveness::projection::{Projection, Shape};
 use sandglass_model::{EntityRef, Position, Record};
 use sandglass_source::printable;
 use serde_json::json;

@@ -105,7 +105,7 @@ impl Command {
             // environment asks for in vain.
             Self::Run(_) => {
                 "error,sandglass::guest=debug,sandglass_host::host::loading=warn,\
-                 sandglass_host::notice=warn,sandglass_telemetry::otlp::settings=warn"
+                 sandglass_supervisor::notice=warn,sandglass_telemetry::otlp::settings=warn"
             }
             // The timeline says what happens.
             Self::Play(_) | Self::PlayWorker => "error,sandglass_telemetry::otlp::settings=warn",

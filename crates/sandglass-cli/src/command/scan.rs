@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sandglass_liveness::scan::{Scan, Scanned};
+use sandglass_insight::scan::{Scan, Scanned};
 use sandglass_source::printable;
 
 use crate::duration::told_millis;

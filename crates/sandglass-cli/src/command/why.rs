@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::bail;
-use sandglass_journal::SqliteJournal;
-use sandglass_liveness::why::{
+use sandglass_insight::why::{
     Attempt, Before, Brief, Ending, Explanation, Host, Inquiry, Others, Taken, Unread, Which,
 };
+use sandglass_journal::SqliteJournal;
 use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Record, Retried};
 use sandglass_source::{printable, shortened};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use sandglass_liveness::why::ONE_RUN;
+use sandglass_insight::why::ONE_RUN;
 use sandglass_model::id::NAME_MAX_BYTES;
 use serde::Serialize;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use sandglass_liveness::why::Explanation;
+use sandglass_insight::why::Explanation;
 use sandglass_model::DispatchId;
 use sandglass_telemetry::metrics::CancelOf;
 use serde::Deserialize;

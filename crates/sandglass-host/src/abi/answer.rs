@@ -4,9 +4,9 @@
 use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome, json};
 use serde_json::Value;
 
-use crate::capability::log::cut;
-use crate::capability::result::violation;
-use crate::secret::Redactor;
+use sandglass_supervisor::capability::log::cut;
+use sandglass_supervisor::capability::result::violation;
+use sandglass_supervisor::secret::Redactor;
 
 /// Longest message of a failure, in bytes: people read it in a line of a report.
 pub(super) const MESSAGE_MAX_BYTES: u32 = 2048;

@@ -5,10 +5,9 @@ use sandglass_model::{FailureKind, Outcome, json};
 use serde_json::{Map, Value, json};
 use wasmtime::Store;
 
-use crate::boundary;
-use crate::capability::result::violation;
 use crate::module::component::Component;
 use crate::store::RunStore;
+use sandglass_supervisor::capability::result::violation;
 
 use super::world::{Completion, DispatchContext, Failure, Raised, TypedFailure};
 use super::{Called, Moments, answer, returned_in_time};
@@ -24,11 +23,11 @@ pub(super) async fn call(
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     // A budget of nothing ends before the guest begins.
-    boundary::glance(store.data_mut())?;
+    store.data_mut().glance()?;
     let handler = component.pre.instantiate_async(&mut *store).await?;
     super::instantiated(store.data_mut(), moments)?;
 
-    let context = DispatchContext::of(store.data().guest.context())?;
+    let context = DispatchContext::of(store.data().guest().context())?;
     let answer = match handler.call_handle(&mut *store, &context).await {
         Ok(answer) => answer,
         Err(error) => Err(Failure::Typed(error.downcast::<Raised>()?.0)),
@@ -52,7 +51,7 @@ fn outcome(answer: Result<Completion, Failure>, max_bytes: u64, store: &RunStore
         ));
     }
     match as_core_modules_answer(answer) {
-        Ok(value) => answer::outcome_of(value, &store.guest.redactor),
+        Ok(value) => answer::outcome_of(value, &store.guest().redactor),
         Err(error) => Outcome::Failed(answer::unread("a part of the result", &error)),
     }
 }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use sandglass_model::{Failure, FailureKind, Outcome, RejectionKind};
+use sandglass_supervisor::argument::Unreadable;
 use wasmtime::{Extern, Instance, Memory, Store};
 
-use crate::boundary;
-use crate::capability::result::violation;
-use crate::error::rejection;
 use crate::module::core_module::CoreModule;
 use crate::store::RunStore;
+use sandglass_supervisor::capability::result::violation;
+use sandglass_supervisor::rejection::rejection;
 
 use super::{Called, Moments, answer, guest_memory};
 
@@ -28,11 +28,12 @@ pub(crate) async fn call(
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     // A budget of nothing ends before the guest begins.
-    boundary::glance(store.data_mut())?;
+    store.data_mut().glance()?;
     let instance = compiled.pre.instantiate_async(&mut *store).await?;
     let guest = Guest { compiled, instance };
     // Found by its place, where host functions would look for its name.
-    store.data_mut().memory = Some(guest.memory(store));
+    let memory = guest.memory(&mut *store);
+    store.data_mut().set_memory(memory);
     guest.initialize(store).await?;
     super::instantiated(store.data_mut(), moments)?;
 
@@ -70,13 +71,13 @@ impl Guest<'_> {
         if self.compiled.fetches_context {
             return Ok(Ok((0, 0)));
         }
-        let context = Arc::clone(store.data().guest.context().json());
+        let context = Arc::clone(store.data().guest().context().json());
         let len = i32::try_from(context.len())?;
         let memory = self.memory(store);
         let at = memory.data_size(&*store);
         let pages = (context.len() as u64).div_ceil(PAGE_BYTES);
         if memory.grow_async(&mut *store, pages).await.is_err() {
-            return Ok(Err(match store.data().limiter.denied() {
+            return Ok(Err(match store.data().limiter().denied() {
                 Some(breach) => Outcome::Limit(breach.clone()),
                 None => Outcome::Rejected(rejection(
                     RejectionKind::NeedsTooMuch,
@@ -92,18 +93,18 @@ impl Guest<'_> {
     /// points to; exactly one of the two.
     fn read_answer(&self, store: &mut Store<RunStore>, returned: i32, max_bytes: u64) -> Outcome {
         let pointed = returned > 0;
-        let bytes = match (store.data().guest.result.is_set(), pointed) {
+        let bytes = match (store.data().guest().result.is_set(), pointed) {
             (true, true) => Err(violation(
                 FailureKind::MultipleSources,
                 "the guest set its result and returned a pointer to one; do one of the two"
                     .to_owned(),
             )),
-            (true, false) => store.data_mut().guest.result.take(),
+            (true, false) => store.data_mut().guest_mut().result.take(),
             (false, true) => self.read_pointed(store, returned, max_bytes).map(Some),
             (false, false) => Ok(None),
         };
         match bytes {
-            Ok(Some(bytes)) => answer::outcome(&bytes, &store.data().guest.redactor),
+            Ok(Some(bytes)) => answer::outcome(&bytes, &store.data().guest().redactor),
             Ok(None) => Outcome::Failed(violation(
                 FailureKind::AbsentResult,
                 "the guest gave no result: it called no `host_set_result` and returned no pointer"
@@ -123,7 +124,7 @@ impl Guest<'_> {
     ) -> Result<Vec<u8>, Failure> {
         let memory = self.memory(store);
         let memory = memory.data(&*store);
-        let outside = |unreadable: guest_memory::Unreadable| {
+        let outside = |unreadable: Unreadable| {
             violation(FailureKind::ResultOutOfBounds, unreadable.to_string())
         };
         let before = ptr.checked_sub(4).unwrap_or(-1);

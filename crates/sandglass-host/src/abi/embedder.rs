@@ -13,10 +13,15 @@ use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType, component
 
 use super::guest_memory::{FAILED, WhenTooSmall, copy, fill, text};
 use crate::boundary::{self, Arguments};
-use crate::functions::Functions;
 use crate::host_function::{HostFunction, Linked, Registry, Type, Value};
-use crate::race::Race;
 use crate::store::RunStore;
+use sandglass_supervisor::functions::{FunctionId, Functions};
+use sandglass_supervisor::race::Race;
+
+/// Adds `function`, which guests find in `module`, to the table.
+fn add(functions: &mut Functions, function: &HostFunction, module: &str) -> FunctionId {
+    functions.add_embedders((module, function.field()), function.full_name(), function.class())
+}
 
 /// Longest text that is passed, in bytes: copying it can't be interrupted.
 const TEXT_BYTES: u32 = 16 << 20;
@@ -30,7 +35,7 @@ pub(crate) fn link(
 ) -> Result<Vec<Arc<Linked>>> {
     let mut all = Vec::new();
     for function in registry.functions() {
-        let id = functions.add_embedders(function, function.interface());
+        let id = add(functions, function, function.interface());
         let linked = registry.link(function, id);
         all.push(Arc::clone(&linked));
         let ty = func_type(linker.engine(), function);
@@ -58,8 +63,7 @@ pub(crate) fn link_components(
 ) -> Result<Vec<Arc<Linked>>> {
     let mut by_interface: BTreeMap<&str, Vec<Arc<Linked>>> = BTreeMap::new();
     for function in registry.functions() {
-        let linked =
-            registry.link(function, functions.add_embedders(function, function.unversioned()));
+        let linked = registry.link(function, add(functions, function, function.unversioned()));
         by_interface.entry(function.interface()).or_default().push(linked);
     }
     for (interface, linked) in &by_interface {
@@ -75,7 +79,7 @@ async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) 
     let (numbers, texts) = passed(&linked.function.params, args);
     let arguments = Arguments { numbers: &numbers, texts: &texts, list: None };
     let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
-    if let Some(answer) = entered.answer_module(caller) {
+    if let Some(answer) = entered.recorded_for_module(caller) {
         return boundary::leave(caller.data_mut(), entered, answer);
     }
     let race = Race::of(caller.data());
@@ -131,7 +135,7 @@ async fn called(
 }
 
 fn failed(caller: &mut Caller<'_, RunStore>, why: String) -> Result<Option<i32>> {
-    caller.data_mut().guest.fail(why);
+    caller.data_mut().guest_mut().fail(why);
     Ok(Some(FAILED))
 }
 

@@ -16,8 +16,8 @@ mod time;
 use serde::de::DeserializeOwned;
 use wasmtime::{Caller, Linker, Result};
 
-use crate::functions::Functions;
 use crate::store::RunStore;
+use sandglass_supervisor::functions::Functions;
 
 use super::guest_memory::{FAILED, text};
 
@@ -56,7 +56,7 @@ fn done<E: ToString>(caller: &mut Caller<'_, RunStore>, result: Result<(), E>) -
 
 /// Notes why a function failed, and answers -1.
 fn failed(caller: &mut Caller<'_, RunStore>, why: impl ToString) -> i32 {
-    caller.data_mut().guest.fail(why);
+    caller.data_mut().guest_mut().fail(why);
     FAILED
 }
 

@@ -9,37 +9,22 @@
 use bytes::Bytes;
 use wasmtime::{Caller, Extern, Memory, Result};
 
-use crate::host_memory::OutOfHostMemory;
 use crate::store::RunStore;
+use sandglass_supervisor::argument::Unreadable;
 
 /// What a function that fills a buffer answers where it can't do its work.
 pub(crate) const FAILED: i32 = -1;
 /// What a function that fills a buffer answers where the buffer is too small.
 pub(crate) const TOO_SMALL: i32 = -2;
 
-/// Why guest memory can't be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unreadable {
-    #[error(
-        "{what} lies outside the guest's memory (pointer {ptr}, length {len}, memory {memory} bytes)"
-    )]
-    OutOfBounds { what: &'static str, ptr: u32, len: u32, memory: usize },
-    #[error("{what} is no UTF-8 (byte {at})")]
-    NotUtf8 { what: &'static str, at: usize },
-    #[error(transparent)]
-    OutOfMemory(#[from] OutOfHostMemory),
-    #[error("{what} has {len} bytes, and {max} are allowed")]
-    TooLong { what: &'static str, len: u32, max: u32 },
-}
-
 /// The guest's memory. Modules without one are rejected when they are loaded.
 pub(crate) fn memory(caller: &mut Caller<'_, RunStore>) -> Result<Memory> {
-    if let Some(memory) = caller.data().memory {
+    if let Some(memory) = caller.data().memory() {
         return Ok(memory);
     }
     match caller.get_export("memory") {
         Some(Extern::Memory(memory)) => {
-            caller.data_mut().memory = Some(memory);
+            caller.data_mut().set_memory(memory);
             Ok(memory)
         }
         _ => wasmtime::bail!("the guest exports no memory"),
@@ -62,12 +47,12 @@ pub(crate) fn slice<'a>(
 
 /// Takes `len` bytes of what the present call may read, of `what` that may have `max`.
 fn read(store: &mut RunStore, what: &'static str, len: u32, max: u32) -> Result<(), Unreadable> {
-    let left = store.readable_bytes;
+    let left = store.readable_bytes();
     if len > max || u64::from(len) > left {
         let max = max.min(u32::try_from(left).unwrap_or(u32::MAX));
         return Err(Unreadable::TooLong { what, len, max });
     }
-    store.readable_bytes = left - u64::from(len);
+    store.set_readable_bytes(left - u64::from(len));
     Ok(())
 }
 
@@ -125,7 +110,7 @@ pub(crate) fn copy(
     let (memory, store) = memory.data_and_store_mut(caller);
     Ok(slice(memory, what, ptr, len).and_then(|bytes| {
         read(store, what, len.cast_unsigned(), u32::MAX)?;
-        store.guest.memory.check(bytes.len() as u64)?;
+        store.guest().memory.check(bytes.len() as u64)?;
         Ok(bytes.to_vec())
     }))
 }
@@ -137,7 +122,7 @@ pub(crate) fn bytes(
     place: (i32, i32),
 ) -> Result<Result<Bytes, Unreadable>> {
     let copied = copy(caller, what, place)?;
-    Ok(copied.and_then(|bytes| Ok(caller.data().guest.memory.bytes(bytes)?)))
+    Ok(copied.and_then(|bytes| Ok(caller.data().guest().memory.bytes(bytes)?)))
 }
 
 /// What a function does with a buffer that is too small for its answer.
@@ -159,7 +144,7 @@ pub(crate) fn fill(
     when_too_small: WhenTooSmall,
 ) -> Result<i32> {
     let Ok(size) = i32::try_from(answer.len()) else {
-        caller.data_mut().guest.fail("the answer is larger than any buffer can be");
+        caller.data_mut().guest_mut().fail("the answer is larger than any buffer can be");
         return Ok(FAILED);
     };
     if answer.len() > len.cast_unsigned() as usize {
@@ -173,12 +158,12 @@ pub(crate) fn fill(
     match slice(memory.data(&*caller), "the buffer", ptr, len) {
         Ok(_) => {
             memory.write(&mut *caller, ptr.cast_unsigned() as usize, answer)?;
-            caller.data_mut().tape.wrote(ptr.cast_unsigned(), answer);
+            caller.data_mut().tape_mut().wrote(ptr.cast_unsigned(), answer);
             Ok(size)
         }
         Err(_) if when_too_small == WhenTooSmall::RefuseInSilence => Ok(FAILED),
         Err(unreadable) => {
-            caller.data_mut().guest.fail(unreadable);
+            caller.data_mut().guest_mut().fail(unreadable);
             Ok(FAILED)
         }
     }
@@ -186,7 +171,7 @@ pub(crate) fn fill(
 
 /// Refuses to fill a buffer of `len` bytes with `size`.
 pub(crate) fn too_small(caller: &mut Caller<'_, RunStore>, len: i32, size: usize) -> i32 {
-    caller.data_mut().guest.fail(format!(
+    caller.data_mut().guest_mut().fail(format!(
         "the buffer of {} bytes is too small for an answer of {size} bytes",
         len.cast_unsigned()
     ));

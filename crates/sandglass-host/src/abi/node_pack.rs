@@ -20,12 +20,12 @@ mod run;
 use sandglass_model::{Failure, FailureKind, Outcome, RejectionKind};
 use wasmtime::{Extern, Func, Instance, Memory, Store, WasmParams, WasmResults};
 
-use crate::boundary;
-use crate::capability::result::violation;
-use crate::error::rejection;
 use crate::module::node_pack::{NodePack, PairExport};
-use crate::node::{NodeCall, PACK_NAME_MAX_BYTES, PACK_NODES_MAX, PackDescription};
-use crate::store::{RunStore, printable};
+use crate::store::RunStore;
+use sandglass_supervisor::capability::result::violation;
+use sandglass_supervisor::node::{NodeCall, PACK_NAME_MAX_BYTES, PACK_NODES_MAX, PackDescription};
+use sandglass_supervisor::rejection::rejection;
+use sandglass_supervisor::text::printable;
 
 use super::{Called, Moments, guest_memory};
 
@@ -99,7 +99,7 @@ impl<'a> Guest<'a> {
         moments: &mut Moments,
     ) -> wasmtime::Result<Self> {
         // A budget of nothing ends before the guest begins.
-        boundary::glance(store.data_mut())?;
+        store.data_mut().glance()?;
         let instance = pack.pre.instantiate_async(&mut *store).await?;
         let memory = instance
             .get_module_export(&mut *store, &pack.memory)
@@ -108,8 +108,9 @@ impl<'a> Guest<'a> {
         let guest = Self { pack, instance, memory };
         let alloc = guest.function(store, &pack.alloc).typed(&*store)?;
         let data = store.data_mut();
-        data.memory = Some(memory);
-        data.node = Some(NodeRun::new(call, data.clock.shared().wall(), alloc));
+        data.set_memory(memory);
+        let now = data.clock().shared().wall();
+        data.set_node(NodeRun::new(call, now, alloc));
         if let Some(initialize) = &pack.initialize {
             guest.call::<(), ()>(store, initialize, ()).await?;
         }

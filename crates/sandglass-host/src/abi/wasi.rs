@@ -20,11 +20,11 @@ use wasmtime_wasi_http::p2::{HeaderError, HttpError};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView};
 
 use crate::boundary::CallError;
-use crate::capability::log::{GuestLog, Level};
-use crate::capability::outside::Outside;
-use crate::functions::Functions;
-use crate::measured::measured;
 use crate::store::RunStore;
+use sandglass_supervisor::capability::log::{GuestLog, Level};
+use sandglass_supervisor::capability::outside::Outside;
+use sandglass_supervisor::functions::Functions;
+use sandglass_supervisor::measured;
 
 use charges::Charges;
 use sending::{HEADERS_MAX_BYTES, Sending};
@@ -46,7 +46,7 @@ pub(crate) struct Wasi {
     charges: Charges,
 }
 
-measured!(Wasi: preview1, http, sending, charges);
+measured!(in crate::measured::Measured; Wasi: preview1, http, sending, charges);
 
 impl WasiView for Wasi {
     fn ctx(&mut self) -> WasiCtxView<'_> {
@@ -160,8 +160,8 @@ macro_rules! delegate {
             $(=> fn $convert:ident($from:ty) -> $to:ty;)*
         })*
      })*) => {
-        pub(crate) const $table: &[$crate::functions::Import] = &[
-            $($($($crate::functions::Import {
+        pub(crate) const $table: &[::sandglass_supervisor::functions::Import] = &[
+            $($($(::sandglass_supervisor::functions::Import {
                 interface: $interface,
                 function: $wit,
                 class: $crate::boundary::class!($class),
@@ -171,7 +171,7 @@ macro_rules! delegate {
             use $($module)::+::*;
             $(impl $trait for $crate::store::RunStore {
                 $($crate::abi::wasi::delegated! { $class
-                    $crate::functions::FunctionId::of($first, $table, $interface, $wit);
+                    ::sandglass_supervisor::functions::FunctionId::of($first, $table, $interface, $wit);
                     $trait, $view, fn $name($($arg: $ty),*) -> $ret
                 })*
                 $(fn $convert(&mut self, error: $from) -> $to {

@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 use wasmtime::Result;
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::capability::context::{Facts, RunContext};
-use crate::capability::log::FIELDS_MAX_BYTES;
-use crate::functions::Functions;
 use crate::store::RunStore;
+use sandglass_supervisor::capability::context::{Facts, RunContext};
+use sandglass_supervisor::capability::log::FIELDS_MAX_BYTES;
+use sandglass_supervisor::functions::Functions;
 
 use super::wasi;
 
@@ -45,9 +45,9 @@ mod bindings {
         },
         exports: { default: async },
         with: {
-            "sandglass:integration/http.outgoing-request": crate::capability::streams::OutgoingRequest,
-            "sandglass:integration/http.incoming-response": crate::capability::streams::IncomingResponse,
-            "sandglass:integration/spans.span": crate::capability::spans::Handle,
+            "sandglass:integration/http.outgoing-request": sandglass_supervisor::capability::streams::OutgoingRequest,
+            "sandglass:integration/http.incoming-response": sandglass_supervisor::capability::streams::IncomingResponse,
+            "sandglass:integration/spans.span": sandglass_supervisor::capability::spans::Handle,
         },
         require_store_data_send: true,
     });
@@ -187,8 +187,8 @@ impl From<&Facts> for DispatchContext {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatch::{Context, Dispatch};
     use sandglass_model::{DispatchId, TraceContext};
+    use sandglass_supervisor::dispatch::{Context, Dispatch};
     use serde_json::json;
     use std::sync::Arc;
 

@@ -16,9 +16,9 @@ use sandglass_model::{SystemClock, SystemEntropy};
 use super::message::{self, Body, Request};
 use super::{CompileHelper, Job, THREADS_MAX};
 use crate::compiled_folder::{Code, ENTRY_MAX_BYTES, Entry, KEY_BYTES, NotGenuine, Seal};
-use crate::error::rejection;
 use ending::{Ending, not_compiled};
 use exchange::Exchange;
+use sandglass_supervisor::rejection::rejection;
 
 /// Code may be so many times larger than its binary, beyond [`CODE_MIN_BYTES`]; toolchains'
 /// modules become 2 to 6 times as large.

@@ -14,8 +14,8 @@ use std::io::{self, Read};
 use sandglass_model::{Rejection, RejectionKind};
 
 use crate::compiled_folder::{KEY_BYTES, Kind};
-use crate::error::rejection;
 use crate::sandbox::Metering;
+use sandglass_supervisor::rejection::rejection;
 
 /// Begins both, with the version of their form.
 const MAGIC: [u8; 16] = *b"sandglass comp 1";

@@ -8,26 +8,26 @@ use std::time::Duration;
 use sandglass_model::{Clock, SystemClock};
 use sandglass_telemetry::{Telemetry, metrics};
 
-use super::identities::Identities;
 use super::sandboxes::Sandboxes;
 use super::{Host, Inner, Shared};
-use crate::admission::Admission;
-use crate::capability::cache::Cache;
-use crate::capability::http::{HttpClient, NetworkClient};
-use crate::capability::open_requests::OpenRequests;
-use crate::capability::tenant_rate::Rates;
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{self, CompileHelper, Compiler};
 use crate::error::BuildError;
-use crate::executor::Executor;
 use crate::host_function::{BlockingCalls, HostFunction, Registry};
-use crate::kernel::KernelFeatures;
 use crate::module::ModuleCache;
-use crate::recording::Room;
-use crate::run_clock;
 use crate::sandbox::{self, EngineKind};
-use crate::settings::Settings;
-use crate::ticker::{Simulated, Ticker};
+use sandglass_supervisor::admission::Admission;
+use sandglass_supervisor::capability::cache::Cache;
+use sandglass_supervisor::capability::http::{HttpClient, NetworkClient};
+use sandglass_supervisor::capability::open_requests::OpenRequests;
+use sandglass_supervisor::capability::tenant_rate::Rates;
+use sandglass_supervisor::executor::Executor;
+use sandglass_supervisor::identities::Identities;
+use sandglass_supervisor::kernel::KernelFeatures;
+use sandglass_supervisor::recording::Room;
+use sandglass_supervisor::run_clock;
+use sandglass_supervisor::settings::Settings;
+use sandglass_supervisor::ticker::{Simulated, Ticker};
 
 /// Makes a [`Host`].
 #[derive(Debug)]

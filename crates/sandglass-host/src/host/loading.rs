@@ -9,11 +9,13 @@ use std::thread::{self, Thread};
 use sandglass_model::{Allocation, ModuleHash, Rejection, RejectionKind};
 
 use super::{Host, Inner};
-use crate::admission::IntegrationKey;
-use crate::error::rejection;
-use crate::manifest::{Integration, Manifest};
+use crate::detection::check_module;
+use crate::integration::Integration;
 use crate::module::{self, Boarding, Compiling, Made, MadeElsewhere, NotCompiled};
 use crate::sandbox::{self, EngineKind, Metering};
+use sandglass_supervisor::admission::IntegrationKey;
+use sandglass_supervisor::manifest::Manifest;
+use sandglass_supervisor::rejection::rejection;
 
 type Key = module::Key;
 
@@ -126,7 +128,7 @@ impl Inner {
                 format!("{kind} has {} bytes, and {allowed} are allowed", bytes.len()),
             ));
         }
-        manifest.check_module(bytes)?;
+        check_module(manifest, bytes)?;
         let has_fuel = manifest.limits.fuel.is_some();
         let fits = manifest.limits.memory_bytes <= self.shared.settings.slot_memory_bytes;
         let engine = EngineKind {

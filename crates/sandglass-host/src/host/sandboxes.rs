@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{Rejection, RejectionKind};
 
-use crate::error::rejection;
 use crate::host_function::Registry;
 use crate::sandbox::{EngineKind, Sandbox};
-use crate::settings::Settings;
-use crate::ticker::Ticker;
+use sandglass_supervisor::rejection::rejection;
+use sandglass_supervisor::settings::Settings;
+use sandglass_supervisor::ticker::Ticker;
 
 /// The sandboxes of a host, at most one for each kind of engine.
 pub(super) struct Sandboxes {

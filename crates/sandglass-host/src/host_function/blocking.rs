@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::secret::Answer;
+use sandglass_supervisor::secret::Answer;
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{Held, Level};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use sandglass_model::{Clock, DispatchId, EntityRef, TraceContext};
 
-use crate::origin::Origin;
-use crate::run::Run;
 use crate::store::RunStore;
+use sandglass_supervisor::origin::Origin;
+use sandglass_supervisor::run::Run;
 
 /// One call of a host function: who makes it, and how long there is. Cheap to
 /// clone.
@@ -23,12 +23,12 @@ pub struct HostCall {
 
 impl HostCall {
     pub(crate) fn of(store: &RunStore) -> Option<Self> {
-        let origin = Arc::clone(store.origin.as_ref()?);
+        let origin = Arc::clone(store.origin().as_ref()?);
         Some(Self {
-            trace: store.call_spans.context().unwrap_or(origin.trace),
+            trace: store.call_spans().context().unwrap_or(origin.trace),
             origin,
-            run: Arc::clone(&store.run),
-            clock: Arc::clone(store.clock.shared()),
+            run: Arc::clone(store.run()),
+            clock: Arc::clone(store.clock().shared()),
         })
     }
 

@@ -8,7 +8,7 @@ use wasmtime::component::Val;
 use super::typed::{Link, answered};
 use super::value::{Type, Value};
 use super::{Body, HostCall, HostError, HostFunction};
-use crate::secret::Answer;
+use sandglass_supervisor::secret::Answer;
 
 impl HostFunction {
     /// A function that takes values of the types `params` and answers one of the type

@@ -11,11 +11,11 @@ use wasmtime::component::LinkerInstance;
 use super::call::{HostCall, HostError};
 use super::value::{Type, Value, Wire};
 use super::{Linked, Outcome};
+use crate::abi::passed::Passed;
 use crate::boundary;
-use crate::race::Race;
-use crate::recording::passing::Passed;
-use crate::secret::Answer;
 use crate::store::RunStore;
+use sandglass_supervisor::race::Race;
+use sandglass_supervisor::secret::Answer;
 
 /// Any value that serde knows, passed as JSON text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,7 +169,7 @@ pub(super) async fn answered(
     let store = store.data_mut();
     let entered =
         boundary::enter(store, function.id, |to| values.iter().for_each(|value| value.pass(to)))?;
-    let answer = match entered.answer::<Result<Value, String>, wasmtime::Error>(store) {
+    let answer = match entered.recorded::<Result<Value, String>, wasmtime::Error>(store) {
         Some(answer) => boundary::leave(store, entered, answer)?,
         None => {
             let race = Race::of(store);
@@ -177,7 +177,7 @@ pub(super) async fn answered(
             boundary::leave_race(store, entered, Ok::<_, wasmtime::Error>(answer))?
         }
     };
-    Ok(answer.map_err(|why| store.guest.redactor.text(why)))
+    Ok(answer.map_err(|why| store.guest().redactor.text(why)))
 }
 
 macro_rules! arity {

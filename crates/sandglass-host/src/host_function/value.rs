@@ -3,7 +3,7 @@
 
 use wasmtime::component::{ComponentType, Lift, Lower};
 
-use crate::recording::passing::variants;
+use crate::abi::passed::variants;
 
 /// The type of a value. A core module has texts and bytes as (pointer, length),
 /// and answers in a buffer, numbers in little-endian.

@@ -138,7 +138,7 @@ pub(super) fn is_refused(module: &str, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::abi;
-    use crate::functions::Functions;
+    use sandglass_supervisor::functions::Functions;
 
     #[test]
     fn every_function_of_the_host_is_about_something() {

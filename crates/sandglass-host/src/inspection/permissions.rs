@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Grant, Inspection};
-use crate::manifest::File;
+use sandglass_supervisor::manifest::File;
 
 /// What a manifest lets a guest do.
 #[derive(Clone, Debug, Serialize)]

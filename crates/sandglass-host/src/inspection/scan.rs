@@ -15,8 +15,9 @@ use super::{
     CustomSection, DebugInformation, LargeFunction, Memory, Producer, Size, TOLD_MAX, Table, wit,
 };
 use crate::abi::core_module::PAGE_BYTES;
-use crate::store::{demangle, printable};
+use crate::store::demangle;
 use crate::symbols::text;
+use sandglass_supervisor::text::printable;
 
 /// Most of the largest functions that are told.
 const LARGEST_MAX: usize = 10;

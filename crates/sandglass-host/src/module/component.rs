@@ -7,10 +7,11 @@ use wasmtime::component::{self, Type};
 use super::source::{NotMade, Source};
 use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi::world::IntegrationPre;
-use crate::error::{in_a_line, rejection};
-use crate::manifest::Abi;
 use crate::sandbox::Sandbox;
-use crate::store::{RunStore, printable};
+use crate::store::RunStore;
+use sandglass_supervisor::manifest::Abi;
+use sandglass_supervisor::rejection::{in_a_line, rejection};
+use sandglass_supervisor::text::printable;
 
 /// The export that a handler is.
 pub(crate) const HANDLE: &str = "handle";
@@ -299,8 +300,8 @@ mod tests {
     use crate::compiling::Compiler;
     use crate::host_function::{BlockingCalls, Registry};
     use crate::sandbox::EngineKind;
-    use crate::settings::Settings;
     use sandglass_model::{ModuleHash, SystemClock};
+    use sandglass_supervisor::settings::Settings;
     use sandglass_telemetry::Metrics;
     use std::collections::BTreeSet;
     use std::sync::atomic::AtomicBool;

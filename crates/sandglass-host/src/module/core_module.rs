@@ -9,11 +9,12 @@ use wasmtime::{Engine, ExternType, FuncType, InstancePre, Module, ModuleExport, 
 use super::source::{NotMade, Source};
 use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
 use crate::abi;
-use crate::error::{in_a_line, rejection};
 use crate::host_function::HostFunction;
-use crate::manifest::Abi;
 use crate::sandbox::Sandbox;
-use crate::store::{RunStore, printable};
+use crate::store::RunStore;
+use sandglass_supervisor::manifest::Abi;
+use sandglass_supervisor::rejection::{in_a_line, rejection};
+use sandglass_supervisor::text::printable;
 
 /// The export that a handler is.
 pub(crate) const RUN: &str = "run";

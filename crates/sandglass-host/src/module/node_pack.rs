@@ -10,10 +10,11 @@ use super::core_module::{MEMORY, check_memory, initializer, shown, uncompiled};
 use super::source::Source;
 use super::{Needs, NotCompiled, nearest};
 use crate::abi::node_pack::{self as abi, PairForm};
-use crate::error::rejection;
-use crate::functions::Functions;
-use crate::manifest::Abi;
-use crate::store::{RunStore, printable};
+use crate::store::RunStore;
+use sandglass_supervisor::functions::Functions;
+use sandglass_supervisor::manifest::Abi;
+use sandglass_supervisor::rejection::rejection;
+use sandglass_supervisor::text::printable;
 
 /// A pack that is compiled, linked, and known to fit.
 pub(crate) struct NodePack {

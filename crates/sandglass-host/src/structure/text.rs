@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use sandglass_model::{Rejection, RejectionKind};
 
-use crate::error::rejection;
+use sandglass_supervisor::rejection::rejection;
 
 /// Longest text module, in bytes: parsing takes up to 160 times as much memory.
 pub(crate) const TEXT_MAX_BYTES: usize = 512 << 10;

@@ -268,11 +268,11 @@ async fn an_ask_that_waits_is_cut_when_its_run_is_asked_to_end() {
     let stop = dispatch.stop_handle();
     let (outcome, ()) = tokio::join!(host.dispatch(&guest, dispatch), async {
         payments.begun.notified().await;
-        stop.ask();
+        stop.request_stop();
     });
     let outcome = outcome.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-    assert!(told.status().starts_with("ask_cut_short: the run is to stop"), "{}", told.status());
+    assert!(told.status().starts_with("ask_cut_short: the run should stop"), "{}", told.status());
 }
 
 #[tokio::test]

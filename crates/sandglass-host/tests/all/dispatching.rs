@@ -151,8 +151,8 @@ async fn who_is_asked_to_end_may_end_by_itself_and_who_is_queued_never_begins() 
         },
         async {
             told.1.notified().await;
-            stop_queued.ask();
-            stop.ask();
+            stop_queued.request_stop();
+            stop.request_stop();
         }
     );
     let ran = ran.expect("it ran");

@@ -271,7 +271,7 @@ async fn a_call_that_takes_longer_than_it_may_is_an_error_and_the_guest_goes_on(
     ])
     .expect("a host");
     let slow = heard(&host, "hangs", "x").await;
-    assert_eq!(slow, "`acme:crm/contacts.hangs` took longer than the 30 ms that it may");
+    assert_eq!(slow, "`acme:crm/contacts.hangs` took longer than its limit of 30 ms");
     drop(release);
 
     let told = Arc::new(Told::default());
@@ -281,7 +281,7 @@ async fn a_call_that_takes_longer_than_it_may_is_an_error_and_the_guest_goes_on(
     let dispatch = dispatch(LONG).signals(Arc::clone(&told) as Arc<dyn Signals>);
     let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-    let expected = "the call took longer than the 20 ms that it may";
+    let expected = "the call took longer than its limit of 20 ms";
     assert_eq!(*told.0.lock().expect("no panic"), [Signal::Status(expected.to_owned())]);
 }
 

@@ -1,6 +1,8 @@
 //! How modules are loaded: each compiled once, away from whoever mustn't wait, kept on disk
 //! where that is wanted, and run on demand where no slot is large enough.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

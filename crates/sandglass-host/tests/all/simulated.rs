@@ -57,6 +57,7 @@ impl Tokios {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is simulated time")]
 impl Clock for Tokios {
     fn now(&self) -> Monotonic {
         Monotonic::from_nanos(1).after(self.0.elapsed())

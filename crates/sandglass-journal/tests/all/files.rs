@@ -1,5 +1,7 @@
 //! Opening, locking, closing, crashing, a full disk: what becomes of the file.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
+
 use std::fs;
 use std::ops::ControlFlow;
 use std::sync::Arc;

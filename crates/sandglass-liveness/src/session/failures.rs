@@ -36,12 +36,12 @@ const SCHEMES: [&str; 2] = ["bearer", "basic"];
 /// with each decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Failures(Arc<Vec<Repeated>>);
+pub struct Failures(Arc<Vec<Repeated>>);
 
 impl Failures {
-    /// Counts how a handler ended, where that was a failure of its own: nobody stopped it or
-    /// its run, and its host was there.
-    pub(crate) fn count(&mut self, entity: &EntityRef, dispatched: &Dispatched, ended: &Ended) {
+    /// Counts the failure with which a handler ended. Ends that are no failure of the handler
+    /// itself do not count: a stop of the handler or its run, and the loss of its host.
+    pub fn count(&mut self, entity: &EntityRef, dispatched: &Dispatched, ended: &Ended) {
         let kind = ended.outcome.kind();
         let was_stopped = matches!(ended.decision, Decision::Held | Decision::Dropped);
         if was_stopped || matches!(kind, OutcomeKind::Cancelled | OutcomeKind::Interrupted) {
@@ -70,11 +70,15 @@ impl Failures {
         all.sort_by_key(|known| std::cmp::Reverse(known.count));
     }
 
-    pub(crate) fn top(&self) -> Option<&Repeated> {
+    /// The most frequent failure; `None` if there is none.
+    #[must_use]
+    pub fn top(&self) -> Option<&Repeated> {
         self.0.first()
     }
 
-    pub(crate) fn all(&self) -> &[Repeated] {
+    /// All failures, the most frequent first.
+    #[must_use]
+    pub fn all(&self) -> &[Repeated] {
         &self.0
     }
 }

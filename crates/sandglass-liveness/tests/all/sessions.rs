@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sandglass_liveness::projection::{Projection, Shape};
-use sandglass_liveness::scan::Scan;
+use sandglass_insight::projection::{Projection, Shape};
+use sandglass_insight::scan::Scan;
 use sandglass_liveness::session::{
     Elapsed, LimitSettings, Status, default_limits, evaluate, status,
 };

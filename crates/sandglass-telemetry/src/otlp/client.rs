@@ -31,6 +31,7 @@ pub(super) struct LastFailure {
 
 impl Client {
     /// A client whose requests take at most `timeout` each, and which tells `failure`.
+    #[allow(clippy::disallowed_methods, reason = "the thread ends with this function")]
     pub(super) fn new(timeout: Duration, failure: LastFailure) -> Result<Self, String> {
         // A blocking client can't be made on a thread of an async runtime.
         let made = thread::spawn(move || {

@@ -1,5 +1,7 @@
 //! Each event is reported under the name, kind and labels of the table.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

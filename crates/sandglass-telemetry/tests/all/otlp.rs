@@ -1,5 +1,7 @@
 //! Spans as a collector gets them.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

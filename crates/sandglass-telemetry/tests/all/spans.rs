@@ -1,5 +1,7 @@
 //! Spans have the ids that were decided before they started.
 
+#![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
+
 use std::sync::Arc;
 
 use sandglass_model::{DispatchId, TraceContext};

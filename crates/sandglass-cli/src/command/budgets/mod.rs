@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use hyper::Uri;
-use sandglass_liveness::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Survey};
+use sandglass_insight::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Survey};
 use sandglass_source::printable;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sandglass_liveness::budget::{Budget, Budgets, Kind, Quantiles};
+use sandglass_insight::budget::{Budget, Budgets, Kind, Quantiles};
 
 use crate::exposition::{Sample, sample};
 

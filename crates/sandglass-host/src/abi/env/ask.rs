@@ -5,9 +5,9 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, fill, text};
 use crate::boundary::waiting;
-use crate::capability::ask;
-use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
+use sandglass_supervisor::capability::ask;
+use sandglass_supervisor::functions::{Functions, Reads};
 
 use super::{MODULE, failed};
 

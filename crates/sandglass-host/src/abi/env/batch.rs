@@ -6,11 +6,11 @@ use std::io;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::capability::http::{HttpError, Request};
-use crate::capability::outside::Received;
-use crate::host_memory::Charge;
-use crate::secret::Redactor;
 use crate::store::RunStore;
+use sandglass_supervisor::capability::http::{HttpError, Request};
+use sandglass_supervisor::capability::outside::Received;
+use sandglass_supervisor::host_memory::Charge;
+use sandglass_supervisor::secret::Redactor;
 
 /// One request of a batch.
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ impl<'a> ForBuffer<'a> {
     const PIECE_BYTES: usize = 64 << 10;
 
     pub(super) fn new(store: &'a RunStore, max_bytes: usize) -> Self {
-        let charge = store.guest.memory.nothing();
+        let charge = store.guest().memory.nothing();
         Self { store, charge, json: Vec::new(), max_bytes, size: 0, check_from: 0 }
     }
 }
@@ -79,7 +79,7 @@ impl io::Write for ForBuffer<'_> {
         self.size = self.size.saturating_add(piece.len());
         if self.size >= self.check_from {
             self.check_from = self.size + Self::PIECE_BYTES;
-            if self.store.run.due(self.store.now()).is_some() {
+            if self.store.run().due(self.store.now()).is_some() {
                 return Err(io::Error::other("the run ends"));
             }
         }
@@ -133,10 +133,10 @@ mod tests {
             let mut output = ForBuffer::new(&store, max_bytes);
             serde_json::to_writer(&mut output, &responses).expect("the account has room");
             assert_eq!(output.size, whole.len());
-            assert_eq!(store.guest.memory.held(), output.json.capacity() as u64);
+            assert_eq!(store.guest().memory.held(), output.json.capacity() as u64);
             assert!(output.json.capacity() <= max_bytes);
             assert_eq!(output.json == whole.as_bytes(), max_bytes >= whole.len());
         }
-        assert_eq!(store.guest.memory.held(), 0);
+        assert_eq!(store.guest().memory.held(), 0);
     }
 }

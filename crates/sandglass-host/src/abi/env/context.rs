@@ -8,15 +8,15 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, fill, memory, slice, text};
 use crate::boundary::instant;
-use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
+use sandglass_supervisor::functions::{Functions, Reads};
 
 use super::{MODULE, NAME_BYTES, failed};
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_get_context(caller, ptr: i32, len: i32) -> i32 {
-            let context = Arc::clone(caller.data().guest.context().json());
+            let context = Arc::clone(caller.data().guest().context().json());
             fill(caller, (ptr, len), &context, WhenTooSmall::SayTheSize)
         }
     }
@@ -26,7 +26,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 Ok(name) => name,
                 Err(unreadable) => return Ok(failed(caller, unreadable)),
             };
-            match caller.data_mut().guest.field_bytes(&name) {
+            match caller.data_mut().guest_mut().field_bytes(&name) {
                 Some(value) => fill(caller, (ptr, len), &value, WhenTooSmall::SayTheSize),
                 None => Ok(failed(caller, format!("the entity has no field `{name}`"))),
             }
@@ -37,12 +37,12 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let memory = memory(caller)?;
             #[allow(clippy::disallowed_methods, reason = "a result has a limit of its own")]
             let (memory, store) = memory.data_and_store_mut(caller);
-            Ok(store.guest.result.set(slice(memory, "the result", ptr, len))?)
+            Ok(store.guest_mut().result.set(slice(memory, "the result", ptr, len))?)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_last_error(caller, ptr: i32, len: i32) -> i32 {
-            let error = caller.data().guest.last_error().to_owned();
+            let error = caller.data().guest().last_error().to_owned();
             fill(caller, (ptr, len), error.as_bytes(), WhenTooSmall::RefuseInSilence)
         }
     }

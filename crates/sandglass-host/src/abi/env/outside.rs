@@ -4,11 +4,11 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, text, too_small};
 use crate::boundary::waiting;
-use crate::capability::http::Request;
-use crate::capability::http_batch::REQUESTS_MAX;
-use crate::functions::{Functions, Reads};
-use crate::race::CallEnded;
 use crate::store::RunStore;
+use sandglass_supervisor::capability::http::Request;
+use sandglass_supervisor::capability::http_batch::REQUESTS_MAX;
+use sandglass_supervisor::functions::{Functions, Reads};
+use sandglass_supervisor::race::CallEnded;
 
 use super::batch::{BatchRequest, BatchResponse, ForBuffer};
 use super::{MODULE, NAME_BYTES, failed, json};
@@ -28,7 +28,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 Ok(key) => key,
                 Err(unreadable) => return Ok(Some(failed(caller, unreadable))),
             };
-            let wait = caller.data().guest.secret(key.clone());
+            let wait = caller.data().guest().secret(key.clone());
             let Some(secret) = race.call(wait).await else { return Ok(None) };
             match secret {
                 Ok(secret) => {
@@ -95,7 +95,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let store = caller.data();
             let responses: Vec<_> = answers
                 .iter()
-                .map(|answer| BatchResponse::of(answer, &store.guest.redactor))
+                .map(|answer| BatchResponse::of(answer, &store.guest().redactor))
                 .collect();
             let mut output = ForBuffer::new(store, out_len.cast_unsigned() as usize);
             let written = serde_json::to_writer(&mut output, &responses);

@@ -4,8 +4,8 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, fill, memory, slice, text};
 use crate::boundary::instant;
-use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
+use sandglass_supervisor::functions::{Functions, Reads};
 
 use super::{MODULE, NAME_BYTES, done, failed};
 
@@ -20,7 +20,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 Ok(key) => key,
                 Err(unreadable) => return Ok(failed(caller, unreadable)),
             };
-            match caller.data().guest.scratch_value(&key).map(|value| value.map(<[u8]>::to_vec)) {
+            match caller.data().guest().scratch_value(&key).map(|value| value.map(<[u8]>::to_vec)) {
                 Ok(Some(value)) => fill(caller, (ptr, len), &value, WhenTooSmall::SayTheSize),
                 Ok(None) => Ok(failed(caller, format!("there is nothing under the key `{key}`"))),
                 Err(error) => Ok(failed(caller, error)),
@@ -38,7 +38,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let (memory, store) = memory.data_and_store_mut(&mut *caller);
             let set = match slice(memory, "the value", ptr, len) {
                 Ok(value) => {
-                    store.guest.set_scratch(&key, value).map_err(|error| error.to_string())
+                    store.guest_mut().set_scratch(&key, value).map_err(|error| error.to_string())
                 }
                 Err(unreadable) => Err(unreadable.to_string()),
             };
@@ -51,7 +51,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 Ok(key) => key,
                 Err(unreadable) => return Ok(failed(caller, unreadable)),
             };
-            Ok(match caller.data_mut().guest.delete_scratch(&key) {
+            Ok(match caller.data_mut().guest_mut().delete_scratch(&key) {
                 Ok(true) => REMOVED,
                 Ok(false) => NOTHING_REMOVED,
                 Err(error) => failed(caller, error),

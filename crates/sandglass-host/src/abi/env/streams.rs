@@ -7,10 +7,10 @@ use wasmtime::{Caller, Linker, Result};
 
 use crate::abi::guest_memory::{WhenTooSmall, fill, text};
 use crate::boundary::{instant, waiting};
-use crate::capability::http::Request;
-use crate::executor::give_way;
-use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
+use sandglass_supervisor::capability::http::Request;
+use sandglass_supervisor::executor::give_way;
+use sandglass_supervisor::functions::{Functions, Reads};
 
 use super::outside::{HEADERS_BYTES, URL_BYTES};
 use super::{MODULE, NAME_BYTES, done, failed};
@@ -32,7 +32,7 @@ fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
     instant! { linker, functions, MODULE;
         fn host_cache_contains(caller, key_ptr: i32, key_len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
             let key = text(caller, "the key", (key_ptr, key_len), NAME_BYTES)?;
-            let guest = &mut caller.data_mut().guest;
+            let guest = caller.data_mut().guest_mut();
             let found = key.map_err(|unreadable| unreadable.to_string()).and_then(|key| {
                 guest.cache.contains(&key).map_err(|error| error.to_string())
             });
@@ -52,7 +52,7 @@ fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
             caller, key_ptr: i32, key_len: i32, stream_ptr: i32, stream_len: i32
         ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
             let names = key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
-            let guest = &mut caller.data_mut().guest;
+            let guest = caller.data_mut().guest_mut();
             let put = names.and_then(|(key, stream)| {
                 let found = guest.cache.find(&key).map_err(|error| error.to_string())?;
                 let bytes = found.ok_or_else(|| {
@@ -70,7 +70,7 @@ fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
             caller, key_ptr: i32, key_len: i32, stream_ptr: i32, stream_len: i32
         ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
             let names = key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
-            let guest = &caller.data().guest;
+            let guest = caller.data().guest();
             let kept = names.and_then(|(key, stream)| {
                 let bytes = guest.stream(&stream).map_err(|error| error.to_string())?;
                 guest.cache.keep(&key, bytes).map_err(|error| error.to_string())
@@ -112,7 +112,7 @@ fn link_hash(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
                 let why = "the algorithm is not known: there is `sha256`";
                 return Ok(Some(failed(caller, why)));
             }
-            let bytes = match caller.data().guest.stream(&stream) {
+            let bytes = match caller.data().guest().stream(&stream) {
                 Ok(bytes) => bytes,
                 Err(error) => return Ok(Some(failed(caller, error))),
             };
@@ -148,7 +148,7 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
             let headers = text(caller, "the headers", (headers_ptr, headers_len), HEADERS_BYTES)?;
             let body = text(caller, "the body's stream", (body_ptr, body_len), NAME_BYTES)?;
             let out = text(caller, "the response's stream", (out_ptr, out_len), NAME_BYTES)?;
-            let guest = &caller.data().guest;
+            let guest = caller.data().guest();
             let prepared = body.and_then(|body| out.map(|out| (body, out)));
             let prepared = prepared.map_err(|unreadable| unreadable.to_string());
             let prepared = prepared.and_then(|(body, out)| {
@@ -178,7 +178,7 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
             if out.is_empty() {
                 return Ok(Some(status));
             }
-            match caller.data_mut().guest.put_stream(&out, response.body.into()) {
+            match caller.data_mut().guest_mut().put_stream(&out, response.body.into()) {
                 Ok(()) => Ok(Some(status)),
                 Err(error) => Ok(Some(failed(caller, error))),
             }

@@ -9,10 +9,10 @@ use wasmtime::{Caller, Linker, Result};
 
 use crate::abi::guest_memory::FAILED;
 use crate::boundary::instant;
-use crate::capability::log::{FIELDS_MAX_BYTES, Level};
-use crate::capability::spans::{Attributes, SpanEnd};
-use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
+use sandglass_supervisor::capability::log::{FIELDS_MAX_BYTES, Level};
+use sandglass_supervisor::capability::spans::{Attributes, SpanEnd};
+use sandglass_supervisor::functions::{Functions, Reads};
 
 use super::{MODULE, done, failed, json};
 
@@ -69,7 +69,7 @@ fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<
             let line = json::<LogLine>(caller, "the log line", (ptr, len), FIELDS_MAX_BYTES)?;
             let written = line.map(|LogLine { level, message, fields }| {
                 let level = Level::of(level.as_deref().unwrap_or_default());
-                let guest = &mut caller.data_mut().guest;
+                let guest = caller.data_mut().guest_mut();
                 match fields {
                     Some(fields) => guest.log_fields(level, message, fields),
                     None => guest.log(level, message),
@@ -81,7 +81,7 @@ fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<
     instant! { linker, functions, MODULE;
         fn host_emit_wide_event(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let event = json::<Map<_, _>>(caller, "the wide event", (ptr, len), FIELDS_MAX_BYTES)?;
-            let told = event.map(|event| caller.data_mut().guest.wide_event(event));
+            let told = event.map(|event| caller.data_mut().guest_mut().wide_event(event));
             Ok(done(caller, told))
         }
     }
@@ -95,7 +95,7 @@ fn link_metrics(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Res
             let taken = observed.and_then(|Observation { name, value, kind, tags }| {
                 let kind = metric_kind(kind.as_deref())?;
                 let labels = tags.unwrap_or_default().into_iter().filter_map(label).collect();
-                let guest = &mut caller.data_mut().guest;
+                let guest = caller.data_mut().guest_mut();
                 guest.observe(&name, kind, value, labels).map_err(|error| error.to_string())
             });
             Ok(done(caller, taken))
@@ -128,7 +128,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
         fn host_start_span(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i64 {
             let span = named(caller, "the span", (ptr, len))?;
             let started = span.and_then(|Named { name, kind, attributes }| {
-                let guest = &mut caller.data_mut().guest;
+                let guest = caller.data_mut().guest_mut();
                 guest
                     .start_span(None, &name, span_kind(kind.as_deref()), listed(attributes))
                     .map_err(|error| error.to_string())
@@ -136,7 +136,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
             Ok(match started {
                 Ok(handle) => handle,
                 Err(why) => {
-                    caller.data_mut().guest.fail(why);
+                    caller.data_mut().guest_mut().fail(why);
                     i64::from(FAILED)
                 }
             })
@@ -148,7 +148,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
                 Ok(event) => event,
                 Err(why) => return Ok(failed(caller, why)),
             };
-            let guest = &mut caller.data_mut().guest;
+            let guest = caller.data_mut().guest_mut();
             let added = guest.add_span_event(span, &name, listed(attributes));
             Ok(done(caller, added))
         }
@@ -161,7 +161,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
                 Ok(known) => known,
                 Err(why) => return Ok(failed(caller, why)),
             };
-            let guest = &mut caller.data_mut().guest;
+            let guest = caller.data_mut().guest_mut();
             let set = guest.set_span_attributes(span, listed(known.attributes));
             Ok(done(caller, set))
         }
@@ -177,7 +177,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
                 Err(why) => return Ok(failed(caller, why)),
             };
             let attributes = listed(known.attributes.take());
-            let ended = caller.data_mut().guest.end_span(span, attributes, span_end(known));
+            let ended = caller.data_mut().guest_mut().end_span(span, attributes, span_end(known));
             Ok(done(caller, ended))
         }
     }

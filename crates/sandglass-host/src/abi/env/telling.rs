@@ -4,10 +4,10 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{start_of_text, text};
 use crate::boundary::instant;
-use crate::capability::log::{LINE_MAX_BYTES, Level};
-use crate::capability::signal;
-use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
+use sandglass_supervisor::capability::log::{LINE_MAX_BYTES, Level};
+use sandglass_supervisor::capability::signal;
+use sandglass_supervisor::functions::{Functions, Reads};
 
 use super::{MODULE, NAME_BYTES, done};
 
@@ -22,7 +22,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         fn host_log(caller, level_ptr: i32, level_len: i32, ptr: i32, len: i32) reads [(level_ptr, level_len), (ptr, len)] up_to (Reads::bytes(NAME_BYTES + LOG_BYTES)) -> () {
             let level = start_of_text(caller, "the log level", (level_ptr, level_len), NAME_BYTES)?;
             let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
-            let guest = &mut caller.data_mut().guest;
+            let guest = caller.data_mut().guest_mut();
             match level.and_then(|level| message.map(|message| (level, message))) {
                 Ok((level, message)) => guest.log(Level::of(&level), message),
                 Err(unreadable) => guest.fail(unreadable),
@@ -37,14 +37,14 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let progress = text
                 .map_err(|unreadable| unreadable.to_string())
                 .and_then(|text| signal::progress(&text));
-            let told = progress.map(|progress| caller.data_mut().guest.progress(progress));
+            let told = progress.map(|progress| caller.data_mut().guest_mut().progress(progress));
             Ok(done(caller, told))
         }
     }
     instant! { linker, functions, MODULE;
         fn host_set_status(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(STATUS_BYTES)) -> i32 {
             let status = start_of_text(caller, "the status", (ptr, len), STATUS_BYTES)?;
-            let told = status.map(|status| caller.data_mut().guest.status(status));
+            let told = status.map(|status| caller.data_mut().guest_mut().status(status));
             Ok(done(caller, told))
         }
     }

@@ -4,19 +4,19 @@ use wasmtime::{Linker, Result};
 
 use crate::abi::guest_memory::{FAILED, WhenTooSmall, fill};
 use crate::boundary::instant;
-use crate::capability::time;
-use crate::functions::Functions;
 use crate::store::RunStore;
+use sandglass_supervisor::capability::time;
+use sandglass_supervisor::functions::Functions;
 
 use super::MODULE;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_get_time(caller, ptr: i32, len: i32) -> i32 {
-            match time::compact_utc(caller.data().clock.shared().wall()) {
+            match time::compact_utc(caller.data().clock().shared().wall()) {
                 Some(time) => fill(caller, (ptr, len), time.as_bytes(), WhenTooSmall::Refuse),
                 None => {
-                    caller.data_mut().guest.fail("the host's clock shows no time of this calendar");
+                    caller.data_mut().guest_mut().fail("the host's clock shows no time of this calendar");
                     Ok(FAILED)
                 }
             }
@@ -24,20 +24,20 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     }
     instant! { linker, functions, MODULE;
         fn host_get_time_millis(caller) -> i64 {
-            Ok(caller.data().clock.shared().wall().as_millis())
+            Ok(caller.data().clock().shared().wall().as_millis())
         }
     }
     instant! { linker, functions, MODULE;
         fn host_deadline_remaining_ms(caller) -> i64 {
             let store = caller.data();
-            let left = store.run.deadline().since(store.looked_at).as_millis();
+            let left = store.run().deadline().since(store.checked_at()).as_millis();
             Ok(i64::try_from(left).unwrap_or(i64::MAX))
         }
     }
     instant! { linker, functions, MODULE;
         fn host_should_stop(caller) -> i32 {
             let store = caller.data();
-            Ok(i32::from(store.run.should_stop(store.looked_at)))
+            Ok(i32::from(store.run().should_stop(store.checked_at())))
         }
     }
     Ok(())

@@ -5,12 +5,13 @@ use sandglass_model::json;
 use serde_json::Value;
 use wasmtime::{Caller, Linker, Result};
 
-use crate::abi::guest_memory::{self, Unreadable, WhenTooSmall, fill, start_of_text, text};
+use crate::abi::guest_memory::{self, WhenTooSmall, fill, start_of_text, text};
 use crate::boundary::{self, Arguments, instant};
-use crate::capability::log::{LINE_MAX_BYTES, Level, cut};
-use crate::functions::{Class, FunctionId, Functions, Reads};
-use crate::node::NodeStatus;
 use crate::store::RunStore;
+use sandglass_supervisor::argument::Unreadable;
+use sandglass_supervisor::capability::log::{LINE_MAX_BYTES, Level, cut};
+use sandglass_supervisor::functions::{Class, FunctionId, Functions, Reads};
+use sandglass_supervisor::node::NodeStatus;
 
 use super::contract::{CHANNEL_READ, INTERRUPT, MODULE, PairForm, VARIABLE_GET};
 use super::random::MOST_BYTES;
@@ -42,7 +43,7 @@ pub(crate) fn link(
         (VARIABLE_GET, Gives::Variable),
         (INTERRUPT, Gives::Resumption),
     ] {
-        let id = functions.add(MODULE, name, Class::Instant, Reads::Response);
+        let id = functions.add_bare(MODULE, name, Class::Instant, Reads::Response);
         link_giving(linker, (id, name), gives, form_of(name))?;
     }
     instant! { linker, functions, MODULE;
@@ -63,7 +64,7 @@ pub(crate) fn link(
         fn openwop_log(caller, level: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(LOG_BYTES)) -> () {
             match start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)? {
                 Ok(message) => log(caller.data_mut(), Level::numbered(level), message)?,
-                Err(unreadable) => caller.data_mut().guest.fail(unreadable),
+                Err(unreadable) => caller.data_mut().guest_mut().fail(unreadable),
             }
             Ok(())
         }
@@ -151,7 +152,7 @@ impl Gives {
         let name = match text(caller, "the name", place, NAME_BYTES)? {
             Ok(name) => name,
             Err(unreadable) => {
-                caller.data_mut().guest.fail(unreadable);
+                caller.data_mut().guest_mut().fail(unreadable);
                 return Ok(None);
             }
         };
@@ -169,7 +170,7 @@ fn payload(
     caller: &mut Caller<'_, RunStore>,
     place: (i32, i32),
 ) -> Result<Result<Value, sandglass_model::Failure>> {
-    let max = caller.data().guest.response_bytes();
+    let max = caller.data().guest().response_bytes();
     let memory = guest_memory::memory(caller)?;
     let bytes = guest_memory::slice(memory.data(&*caller), response::PAYLOAD, place.0, place.1);
     Ok(response::payload(bytes, max))
@@ -191,16 +192,16 @@ fn written(
     let status = match (name, value_at(caller, value)?) {
         (Ok(name), Ok(value)) => write(caller.data_mut(), &name, value)?,
         (Err(unreadable), _) => {
-            caller.data_mut().guest.fail(unreadable);
+            caller.data_mut().guest_mut().fail(unreadable);
             NodeStatus::ValidationError
         }
         (_, Err((status, why))) => {
-            caller.data_mut().guest.fail(why);
+            caller.data_mut().guest_mut().fail(why);
             status
         }
     };
     if status != NodeStatus::Ok {
-        caller.data_mut().guest.note_failure();
+        caller.data_mut().guest_mut().note_failure();
     }
     Ok(status.code())
 }
@@ -210,7 +211,7 @@ fn value_at(
     caller: &mut Caller<'_, RunStore>,
     place: (i32, i32),
 ) -> Result<Result<Value, (NodeStatus, String)>> {
-    let max = u32::try_from(caller.data().guest.response_bytes()).unwrap_or(u32::MAX);
+    let max = u32::try_from(caller.data().guest().response_bytes()).unwrap_or(u32::MAX);
     let text = text(caller, "the value", place, max)?;
     Ok(text
         .map_err(|unreadable| {
@@ -234,9 +235,9 @@ fn value_at(
 /// Tells a line to the host's log, and to whoever invoked the node.
 fn log(store: &mut RunStore, level: Level, message: String) -> Result<()> {
     let line = cut(&message, LINE_MAX_BYTES);
-    if !store.guest.lines().is_full() {
+    if !store.guest().lines().is_full() {
         node(store)?.access.log(level, &line);
     }
-    store.guest.log(level, message);
+    store.guest_mut().log(level, message);
     Ok(())
 }

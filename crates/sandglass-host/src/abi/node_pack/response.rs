@@ -5,10 +5,10 @@ use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome, json};
 use serde_json::Value;
 
 use crate::abi::answer::{MESSAGE_MAX_BYTES, unread};
-use crate::abi::guest_memory::Unreadable;
-use crate::capability::log::cut;
-use crate::capability::result::violation;
-use crate::node::PackDescription;
+use sandglass_supervisor::argument::Unreadable;
+use sandglass_supervisor::capability::log::cut;
+use sandglass_supervisor::capability::result::violation;
+use sandglass_supervisor::node::PackDescription;
 
 /// The outcome that the response `bytes` stands for.
 pub(super) fn outcome(bytes: &[u8]) -> Outcome {

@@ -6,9 +6,9 @@ use sandglass_model::{Outcome, WallTime};
 use wasmtime::{AsContextMut, Caller, Memory, Result, TypedFunc};
 
 use crate::abi::guest_memory;
-use crate::measured::measured;
-use crate::node::{NoAccess, NodeAccess, NodeCall};
 use crate::store::RunStore;
+use sandglass_supervisor::measured;
+use sandglass_supervisor::node::{NoAccess, NodeAccess, NodeCall};
 
 use super::contract::ALLOC;
 use super::random::RandomStream;
@@ -24,7 +24,7 @@ pub(crate) struct NodeRun {
     is_allocating: bool,
 }
 
-measured!(NodeRun: access, random, now, alloc, is_allocating);
+measured!(in crate::measured::Measured; NodeRun: access, random, now, alloc, is_allocating);
 
 impl NodeRun {
     pub(super) fn new(call: Option<&NodeCall>, now: WallTime, alloc: TypedFunc<i32, i32>) -> Self {
@@ -97,7 +97,7 @@ pub(super) fn write(
 /// The pack isn't instantiated yet.
 pub(super) fn node(store: &mut RunStore) -> Result<&mut NodeRun> {
     let not_yet = || wasmtime::Error::msg("a pack can't call the host while it is instantiated");
-    store.node.as_mut().ok_or_else(not_yet)
+    store.node().ok_or_else(not_yet)
 }
 
 /// Gives a pack, behind a call of its, the `bytes` that the call answers, in memory that the

@@ -22,9 +22,10 @@ use wasmtime_wasi_http::p2::types::{
 use wasmtime_wasi_http::{RequestOptions, WasiHttpHooks};
 
 use super::sending::{BODY_BYTES, HEADERS_MAX_BYTES};
-use crate::capability::{spans, streams};
-use crate::host_memory::{Charge, HostMemory};
-use crate::measured::{Measured, covered};
+use crate::measured::Measured;
+use sandglass_supervisor::capability::{spans, streams};
+use sandglass_supervisor::covered;
+use sandglass_supervisor::host_memory::{Charge, HostMemory};
 
 /// What a resource takes besides its texts, in bytes: its entry in the table, the object itself,
 /// and its charge. Streams, pollables and other objects of a fixed size take no more.
@@ -42,7 +43,7 @@ pub(super) struct Charges {
 }
 
 // Resources are charged one by one, and as many as the table holds.
-covered!(Charges: memory, of);
+covered!(in Measured; Charges: memory, of);
 
 /// What is known of one resource.
 #[derive(Debug)]
@@ -340,10 +341,10 @@ mod tests {
                 hoard.step(&mut store, step, size).expect("the account has room");
                 let table = store.wasi().table();
                 let objects: Vec<_> = table.iter_mut().map(|object| measure(object).expect("known")).collect();
-                prop_assert_eq!(store.guest.memory.held(), objects.iter().sum::<u64>());
+                prop_assert_eq!(store.guest().memory.held(), objects.iter().sum::<u64>());
             }
             hoard.drop_all(&mut store).expect("they are there");
-            prop_assert_eq!(store.guest.memory.held(), 0);
+            prop_assert_eq!(store.guest().memory.held(), 0);
         }
     }
 
@@ -368,6 +369,6 @@ mod tests {
         };
         let error = format!("{error:?}");
         assert!(error.contains("limits.host_memory"), "{error}");
-        assert!(store.guest.memory.held() > 15 << 20, "{}", store.guest.memory.held());
+        assert!(store.guest().memory.held() > 15 << 20, "{}", store.guest().memory.held());
     }
 }

@@ -8,9 +8,9 @@ use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as wasi, WasiSnapshotPrevie
 use wiggle::GuestMemory;
 
 use crate::boundary::{LISTED_MAX, instant, waiting};
-use crate::executor::give_way;
-use crate::functions::{Functions, Reads};
 use crate::store::RunStore;
+use sandglass_supervisor::executor::give_way;
+use sandglass_supervisor::functions::{Functions, Reads};
 
 use crate::abi::guest_memory::{memory, slice};
 
@@ -195,14 +195,14 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
 /// Notes that a call failed, which it says by its number.
 fn note(caller: &mut Caller<'_, RunStore>, errno: i32) {
     if errno != 0 {
-        caller.data_mut().guest.note_failure();
+        caller.data_mut().guest_mut().note_failure();
     }
 }
 
 /// Has the tape note what a call that succeeded wrote to the guest's memory.
 #[allow(clippy::disallowed_methods, reason = "the tape keeps no more than its limit")]
 fn wrote(caller: &mut Caller<'_, RunStore>, errno: i32, places: &[(i32, i32)]) -> Result<()> {
-    if errno != 0 || caller.data().tape.is_off() {
+    if errno != 0 || caller.data().tape().is_off() {
         return Ok(());
     }
     let memory = memory(caller)?;
@@ -210,7 +210,7 @@ fn wrote(caller: &mut Caller<'_, RunStore>, errno: i32, places: &[(i32, i32)]) -
     for (ptr, len) in places {
         // The call succeeded, so it found its place.
         if let Ok(bytes) = slice(memory, "what was written", *ptr, *len) {
-            store.tape.wrote(ptr.cast_unsigned(), bytes);
+            store.tape_mut().wrote(ptr.cast_unsigned(), bytes);
         }
     }
     Ok(())

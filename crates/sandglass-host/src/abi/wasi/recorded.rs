@@ -4,7 +4,7 @@
 use wasmtime_wasi::p2::bindings::{clocks, filesystem, io, sockets};
 use wasmtime_wasi_http::p2::bindings::http::types as http;
 
-use crate::recording::passing::{never_answered, records, variants};
+use crate::abi::passed::{never_answered, records, variants};
 
 records! {
     clocks::wall_clock::Datetime { seconds, nanoseconds } of 2;

@@ -12,10 +12,10 @@ use wasmtime_wasi_http::{
     WasiHttpHooks,
 };
 
-use crate::capability::http::{self, HttpError, Opened, Pieces, Request};
-use crate::capability::outside::Outside;
-use crate::host_memory::HostMemory;
 use crate::measured::Measured;
+use sandglass_supervisor::capability::http::{self, HttpError, Opened, Pieces, Request};
+use sandglass_supervisor::capability::outside::Outside;
+use sandglass_supervisor::host_memory::HostMemory;
 
 /// Largest piece of a body that a guest may write before the one in front of it is sent, in bytes.
 pub(super) const BODY_PIECE_BYTES: usize = 64 << 10;

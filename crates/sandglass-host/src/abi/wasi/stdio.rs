@@ -11,9 +11,9 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-use crate::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
-use crate::capability::outside::Outside;
-use crate::run::Run;
+use sandglass_supervisor::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
+use sandglass_supervisor::capability::outside::Outside;
+use sandglass_supervisor::run::Run;
 
 /// What is kept of a line, in bytes: more than is logged, so that a secret at the
 /// cut is found before it is cut.

@@ -7,7 +7,7 @@ use wasmtime::Result;
 use super::interface::ask::{self, Error, ErrorKind, Until};
 use super::{object, scratch, telemetry};
 use crate::boundary::imports;
-use crate::capability::ask::{self as capability, Request as Asked};
+use sandglass_supervisor::capability::ask::{self as capability, Request as Asked};
 
 imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
     "sandglass:integration/ask" in ask {

@@ -8,9 +8,11 @@ use wasmtime::component::Resource;
 use super::interface::http;
 use super::{FIRST, telling};
 use crate::boundary::imports;
-use crate::capability::http::{HttpError, Request as Sendable};
-use crate::capability::streams::{self, IncomingResponse as Incoming, OutgoingRequest as Outgoing};
 use crate::store::RunStore;
+use sandglass_supervisor::capability::http::{HttpError, Request as Sendable};
+use sandglass_supervisor::capability::streams::{
+    self, IncomingResponse as Incoming, OutgoingRequest as Outgoing,
+};
 
 imports! { IMPORTS from FIRST + telling::IMPORTS.len();
     "sandglass:integration/http" in http {
@@ -69,7 +71,7 @@ imports! { IMPORTS from FIRST + telling::IMPORTS.len();
             fn write(store, race, this: Resource<OutgoingRequest>, bytes: Vec<u8>)
                 -> Result<Result<(), Error>>
             {
-                let piece = match store.guest.memory.bytes(bytes) {
+                let piece = match store.guest().memory.bytes(bytes) {
                     Ok(piece) => piece,
                     Err(error) => return Ok(Some(Err(HttpError::from(error).into()))),
                 };
@@ -128,13 +130,13 @@ impl RunStore {
     /// The request, whose body is charged until it is sent.
     fn whole(&self, request: http::Request) -> Result<Sendable, http::Error> {
         let http::RequestHead { method, url, headers } = request.head;
-        let body = self.guest.memory.bytes(request.body).map_err(HttpError::from)?;
+        let body = self.guest().memory.bytes(request.body).map_err(HttpError::from)?;
         Sendable::new(&method, &url, headers, body).map_err(http::Error::InvalidRequest)
     }
 
     /// What is left of the deadline.
     pub(super) fn left(&self) -> Duration {
-        self.run.deadline().since(self.now())
+        self.run().deadline().since(self.now())
     }
 }
 
@@ -182,6 +184,6 @@ mod tests {
             HostOutgoingRequest::drop(&mut store, request).expect("it is there");
         }
         // What remains is the list of its last requests.
-        assert!(store.guest.memory.held() < 16 << 10, "{}", store.guest.memory.held());
+        assert!(store.guest().memory.held() < 16 << 10, "{}", store.guest().memory.held());
     }
 }

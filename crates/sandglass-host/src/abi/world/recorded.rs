@@ -2,7 +2,7 @@
 
 use super::TypedFailure;
 use super::interface::{ask, http, log, metrics, scratch};
-use crate::recording::passing::{records, variants};
+use crate::abi::passed::{records, variants};
 
 records! {
     TypedFailure { category, code, retryability, outcome, details, diagnostic } of 6;

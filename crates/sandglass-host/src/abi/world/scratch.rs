@@ -5,25 +5,25 @@ use wasmtime::Result;
 use super::interface::scratch;
 use super::telemetry;
 use crate::boundary::imports;
-use crate::capability::scratch::ScratchError;
+use sandglass_supervisor::capability::scratch::ScratchError;
 
 imports! { IMPORTS from telemetry::END;
     "sandglass:integration/scratch" in scratch {
         Host {
             instant "get"
             fn get(store, key: String) -> Result<Result<Option<Vec<u8>>, Error>> {
-                let value = store.guest.scratch_value(&key);
+                let value = store.guest().scratch_value(&key);
                 Ok(value.map(|value| value.map(<[u8]>::to_vec)).map_err(Error::from))
             }
             instant "set"
             fn set(store, key: String, value: Vec<u8>) -> Result<Result<(), Error>> {
-                Ok(store.guest.set_scratch(&key, &value).map_err(Error::from))
+                Ok(store.guest_mut().set_scratch(&key, &value).map_err(Error::from))
             }
             instant "delete" fn delete(store, key: String) -> Result<Result<bool, Error>> {
-                Ok(store.guest.delete_scratch(&key).map_err(Error::from))
+                Ok(store.guest_mut().delete_scratch(&key).map_err(Error::from))
             }
             instant "keys" fn keys(store) -> Result<Result<Vec<String>, Error>> {
-                Ok(store.guest.scratch_keys().map_err(Error::from))
+                Ok(store.guest().scratch_keys().map_err(Error::from))
             }
         }
     }

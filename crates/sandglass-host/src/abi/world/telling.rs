@@ -7,14 +7,14 @@ use wasmtime::{Error, Result};
 use super::interface::{clock, context, fail, log, progress, secrets};
 use super::{FIRST, Raised, bounded, fields_of};
 use crate::boundary::imports;
-use crate::capability::log::Level as LogLevel;
-use crate::capability::signal;
+use sandglass_supervisor::capability::log::Level as LogLevel;
+use sandglass_supervisor::capability::signal;
 
 imports! { IMPORTS from FIRST;
     "sandglass:integration/log" in log {
         Host {
             instant "write" fn write(store, level: Level, message: String) -> Result<()> {
-                store.guest.log(level.into(), message);
+                store.guest_mut().log(level.into(), message);
                 Ok(())
             }
             instant "write-fields"
@@ -22,28 +22,28 @@ imports! { IMPORTS from FIRST;
                 -> Result<Result<(), String>>
             {
                 Ok(fields_of("the fields", &fields).map(|fields| {
-                    store.guest.log_fields(level.into(), message, fields.into());
+                    store.guest_mut().log_fields(level.into(), message, fields.into());
                 }))
             }
             instant "wide-event" fn wide_event(store, event: Json) -> Result<Result<(), String>> {
-                Ok(fields_of("the event", &event).map(|event| store.guest.wide_event(event)))
+                Ok(fields_of("the event", &event).map(|event| store.guest_mut().wide_event(event)))
             }
         }
     }
     "sandglass:integration/context" in context {
         Host {
             instant "whole" fn whole(store) -> Result<Json> {
-                Ok(String::from_utf8_lossy(store.guest.context().json()).into_owned())
+                Ok(String::from_utf8_lossy(store.guest().context().json()).into_owned())
             }
             instant "read-field" fn read_field(store, name: String) -> Result<Option<Json>> {
-                Ok(store.guest.field(&name).map(Value::to_string))
+                Ok(store.guest_mut().field(&name).map(Value::to_string))
             }
         }
     }
     "sandglass:integration/secrets" in secrets {
         Host {
             waiting "get" fn get(store, race, name: String) -> Result<Result<String, String>> {
-                let wait = store.guest.secret(name.clone());
+                let wait = store.guest().secret(name.clone());
                 let Some(secret) = race.call(wait).await else { return Ok(None) };
                 Ok(Some(secret.map(|secret| {
                     store.give_secret(&name, &secret);
@@ -55,13 +55,13 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/clock" in clock {
         Host {
             instant "now-ms" fn now_ms(store) -> Result<i64> {
-                Ok(store.clock.shared().wall().as_millis())
+                Ok(store.clock().shared().wall().as_millis())
             }
             instant "deadline-remaining-ms" fn deadline_remaining_ms(store) -> Result<u64> {
                 Ok(u64::try_from(store.left().as_millis()).unwrap_or(u64::MAX))
             }
             instant "should-stop" fn should_stop(store) -> Result<bool> {
-                Ok(store.run.should_stop(store.looked_at))
+                Ok(store.run().should_stop(store.checked_at()))
             }
         }
     }
@@ -70,14 +70,14 @@ imports! { IMPORTS from FIRST;
             instant "emit" fn emit(store, progress: Json) -> Result<Result<(), String>> {
                 Ok(bounded("the progress", &progress, signal::SIGNAL_MAX_BYTES)
                     .and_then(|()| signal::progress(&progress))
-                    .map(|progress| store.guest.progress(progress)))
+                    .map(|progress| store.guest_mut().progress(progress)))
             }
             instant "heartbeat" fn heartbeat(store) -> Result<()> {
-                store.guest.heartbeat();
+                store.guest_mut().heartbeat();
                 Ok(())
             }
             instant "set-status" fn set_status(store, status: String) -> Result<()> {
-                store.guest.status(status);
+                store.guest_mut().status(status);
                 Ok(())
             }
         }

@@ -9,8 +9,8 @@ use sandglass_model::{Rejection, RejectionKind};
 
 use crate::compiling::CompileHelper;
 use crate::compiling::message::Body;
-use crate::error::rejection;
-use crate::store::printable;
+use sandglass_supervisor::rejection::rejection;
+use sandglass_supervisor::text::printable;
 
 /// What a Rust program writes to its standard error when it aborts because an allocation fails. Stable
 /// Rust has no hook for that, so there is no exit code to tell it from other aborts;

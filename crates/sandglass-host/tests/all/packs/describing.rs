@@ -117,6 +117,7 @@ async fn what_cannot_be_meant_is_refused() {
 #[derive(Debug)]
 struct Tokios(tokio::time::Instant);
 
+#[expect(clippy::disallowed_methods, reason = "this is simulated time")]
 impl Clock for Tokios {
     fn now(&self) -> Monotonic {
         Monotonic::from_nanos(1).after(self.0.elapsed())

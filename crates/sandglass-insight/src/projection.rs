@@ -1,0 +1,337 @@
+//! The records of sessions in the shapes of other systems: a watchdog's events, an audit's
+//! records, a silence detector's warnings. Each is made from the same journal, and holds
+//! nothing that isn't there.
+
+use sandglass_model::signature::TIMED_OUT;
+use sandglass_model::{
+    DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome, Record, Repeated,
+    RunStopped, StopCause, WallTime,
+};
+use serde::Serialize;
+
+use sandglass_liveness::entity::Entity;
+use sandglass_liveness::fold::{Fold, Unfit};
+use sandglass_liveness::session::{error_type_of, timeout_text};
+use sandglass_liveness::spec::Spec;
+
+/// Whose shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A watchdog of a session's wall clock.
+    Watchdog,
+    /// An audit of tools.
+    Audit,
+    /// A detector of silence.
+    Silence,
+}
+
+/// The kind of the event of a watchdog.
+pub const WATCHDOG_EVENT: &str = "runtime.watchdog.cancel";
+
+/// A record in one of the shapes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Projected {
+    /// [`Shape::Watchdog`].
+    Watchdog(Box<WatchdogCancel>),
+    /// [`Shape::Audit`].
+    Audit(Box<Audited>),
+    /// [`Shape::Silence`].
+    Silence(Box<Silent>),
+}
+
+/// That a watchdog has stopped a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WatchdogCancel {
+    /// [`WATCHDOG_EVENT`].
+    pub event_kind: &'static str,
+    /// What it is about.
+    pub aggregate: Aggregate,
+    /// Why: `wall_clock_exceeded`.
+    pub reason: &'static str,
+    /// When the window began that was exceeded.
+    pub session_started_at: String,
+    /// When that was noticed.
+    pub fired_at: String,
+    /// How long it was, in seconds, rounded up.
+    pub elapsed_seconds: u64,
+    /// How long it may be, in seconds, rounded up.
+    pub configured_budget_seconds: u64,
+    /// What the session becomes.
+    pub status: &'static str,
+    /// Why, as a code.
+    pub stop_reason_code: &'static str,
+    /// What the session is resumed by.
+    pub session_id: EntityRef,
+    /// Which run of it was stopped.
+    pub run_seq: u32,
+}
+
+/// What an event of a watchdog is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Aggregate {
+    /// `runtime_control`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The session.
+    pub id: EntityRef,
+}
+
+/// What an audit says: of a handler that failed, of its calls, or of a session that was stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Audited {
+    /// A handler failed.
+    Tool(AuditedTool),
+    /// Calls of a handler took longer than they may.
+    Call(AuditedCall),
+    /// A session was stopped.
+    Session(AuditedSession),
+}
+
+/// A handler that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditedTool {
+    /// When.
+    pub at: String,
+    /// The session.
+    pub session_id: EntityRef,
+    /// Which dispatch of it.
+    pub dispatch: DispatchId,
+    /// The integration.
+    pub tool: String,
+    /// The kind of the error: `timeout` for a deadline, by its type and never by a text.
+    pub error_type: String,
+    /// What is said of it.
+    pub message: String,
+    /// How long it ran, in milliseconds.
+    pub elapsed_ms: u64,
+}
+
+/// Host calls of a handler that were ended by their own time limit; the handler went on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditedCall {
+    /// When that was recorded: with the end of the handler.
+    pub at: String,
+    /// The session.
+    pub session_id: EntityRef,
+    /// Which run of it.
+    pub run_seq: u32,
+    /// The integration.
+    pub tool: String,
+    /// The host function.
+    pub host_call: String,
+    /// `timeout`, by the type of the limit and never by a text.
+    pub error_type: &'static str,
+    /// When the first of them began.
+    pub started_at: String,
+    /// What each may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// How long the first took, in milliseconds.
+    pub elapsed_ms: u64,
+    /// How many there were.
+    pub times: u64,
+}
+
+/// A session that was stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditedSession {
+    /// When.
+    pub at: String,
+    /// The session.
+    pub session_id: EntityRef,
+    /// Which run of it.
+    pub run_seq: u32,
+    /// `cancelled`, `blocked` or `done`.
+    pub status: &'static str,
+    /// Why, as a code.
+    pub stop_reason_code: String,
+    /// Who stopped it, where somebody did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, in their words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its most frequent failure, where that came often enough to be one of a kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure_signature: Option<Repeated>,
+}
+
+/// That a session was silent for too long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Silent {
+    /// When that was noticed.
+    pub at: String,
+    /// The session.
+    pub session_id: EntityRef,
+    /// The state of its entity.
+    pub phase: String,
+    /// The turn of its loop that it was in, from 1.
+    pub iteration: u64,
+    /// `sdk_silence`.
+    pub failure_type: &'static str,
+    /// How long it was silent, in seconds, rounded up.
+    pub elapsed_silent_seconds: u64,
+    /// The last sign of life before.
+    pub last_event: Option<LastEvent>,
+    /// Whether it was stopped for that, or only warned of.
+    pub killed: bool,
+}
+
+/// The last sign of life of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastEvent {
+    /// What it was.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The handler that it was about, or that was in flight.
+    pub tool_name: Option<String>,
+    /// When.
+    pub at: String,
+}
+
+/// Makes the records of one shape out of those of a journal, in their order.
+#[derive(Clone, Debug)]
+pub struct Projection {
+    shape: Shape,
+    fold: Fold,
+}
+
+impl Projection {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new(shape: Shape) -> Self {
+        Self { shape, fold: Fold::new() }
+    }
+
+    /// Takes in the next record; answers what it is in this shape, if anything.
+    ///
+    /// # Errors
+    /// It doesn't fit the ones before it.
+    pub fn feed(&mut self, record: &Record) -> Result<Option<Projected>, Unfit> {
+        let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
+        let projected = entity.and_then(|entity| self.projected(entity, record));
+        self.fold.apply(record)?;
+        Ok(projected)
+    }
+
+    fn projected(&self, entity: &Entity, record: &Record) -> Option<Projected> {
+        let at = record.at;
+        match (self.shape, &record.event) {
+            (Shape::Watchdog, Event::LimitBreached(breach)) => {
+                watchdog(entity, breach).map(Box::new).map(Projected::Watchdog)
+            }
+            (Shape::Silence, Event::LimitBreached(breach)) => {
+                let spec = self.fold.spec(entity.spec)?;
+                silent(spec, entity, breach).map(Box::new).map(Projected::Silence)
+            }
+            (Shape::Audit, Event::Ended(ended)) => tool(entity, ended, at),
+            (Shape::Audit, Event::LimitBreached(breach)) => call(breach),
+            (Shape::Audit, Event::RunStopped(stopped)) => Some(stop(entity, stopped, at)),
+            _ => None,
+        }
+    }
+}
+
+fn watchdog(entity: &Entity, breach: &LimitBreached) -> Option<WatchdogCancel> {
+    let session = entity.session().filter(|_| breach.limit == Limit::RunTimeout)?;
+    Some(WatchdogCancel {
+        event_kind: WATCHDOG_EVENT,
+        aggregate: Aggregate { kind: "runtime_control", id: breach.session.clone() },
+        reason: "wall_clock_exceeded",
+        session_started_at: session.run_started.to_string(),
+        fired_at: breach.at.to_string(),
+        elapsed_seconds: breach.observed.div_ceil(1_000),
+        configured_budget_seconds: breach.threshold.div_ceil(1_000),
+        status: "BLOCKED",
+        stop_reason_code: breach.limit.stop_reason_code(),
+        session_id: breach.session.clone(),
+        run_seq: breach.run_seq,
+    })
+}
+
+fn silent(spec: &Spec, entity: &Entity, breach: &LimitBreached) -> Option<Silent> {
+    let session = entity.session()?;
+    let killed = match breach.limit {
+        Limit::InactivityWarn => false,
+        Limit::InactivityTimeout => true,
+        _ => return None,
+    };
+    let in_flight = breach.in_flight.as_ref().map(|doing| doing.handler.clone());
+    Some(Silent {
+        at: breach.at.to_string(),
+        session_id: breach.session.clone(),
+        phase: entity.state.clone(),
+        iteration: session.iteration(spec),
+        failure_type: "sdk_silence",
+        elapsed_silent_seconds: breach.observed.div_ceil(1_000),
+        last_event: breach.last_signal.as_ref().map(|last| LastEvent {
+            kind: last.kind.clone(),
+            tool_name: in_flight.or_else(|| last.of.clone()),
+            at: last.at.to_string(),
+        }),
+        killed,
+    })
+}
+
+fn tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<Projected> {
+    let run = entity.run(ended.dispatch)?;
+    let (error, message) = ended.outcome.error()?;
+    let elapsed_ms = ended.deadline.elapsed_ms;
+    let message = match &ended.outcome {
+        Outcome::TimedOut(exceeded) => timeout_text(exceeded.budget_ms),
+        _ => message,
+    };
+    // One that wasn't started in time is told by that limit, not as what the host said of it.
+    let late = ended.overruns.iter().find(|one| one.limit == Limit::ScheduleToStartTimeout);
+    let error_type = late.map_or_else(|| error_type_of(&error), |late| late.limit.as_str());
+    Some(Projected::Audit(Box::new(Audited::Tool(AuditedTool {
+        at: at.to_string(),
+        session_id: entity.entity.clone(),
+        dispatch: ended.dispatch,
+        tool: run.dispatched.integration.clone(),
+        error_type: error_type.to_owned(),
+        message,
+        elapsed_ms,
+    }))))
+}
+
+fn call(breach: &LimitBreached) -> Option<Projected> {
+    let doing = breach.in_flight.as_ref().filter(|_| breach.limit == Limit::HostCallTimeout)?;
+    Some(Projected::Audit(Box::new(Audited::Call(AuditedCall {
+        at: breach.at.to_string(),
+        session_id: breach.session.clone(),
+        run_seq: breach.run_seq,
+        tool: doing.handler.clone(),
+        host_call: doing.host_call.clone().unwrap_or_default(),
+        error_type: error_type_of(TIMED_OUT),
+        started_at: doing.since.to_string(),
+        timeout_ms: breach.threshold,
+        elapsed_ms: breach.observed,
+        times: breach.times,
+    }))))
+}
+
+fn stop(entity: &Entity, stopped: &RunStopped, at: WallTime) -> Projected {
+    use sandglass_model::Directive;
+    let status = match stopped.directive {
+        None => "done",
+        Some(Directive::Cancel) => "cancelled",
+        Some(Directive::Wait | Directive::Unstuck | Directive::Retry) => "blocked",
+    };
+    let (by, reason) = match &stopped.cause {
+        StopCause::Operator { by, reason } => (Some(by.clone()), Some(reason.clone())),
+        StopCause::Parent { reason, .. } => (None, Some(reason.clone())),
+        _ => (None, None),
+    };
+    Projected::Audit(Box::new(Audited::Session(AuditedSession {
+        at: at.to_string(),
+        session_id: entity.entity.clone(),
+        run_seq: stopped.run_seq,
+        status,
+        stop_reason_code: stopped.stop_reason_code.clone(),
+        by,
+        reason: reason.filter(|reason| !reason.is_empty()),
+        last_failure_signature: stopped.signature.clone(),
+    })))
+}

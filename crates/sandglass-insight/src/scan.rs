@@ -1,0 +1,111 @@
+//! What of a journal costs time and comes again: timeouts, and failures of the same shape, by
+//! session. It is a fold of the records, and says nothing that isn't in them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sandglass_model::{
+    Decision, DispatchId, Dispatched, EntityRef, Event, Limit, Outcome, Record, Repeated,
+};
+use serde::Serialize;
+
+use sandglass_liveness::session::{Failures, default_limits};
+
+/// A scan under way. Memory grows with the entities that failed, and what is in flight.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    in_flight: BTreeMap<(EntityRef, DispatchId), Arc<Dispatched>>,
+    found: BTreeMap<EntityRef, Found>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Found {
+    timeouts: u64,
+    timeouts_ms: u64,
+    call_timeouts: u64,
+    late_starts: u64,
+    failures: Failures,
+}
+
+/// What a scan found of one session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Scanned {
+    /// The session, or any other entity.
+    pub session: EntityRef,
+    /// Handlers of it that were killed at their deadlines.
+    pub timeouts: u64,
+    /// What they took until then, in milliseconds.
+    pub timeouts_ms: u64,
+    /// Host calls of it that were ended by their own time limit, whatever became of the handler.
+    pub call_timeouts: u64,
+    /// Handlers of it that were not started in time.
+    pub late_starts: u64,
+    /// Failures that came more than once, those that came most often first.
+    pub repeats: Vec<Repeated>,
+    /// What all of it took together, in milliseconds: timeouts, and failures of other kinds
+    /// that came more than once.
+    pub cost_ms: u64,
+}
+
+impl Scan {
+    /// Takes in the next record.
+    pub fn feed(&mut self, record: &Record) {
+        let Some(entity) = &record.entity else { return };
+        match &record.event {
+            Event::Dispatched(dispatched) => {
+                let key = (entity.clone(), dispatched.dispatch);
+                self.in_flight.insert(key, Arc::new((**dispatched).clone()));
+            }
+            Event::Ended(ended) => {
+                let key = (entity.clone(), ended.dispatch);
+                let Some(dispatched) = self.in_flight.remove(&key) else { return };
+                for overrun in &ended.overruns {
+                    let found = self.found.entry(entity.clone()).or_default();
+                    let counted = match overrun.limit {
+                        Limit::HostCallTimeout => &mut found.call_timeouts,
+                        Limit::ScheduleToStartTimeout => &mut found.late_starts,
+                        _ => continue,
+                    };
+                    *counted = counted.saturating_add(overrun.times);
+                }
+                if matches!(ended.outcome, Outcome::Completed(_))
+                    || ended.decision == Decision::Rerun
+                {
+                    return;
+                }
+                let found = self.found.entry(entity.clone()).or_default();
+                if matches!(ended.outcome, Outcome::TimedOut(_)) {
+                    found.timeouts = found.timeouts.saturating_add(1);
+                    found.timeouts_ms = found.timeouts_ms.saturating_add(ended.deadline.elapsed_ms);
+                }
+                found.failures.count(entity, &dispatched, ended);
+            }
+            _ => {}
+        }
+    }
+
+    /// What came of it: the sessions with timeouts or repeats, the costliest first.
+    #[must_use]
+    pub fn finish(self) -> Vec<Scanned> {
+        // As often as a session's own repeats are told of, unless it says another number.
+        let least = default_limits().repeat_threshold.unwrap_or(1);
+        let scanned = |(session, found): (EntityRef, Found)| {
+            let repeats = found.failures.all().iter().filter(|known| known.count >= least);
+            let repeats: Vec<Repeated> = repeats.cloned().collect();
+            let others = repeats.iter().filter(|known| !known.signature.is_timeout());
+            let cost_ms =
+                others.map(|known| known.cost_ms).fold(found.timeouts_ms, u64::saturating_add);
+            let Found { timeouts, timeouts_ms, call_timeouts, late_starts, .. } = found;
+            Scanned { session, timeouts, timeouts_ms, call_timeouts, late_starts, repeats, cost_ms }
+        };
+        let all = self.found.into_iter().map(scanned);
+        let is_worth_it = |one: &Scanned| {
+            let timeouts = [one.timeouts, one.call_timeouts, one.late_starts];
+            timeouts.iter().any(|many| *many > 0) || !one.repeats.is_empty()
+        };
+        let mut all: Vec<Scanned> = all.filter(is_worth_it).collect();
+        // Stable, so that of two that cost the same the names decide.
+        all.sort_by_key(|one| std::cmp::Reverse(one.cost_ms));
+        all
+    }
+}

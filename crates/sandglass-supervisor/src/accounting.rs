@@ -1,0 +1,355 @@
+//! What a run did at the boundary: which host functions it called, how often,
+//! how long, and which one it is in; in sums, and the first and last one by one.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_model::{
+    Call, CallOutcome, CallPlace, EndPoint, FunctionCalls, HostCalls, Limit, Monotonic, Overrun,
+    STORY_CALLS_MAX,
+};
+
+use sandglass_model::report::{OVERRUNS_MAX, micros};
+
+use crate::covered;
+use crate::functions::{FunctionId, Functions};
+
+/// The host calls of one run, as they happen.
+#[derive(Debug, Default)]
+pub struct Accounting {
+    /// By function; one for each that was called.
+    by_function: Vec<(CallName, Stats)>,
+    /// Where the call that is under way is counted, and when it began.
+    current: Option<(usize, Monotonic)>,
+    /// Where the last one that began is: mostly, the next is of the same function.
+    last: usize,
+    /// The guest is at the entry of its next call.
+    is_arriving: bool,
+    count: u64,
+    total: Duration,
+    /// The first half of [`STORY_CALLS_MAX`] calls that have ended, and behind them the
+    /// last half, as a ring.
+    ended: Vec<Ended>,
+}
+
+// Sums for functions and for the asks that are granted, and a fixed number of calls.
+covered!(Accounting: by_function, current, last, is_arriving, count, total, ended);
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    /// Where it is counted.
+    place: usize,
+    since: Monotonic,
+    took: Duration,
+    outcome: CallOutcome,
+}
+
+/// How many calls from the begin are kept.
+const FIRST: usize = STORY_CALLS_MAX / 2;
+/// How many from the end.
+const LAST: usize = STORY_CALLS_MAX - FIRST;
+
+/// What a call goes by in reports and labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallName {
+    /// The host function that the guest called.
+    Function(FunctionId),
+    /// What it turned out to be about, where that is known and bounded.
+    Subject(Arc<str>),
+}
+
+impl CallName {
+    /// The name in reports and labels.
+    pub fn text<'a>(&'a self, functions: &'a Functions) -> &'a str {
+        match self {
+            Self::Function(function) => functions.name(*function),
+            Self::Subject(name) => name,
+        }
+    }
+
+    /// As reports carry it.
+    fn told(&self, functions: &Functions) -> Cow<'static, str> {
+        match self {
+            Self::Function(function) => functions.name(*function).into(),
+            Self::Subject(name) => name.to_string().into(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Stats {
+    count: u64,
+    total: Duration,
+    in_flight: bool,
+    timed_out: Option<TimedOut>,
+}
+
+/// Calls that were ended by their own time limit: the first of them, and how many.
+#[derive(Clone, Copy, Debug)]
+struct TimedOut {
+    since: Monotonic,
+    limit: Duration,
+    took: Duration,
+    times: u64,
+}
+
+impl Accounting {
+    /// The guest has come to the entry of its next call, and may not be let in.
+    pub fn arrive(&mut self) {
+        self.is_arriving = true;
+    }
+
+    #[inline]
+    pub(crate) fn enter(&mut self, function: FunctionId, now: Monotonic) {
+        self.is_arriving = false;
+        self.count += 1;
+        let is_it = |(name, _): &(CallName, Stats)| matches!(name, CallName::Function(held) if *held == function);
+        if !self.by_function.get(self.last).is_some_and(is_it) {
+            self.last = self.place_of(CallName::Function(function));
+        }
+        self.current = Some((self.last, now));
+    }
+
+    /// From now on the call that is under way goes by `name`. There must be few.
+    pub fn is_about(&mut self, name: Arc<str>) {
+        if let Some((_, since)) = self.current {
+            self.current = Some((self.place_of(CallName::Subject(name)), since));
+        }
+    }
+
+    /// Ends the call that is under way, of which `outcome` came; answers what it went by,
+    /// and how long it took.
+    #[inline]
+    pub fn leave(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(&CallName, Duration)> {
+        let (took, place) = self.end(now, outcome)?;
+        Some((&self.by_function[place].0, took))
+    }
+
+    /// The call that has just ended was ended by its own `limit`.
+    #[cold]
+    pub fn timed_out(&mut self, limit: Duration) {
+        let Some(ended) = self.ended.get(self.last_ended()).copied() else { return };
+        let Ended { place, since, took, .. } = ended;
+        let first = TimedOut { since, limit, took, times: 0 };
+        let known = self.by_function[place].1.timed_out.get_or_insert(first);
+        known.times = known.times.saturating_add(1);
+    }
+
+    /// Where the call is kept that has ended last.
+    fn last_ended(&self) -> usize {
+        if self.count <= STORY_CALLS_MAX as u64 {
+            self.ended.len().saturating_sub(1)
+        } else {
+            FIRST + ring(self.count - 1)
+        }
+    }
+
+    /// What of a run that began at `start` was ended by time limits of its calls: the first
+    /// functions, at most [`OVERRUNS_MAX`].
+    pub fn overruns(&self, functions: &Functions, start: Monotonic) -> Vec<Overrun> {
+        let timed_out = self.by_function.iter().filter_map(|(name, stats)| {
+            let TimedOut { since, limit, took, times } = stats.timed_out?;
+            Some(Overrun {
+                host_call: Some(name.told(functions)),
+                started_us: micros(since.since(start)),
+                times,
+                ..Overrun::once(Limit::HostCallTimeout, limit, took)
+            })
+        });
+        timed_out.take(OVERRUNS_MAX).collect()
+    }
+
+    /// Ends the call that is under way because its run ended inside it; answers
+    /// how long it took.
+    pub fn cut(&mut self, now: Monotonic) -> Duration {
+        let Some((took, place)) = self.end(now, CallOutcome::Unfinished) else {
+            return Duration::ZERO;
+        };
+        self.by_function[place].1.in_flight = true;
+        took
+    }
+
+    /// When the call began that the run was ended in, if it was.
+    pub fn cut_since(&self) -> Option<Monotonic> {
+        let mut cut = self.ended.iter().filter(|ended| ended.outcome == CallOutcome::Unfinished);
+        cut.next().map(|ended| ended.since)
+    }
+
+    /// How long the call took that is under way, and where it is counted.
+    #[inline]
+    fn end(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(Duration, usize)> {
+        let (place, since) = self.current.take()?;
+        let took = now.since(since);
+        self.keep(Ended { place, since, took, outcome });
+        self.total += took;
+        let stats = &mut self.by_function[place].1;
+        stats.count += 1;
+        stats.total += took;
+        Some((took, place))
+    }
+
+    #[inline]
+    fn keep(&mut self, ended: Ended) {
+        if self.ended.len() < STORY_CALLS_MAX {
+            self.ended.push(ended);
+        } else {
+            // This is the call that was counted last.
+            self.ended[FIRST + ring(self.count - 1)] = ended;
+        }
+    }
+
+    /// The calls that have ended, in their order, of a run that began at `start`, and how
+    /// many are left out behind the first ones.
+    pub fn calls(&self, functions: &Functions, start: Monotonic) -> (Vec<Call>, u64) {
+        let omitted = self.count.saturating_sub(STORY_CALLS_MAX as u64);
+        let (first, last) = self.ended.split_at(self.ended.len().min(FIRST));
+        // The oldest one lies where the next would go.
+        let oldest = if omitted > 0 { ring(self.count) } else { 0 };
+        let in_order = last[oldest..].iter().chain(&last[..oldest]);
+        let calls = first.iter().chain(in_order).map(|ended| Call {
+            name: self.by_function[ended.place].0.told(functions),
+            started_us: micros(ended.since.since(start)),
+            duration_us: micros(ended.took),
+            outcome: ended.outcome,
+        });
+        (calls.collect(), omitted)
+    }
+
+    /// What the call that is under way goes by.
+    pub fn current<'a>(&'a self, functions: &'a Functions) -> Option<&'a str> {
+        self.current.map(|(place, _)| self.by_function[place].0.text(functions))
+    }
+
+    /// How long the call has taken until `now` that is under way.
+    pub fn under_way_for(&self, now: Monotonic) -> Option<Duration> {
+        self.current.map(|(_, since)| now.since(since))
+    }
+
+    /// Where the run is among its calls.
+    pub fn point(&self) -> EndPoint {
+        let (place, call) = match (&self.current, self.is_arriving) {
+            (Some(_), _) => (CallPlace::Inside, self.count),
+            (None, true) => (CallPlace::Before, self.count + 1),
+            (None, false) => (CallPlace::After, self.count),
+        };
+        EndPoint { place, call }
+    }
+
+    /// Calls that have begun, the present one included.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn total(&self) -> Duration {
+        self.total
+    }
+
+    pub(crate) fn report(&self, functions: &Functions) -> HostCalls {
+        let by_function = self
+            .by_function
+            .iter()
+            // One whose calls all turned out to be about something has none of its own.
+            .filter(|(_, stats)| stats.count > 0)
+            .map(|(name, stats)| FunctionCalls {
+                name: name.told(functions),
+                count: stats.count,
+                total_us: micros(stats.total),
+                in_flight: stats.in_flight,
+            })
+            .collect();
+        HostCalls { count: self.count, by_function }
+    }
+
+    // A guest imports few functions, so a scan beats any map.
+    fn place_of(&mut self, name: CallName) -> usize {
+        match self.by_function.iter().position(|(held, _)| *held == name) {
+            Some(place) => place,
+            None => {
+                self.by_function.push((name, Stats::default()));
+                self.by_function.len() - 1
+            }
+        }
+    }
+}
+
+/// Where in the ring the call is kept before which there were `count`.
+fn ring(count: u64) -> usize {
+    #[allow(clippy::cast_possible_truncation, reason = "less than the ring is long")]
+    let at = ((count - FIRST as u64) % LAST as u64) as usize;
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::Class;
+
+    /// The places among all calls, from 0, of those that are told of `count`.
+    fn told(count: u64) -> (Vec<u64>, u64) {
+        let mut functions = Functions::default();
+        let function =
+            functions.add_bare("env", "f", Class::Instant, crate::functions::Reads::Numbers);
+        let mut accounting = Accounting::default();
+        for call in 0..count {
+            let at = |offset| Monotonic::from_nanos((call * 10 + offset) * 1000);
+            accounting.enter(function, at(0));
+            accounting.leave(at(3), CallOutcome::Ok);
+        }
+        let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
+        assert!(calls.iter().all(|call| call.duration_us == 3 && call.name == "f"));
+        (calls.iter().map(|call| call.started_us / 10).collect(), omitted)
+    }
+
+    #[test]
+    fn the_first_and_the_last_calls_are_told_in_their_order() {
+        for count in [0, 1, 31, 32, 33, 63, 64, 65, 96, 97, 1000] {
+            let (told, omitted) = told(count);
+            let expected: Vec<_> = (0..count).filter(|at| *at < 32 || count - at <= 32).collect();
+            assert_eq!(told, expected, "of {count}");
+            assert_eq!(told.len() as u64 + omitted, count);
+        }
+    }
+
+    #[test]
+    fn calls_that_time_out_are_told_by_the_first_and_counted() {
+        let mut functions = Functions::default();
+        let slow =
+            functions.add_bare("env", "slow", Class::Async, crate::functions::Reads::Numbers);
+        let fast =
+            functions.add_bare("env", "fast", Class::Instant, crate::functions::Reads::Numbers);
+        let mut accounting = Accounting::default();
+        let limit = Duration::from_millis(5);
+        for call in 0..1_000_u64 {
+            let at = |millis: u64| Monotonic::from_nanos((call * 20 + millis) * 1_000_000);
+            accounting.enter(slow, at(1));
+            // By the counter it may seem to have taken just what it may.
+            accounting.leave(at(6), CallOutcome::TimedOut);
+            accounting.timed_out(limit);
+            accounting.enter(fast, at(7));
+            accounting.leave(at(8), CallOutcome::Ok);
+        }
+        let overruns = accounting.overruns(&functions, Monotonic::default());
+        let [overrun] = overruns.as_slice() else { panic!("{overruns:?}") };
+        let Overrun { limit, host_call, started_us, threshold_ms, observed_ms, times } = overrun;
+        assert_eq!((*limit, host_call.as_deref()), (Limit::HostCallTimeout, Some("slow")));
+        assert_eq!((*started_us, *threshold_ms, *observed_ms, *times), (1_000, 5, 6, 1_000));
+    }
+
+    #[test]
+    fn a_call_that_was_cut_is_told_as_unfinished() {
+        let mut functions = Functions::default();
+        let function =
+            functions.add_bare("env", "f", Class::Async, crate::functions::Reads::Numbers);
+        let mut accounting = Accounting::default();
+        accounting.enter(function, Monotonic::from_nanos(1_000));
+        accounting.is_about("ask:Other.Go".into());
+        accounting.cut(Monotonic::from_nanos(9_000));
+        let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
+        let name = "ask:Other.Go".into();
+        let outcome = CallOutcome::Unfinished;
+        assert_eq!(calls, [Call { name, started_us: 1, duration_us: 8, outcome }]);
+        assert_eq!(omitted, 0);
+    }
+}

@@ -1,0 +1,317 @@
+//! Lets dispatches in: as many as the bounds allow, one tenant as soon as the
+//! next, and with a hint of when to come back where there is no room.
+//!
+//! Who goes when is decided in `queue`; here are the lock, the wake-ups and
+//! the figures.
+
+mod pace;
+mod queue;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sandglass_model::{Allocation, Busy, BusyScope, Clock, Monotonic};
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::{Held, Level, Refusal};
+use tokio::sync::oneshot;
+
+use crate::manifest::Manifest;
+use crate::settings::Settings;
+use pace::Pace;
+pub use queue::IntegrationKey;
+use queue::{Bound, Bounds, Full, Queue, Ticket};
+
+/// What a dispatch that is to come will count towards.
+#[derive(Clone, Debug)]
+pub struct ReserveFor {
+    integration: IntegrationKey,
+    tenant: Arc<str>,
+}
+
+impl ReserveFor {
+    /// A dispatch of the integration of this manifest, for `tenant`.
+    #[must_use]
+    pub fn new(manifest: &Manifest, tenant: &str) -> Self {
+        Self { integration: IntegrationKey::of(manifest), tenant: tenant.into() }
+    }
+}
+
+impl IntegrationKey {
+    /// What dispatches of the integration of `manifest` count towards.
+    pub fn of(manifest: &Manifest) -> Self {
+        let in_flight = manifest.max_in_flight.map_or(u64::MAX, |most| u64::from(most.max(1)));
+        let queued = manifest.max_queued.map_or(u64::MAX, u64::from);
+        Self { name: manifest.name.as_str().into(), bound: Bound { in_flight, queued } }
+    }
+}
+
+/// A place in the queue, held before its dispatch is made. Dropping it gives it
+/// back.
+#[derive(Debug)]
+#[must_use = "dropping it gives the place back"]
+pub struct Reservation(pub Place);
+
+/// Who is let in to one host.
+pub struct Admission {
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    slots: u64,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    queue: Queue,
+    seats: BTreeMap<Ticket, Seat>,
+    pace: Pace,
+}
+
+/// What the shell keeps of one ticket.
+struct Seat {
+    /// Told when it may run, while it waits for that.
+    wake: Option<oneshot::Sender<()>>,
+    running_since: Option<Monotonic>,
+    level: Option<Held>,
+}
+
+impl Admission {
+    /// Admits as many dispatches as `settings` allow.
+    pub fn new(settings: &Settings, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+        let bounds = Bounds {
+            host: Bound {
+                in_flight: u64::from(settings.max_runs.max(1)),
+                queued: settings.max_queued as u64,
+            },
+            tenant: Bound {
+                in_flight: u64::from(settings.max_runs_per_tenant.max(1)),
+                queued: settings.max_queued_per_tenant as u64,
+            },
+            asking: u64::from(settings.max_asking),
+            on_demand: u64::from(settings.max_on_demand.max(1)),
+        };
+        let inner =
+            Inner { queue: Queue::new(bounds), seats: BTreeMap::new(), pace: Pace::default() };
+        let slots = u64::from(settings.slots());
+        let admission = Self { clock, metrics, slots, inner: Mutex::new(inner) };
+        admission.lock();
+        admission
+    }
+
+    /// A place in the queue for a dispatch.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn reserve(self: &Arc<Self>, of: ReserveFor) -> Result<Place, Busy> {
+        let mut inner = self.lock();
+        let arrived = inner.queue.arrive(of.integration, Arc::clone(&of.tenant));
+        let ticket = arrived.map_err(|full| self.refuse(&inner, full))?;
+        let level = Some(self.metrics.hold(Level::Queued));
+        inner.seats.insert(ticket, Seat { wake: None, running_since: None, level });
+        Ok(Place { admission: Arc::clone(self), ticket, tenant: of.tenant })
+    }
+
+    /// The same for a dispatch of `integration` for `tenant`, and at once in the line of
+    /// those that wait to run.
+    ///
+    /// # Errors
+    /// As [`Admission::reserve`].
+    pub fn line_up(
+        self: &Arc<Self>,
+        (integration, allocation): (IntegrationKey, Allocation),
+        tenant: &str,
+        now: Monotonic,
+    ) -> Result<(Place, Turn), Busy> {
+        let mut inner = self.lock();
+        let on_demand = allocation == Allocation::OnDemand;
+        let tenant = inner.queue.name_of(tenant);
+        let come = inner.queue.come(integration, Arc::clone(&tenant), on_demand);
+        let (ticket, at_once) = come.map_err(|full| self.refuse(&inner, full))?;
+        let place = Place { admission: Arc::clone(self), ticket, tenant };
+        if at_once {
+            let seat = Seat { wake: None, running_since: Some(now), level: None };
+            inner.seats.insert(ticket, seat);
+            return Ok((place, Turn::default()));
+        }
+        let (wake, may_run) = oneshot::channel();
+        let level = Some(self.metrics.hold(Level::Queued));
+        inner.seats.insert(ticket, Seat { wake: Some(wake), running_since: None, level });
+        Ok((place, Turn(Some(may_run))))
+    }
+
+    fn refuse(&self, inner: &Inner, full: Full) -> Busy {
+        self.metrics.dispatch_refused(match full.scope {
+            BusyScope::Host => Refusal::QueueFull,
+            BusyScope::Integration => Refusal::IntegrationQueueFull,
+            BusyScope::Tenant => Refusal::TenantQueueFull,
+        });
+        inner.busy(full)
+    }
+
+    fn lock(&self) -> Guard<'_> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        Guard { admission: self, inner }
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission").finish_non_exhaustive()
+    }
+}
+
+/// The lock on what is decided; says how much of the pool is taken when it goes.
+struct Guard<'a> {
+    admission: &'a Admission,
+    inner: MutexGuard<'a, Inner>,
+}
+
+impl std::ops::Deref for Guard<'_> {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl std::ops::DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let in_use = usize::try_from(self.inner.queue.slots_in_use()).unwrap_or(usize::MAX);
+        let slots = usize::try_from(self.admission.slots).unwrap_or(usize::MAX);
+        self.admission.metrics.pool(in_use, slots);
+    }
+}
+
+impl Inner {
+    fn busy(&self, full: Full) -> Busy {
+        let retry_after_ms = self.pace.retry_after_ms(full.queued, full.at_once);
+        Busy { scope: full.scope, limit: full.limit, retry_after_ms }
+    }
+
+    fn started(&mut self, ticket: Ticket, now: Monotonic) {
+        let Some(seat) = self.seats.get_mut(&ticket) else { return };
+        seat.running_since.get_or_insert(now);
+        seat.level = None;
+        if let Some(wake) = seat.wake.take() {
+            // Whoever no longer listens is about to leave, and gives the place back.
+            let _ = wake.send(());
+        }
+    }
+}
+
+/// One dispatch that was let in, until this is dropped: in the queue, running,
+/// or waiting in an ask.
+pub struct Place {
+    admission: Arc<Admission>,
+    ticket: Ticket,
+    tenant: Arc<str>,
+}
+
+impl Place {
+    /// Whose dispatch it is for.
+    pub const fn tenant(&self) -> &Arc<str> {
+        &self.tenant
+    }
+
+    /// Whether it was let in by `admission`.
+    pub fn is_of(&self, admission: &Arc<Admission>) -> bool {
+        Arc::ptr_eq(&self.admission, admission)
+    }
+
+    /// Joins the line of those that wait to run, with an instance from there.
+    pub fn line_up(&self, allocation: Allocation, now: Monotonic) -> Turn {
+        self.turn(now, |queue, ticket| {
+            if allocation == Allocation::OnDemand {
+                queue.takes_no_slot(ticket);
+            }
+            queue.wait(ticket)
+        })
+    }
+
+    /// Gives up the right to run while it waits in an ask.
+    ///
+    /// # Errors
+    /// Too many do already.
+    pub fn step_aside(&self) -> Result<(), Busy> {
+        let now = self.admission.clock.now();
+        let mut inner = self.admission.lock();
+        match inner.queue.ask(self.ticket) {
+            Ok(started) => {
+                let asking = self.admission.metrics.hold(Level::Asking);
+                if let Some(seat) = inner.seats.get_mut(&self.ticket) {
+                    seat.level = Some(asking);
+                }
+                for ticket in started {
+                    inner.started(ticket, now);
+                }
+                Ok(())
+            }
+            Err(full) => {
+                self.admission.metrics.dispatch_refused(Refusal::AskingFull);
+                Err(inner.busy(full))
+            }
+        }
+    }
+
+    /// Waits until it may run again, before all that haven't begun.
+    pub async fn come_back(&self) {
+        self.turn(self.admission.clock.now(), Queue::come_back).come().await;
+    }
+
+    fn turn(&self, now: Monotonic, has_place: impl FnOnce(&mut Queue, Ticket) -> bool) -> Turn {
+        let mut inner = self.admission.lock();
+        if has_place(&mut inner.queue, self.ticket) {
+            inner.started(self.ticket, now);
+            return Turn::default();
+        }
+        let (wake, may_run) = oneshot::channel();
+        if let Some(seat) = inner.seats.get_mut(&self.ticket) {
+            seat.wake = Some(wake);
+        }
+        Turn(Some(may_run))
+    }
+}
+
+/// Comes when its place may run; the default one has come.
+#[derive(Debug, Default)]
+pub struct Turn(Option<oneshot::Receiver<()>>);
+
+impl Turn {
+    /// Whether there is nothing to wait for.
+    pub const fn has_come(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Waits until the dispatch may run.
+    pub async fn come(self) {
+        if let Some(may_run) = self.0 {
+            // The sender lives in the seat until it is used, and the seat as long as
+            // the place.
+            drop(may_run.await);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let now = self.admission.clock.now();
+        let mut inner = self.admission.lock();
+        let ran = inner.seats.remove(&self.ticket).and_then(|seat| seat.running_since);
+        if let Some(since) = ran {
+            inner.pace.ran_for(now.since(since));
+        }
+        for ticket in inner.queue.leave(self.ticket) {
+            inner.started(ticket, now);
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place").field(&self.ticket).finish()
+    }
+}

@@ -1,0 +1,111 @@
+//! Fields of the entity's state, by name.
+
+use serde_json::{Map, Value};
+
+use super::Guest;
+use crate::measured::Measured;
+
+/// What a field holds, as bytes: a text as it is, null as nothing, all else as JSON.
+fn as_bytes(value: &Value) -> Vec<u8> {
+    match value {
+        Value::String(text) => text.clone().into_bytes(),
+        Value::Null => Vec::new(),
+        other => other.to_string().into_bytes(),
+    }
+}
+
+/// The fields of the context JSON `context`: those under `fields` in the entity's
+/// state; the state's own, where it has no such object.
+fn of_context(context: &[u8]) -> Map<String, Value> {
+    let context: Value = serde_json::from_slice(context).unwrap_or_default();
+    let Value::Object(mut context) = context else { return Map::new() };
+    let Some(Value::Object(mut state)) = context.remove("entity_state") else { return Map::new() };
+    match state.remove("fields") {
+        Some(Value::Object(fields)) => fields,
+        Some(other) => {
+            state.insert("fields".to_owned(), other);
+            state
+        }
+        None => state,
+    }
+}
+
+/// The fields of an entity's state.
+#[derive(Debug)]
+pub struct Fields {
+    by_name: Map<String, Value>,
+    /// What they occupy.
+    bytes: u64,
+}
+
+impl Fields {
+    fn of_context(context: &[u8]) -> Self {
+        let by_name = of_context(context);
+        let bytes = object_bytes(&by_name);
+        Self { by_name, bytes }
+    }
+}
+
+impl Measured for Fields {
+    #[inline]
+    fn uncharged_bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// What `value` occupies outside of itself, in bytes.
+fn heap_bytes(value: &Value) -> u64 {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.capacity() as u64,
+        Value::Array(items) => {
+            (items.capacity() * size_of::<Value>()) as u64
+                + items.iter().map(heap_bytes).sum::<u64>()
+        }
+        Value::Object(fields) => object_bytes(fields),
+    }
+}
+
+/// What `fields` occupy: at most twice their entries, because a node of the map's tree is at least
+/// half full.
+fn object_bytes(fields: &Map<String, Value>) -> u64 {
+    let entry = 2 * size_of::<(String, Value)>() as u64;
+    fields.iter().map(|(name, value)| entry + name.capacity() as u64 + heap_bytes(value)).sum()
+}
+
+impl Guest {
+    /// A field of the entity's state.
+    pub fn field(&mut self, name: &str) -> Option<&Value> {
+        let context = &self.context;
+        // Parsed once, by those who ask.
+        self.fields.get_or_insert_with(|| Fields::of_context(context.json())).by_name.get(name)
+    }
+
+    /// The same as bytes: a text as it is, null as nothing, all else as JSON.
+    pub fn field_bytes(&mut self, name: &str) -> Option<Vec<u8>> {
+        self.field(name).map(as_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_those_of_the_state_wherever_it_has_them() {
+        let fields = of_context(br#"{"entity_state":{"status":"A","fields":{"n":1}}}"#);
+        assert_eq!(fields.keys().collect::<Vec<_>>(), ["n"]);
+        let fields = of_context(br#"{"entity_state":{"n":1,"fields":7}}"#);
+        assert_eq!(fields.keys().collect::<Vec<_>>(), ["fields", "n"]);
+        for none in [&b"{}"[..], b"[]", b"", br#"{"entity_state":[]}"#] {
+            assert!(of_context(none).is_empty());
+        }
+    }
+
+    #[test]
+    fn texts_are_given_without_quotes() {
+        assert_eq!(as_bytes(&Value::from("a\"b")), b"a\"b");
+        assert_eq!(as_bytes(&Value::Null), b"");
+        assert_eq!(as_bytes(&serde_json::json!({"a": [1]})), br#"{"a":[1]}"#);
+    }
+}

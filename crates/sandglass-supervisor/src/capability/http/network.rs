@@ -1,0 +1,453 @@
+//! The client that really sends: connections, redirects, and what goes wrong on the
+//! way.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use reqwest::StatusCode;
+use reqwest::header::HeaderValue;
+
+use super::declared::DeclaredBody;
+use super::pools::{Lease, Pools};
+use super::request::Body;
+use super::resolver::NotPublic;
+use super::{
+    DEADLINE_HEADER, Destinations, HttpClient, HttpError, Limits, MAX_REDIRECTS, Opened, Request,
+    Response,
+};
+use crate::capability::outside::RequestCharge;
+use crate::secret::Answer;
+
+/// The real client. Connections are pooled, and shared by the dispatches of one integration for one
+/// tenant.
+#[derive(Debug)]
+pub struct NetworkClient(Pools);
+
+impl NetworkClient {
+    /// One that keeps at most so many connections for later requests.
+    pub fn new(idle_connections: u32) -> Self {
+        Self(Pools::new(idle_connections as usize))
+    }
+
+    async fn once(
+        client: &reqwest::Client,
+        request: &mut Request,
+        remaining: Duration,
+        traceparent: &str,
+    ) -> Result<reqwest::Response, HttpError> {
+        let has_body = request.body.is_some();
+        let body = match &mut request.body {
+            Body::Whole(bytes) => reqwest::Body::from(bytes.clone()),
+            Body::Pieces { pieces, length } => match (pieces.take(), *length) {
+                (Some(pieces), None) => reqwest::Body::wrap_stream(pieces),
+                (Some(pieces), Some(length)) => {
+                    reqwest::Body::wrap(DeclaredBody::new(pieces, length))
+                }
+                (None, _) => reqwest::Body::default(),
+            },
+        };
+        client
+            .request(request.method.clone(), request.url.clone())
+            .headers(request.headers.clone())
+            .header(DEADLINE_HEADER, remaining.as_millis().to_string())
+            .header("traceparent", traceparent)
+            .body(body)
+            .send()
+            .await
+            .map_err(|error| {
+                if let Some(refused) = caused_by::<NotPublic>(&error) {
+                    HttpError::NotPublic(refused.to_string())
+                } else if let Some(error) = caused_by::<HttpError>(&error) {
+                    error.clone()
+                } else if has_body && is_cut_off(&error) {
+                    HttpError::Transport(CUT_OFF.to_owned())
+                } else {
+                    transport(&error.without_url())
+                }
+            })
+    }
+
+    async fn follow(
+        &self,
+        mut request: Request,
+        destinations: &Destinations,
+        limits: Limits,
+        traceparent: &str,
+    ) -> Result<(reqwest::Response, Lease), HttpError> {
+        #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
+        let began = tokio::time::Instant::now();
+        let private = Arc::new(destinations.private_names());
+        for redirects_left in (0..=MAX_REDIRECTS).rev() {
+            destinations.check(&request.url)?;
+            #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
+            let remaining = limits.remaining.saturating_sub(began.elapsed());
+            let lease = self.0.client(&request.sender, &private, request.server()).await?;
+            let response = Self::once(&lease.client, &mut request, remaining, traceparent).await?;
+            let status = response.status();
+            if let Some(journey) = &request.journey {
+                journey.head(status.as_u16());
+            }
+            let follows = redirects(status) && matches!(request.body, Body::Whole(_));
+            let location = response.headers().get("location").filter(|_| follows);
+            let Some(location) = location else { return Ok((response, lease)) };
+            let journey = request.journey.clone();
+            if redirects_left == 0 {
+                if let Some(journey) = journey {
+                    journey.redirected(status.as_u16());
+                }
+                break;
+            }
+            let location = location
+                .to_str()
+                .map_err(|_| HttpError::Transport("redirected to what is no URL".to_owned()))?;
+            request = request.redirected(status, location)?;
+            if let Some(journey) = journey {
+                journey.goes_on(status.as_u16(), &request);
+            }
+        }
+        Err(HttpError::TooManyRedirects)
+    }
+}
+
+impl HttpClient for NetworkClient {
+    fn send<'a>(
+        &'a self,
+        request: Request,
+        destinations: &'a Destinations,
+        limits: Limits,
+        traceparent: &'a str,
+    ) -> Answer<'a, Result<Response, HttpError>> {
+        Box::pin(async move {
+            let call = async {
+                let charge = request.charge.clone();
+                let (response, _lease) =
+                    self.follow(request, destinations, limits, traceparent).await?;
+                read(response, limits, charge.as_ref()).await
+            };
+            limits.bound(call).await
+        })
+    }
+
+    fn open<'a>(
+        &'a self,
+        request: Request,
+        destinations: &'a Destinations,
+        limits: Limits,
+        traceparent: &'a str,
+    ) -> Answer<'a, Result<Opened, HttpError>> {
+        Box::pin(async move {
+            let call = async {
+                let (response, lease) =
+                    self.follow(request, destinations, limits, traceparent).await?;
+                let status = response.status().as_u16();
+                let headers = headers(&response);
+                let body = response
+                    .bytes_stream()
+                    .map(|piece| piece.map_err(|error| transport(&error.without_url())));
+                Ok(Opened { status, headers, body: Box::pin(body) }.holding(lease))
+            };
+            limits.bound(call).await
+        })
+    }
+}
+
+fn headers(response: &reqwest::Response) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+}
+
+fn redirects(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+async fn read(
+    mut response: reqwest::Response,
+    limits: Limits,
+    charge: Option<&RequestCharge>,
+) -> Result<Response, HttpError> {
+    let status = response.status().as_u16();
+    let headers = headers(&response);
+    let too_large = HttpError::TooLarge(limits.response_bytes);
+    let mut body = Vec::new();
+    while let Some(chunk) =
+        response.chunk().await.map_err(|error| transport(&error.without_url()))?
+    {
+        if (body.len() + chunk.len()) as u64 > limits.response_bytes {
+            return Err(too_large);
+        }
+        if let Some(charge) = charge.filter(|_| body.capacity() - body.len() < chunk.len()) {
+            // A vector doubles when it grows.
+            charge.holds_body((body.capacity() * 2).max(body.len() + chunk.len()))?;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Response { status, headers, body })
+}
+
+/// A server may answer before it has read the whole body. Where it then waits for the
+/// rest or closes its half of the connection, the answer is read; where it closes all of
+/// it, writing fails first, mostly, and the client drops what it hasn't read.
+const CUT_OFF: &str = "the server closed the connection, perhaps before it had read the whole \
+    body; an answer that it gave is lost";
+
+/// Whether the connection was closed by the other side, after it was made.
+fn is_cut_off(error: &reqwest::Error) -> bool {
+    caused_by::<io::Error>(error).is_some_and(|error| {
+        matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+    })
+}
+
+/// The first error of this type behind `error`.
+fn caused_by<T: std::error::Error + 'static>(error: &reqwest::Error) -> Option<&T> {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<T>() {
+            return Some(error);
+        }
+        source = error.source();
+    }
+    None
+}
+
+/// `error` comes without its URL, whose query may hold a secret.
+fn transport(error: &reqwest::Error) -> HttpError {
+    HttpError::Transport(chain(error))
+}
+
+/// An error with all that lies behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use bytes::Bytes;
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
+
+    use super::super::{Destination, Limits, Pieces, Sender};
+    use super::*;
+    use crate::capability::streams;
+
+    /// Longer than anything here takes on a busy machine.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// More than the buffers of both ends of a connection hold.
+    const LARGE: usize = 64 << 20;
+
+    const LIMITS: Limits = Limits { timeout: LONG, remaining: LONG, response_bytes: 1 << 20 };
+
+    const ANSWER: &str =
+        "HTTP/1.1 413 X\r\nconnection: close\r\ncontent-length: 9\r\n\r\ntoo large";
+
+    /// What a server does that has read next to nothing of a request.
+    #[derive(Clone, Copy, Debug)]
+    enum Then {
+        AnswersAndWaits,
+        AnswersAndClosesItsHalf,
+        AnswersAndCloses,
+        Closes,
+    }
+
+    async fn server(then: Then) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+        let address = listener.local_addr().expect("it is bound");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, then));
+            }
+        });
+        address
+    }
+
+    async fn serve(mut stream: TcpStream, then: Then) {
+        // What it leaves unread makes its closing a reset.
+        drop(stream.read(&mut [0; 16]).await);
+        if !matches!(then, Then::Closes) {
+            drop(stream.write_all(ANSWER.as_bytes()).await);
+        }
+        match then {
+            Then::AnswersAndWaits => std::future::pending().await,
+            Then::AnswersAndClosesItsHalf => {
+                drop(stream.shutdown().await);
+                drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
+            }
+            Then::AnswersAndCloses | Then::Closes => {}
+        }
+    }
+
+    fn reached(address: SocketAddr) -> (String, Destinations) {
+        let destination: Destination = address.to_string().parse().expect("a host");
+        (format!("http://{address}/"), Destinations::from_iter([destination]))
+    }
+
+    /// What came of sending a whole body: the status and the body.
+    async fn sent(then: Then) -> Result<(u16, String), HttpError> {
+        let (url, destinations) = reached(server(then).await);
+        let request = Request::new("POST", &url, [], vec![0; LARGE]).expect("valid");
+        let client = NetworkClient::new(100);
+        let response = client.send(request, &destinations, LIMITS, "00").await?;
+        Ok((response.status, String::from_utf8_lossy(&response.body).into_owned()))
+    }
+
+    /// The same of a body that is written until that fails.
+    async fn written(then: Then) -> Result<(u16, String), HttpError> {
+        let (url, destinations) = reached(server(then).await);
+        let (pieces, body) = streams::body();
+        let request = Request::streamed("POST", &url, [], body).expect("valid");
+        let response = Box::pin(async move {
+            NetworkClient::new(100).open(request, &destinations, LIMITS, "00").await
+        });
+        let mut outgoing = streams::OutgoingRequest::new(pieces, response);
+        while outgoing.write(Bytes::from_static(&[0; 1 << 16])).await.is_ok() {}
+        let mut response = outgoing.finish().await?;
+        let body = response.read(1000).await?;
+        Ok((response.status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_though_the_body_was_not() {
+        for then in [Then::AnswersAndWaits, Then::AnswersAndClosesItsHalf] {
+            let answer = Ok((413, "too large".to_owned()));
+            assert_eq!(sent(then).await, answer, "{then:?}");
+            assert_eq!(written(then).await, answer, "{then:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_an_answer_is_lost_with_the_connection_the_error_says_so() {
+        let lost = HttpError::Transport(CUT_OFF.to_owned());
+        assert_eq!(sent(Then::Closes).await, Err(lost.clone()));
+        assert_eq!(written(Then::Closes).await, Err(lost.clone()));
+        for came in [sent(Then::AnswersAndCloses).await, written(Then::AnswersAndCloses).await] {
+            match came {
+                Ok(answer) => assert_eq!(answer, (413, "too large".to_owned())),
+                Err(error) => assert_eq!(error, lost),
+            }
+        }
+    }
+
+    /// A server that keeps its connections open, and reports each request: the number of its
+    /// connection, its head and its body.
+    async fn keeping() -> (SocketAddr, mpsc::UnboundedReceiver<(usize, String, Vec<u8>)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+        let address = listener.local_addr().expect("it is bound");
+        let (seen, requests) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            for number in 0.. {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                tokio::spawn(answer_all(stream, number, seen.clone()));
+            }
+        });
+        (address, requests)
+    }
+
+    async fn answer_all(
+        stream: TcpStream,
+        number: usize,
+        seen: mpsc::UnboundedSender<(usize, String, Vec<u8>)>,
+    ) {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                match stream.read_line(&mut head).await {
+                    Ok(1..) => {}
+                    _ => return,
+                }
+            }
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().expect("digits"))];
+            if stream.read_exact(&mut body).await.is_err() {
+                return;
+            }
+            let _ = seen.send((number, head, body));
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            if stream.write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn of(tenant: &str, integration: &str) -> Sender {
+        Sender { tenant: tenant.into(), integration: integration.into() }
+    }
+
+    #[tokio::test]
+    async fn tenants_and_integrations_share_no_connections() {
+        let (address, mut seen) = keeping().await;
+        let (url, destinations) = reached(address);
+        let client = NetworkClient::new(100);
+        let senders = [of("a", "x"), of("a", "x"), of("b", "x"), of("a", "y"), of("b", "x")];
+        let mut connections = Vec::new();
+        for sender in senders {
+            let mut request = Request::new("GET", &url, [], Vec::new()).expect("valid");
+            request.sender = sender;
+            client.send(request, &destinations, LIMITS, "00").await.expect("answered");
+            connections.push(seen.recv().await.expect("it came").0);
+        }
+        assert_eq!(connections, [0, 0, 1, 2, 1]);
+    }
+
+    #[tokio::test]
+    async fn the_host_writes_the_length_of_a_body_and_holds_the_guest_to_it() {
+        let (address, mut seen) = keeping().await;
+        let (url, destinations) = reached(address);
+        let client = NetworkClient::new(100);
+        let send = async |method: &str, declared: &str, body: &'static str| {
+            let headers = [("content-length".to_owned(), declared.to_owned())];
+            let piece = Ok(Bytes::from_static(body.as_bytes()));
+            let pieces: Pieces = Box::pin(futures_util::stream::iter([piece]));
+            let request = Request::streamed(method, &url, headers, pieces).expect("valid");
+            client.open(request, &destinations, LIMITS, "00").await.map(|opened| opened.status)
+        };
+        for method in ["POST", "GET"] {
+            assert_eq!(send(method, "03", "abc").await, Ok(200), "{method}");
+            let (_, head, body) = seen.recv().await.expect("it came");
+            assert!(head.contains("\r\ncontent-length: 3\r\n"), "{head}");
+            assert!(!head.contains("transfer-encoding"), "{head}");
+            assert_eq!(body, b"abc");
+        }
+        let smuggled = "abcGET /admin HTTP/1.1\r\nhost: x\r\n\r\n";
+        for (declared, body) in [("3", smuggled), ("300", "abc")] {
+            let error = send("POST", declared, body).await.expect_err("another length");
+            assert!(matches!(error, HttpError::InvalidRequest(_)), "{error:?}");
+        }
+        assert_eq!(send("POST", "3", "abc").await, Ok(200));
+        let (_, head, body) = seen.recv().await.expect("it came");
+        assert!(head.starts_with("POST / ") && body == b"abc", "nothing came in between: {head}");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_to_this_machine_is_refused_unless_it_is_granted() {
+        let (address, mut seen) = keeping().await;
+        let url = format!("http://localhost:{}/", address.port());
+        let client = NetworkClient::new(100);
+        // As DNS could lead any name there, only this one is granted with its address.
+        let request = || Request::new("GET", &url, [], Vec::new()).expect("valid");
+        let granted: Destination = "localhost".parse().expect("a host");
+        let granted = Destinations::from_iter([granted]);
+        client.send(request(), &granted, LIMITS, "00").await.expect("answered");
+        seen.recv().await.expect("it came");
+        let server = "localhost".to_owned();
+        let lease = client.0.client(&Sender::default(), &Arc::default(), server).await;
+        let lease = lease.expect("a client");
+        let error = lease.client.get(&url).send().await.expect_err("it is not public");
+        assert!(caused_by::<NotPublic>(&error).is_some(), "{error:?}");
+    }
+}

@@ -1,0 +1,248 @@
+//! Connections to upstream servers, in a pool for each tenant and integration: what one guest
+//! does to a connection reaches no other tenant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::ClientConfig;
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use tokio::sync::OnceCell;
+
+use super::HttpError;
+use super::resolver::{Resolver, SystemResolver};
+
+/// Connections of a pool to one server that are kept for the next request: as many as a busy
+/// handler's requests at once, and few enough that a burst leaves no crowd of sockets.
+const IDLE_CONNECTIONS: usize = 32;
+
+/// Whose connections they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sender {
+    /// The tenant.
+    pub tenant: Arc<str>,
+    /// The integration.
+    pub integration: Arc<str>,
+}
+
+/// The pools of a host.
+pub(super) struct Pools {
+    system: SystemResolver,
+    /// Made when the first request is sent, from the system's certificates.
+    tls: OnceCell<ClientConfig>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// The pools that are kept. The one that was used last is at the end.
+struct Known {
+    pools: Vec<Pool>,
+    /// Connections that all pools together may keep.
+    idle_max: usize,
+}
+
+struct Pool {
+    sender: Sender,
+    private: Arc<BTreeSet<String>>,
+    client: reqwest::Client,
+    /// By host and port.
+    servers: BTreeMap<String, Connections>,
+}
+
+/// Requests to one server: a pool keeps at most as many connections as it had at the same time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Connections {
+    open: usize,
+    most: usize,
+}
+
+impl Pool {
+    fn is_of(&self, sender: &Sender, private: &BTreeSet<String>) -> bool {
+        self.sender == *sender && *self.private == *private
+    }
+
+    /// Connections that it may keep.
+    fn idle(&self) -> usize {
+        self.servers.values().map(|server| server.most.min(IDLE_CONNECTIONS)).sum()
+    }
+}
+
+/// The client for one request, whose connection is counted until this is dropped.
+pub(super) struct Lease {
+    pub(super) client: reqwest::Client,
+    known: Arc<Mutex<Known>>,
+    sender: Sender,
+    private: Arc<BTreeSet<String>>,
+    server: String,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = known.pools.iter_mut();
+        let pool = pools.find(|pool| pool.is_of(&self.sender, &self.private));
+        if let Some(server) = pool.and_then(|pool| pool.servers.get_mut(&self.server)) {
+            // The pool may have been made anew since.
+            server.open = server.open.saturating_sub(1);
+        }
+    }
+}
+
+impl Pools {
+    /// Pools that together keep at most `idle_max` connections.
+    pub(super) fn new(idle_max: usize) -> Self {
+        let known = Known { pools: Vec::new(), idle_max };
+        Self {
+            system: SystemResolver::default(),
+            tls: OnceCell::new(),
+            known: Arc::new(Mutex::new(known)),
+        }
+    }
+
+    /// The client for a request of `sender` to `server`, a host with its port, for which the
+    /// names in `private` may have any address.
+    pub(super) async fn client(
+        &self,
+        sender: &Sender,
+        private: &Arc<BTreeSet<String>>,
+        server: String,
+    ) -> Result<Lease, HttpError> {
+        let tls = self.tls.get_or_init(tls).await;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = match known.pools.iter().position(|pool| pool.is_of(sender, private)) {
+            Some(at) => known.pools.remove(at),
+            None => {
+                let resolver =
+                    Resolver { system: self.system.clone(), private: Arc::clone(private) };
+                let client = client(tls.clone(), resolver).map_err(|error| {
+                    HttpError::Transport(format!("failed to create the HTTP client: {error}"))
+                })?;
+                let (sender, private) = (sender.clone(), Arc::clone(private));
+                Pool { sender, private, client, servers: BTreeMap::new() }
+            }
+        };
+        let connections = pool.servers.entry(server.clone()).or_default();
+        connections.open += 1;
+        connections.most = connections.most.max(connections.open);
+        let client = pool.client.clone();
+        known.pools.push(pool);
+        known.make_room();
+        Ok(Lease {
+            client,
+            known: Arc::clone(&self.known),
+            sender: sender.clone(),
+            private: Arc::clone(private),
+            server,
+        })
+    }
+}
+
+impl Known {
+    /// Drops the pools that were used longest ago while all together may keep too many
+    /// connections. Requests under way go on, and their connections are closed behind them. The last
+    /// one is made anew if it is too many by itself.
+    fn make_room(&mut self) {
+        let mut idle: usize = self.pools.iter().map(Pool::idle).sum();
+        while idle > self.idle_max && !self.pools.is_empty() {
+            idle -= self.pools.remove(0).idle();
+        }
+    }
+}
+
+/// What a server may send ahead of what a guest reads over HTTP/2, in bytes: of one response, and of
+/// all that share a connection.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+
+fn client(tls: ClientConfig, resolver: Resolver) -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        // The allow-list names who is reached; the environment sends nobody elsewhere.
+        .no_proxy()
+        .tls_backend_preconfigured(tls)
+        .dns_resolver(Arc::new(resolver))
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
+        .build()
+}
+
+/// The settings of all connections with TLS. Reading certificates is file I/O: no guest's thread
+/// may wait in it.
+async fn tls() -> ClientConfig {
+    let made = tokio::task::spawn_blocking(|| {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let versions =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        versions.and_then(|builder| builder.with_platform_verifier())
+    });
+    let made = match made.await {
+        Ok(made) => made.map_err(|error| error.to_string()),
+        Err(panicked) => Err(panicked.to_string()),
+    };
+    let mut config = match made {
+        Ok(builder) => builder.with_no_client_auth(),
+        // A machine without certificates can still reach plain HTTP.
+        Err(error) => {
+            tracing::warn!(
+                error,
+                "failed to load the system's CA certificates, so https requests of guests fail; \
+                 install them (Debian: ca-certificates), and restart the host"
+            );
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("the provider has them")
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth()
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+impl std::fmt::Debug for Pools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pools").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(tenant: &str) -> Sender {
+        Sender { tenant: tenant.into(), integration: "x".into() }
+    }
+
+    fn kept(pools: &Pools) -> Vec<String> {
+        let known = pools.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.pools.iter().map(|pool| pool.sender.tenant.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn pools_keep_no_more_connections_than_the_process_can_spare() {
+        let pools = Pools::new(4);
+        let private = Arc::default();
+        let lease = async |tenant: &str, server: &str| {
+            pools.client(&sender(tenant), &private, server.to_owned()).await.expect("a client")
+        };
+        // One after the other: one connection each.
+        for server in ["s:1", "s:1", "s:2"] {
+            drop(lease("a", server).await);
+        }
+        drop(lease("b", "s:1").await);
+        assert_eq!(kept(&pools), ["a", "b"]);
+        drop(lease("a", "s:2").await);
+        assert_eq!(kept(&pools), ["b", "a"], "it was used last");
+        // Two at the same time.
+        let both = (lease("c", "s:1").await, lease("c", "s:1").await);
+        assert_eq!(kept(&pools), ["a", "c"]);
+        drop(lease("c", "s:2").await);
+        assert_eq!(kept(&pools), ["c"]);
+        drop((lease("c", "s:3").await, both));
+        assert_eq!(kept(&pools), ["c"]);
+        drop(lease("c", "s:4").await);
+        assert!(kept(&pools).is_empty(), "it has too many by itself, and begins anew");
+        drop(lease("c", "s:4").await);
+        assert_eq!(kept(&pools), ["c"]);
+    }
+}

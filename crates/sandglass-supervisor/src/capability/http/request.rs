@@ -1,0 +1,443 @@
+//! Requests as guests make them: whether they can be sent at all, and what becomes
+//! of one that is redirected.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use reqwest::{Method, StatusCode, Url};
+
+use super::{DEADLINE_HEADER, HttpError, Pieces, Sender};
+use crate::argument::Unreadable;
+use crate::capability::outside::RequestCharge;
+use crate::capability::requests::Journey;
+
+/// Longest URL, in bytes; servers refuse ones of a fraction of this.
+const URL_MAX_BYTES: usize = 64 << 10;
+
+/// Longest method, in bytes; registered ones have 17 at most.
+const METHOD_MAX_BYTES: usize = 64;
+
+/// Names and values of all headers of one request together, in bytes; servers refuse a fraction
+/// of this.
+const HEADERS_MAX_BYTES: usize = 256 << 10;
+
+/// How much of a path is kept to be told: many times what is shown in the end, so that no
+/// secret is cut where it would still be seen.
+const PATH_KEPT_MAX_CHARS: usize = 4096;
+
+/// Most headers of one request; servers refuse more.
+const MAX_HEADERS: usize = 100;
+
+/// Headers that belong to the connection or to the host, not to the guest.
+const RESERVED: [&str; 14] = [
+    "host",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "expect",
+    "upgrade",
+    "te",
+    "trailer",
+    "http2-settings",
+    "traceparent",
+    DEADLINE_HEADER,
+];
+
+/// Whether a header that the guest has set follows a redirect to another origin.
+fn goes_anywhere(name: &HeaderName) -> bool {
+    name == USER_AGENT || name.as_str().starts_with("accept")
+}
+
+/// A request that a guest made, valid as far as one can see without sending it.
+#[derive(Debug)]
+pub struct Request {
+    /// Its address as it was given, cut: for whoever looks for secrets in it.
+    raw: String,
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Body,
+    /// Whose connections it is sent on.
+    pub(in crate::capability) sender: Sender,
+    /// Who is told what becomes of it on the way, where somebody is.
+    pub(in crate::capability) journey: Option<Arc<Journey>>,
+    /// What is charged while it is sent and its response is read, in a run that has an account.
+    pub(in crate::capability) charge: Option<RequestCharge>,
+}
+
+/// What a request sends.
+pub(super) enum Body {
+    Whole(Bytes),
+    /// Sent once, so a redirect can't be followed; then nothing. The guest may have declared how
+    /// long it is, in bytes.
+    Pieces {
+        pieces: Option<Pieces>,
+        length: Option<u64>,
+    },
+}
+
+impl Body {
+    /// Whether there is something to send.
+    pub(super) fn is_some(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => !bytes.is_empty(),
+            Self::Pieces { pieces, .. } => pieces.is_some(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Pieces { .. } => f.write_str("a stream"),
+        }
+    }
+}
+
+impl Request {
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// The tenant on whose behalf the guest runs. Tenants must not share connections.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        &self.sender.tenant
+    }
+
+    /// The integration that the guest is of.
+    #[must_use]
+    pub fn integration(&self) -> &str {
+        &self.sender.integration
+    }
+
+    /// The length that the guest has declared for a body that comes piece by piece, in bytes.
+    /// A client must fail if the body has another length.
+    #[must_use]
+    pub fn declared_length(&self) -> Option<u64> {
+        match self.body {
+            Body::Whole(_) => None,
+            Body::Pieces { length, .. } => length,
+        }
+    }
+
+    /// The names and values of the headers that the guest has set, in their order; of a value
+    /// that is no text, nothing.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+    }
+
+    /// The body, whole.
+    ///
+    /// # Errors
+    /// The guest gives it up, or it is larger than `most` bytes.
+    pub async fn into_body(self, most: u64) -> Result<Bytes, HttpError> {
+        let mut pieces = match self.body {
+            Body::Whole(bytes) if bytes.len() as u64 > most => {
+                return Err(HttpError::TooLarge(most));
+            }
+            Body::Whole(bytes) => return Ok(bytes),
+            Body::Pieces { pieces: None, .. } => return Ok(Bytes::new()),
+            Body::Pieces { pieces: Some(pieces), .. } => pieces,
+        };
+        let mut whole = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece?;
+            if (whole.len() as u64).saturating_add(piece.len() as u64) > most {
+                return Err(HttpError::TooLarge(most));
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.into())
+    }
+
+    /// Reads a request as the core ABI gives it: headers are a JSON array of
+    /// pairs, or nothing.
+    pub fn read(
+        method: Result<String, Unreadable>,
+        url: Result<String, Unreadable>,
+        headers: Result<String, Unreadable>,
+        body: Result<impl Into<Bytes>, Unreadable>,
+    ) -> Result<Self, String> {
+        let readable = |unreadable: Unreadable| unreadable.to_string();
+        let method = method.map_err(readable)?;
+        let url = url.map_err(readable)?;
+        let headers = pairs(&headers.map_err(readable)?)?;
+        Self::new(&method, &url, headers, body.map_err(readable)?)
+    }
+
+    /// A request with its whole body.
+    ///
+    /// # Errors
+    /// It can't be sent as it is; the text says what is wrong.
+    pub fn new(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: impl Into<Bytes>,
+    ) -> Result<Self, String> {
+        Self::of(method, url, headers, Body::Whole(body.into()))
+    }
+
+    /// A request whose body comes piece by piece. Redirects are not followed.
+    ///
+    /// # Errors
+    /// As [`Request::new`].
+    pub fn streamed(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        body: Pieces,
+    ) -> Result<Self, String> {
+        Self::of(method, url, headers, Body::Pieces { pieces: Some(body), length: None })
+    }
+
+    fn of(
+        method: &str,
+        url: &str,
+        headers: impl IntoIterator<Item = (String, String)>,
+        mut body: Body,
+    ) -> Result<Self, String> {
+        if method.len() > METHOD_MAX_BYTES {
+            return Err(format!(
+                "the method has {} bytes, and {METHOD_MAX_BYTES} are allowed",
+                method.len()
+            ));
+        }
+        let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes())
+            .map_err(|_| "the method is no HTTP method".to_owned())?;
+        if method == Method::CONNECT {
+            return Err("the method CONNECT opens a tunnel, and only requests are sent".to_owned());
+        }
+        if url.len() > URL_MAX_BYTES {
+            return Err(format!(
+                "the URL has {} bytes, and {URL_MAX_BYTES} are allowed",
+                url.len()
+            ));
+        }
+        let raw = url.chars().take(PATH_KEPT_MAX_CHARS).collect();
+        let url = Url::parse(url).map_err(|error| format!("the URL is not valid: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!(
+                "the URL's scheme is `{}`, and only http and https are served",
+                url.scheme()
+            ));
+        }
+        let headers = header_map(headers, &mut body)?;
+        let sender = Sender::default();
+        Ok(Self { raw, method, url, headers, body, sender, journey: None, charge: None })
+    }
+
+    /// The host and the port that it goes to.
+    pub(super) fn server(&self) -> String {
+        let port = self.url.port_or_known_default().unwrap_or_default();
+        format!("{}:{port}", self.url.host_str().unwrap_or_default())
+    }
+
+    /// What its head occupies, in bytes: an upper bound from the length of its texts, an allocation
+    /// for each, and the room that a text or a map which grew has to spare.
+    pub fn head_bytes(&self) -> u64 {
+        const HEADER_BYTES: usize = 512;
+        let texts = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+        let headers = texts.sum::<usize>() + self.headers.len() * HEADER_BYTES;
+        (2 * self.url.as_str().len() + headers) as u64
+    }
+
+    /// Its address as the guest wrote it, cut.
+    pub fn as_given(&self) -> &str {
+        &self.raw
+    }
+
+    /// Method, host (with a port that isn't the scheme's) and path: what may be told of it.
+    pub fn destination(&self) -> (String, String, String) {
+        let host = self.url.host_str().unwrap_or_default();
+        let host = match self.url.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        let path: String = self.url.path().chars().take(PATH_KEPT_MAX_CHARS).collect();
+        (self.method.as_str().to_owned(), host, path)
+    }
+
+    /// The request that a redirect to `location` asks for (RFC 9110, 15.4).
+    pub(super) fn redirected(
+        mut self,
+        status: StatusCode,
+        location: &str,
+    ) -> Result<Self, HttpError> {
+        let url = self.url.join(location).map_err(|error| {
+            HttpError::Transport(format!("redirected to what is no URL: {error}"))
+        })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(HttpError::Transport("redirected to another scheme than http".to_owned()));
+        }
+        if url.origin() != self.url.origin() {
+            // Any header may hold a credential of the first origin's.
+            let kept = self.headers.iter().filter(|(name, _)| goes_anywhere(name));
+            self.headers = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+        }
+        let becomes_get = status == StatusCode::SEE_OTHER && self.method != Method::HEAD
+            || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND)
+                && self.method == Method::POST;
+        if becomes_get {
+            self.method = Method::GET;
+            self.body = Body::Whole(Bytes::new());
+            self.headers.remove("content-type");
+        }
+        self.url = url;
+        // What it leads to is of the server's making, and may have a secret that was sent.
+        self.raw = location.chars().take(PATH_KEPT_MAX_CHARS).collect();
+        Ok(self)
+    }
+}
+
+fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    sandglass_model::json::read(text)
+        .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))
+}
+
+/// Whether the header `name` is never the guest's to set.
+pub fn is_reserved(name: &HeaderName) -> bool {
+    RESERVED.contains(&name.as_str())
+}
+
+fn header_map(
+    pairs: impl IntoIterator<Item = (String, String)>,
+    body: &mut Body,
+) -> Result<HeaderMap, String> {
+    let (mut headers, mut bytes) = (HeaderMap::new(), 0_usize);
+    for (name, value) in pairs {
+        bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
+        if bytes > HEADERS_MAX_BYTES {
+            return Err(format!(
+                "the headers have more than the {HEADERS_MAX_BYTES} bytes allowed"
+            ));
+        }
+        if headers.len() == MAX_HEADERS {
+            return Err(format!("more than the {MAX_HEADERS} headers that are allowed"));
+        }
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| "a header has a name that is not valid".to_owned())?;
+        if name == CONTENT_LENGTH {
+            declare_length(body, &value)?;
+            continue;
+        }
+        if is_reserved(&name) {
+            return Err(format!("the header `{name}` is set by the host"));
+        }
+        let value = HeaderValue::from_str(&value)
+            .map_err(|_| format!("the header `{name}` has a value that is not valid"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// Takes the length of a streamed body, which nobody but the guest knows. The host writes the
+/// header itself.
+fn declare_length(body: &mut Body, value: &str) -> Result<(), String> {
+    let Body::Pieces { length, .. } = body else {
+        return Err(format!("the header `{CONTENT_LENGTH}` is set by the host"));
+    };
+    // Digits alone (RFC 9110, 8.6): a parser of numbers takes a sign as well.
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let declared = value.parse().ok().filter(|_| is_number);
+    let Some(declared) = declared else {
+        return Err(format!("the header `{CONTENT_LENGTH}` is not a number of bytes"));
+    };
+    match length.replace(declared) {
+        Some(other) if other != declared => {
+            Err(format!("the header `{CONTENT_LENGTH}` states two lengths"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, url: &str, headers: &str) -> Result<Request, String> {
+        Request::read(
+            Ok(method.to_owned()),
+            Ok(url.to_owned()),
+            Ok(headers.to_owned()),
+            Ok(vec![1]),
+        )
+    }
+
+    #[test]
+    fn bad_requests_are_told_what_is_wrong() {
+        assert!(request("GET", "http://x/", "[[\"a\",\"b\"]]").is_ok());
+        assert!(request("GET", "http://x/", "").is_ok());
+        for (method, url, headers, why) in [
+            ("G T", "http://x/", "", "method"),
+            ("connect", "http://x/", "", "CONNECT"),
+            ("GET", "http://x/", "[[\"Keep-Alive\",\"5\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"proxy-authorization\",\"y\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"expect\",\"100-continue\"]]", "set by the host"),
+            ("GET", "x", "", "URL"),
+            ("GET", "file:///etc/passwd", "", "scheme"),
+            ("GET", "http://x/", "{}", "pairs"),
+            ("GET", "http://x/", "[[\"host\",\"y\"]]", "set by the host"),
+            ("GET", "http://x/", "[[\"a\\n\",\"y\"]]", "name"),
+            ("GET", "http://x/", "[[\"a\",\"y\\n\"]]", "value"),
+        ] {
+            let error = request(method, url, headers).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn redirects_drop_credentials_and_bodies_as_the_standard_says() {
+        let headers =
+            r#"[["x-api-key","x"],["accept","y"],["user-agent","z"],["accept-language","a"]]"#;
+        let post = || request("POST", "http://a/", headers).expect("valid");
+        let length = |request: &Request| match &request.body {
+            Body::Whole(bytes) => bytes.len(),
+            Body::Pieces { .. } => panic!("it was whole"),
+        };
+        let same = post().redirected(StatusCode::TEMPORARY_REDIRECT, "/b").expect("valid");
+        assert_eq!((&same.method, length(&same), same.headers.len()), (&Method::POST, 1, 4));
+        let other = post().redirected(StatusCode::SEE_OTHER, "http://b/").expect("valid");
+        assert_eq!((&other.method, length(&other), other.headers.len()), (&Method::GET, 0, 3));
+        assert!(!other.headers.contains_key("x-api-key"));
+        assert!(post().redirected(StatusCode::FOUND, "file:///x").is_err());
+    }
+
+    #[test]
+    fn only_a_streamed_body_declares_its_length_and_in_digits_alone() {
+        let streamed = |lengths: &[&str]| {
+            let headers =
+                lengths.iter().map(|text| ("Content-Length".to_owned(), (*text).to_owned()));
+            let pieces: Pieces = Box::pin(futures_util::stream::empty());
+            Request::streamed("POST", "http://x/", headers.collect::<Vec<_>>(), pieces)
+        };
+        let declared = streamed(&["220", "220"]).expect("a number");
+        assert_eq!((declared.declared_length(), declared.headers().count()), (Some(220), 0));
+        assert_eq!(streamed(&[]).expect("none").declared_length(), None);
+        for bad in [&["+220"][..], &["-1"], &[""], &["0x1"], &["1, 2"], &["1 "], &["1", "2"]] {
+            assert!(streamed(bad).is_err(), "{bad:?}");
+        }
+        assert!(streamed(&["99999999999999999999"]).is_err());
+        let whole = request("POST", "http://x/", "[[\"content-length\",\"1\"]]");
+        assert!(whole.expect_err("whole").contains("set by the host"));
+    }
+}

@@ -1,0 +1,281 @@
+//! What guests write to the log, by their own call or to WASI's standard output
+//! and error: bounded in number and size, one line each, with nothing in it that
+//! a terminal would obey.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sandglass_model::text::is_unprintable;
+use sandglass_model::{DispatchId, TelemetryDropped, TraceContext};
+use sandglass_telemetry::metrics::Told;
+use sandglass_telemetry::trace::names;
+use serde_json::Value;
+
+use super::Guest;
+use super::speaker::Speaker;
+use crate::covered;
+
+/// Most lines that one run may write. More are counted and not written: a flood
+/// must neither fill a disk nor slow anybody down.
+const MAX_LINES: u32 = 10_000;
+
+/// Longest line, in bytes; the rest of it is cut.
+pub const LINE_MAX_BYTES: u32 = 8 * 1024;
+
+/// Largest set of fields of a line, and largest wide event, in bytes of JSON; data
+/// goes into the result.
+pub const FIELDS_MAX_BYTES: u32 = 64 * 1024;
+
+/// How much a guest's line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something is doubtful.
+    Warn,
+    /// What is done, for whoever operates it.
+    Info,
+    /// The same for whoever looks for mistakes.
+    Debug,
+    /// All of it.
+    Trace,
+}
+
+impl Level {
+    /// The level of this name, in any case; whatever else is information.
+    pub fn of(name: &str) -> Self {
+        const NAMES: [(&str, Level); 7] = [
+            ("error", Level::Error),
+            ("fatal", Level::Error),
+            ("warn", Level::Warn),
+            ("warning", Level::Warn),
+            ("debug", Level::Debug),
+            ("trace", Level::Trace),
+            ("info", Level::Info),
+        ];
+        NAMES
+            .into_iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map_or(Self::Info, |(_, level)| level)
+    }
+
+    /// The level of this number, as OpenWOP counts them; whatever else is information.
+    pub const fn numbered(number: i32) -> Self {
+        match number {
+            0 => Self::Trace,
+            1 => Self::Debug,
+            3 => Self::Warn,
+            4 => Self::Error,
+            _ => Self::Info,
+        }
+    }
+}
+
+/// The log of one run. Clones write to the same.
+#[derive(Clone, Debug)]
+pub struct GuestLog {
+    speaker: Arc<Speaker>,
+    dispatch: DispatchId,
+    trace: TraceContext,
+}
+
+// Lines are written at once, within the rate of the tenant.
+covered!(GuestLog: speaker, dispatch, trace);
+
+impl GuestLog {
+    /// The log of one run.
+    pub fn new(speaker: Arc<Speaker>, (dispatch, trace): (DispatchId, TraceContext)) -> Self {
+        Self { speaker, dispatch, trace }
+    }
+
+    /// Whether nothing more is written, so that nothing more need be read.
+    pub fn is_full(&self) -> bool {
+        self.speaker.lines.load(Ordering::Relaxed) > MAX_LINES
+    }
+
+    /// Writes a line for people, within the rates of the tenant.
+    pub fn write(&self, level: Level, message: String) {
+        if self.has_room() {
+            self.emit_within_rate(level, &self.line(message), None);
+        }
+    }
+
+    /// How much of what the guest told went nowhere, lines and all else.
+    pub(super) fn dropped(&self) -> TelemetryDropped {
+        self.speaker.dropped()
+    }
+
+    /// Writes a line with fields: JSON.
+    pub fn write_fields(&self, level: Level, message: String, fields: Value) {
+        if self.has_room() {
+            let fields = one_line(&self.speaker.redactor.json(fields).to_string());
+            self.emit_within_rate(level, &self.line(message), Some(&fields));
+        }
+    }
+
+    /// Writes a line if the tenant may write as much now. Says once per run that it may not.
+    fn emit_within_rate(&self, level: Level, message: &str, fields: Option<&str>) {
+        let bytes = message.len() + fields.map_or(0, str::len);
+        if self.speaker.rates.log.take(&self.speaker.tenant, bytes) {
+            return self.emit(level, message, fields);
+        }
+        self.speaker.drop_one(Told::LogLine);
+        if !self.speaker.is_over_rate.swap(true, Ordering::Relaxed) {
+            let dropped = "the handlers of this tenant log too much: lines are dropped";
+            self.emit(Level::Warn, dropped, None);
+        }
+    }
+
+    /// Whether one line more may be written; says once that none may.
+    fn has_room(&self) -> bool {
+        let more = |lines: u32| Some(lines.saturating_add(1));
+        let lines = &self.speaker.lines;
+        // It always is one more, so this never fails.
+        let before = lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let line = before.unwrap_or_else(|lines| lines).saturating_add(1);
+        if line == MAX_LINES + 1 {
+            let dropped = "the guest logs too much: its further lines are dropped";
+            self.emit(Level::Warn, dropped, None);
+        }
+        if line > MAX_LINES {
+            self.speaker.drop_one(Told::LogLine);
+        }
+        line <= MAX_LINES
+    }
+
+    fn line(&self, message: String) -> String {
+        cut(&self.speaker.redactor.text(message), LINE_MAX_BYTES)
+    }
+
+    fn emit(&self, level: Level, message: &str, fields: Option<&str>) {
+        let Self { speaker, dispatch, trace, .. } = self;
+        let integration = &speaker.integration;
+        let (trace_id, span_id) = (trace.trace_id, trace.span_id);
+        macro_rules! emit {
+            ($level:ident) => {
+                tracing::event!(
+                    target: "sandglass::guest", tracing::Level::$level,
+                    %integration, %dispatch, %trace_id, %span_id, fields, "{message}"
+                )
+            };
+        }
+        match level {
+            Level::Error => emit!(ERROR),
+            Level::Warn => emit!(WARN),
+            Level::Info => emit!(INFO),
+            Level::Debug => emit!(DEBUG),
+            Level::Trace => emit!(TRACE),
+        }
+    }
+}
+
+impl Guest {
+    /// Logs a line of the guest.
+    pub fn log(&mut self, level: Level, message: String) {
+        self.log.write(level, message);
+    }
+
+    /// Writes a line with fields to the log.
+    pub fn log_fields(&mut self, level: Level, message: String, fields: Value) {
+        self.log.write_fields(level, message, fields);
+    }
+
+    /// Takes a wide event: all that is to be known of a piece of work, in one. It
+    /// goes into the log as a line, and to the dispatch's span as an event.
+    pub fn wide_event(&mut self, event: serde_json::Map<String, Value>) {
+        let operation = event.get("operation").and_then(Value::as_str);
+        let name = operation.unwrap_or(names::WIDE_EVENT).to_owned();
+        let failed = event.get("success") == Some(&Value::Bool(false));
+        let level = if failed { Level::Warn } else { Level::Info };
+        self.add_dispatch_event(&name, flat(&event));
+        self.log.write_fields(level, name, Value::Object(event));
+    }
+}
+
+/// The parts of a wide event as attributes: what stands in its groups, each by its
+/// own name, and the rest.
+fn flat(event: &serde_json::Map<String, Value>) -> Vec<(String, Value)> {
+    const GROUPS: [&str; 3] = ["tags", "attributes", "measurements"];
+    let mut parts = Vec::new();
+    for (name, value) in event {
+        match value {
+            Value::Object(group) if GROUPS.contains(&name.as_str()) => {
+                parts.extend(group.iter().map(|(name, value)| (name.clone(), value.clone())));
+            }
+            value => parts.push((name.clone(), value.clone())),
+        }
+    }
+    parts
+}
+
+/// The longest part of `text` from its beginning that fits `max` bytes.
+fn clipped(text: &str, max: u32) -> &str {
+    let mut end = text.len().min(max as usize);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Cuts `text` to at most `max` bytes, between two characters.
+pub fn truncate(text: &mut String, max: u32) {
+    text.truncate(clipped(text, max).len());
+}
+
+/// `text` in one line of at most `max` bytes.
+pub fn cut(text: &str, max: u32) -> String {
+    let mut line = one_line(clipped(text, max));
+    // The escapes have made it longer, perhaps.
+    truncate(&mut line, max);
+    line
+}
+
+/// `text` with each character that a terminal obeys replaced by its escape.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.trim_end_matches(['\n', '\r']).chars() {
+        if is_unprintable(c) { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_line_holds_nothing_that_a_terminal_obeys() {
+        assert_eq!(one_line("a\u{1b}[31m\nb\r\n"), "a\\u{1b}[31m\\nb");
+        assert_eq!(one_line("a\u{202e}b\u{2028}c\u{2066}"), "a\\u{202e}b\\u{2028}c\\u{2066}");
+    }
+
+    #[test]
+    fn escapes_make_no_line_longer_than_allowed() {
+        assert_eq!(cut("\u{1b}\u{1b}", 7), "\\u{1b}\\");
+        assert_eq!(cut("aé", 2), "a");
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        let mut text = "aé".to_owned();
+        truncate(&mut text, 2);
+        assert_eq!(text, "a");
+    }
+
+    #[test]
+    fn a_wide_event_is_flat_where_it_is_an_event_of_a_span() {
+        let event = json!({"operation": "x", "tags": {"a": 1}, "details": {"b": 2}});
+        let Value::Object(event) = event else { unreachable!("an object") };
+        let parts = flat(&event);
+        for part in [("operation", json!("x")), ("a", json!(1)), ("details", json!({"b": 2}))] {
+            assert!(parts.contains(&(part.0.to_owned(), part.1.clone())), "{part:?}");
+        }
+    }
+
+    #[test]
+    fn levels_are_known_by_name() {
+        assert_eq!(Level::of("WARN"), Level::Warn);
+        assert_eq!(Level::of("notice"), Level::Info);
+    }
+}

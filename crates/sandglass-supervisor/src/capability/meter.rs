@@ -1,0 +1,135 @@
+//! Metrics that a guest reports: handed on by the thousand, no further.
+
+use std::sync::Arc;
+
+use sandglass_telemetry::metrics::{GuestKind, GuestMetric, Told};
+
+use super::Guest;
+use super::speaker::Speaker;
+use crate::measured;
+
+/// Observations of one run; a handler that measures each of its steps makes some
+/// hundreds. Further ones are counted as dropped.
+const OBSERVATIONS_MAX: u32 = 10_000;
+
+/// What one run measures.
+#[derive(Debug)]
+pub(super) struct Meter {
+    speaker: Arc<Speaker>,
+    observations: u32,
+}
+
+measured!(Meter: speaker, observations);
+
+/// An observation that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidMetric {
+    /// The metric has no name.
+    #[error("the metric has no name: a letter or digit of ASCII, at least")]
+    NoName,
+    /// The value is not a finite number.
+    #[error("the metric's value is not finite")]
+    NotFinite,
+    /// A counter was to go down.
+    #[error("a counter only goes up, and the value is below zero")]
+    CounterGoesDown,
+}
+
+impl Meter {
+    pub(super) fn new(speaker: Arc<Speaker>) -> Self {
+        Self { speaker, observations: 0 }
+    }
+
+    fn observe(
+        &mut self,
+        name: &str,
+        kind: GuestKind,
+        value: f64,
+        labels: Vec<(String, String)>,
+    ) -> Result<(), InvalidMetric> {
+        if !name.contains(|c: char| c.is_ascii_alphanumeric()) {
+            return Err(InvalidMetric::NoName);
+        }
+        if !value.is_finite() {
+            return Err(InvalidMetric::NotFinite);
+        }
+        if kind == GuestKind::Counter && value < 0.0 {
+            return Err(InvalidMetric::CounterGoesDown);
+        }
+        if self.observations >= OBSERVATIONS_MAX {
+            self.speaker.drop_one(Told::Metric);
+            return Ok(());
+        }
+        self.observations += 1;
+        let redactor = &self.speaker.redactor;
+        let name = redactor.text(name.to_owned());
+        let redacted = |(label, value)| (redactor.text(label), redactor.text(value));
+        let labels: Vec<_> = labels.into_iter().map(redacted).collect();
+        self.speaker.metrics.guest_metric(&GuestMetric {
+            tenant: &self.speaker.tenant,
+            integration: &self.speaker.integration,
+            name: &name,
+            kind,
+            value,
+            labels: &labels,
+        });
+        Ok(())
+    }
+}
+
+impl Guest {
+    /// Takes one observation of a metric; what goes over a bound is counted.
+    ///
+    /// # Errors
+    /// The observation makes no sense.
+    pub fn observe(
+        &mut self,
+        name: &str,
+        kind: GuestKind,
+        value: f64,
+        labels: Vec<(String, String)>,
+    ) -> Result<(), InvalidMetric> {
+        self.meter.observe(name, kind, value, labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::{Redactor, Secret};
+    use sandglass_telemetry::Prefix;
+    use sandglass_telemetry::prometheus::Exporter;
+
+    fn meter() -> (Meter, Exporter) {
+        let exporter = Exporter::new(Prefix::default());
+        let redactor = Redactor::default();
+        redactor.hide(&Secret::new("hunter22"));
+        let metrics = exporter.metrics();
+        (Meter::new(Arc::new(Speaker::of_tests(redactor, metrics))), exporter)
+    }
+
+    #[test]
+    fn nonsense_is_told_apart() {
+        let (mut meter, _exporter) = meter();
+        let mut observe = |name, kind, value| meter.observe(name, kind, value, Vec::new());
+        assert_eq!(observe("", GuestKind::Gauge, 1.0), Err(InvalidMetric::NoName));
+        assert_eq!(observe("é.", GuestKind::Gauge, 1.0), Err(InvalidMetric::NoName));
+        assert_eq!(observe("a", GuestKind::Gauge, f64::NAN), Err(InvalidMetric::NotFinite));
+        assert_eq!(observe("a", GuestKind::Counter, -1.0), Err(InvalidMetric::CounterGoesDown));
+        assert_eq!(observe("a", GuestKind::Gauge, -1.0), Ok(()));
+    }
+
+    #[test]
+    fn a_storm_is_counted_and_secrets_are_kept_out() {
+        let (mut meter, exporter) = meter();
+        for _ in 0..OBSERVATIONS_MAX + 5 {
+            let labels = vec![("token".to_owned(), "hunter22".to_owned())];
+            meter.observe("a", GuestKind::Counter, 1.0, labels).expect("sense");
+        }
+        let text = exporter.render();
+        let counted = r#"temper_guest_a_total{token="[redacted]",integration="x"} 10000"#;
+        assert!(text.contains(counted), "{text}");
+        let dropped = r#"temper_handler_telemetry_dropped_total{integration="x",what="metric"} 5"#;
+        assert!(text.contains(dropped), "{text}");
+    }
+}

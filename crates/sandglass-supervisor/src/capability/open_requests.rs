@@ -1,0 +1,166 @@
+//! How many requests guests may have open. Each holds a descriptor, of which a process has few:
+//! one handler run, one integration or one tenant must not leave the others, or those who connect
+//! to the host itself, without any.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::http::{HttpError, Sender};
+
+/// Requests that one handler run may have open.
+pub const OF_RUN_MAX: u32 = 16;
+
+/// The part of a host's requests that one tenant may have open.
+const OF_TENANT: u32 = 2;
+
+/// The part of a host's requests that one integration may have open for one tenant.
+const OF_INTEGRATION: u32 = 4;
+
+/// The open requests of a host.
+#[derive(Debug)]
+pub struct OpenRequests {
+    max: u32,
+    open: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: u32,
+    tenants: BTreeMap<Arc<str>, u32>,
+    integrations: BTreeMap<Sender, u32>,
+}
+
+/// One open request, until it is dropped.
+#[derive(Debug)]
+pub struct OpenRequest {
+    host: Arc<OpenRequests>,
+    sender: Sender,
+    of_run: Arc<AtomicU32>,
+}
+
+impl OpenRequests {
+    /// A host's, of which `max` may be open.
+    pub fn new(max: u32) -> Arc<Self> {
+        Arc::new(Self { max, open: Mutex::default() })
+    }
+
+    /// Opens a request of `sender`, in a handler run that has `of_run` open.
+    pub fn open(
+        self: &Arc<Self>,
+        sender: &Sender,
+        of_run: &Arc<AtomicU32>,
+    ) -> Result<OpenRequest, HttpError> {
+        let of_run_max = OF_RUN_MAX.min(self.max);
+        let fits = |open: u32| (open < of_run_max).then_some(open + 1);
+        if of_run.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+            return Err(HttpError::TooManyRequests(format!(
+                "the handler has {of_run_max} open requests, which is the limit; read or drop a \
+                 response first"
+            )));
+        }
+        // From here on, dropping it gives everything back.
+        let request = OpenRequest {
+            host: Arc::clone(self),
+            sender: sender.clone(),
+            of_run: Arc::clone(of_run),
+        };
+        let mut open = self.counts();
+        let tenant = open.tenants.entry(Arc::clone(&sender.tenant)).or_default();
+        *tenant += 1;
+        let of_tenant = *tenant;
+        let integration = open.integrations.entry(sender.clone()).or_default();
+        *integration += 1;
+        let of_integration = *integration;
+        open.all += 1;
+        let all = open.all;
+        drop(open);
+        let part = |of: u32| (self.max / of).max(1);
+        let (whose, most) = if of_integration > part(OF_INTEGRATION) {
+            ("this integration has", part(OF_INTEGRATION))
+        } else if of_tenant > part(OF_TENANT) {
+            ("this tenant has", part(OF_TENANT))
+        } else if all > self.max {
+            ("the handlers of this host have", self.max)
+        } else {
+            return Ok(request);
+        };
+        Err(HttpError::TooManyRequests(format!(
+            "{whose} {most} open requests, which is the limit; try again later"
+        )))
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.of_run.fetch_sub(1, Ordering::Relaxed);
+        let mut open = self.host.counts();
+        open.all -= 1;
+        if let Some(count) = open.tenants.get_mut(&self.sender.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                open.tenants.remove(&self.sender.tenant);
+            }
+        }
+        if let Some(count) = open.integrations.get_mut(&self.sender) {
+            *count -= 1;
+            if *count == 0 {
+                open.integrations.remove(&self.sender);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(tenant: &str, integration: &str) -> Sender {
+        Sender { tenant: tenant.into(), integration: integration.into() }
+    }
+
+    /// Opens requests of many runs until one is refused; returns them, and the refusal.
+    fn fill(host: &Arc<OpenRequests>, sender: &Sender) -> (Vec<OpenRequest>, String) {
+        let mut open = Vec::new();
+        loop {
+            match host.open(sender, &Arc::default()) {
+                Ok(request) => open.push(request),
+                Err(error) => return (open, error.to_string()),
+            }
+        }
+    }
+
+    #[test]
+    fn one_run_has_so_many_open_and_no_more() {
+        let host = OpenRequests::new(1000);
+        let of_run = Arc::default();
+        let open: Vec<_> =
+            (0..OF_RUN_MAX).map(|_| host.open(&sender("a", "x"), &of_run).expect("room")).collect();
+        let refused = host.open(&sender("a", "x"), &of_run).expect_err("too many").to_string();
+        assert!(refused.contains("16 open requests"), "{refused}");
+        drop(open);
+        host.open(&sender("a", "x"), &of_run).expect("they were closed");
+    }
+
+    #[test]
+    fn none_takes_what_others_need_and_all_is_given_back() {
+        let host = OpenRequests::new(100);
+        let (first, why) = fill(&host, &sender("a", "x"));
+        assert!(first.len() == 25 && why.contains("this integration"), "{} {why}", first.len());
+        let (second, _) = fill(&host, &sender("a", "y"));
+        let (third, why) = fill(&host, &sender("a", "z"));
+        assert!(second.len() == 25 && third.is_empty() && why.contains("this tenant"), "{why}");
+        let (fourth, _) = fill(&host, &sender("b", "x"));
+        let (fifth, _) = fill(&host, &sender("c", "x"));
+        let (none, why) = fill(&host, &sender("d", "x"));
+        assert!(fourth.len() == 25 && fifth.len() == 25 && none.is_empty(), "{why}");
+        assert!(why.contains("of this host"), "{why}");
+        drop((first, second, third, fourth, fifth));
+        let counts = host.counts();
+        assert_eq!((counts.all, counts.tenants.len(), counts.integrations.len()), (0, 0, 0));
+    }
+}

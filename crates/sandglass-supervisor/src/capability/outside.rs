@@ -1,0 +1,263 @@
+//! The way to the outside of one run: its grants, its deadline and its trace. Every
+//! request that it sends passes here, and is noted.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sandglass_model::Clock;
+
+use super::Grants;
+use super::http::{HttpError, Limits, Opened, Request, Response, Sender};
+use super::requests::{Requests, UnderWay};
+use crate::covered;
+use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
+use crate::run::Run;
+use crate::secret::Answer;
+
+/// Sends the requests of one run. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    pub(super) grants: Arc<Grants>,
+    pub(super) traceparent: Arc<str>,
+    /// The run that sends requests.
+    pub run: Arc<Run>,
+    /// The clock of the host.
+    pub clock: Arc<dyn Clock>,
+    pub(super) requests: Requests,
+    pub(super) sender: Sender,
+    /// How many requests of the run are open.
+    pub(super) open: Arc<AtomicU32>,
+    /// The account of the run.
+    pub memory: HostMemory,
+}
+
+// Each request is charged from the moment that it exists; `Guest` measures the list of the last ones.
+covered!(Outside: grants, traceparent, run, clock, requests, sender, open, memory);
+
+/// What the host holds for one open request besides its head and bodies, in bytes: the head of its
+/// response, and the buffers of its connection.
+const OPEN_REQUEST_BYTES: u64 = 256 << 10;
+
+/// The charge of one request that is being sent. The client that reads the response resizes it;
+/// clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct RequestCharge {
+    charge: Arc<Mutex<Charge>>,
+    /// Bytes without those of bodies.
+    open_bytes: u64,
+}
+
+impl RequestCharge {
+    fn new(memory: &HostMemory, request: &Request) -> Result<Self, OutOfHostMemory> {
+        let open_bytes = OPEN_REQUEST_BYTES.saturating_add(request.head_bytes());
+        let charge = Arc::new(Mutex::new(memory.charge(open_bytes)?));
+        Ok(Self { charge, open_bytes })
+    }
+
+    /// Charges `body_bytes` of the response besides the open request.
+    pub(super) fn holds_body(&self, body_bytes: usize) -> Result<(), OutOfHostMemory> {
+        self.resize(self.open_bytes.saturating_add(body_bytes as u64))
+    }
+
+    /// Charges `response` alone: the request is no longer open.
+    fn holds_only(&self, response: &Response) -> Result<(), OutOfHostMemory> {
+        let Response { status: _, headers, body } = response;
+        self.resize(headers_bytes(headers) + body.capacity() as u64)
+    }
+
+    /// Charges the `headers` of a response that has come, besides the open request.
+    fn holds_head(&self, headers: &[(String, String)]) -> Result<(), OutOfHostMemory> {
+        /// As they were read, as these texts, and as an object of `wasi:http`.
+        const COPIES: u64 = 3;
+        self.resize(self.open_bytes.saturating_add(COPIES * headers_bytes(headers)))
+    }
+
+    fn resize(&self, bytes: u64) -> Result<(), OutOfHostMemory> {
+        self.charge.lock().unwrap_or_else(PoisonError::into_inner).resize(bytes)
+    }
+}
+
+/// What the headers of a response occupy, in bytes.
+pub(super) fn headers_bytes(headers: &[(String, String)]) -> u64 {
+    let texts = headers.iter().map(|(name, value)| name.capacity() + value.capacity());
+    texts.sum::<usize>() as u64 + size_of_val(headers) as u64
+}
+
+/// A whole response, charged as long as this is kept.
+#[derive(Debug)]
+pub struct Received {
+    /// The response.
+    pub response: Response,
+    _charge: RequestCharge,
+}
+
+impl Outside {
+    /// Most time that a request may take that begins now, where no call waits for it
+    /// that has a bound of its own.
+    pub fn timeout(&self) -> Duration {
+        self.left().min(self.grants.host_call_timeout)
+    }
+
+    /// Largest body of a response that the guest is given.
+    pub(super) fn response_bytes(&self) -> u64 {
+        self.grants.response_bytes
+    }
+
+    /// Sends `request` and reads the whole response.
+    pub fn send(self, request: Request) -> Answer<'static, Result<Received, HttpError>> {
+        let most = self.response_bytes();
+        self.send_within(request, most)
+    }
+
+    /// The same, with a body of at most `response_bytes`.
+    pub fn send_within(
+        self,
+        request: Request,
+        response_bytes: u64,
+    ) -> Answer<'static, Result<Received, HttpError>> {
+        Box::pin(async move { self.sent(request, response_bytes).await })
+    }
+
+    /// Sends `request` and reads the whole response, of at most `response_bytes`.
+    pub(super) async fn sent(
+        &self,
+        mut request: Request,
+        response_bytes: u64,
+    ) -> Result<Received, HttpError> {
+        let (under_way, charge) = self.begin(&mut request)?;
+        let answer = self.received(request, charge, response_bytes).await;
+        under_way.ended(answer.as_ref().map(|received| received.response.status));
+        answer
+    }
+
+    /// Notes `request` as sent now, and charges it.
+    fn begin(&self, request: &mut Request) -> Result<(UnderWay, RequestCharge), HttpError> {
+        request.sender = self.sender.clone();
+        let under_way = self.requests.begin(request, &self.clock);
+        match RequestCharge::new(&self.memory, request) {
+            Ok(charge) => Ok((under_way, charge)),
+            Err(error) => {
+                under_way.refused();
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn received(
+        &self,
+        mut request: Request,
+        charge: RequestCharge,
+        response_bytes: u64,
+    ) -> Result<Received, HttpError> {
+        let Self { grants, traceparent, .. } = self;
+        request.charge = Some(charge.clone());
+        let limits = self.limits(response_bytes);
+        let open = grants.open_requests.open(&self.sender, &self.open)?;
+        let sent = grants.http.send(request, &grants.destinations, limits, traceparent).await;
+        drop(open);
+        let response = sent?;
+        // A client of the embedder's charges nothing while it reads.
+        charge.holds_only(&response)?;
+        Ok(Received { response, _charge: charge })
+    }
+
+    /// Charges `request` at once; the future sends it, and waits for the response's head.
+    ///
+    /// # Errors
+    /// The account has no room for one more request.
+    pub fn open(
+        self,
+        mut request: Request,
+    ) -> Result<Answer<'static, Result<Opened, HttpError>>, HttpError> {
+        let (under_way, charge) = self.begin(&mut request)?;
+        Ok(Box::pin(async move {
+            let Self { grants, traceparent, .. } = &self;
+            let limits = self.limits(grants.response_bytes);
+            let answer = async {
+                let open = grants.open_requests.open(&self.sender, &self.open)?;
+                let (http, allowed) = (&grants.http, &grants.destinations);
+                let opened = http.open(request, allowed, limits, traceparent).await?;
+                charge.holds_head(&opened.headers)?;
+                Ok(opened.holding((open, charge)))
+            };
+            let answer = answer.await;
+            under_way.ended(answer.as_ref().map(|opened: &Opened| opened.status));
+            answer
+        }))
+    }
+
+    fn left(&self) -> Duration {
+        self.run.deadline().since(self.clock.now())
+    }
+
+    fn limits(&self, response_bytes: u64) -> Limits {
+        // Calls that wait for it have bounds of their own.
+        let left = self.left();
+        Limits { timeout: left, remaining: left, response_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::SystemClock;
+
+    use super::*;
+    use crate::capability::http::Destinations;
+    use crate::capability::open_requests::{OF_RUN_MAX, OpenRequests};
+
+    /// Answers each request with an empty body.
+    #[derive(Debug)]
+    struct Answers;
+
+    impl crate::capability::http::HttpClient for Answers {
+        fn send<'a>(
+            &'a self,
+            _: Request,
+            _: &'a Destinations,
+            _: Limits,
+            _: &'a str,
+        ) -> Answer<'a, Result<Response, HttpError>> {
+            Box::pin(std::future::ready(Ok(Response::default())))
+        }
+    }
+
+    fn outside() -> Outside {
+        let grants = Grants {
+            http: Arc::new(Answers),
+            open_requests: OpenRequests::new(1000),
+            ..Grants::none()
+        };
+        Outside {
+            grants: Arc::new(grants),
+            traceparent: "00".into(),
+            run: Arc::new(Run::new()),
+            clock: Arc::new(SystemClock::new()),
+            requests: Requests::default(),
+            sender: Sender::default(),
+            open: Arc::default(),
+            memory: HostMemory::new(100 << 20),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_response_counts_as_open_until_it_is_read_or_dropped() {
+        let outside = outside();
+        let open = async || {
+            let request = Request::new("GET", "http://x/", [], Vec::new()).expect("valid");
+            outside.clone().open(request)?.await
+        };
+        let mut opened = Vec::new();
+        for _ in 0..OF_RUN_MAX {
+            opened.push(open().await.expect("room"));
+        }
+        let refused = open().await.expect_err("too many");
+        assert!(matches!(refused, HttpError::TooManyRequests(_)), "{refused:?}");
+        let whole = Request::new("GET", "http://x/", [], Vec::new()).expect("valid");
+        assert!(outside.clone().send(whole).await.is_err(), "it would be one more");
+        opened.pop();
+        let mut last = open().await.expect("one was dropped");
+        while futures_util::StreamExt::next(&mut last.body).await.is_some() {}
+        open().await.expect("one was read");
+    }
+}

@@ -1,0 +1,115 @@
+//! The one answer that a run gives: given once, within bounds, and copied only
+//! once it is known to fit.
+
+use sandglass_model::{Failure, FailureKind};
+
+use crate::argument::Unreadable;
+use crate::covered;
+use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
+
+/// Holds the bytes that a guest sets as its result, or what was wrong with them.
+#[derive(Debug)]
+pub struct ResultSlot {
+    max_bytes: u64,
+    memory: HostMemory,
+    held: Held,
+}
+
+// The result is charged.
+covered!(ResultSlot: max_bytes, memory, held);
+
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Bytes { bytes: Vec<u8>, _charge: Charge },
+    Violation(Failure),
+}
+
+impl ResultSlot {
+    pub(crate) fn new(max_bytes: u64, memory: HostMemory) -> Self {
+        Self { max_bytes, memory, held: Held::Nothing }
+    }
+
+    /// Takes the result; a second one is a violation, and the first violation stays.
+    ///
+    /// # Errors
+    /// The host may hold no more memory for the run.
+    pub fn set(&mut self, bytes: Result<&[u8], Unreadable>) -> Result<(), OutOfHostMemory> {
+        self.held = match (&self.held, bytes) {
+            (Held::Violation(_), _) => return Ok(()),
+            (Held::Bytes { .. }, _) => Held::Violation(violation(
+                FailureKind::MultipleWrites,
+                "the guest set its result more than once; set it once, at the end".to_owned(),
+            )),
+            (Held::Nothing, Err(unreadable)) => {
+                Held::Violation(violation(FailureKind::ResultOutOfBounds, unreadable.to_string()))
+            }
+            (Held::Nothing, Ok(bytes)) => match self.within(bytes) {
+                Ok(bytes) => {
+                    let charge = self.memory.charge(bytes.len() as u64)?;
+                    Held::Bytes { bytes: bytes.to_vec(), _charge: charge }
+                }
+                Err(failure) => Held::Violation(failure),
+            },
+        };
+        Ok(())
+    }
+
+    fn within<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], Failure> {
+        if bytes.len() as u64 > self.max_bytes {
+            return Err(violation(
+                FailureKind::ResultTooLarge,
+                format!("the result has {} bytes, and {} are allowed", bytes.len(), self.max_bytes),
+            ));
+        }
+        Ok(bytes)
+    }
+
+    /// Whether the guest set a result, valid or not.
+    pub fn is_set(&self) -> bool {
+        !matches!(self.held, Held::Nothing)
+    }
+
+    /// The bytes that were set; none where none were.
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Nothing => Ok(None),
+            Held::Bytes { bytes, .. } => Ok(Some(bytes)),
+            Held::Violation(failure) => Err(failure),
+        }
+    }
+}
+
+/// A failure that is the guest's breach of the contract.
+pub fn violation(kind: FailureKind, message: String) -> Failure {
+    Failure { kind, message, result: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(slot: &mut ResultSlot) -> FailureKind {
+        slot.take().expect_err("a violation").kind
+    }
+
+    #[test]
+    fn a_result_is_set_once() {
+        let mut slot = ResultSlot::new(4, HostMemory::new(1000));
+        assert!(!slot.is_set());
+        slot.set(Ok(b"1234")).expect("room");
+        assert_eq!(slot.take().expect("it fits"), Some(b"1234".to_vec()));
+        slot.set(Ok(b"1")).expect("room");
+        slot.set(Ok(b"2")).expect("room");
+        slot.set(Ok(b"3")).expect("room");
+        assert_eq!(kind(&mut slot), FailureKind::MultipleWrites);
+    }
+
+    #[test]
+    fn the_first_violation_stays() {
+        let mut slot = ResultSlot::new(4, HostMemory::new(1000));
+        slot.set(Ok(b"12345")).expect("room");
+        slot.set(Ok(b"1")).expect("room");
+        assert_eq!(kind(&mut slot), FailureKind::ResultTooLarge);
+    }
+}

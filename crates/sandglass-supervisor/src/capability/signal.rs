@@ -1,0 +1,60 @@
+//! What a handler tells while it runs. A signal is no action: it changes no
+//! state and no sequence.
+
+use std::fmt;
+
+use sandglass_model::json;
+use serde_json::Value;
+
+/// Longest status text, in bytes: one line of a status view.
+pub const STATUS_MAX_BYTES: u32 = 256;
+
+/// Largest signal, in bytes of JSON. Progress is a note; data goes into the result.
+pub const SIGNAL_MAX_BYTES: u32 = 16 * 1024;
+
+/// Most values of a signal's JSON, counted as [`sandglass_model::json::MAX_VALUES`] are. 16 KiB of
+/// text could hold objects that occupy more than 1 MiB, and signals are kept in queues, by those
+/// who watch, and in the journal.
+pub const SIGNAL_VALUES_MAX: u32 = 1024;
+
+/// Reads the JSON of a guest's progress.
+///
+/// # Errors
+/// It is not valid JSON, or holds more than [`SIGNAL_VALUES_MAX`] values.
+pub fn progress(text: &str) -> Result<Value, String> {
+    json::read_within(text, SIGNAL_VALUES_MAX)
+        .map_err(|error| format!("the progress is not valid JSON: {error}"))
+}
+
+/// One thing that a handler tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Signal {
+    /// How far it has come: any JSON.
+    Progress(Value),
+    /// That it is still at work.
+    Heartbeat,
+    /// What it is doing, in a line for people.
+    Status(String),
+}
+
+/// Who takes what a handler tells. Called on the guest's thread, so it must
+/// neither wait nor take long.
+pub trait Signals: Send + Sync + fmt::Debug {
+    /// Takes one signal, or drops it and counts that.
+    fn signal(&self, signal: Signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_holds_so_many_values_and_an_object_counts_as_eight() {
+        let objects = |count: usize| format!("[{}0]", "{\"\":0},".repeat(count));
+        assert!(progress("{\"step\": 3, \"of\": 7}").is_ok());
+        // The list, its last number, and ten for each object with its key and its number.
+        assert!(progress(&objects(102)).is_ok());
+        let refused = progress(&objects(103)).expect_err("1,032 values");
+        assert!(refused.contains("more than the 1024 values"), "{refused}");
+    }
+}

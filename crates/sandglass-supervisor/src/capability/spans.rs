@@ -1,0 +1,484 @@
+//! Spans that a guest starts, below the span of its dispatch: bounded for each run,
+//! and ended with it. Their ids are handles of the run that made them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sandglass_model::SpanId;
+use sandglass_telemetry::Span;
+use sandglass_telemetry::metrics::Told;
+use sandglass_telemetry::trace::{Foreign, Kind, Value, names};
+use serde_json::Value as Json;
+
+use super::Guest;
+use super::log::cut;
+use super::speaker::Speaker;
+use crate::measured::Measured;
+
+/// Spans that one run may start; what users' handlers have today. A further one is
+/// nobody's to see, and counted.
+const SPANS_MAX: u32 = 256;
+
+/// Handles that one run may draw, those of dropped spans among them. Each holds a
+/// few bytes while it is open.
+const HANDLES_MAX: i64 = 1 << 16;
+
+/// What the names and values of all spans, events and attributes of one run may
+/// take, in bytes: they are kept until the spans are exported.
+const TOLD_BYTES: usize = 1 << 20;
+
+/// What a span, event or attribute takes besides its text, in bytes: so that empty
+/// ones are bounded, too.
+const OVERHEAD_BYTES: usize = 64;
+
+/// Longest name, in bytes: of an operation, not of what it works on.
+const NAME_MAX_BYTES: u32 = 128;
+
+/// Longest value, in bytes; what is longer belongs into the log.
+const VALUE_MAX_BYTES: u32 = 4096;
+
+/// Names and values of attributes, as a guest gives them.
+pub type Attributes = Vec<(String, Json)>;
+
+/// How a guest's span ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpanEnd {
+    /// Without an error.
+    Done,
+    /// With an error.
+    Failed {
+        /// The type of the error.
+        kind: Option<String>,
+        /// What failed.
+        message: String,
+    },
+}
+
+/// An id that names no open span of this run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no open span of this run")]
+pub struct NoSuchSpan(i64);
+
+/// A span as resources name it: its handle.
+#[allow(unreachable_pub, reason = "generated code re-exports it")]
+#[derive(Debug)]
+pub struct Handle(pub i64);
+
+impl Measured for Handle {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self(_number) = self;
+        0
+    }
+}
+
+/// The spans of one run.
+#[derive(Debug)]
+pub(super) struct Spans {
+    speaker: Arc<Speaker>,
+    dispatch: Arc<Span>,
+    /// What the run's handles begin with, so that none is another run's.
+    base: i64,
+    handles: i64,
+    started: u32,
+    open: BTreeMap<i64, Span>,
+    left_bytes: usize,
+}
+
+impl Measured for Spans {
+    /// What the guest has given to spans and events, and the table of open ones.
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { speaker: _, dispatch: _, base: _, handles: _, started: _, open, left_bytes } =
+            self;
+        // A node of the tree is at least half full.
+        let open = 2 * open.len() * size_of::<(i64, Span)>();
+        (TOLD_BYTES - left_bytes + open) as u64
+    }
+}
+
+impl Spans {
+    /// The spans below `dispatch`, whose id is `id`.
+    pub(super) fn new(speaker: Arc<Speaker>, dispatch: Arc<Span>, id: SpanId) -> Self {
+        let random = i64::from_be_bytes(*id.as_bytes());
+        Self {
+            speaker,
+            dispatch,
+            // Positive, because guests take what isn't for an error.
+            base: (random & i64::MAX) / HANDLES_MAX * HANDLES_MAX,
+            handles: 0,
+            started: 0,
+            open: BTreeMap::new(),
+            left_bytes: TOLD_BYTES,
+        }
+    }
+
+    fn start(
+        &mut self,
+        parent: Option<i64>,
+        name: &str,
+        kind: Kind,
+        attributes: Attributes,
+    ) -> Result<i64, NoSuchSpan> {
+        if let Some(parent) = parent {
+            self.find(parent)?;
+        }
+        let last = self.handles + 1 >= HANDLES_MAX;
+        // Those that come after the last all share its handle.
+        self.handles += i64::from(!last);
+        let handle = self.base + self.handles;
+        let name = self.name(name);
+        let span = if !last && self.started < SPANS_MAX && self.take(name.len()) {
+            self.started += 1;
+            let attributes = self.attributes(attributes);
+            // Without a parent of its own choosing it belongs to the innermost.
+            let parent = parent.and_then(|parent| self.open.get(&parent));
+            let parent = parent.or_else(|| self.open.values().next_back());
+            parent.unwrap_or(&self.dispatch).foreign_child(&name, kind, &foreign(&attributes))
+        } else {
+            self.speaker.drop_one(Told::Span);
+            Span::disabled()
+        };
+        self.open.insert(handle, span);
+        Ok(handle)
+    }
+
+    fn add_event(
+        &mut self,
+        span: i64,
+        name: &str,
+        attributes: Attributes,
+    ) -> Result<(), NoSuchSpan> {
+        self.find(span)?;
+        if let Some((name, attributes)) = self.event(name, attributes) {
+            self.find(span)?.foreign_event(&name, &foreign(&attributes));
+        }
+        Ok(())
+    }
+
+    /// An event of the dispatch itself.
+    fn add_event_of_the_dispatch(&mut self, name: &str, attributes: Attributes) {
+        if let Some((name, attributes)) = self.event(name, attributes) {
+            self.dispatch.foreign_event(&name, &foreign(&attributes));
+        }
+    }
+
+    fn set(&mut self, span: i64, attributes: Attributes) -> Result<(), NoSuchSpan> {
+        self.find(span)?;
+        let attributes = self.attributes(attributes);
+        self.find(span)?.set_foreign(&foreign(&attributes));
+        Ok(())
+    }
+
+    fn end(&mut self, span: i64, attributes: Attributes, end: SpanEnd) -> Result<(), NoSuchSpan> {
+        self.set(span, attributes)?;
+        let ended = self.open.remove(&span).ok_or(NoSuchSpan(span))?;
+        if let SpanEnd::Failed { kind, message } = end {
+            let kind = kind.map(|kind| self.name(&kind)).filter(|kind| !kind.is_empty());
+            let mut message = self.text(message, VALUE_MAX_BYTES);
+            if !self.take(message.len()) {
+                self.speaker.drop_one(Told::Attribute);
+                message.clear();
+            }
+            ended.error(kind.as_deref().unwrap_or(names::GUEST_ERROR), &message);
+        }
+        Ok(())
+    }
+
+    fn find(&self, span: i64) -> Result<&Span, NoSuchSpan> {
+        self.open.get(&span).ok_or(NoSuchSpan(span))
+    }
+
+    fn event(&mut self, name: &str, given: Attributes) -> Option<(String, Vec<(String, Held)>)> {
+        let name = self.name(name);
+        if !self.take(name.len()) {
+            self.speaker.drop_one(Told::SpanEvent);
+            return None;
+        }
+        Some((name, self.attributes(given)))
+    }
+
+    /// Those of `given` that there is room for.
+    fn attributes(&mut self, given: Attributes) -> Vec<(String, Held)> {
+        let mut kept = Vec::new();
+        for (name, value) in given {
+            if self.left_bytes < OVERHEAD_BYTES {
+                self.speaker.drop_one(Told::Attribute);
+                continue;
+            }
+            let name = self.name(&name);
+            let value = self.value(value);
+            let usable = !name.is_empty() && !name.starts_with(names::HOST_PREFIX);
+            if usable && self.take(name.len() + value.len()) {
+                kept.push((name, value));
+            } else {
+                self.speaker.drop_one(Told::Attribute);
+            }
+        }
+        kept
+    }
+
+    fn value(&self, value: Json) -> Held {
+        match self.speaker.redactor.json(value) {
+            Json::Bool(flag) => Held::Flag(flag),
+            Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+                (Some(whole), _) => Held::Number(whole),
+                (None, Some(fraction)) => Held::Fraction(fraction),
+                (None, None) => Held::Text(number.to_string()),
+            },
+            Json::String(text) => Held::Text(cut(&text, VALUE_MAX_BYTES)),
+            other => Held::Text(cut(&other.to_string(), VALUE_MAX_BYTES)),
+        }
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.text(name.trim().to_owned(), NAME_MAX_BYTES)
+    }
+
+    fn text(&self, text: String, max: u32) -> String {
+        cut(&self.speaker.redactor.text(text), max)
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        let cost = bytes + OVERHEAD_BYTES;
+        let Speaker { tenant, rates, .. } = &*self.speaker;
+        let fits = cost <= self.left_bytes && rates.spans.take(tenant, cost);
+        if fits {
+            self.left_bytes -= cost;
+        }
+        fits
+    }
+}
+
+/// The run ended before these spans did.
+impl Drop for Spans {
+    fn drop(&mut self) {
+        // Innermost first, as a guest would.
+        while let Some((_, span)) = self.open.pop_last() {
+            span.error(names::UNFINISHED, "the run ended before this span did");
+        }
+    }
+}
+
+/// A value that a guest gave an attribute.
+enum Held {
+    Text(String),
+    Number(i64),
+    Fraction(f64),
+    Flag(bool),
+}
+
+impl Held {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Number(_) | Self::Fraction(_) | Self::Flag(_) => 8,
+        }
+    }
+}
+
+fn foreign(attributes: &[(String, Held)]) -> Vec<Foreign<'_>> {
+    let value = |held| match held {
+        &Held::Number(number) => Value::Number(number),
+        &Held::Fraction(number) => Value::Fraction(number),
+        &Held::Flag(flag) => Value::Flag(flag),
+        Held::Text(text) => Value::Text(text),
+    };
+    attributes.iter().map(|(name, held)| (name.as_str(), value(held))).collect()
+}
+
+impl Guest {
+    /// Starts a span below `parent`, or below the innermost that is open; answers
+    /// its handle, which is above zero. One too many is seen by nobody.
+    ///
+    /// # Errors
+    /// There is no such parent.
+    pub fn start_span(
+        &mut self,
+        parent: Option<i64>,
+        name: &str,
+        kind: Kind,
+        attributes: Attributes,
+    ) -> Result<i64, NoSuchSpan> {
+        self.spans.start(parent, name, kind, attributes)
+    }
+
+    /// Notes that something happened in a span.
+    ///
+    /// # Errors
+    /// There is no such span; likewise below.
+    pub fn add_span_event(
+        &mut self,
+        span: i64,
+        name: &str,
+        attributes: Attributes,
+    ) -> Result<(), NoSuchSpan> {
+        self.spans.add_event(span, name, attributes)
+    }
+
+    /// Adds what has become known of a span.
+    pub fn set_span_attributes(
+        &mut self,
+        span: i64,
+        attributes: Attributes,
+    ) -> Result<(), NoSuchSpan> {
+        self.spans.set(span, attributes)
+    }
+
+    /// Ends a span.
+    pub fn end_span(
+        &mut self,
+        span: i64,
+        attributes: Attributes,
+        end: SpanEnd,
+    ) -> Result<(), NoSuchSpan> {
+        self.spans.end(span, attributes, end)
+    }
+
+    /// Notes that something happened in the dispatch.
+    pub(super) fn add_dispatch_event(&mut self, name: &str, attributes: Attributes) {
+        self.spans.add_event_of_the_dispatch(name, attributes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::{Redactor, Secret};
+    use sandglass_model::TraceContext;
+    use sandglass_telemetry::trace::{Captured, CapturedSpan};
+    use sandglass_telemetry::{Metrics, SpanStart, Tracer};
+    use serde_json::json;
+
+    fn spans() -> (Spans, Captured) {
+        spans_of(TraceContext::root([9; 24]))
+    }
+
+    fn spans_of(context: TraceContext) -> (Spans, Captured) {
+        let (tracer, captured) = Tracer::capturing();
+        let dispatch = tracer.start(&SpanStart {
+            name: names::DISPATCH,
+            kind: Kind::Internal,
+            context,
+            parent: None,
+            links: &[],
+            attributes: &[],
+        });
+        let redactor = Redactor::default();
+        redactor.hide(&Secret::new("hunter22"));
+        let speaker = Speaker::of_tests(redactor, Metrics::disabled());
+        (Spans::new(Arc::new(speaker), Arc::new(dispatch), context.span_id), captured)
+    }
+
+    fn start(spans: &mut Spans, name: &str) -> i64 {
+        spans.start(None, name, Kind::Internal, Vec::new()).expect("no parent was named")
+    }
+
+    fn named(captured: &Captured, name: &str) -> CapturedSpan {
+        captured.spans().into_iter().find(|span| span.name == name).expect("it has ended")
+    }
+
+    #[test]
+    fn a_span_belongs_to_the_innermost_open_one_or_to_the_dispatch() {
+        let (mut spans, captured) = spans();
+        let outer = start(&mut spans, "outer");
+        let inner = start(&mut spans, "inner");
+        spans.end(inner, Vec::new(), SpanEnd::Done).expect("open");
+        let chosen = spans.start(Some(outer), "chosen", Kind::Client, Vec::new()).expect("open");
+        for span in [outer, chosen] {
+            spans.end(span, Vec::new(), SpanEnd::Done).expect("open, in any order");
+        }
+        drop(spans);
+        let outer = named(&captured, "outer");
+        assert_eq!(outer.parent, Some(named(&captured, names::DISPATCH).span_id));
+        assert_eq!(named(&captured, "inner").parent, Some(outer.span_id));
+        assert_eq!(named(&captured, "chosen").parent, Some(outer.span_id));
+    }
+
+    #[test]
+    fn handles_are_those_of_one_run_while_a_span_is_open() {
+        let (mut spans, _captured) = spans();
+        let span = start(&mut spans, "a");
+        assert!(span > 0);
+        for wrong in [0, 1, -1, span + 1, i64::MIN, i64::MAX] {
+            assert_eq!(spans.set(wrong, Vec::new()), Err(NoSuchSpan(wrong)));
+            assert_eq!(spans.add_event(wrong, "e", Vec::new()), Err(NoSuchSpan(wrong)));
+            assert_eq!(spans.end(wrong, Vec::new(), SpanEnd::Done), Err(NoSuchSpan(wrong)));
+            assert!(spans.start(Some(wrong), "b", Kind::Internal, Vec::new()).is_err());
+        }
+        spans.end(span, Vec::new(), SpanEnd::Done).expect("open");
+        assert!(spans.end(span, Vec::new(), SpanEnd::Done).is_err(), "it has ended");
+    }
+
+    #[test]
+    fn the_handle_of_one_run_is_refused_in_another() {
+        let (mut one, _captured) = spans_of(TraceContext::root([1; 24]));
+        let (mut other, _captured) = spans_of(TraceContext::root([2; 24]));
+        let span = start(&mut one, "a");
+        start(&mut other, "a");
+        assert_eq!(other.end(span, Vec::new(), SpanEnd::Done), Err(NoSuchSpan(span)));
+    }
+
+    #[test]
+    fn a_storm_is_bounded_and_breaks_nothing() {
+        let (mut spans, captured) = spans();
+        let long = "x".repeat(5000);
+        for _ in 0..SPANS_MAX * 2 {
+            let span = start(&mut spans, &long);
+            let told = (0..4).map(|nth| (nth.to_string(), json!(long))).collect();
+            assert!(spans.add_event(span, &long, told).is_ok());
+        }
+        for _ in 0..HANDLES_MAX {
+            start(&mut spans, "x");
+        }
+        assert!(spans.open.len() < usize::try_from(HANDLES_MAX).expect("small"));
+        drop(spans);
+        let spans = captured.spans();
+        let own: Vec<_> = spans.iter().filter(|span| span.name != names::DISPATCH).collect();
+        assert!(own.len() <= SPANS_MAX as usize && !own.is_empty());
+        let bytes: usize = own
+            .iter()
+            .flat_map(|span| &span.events)
+            .map(|event| event.attributes.values().map(String::len).sum::<usize>())
+            .sum();
+        assert!(bytes <= TOLD_BYTES && bytes > TOLD_BYTES / 2, "{bytes}");
+    }
+
+    #[test]
+    fn what_is_open_when_the_run_ends_is_ended_as_unfinished() {
+        let (mut spans, captured) = spans();
+        start(&mut spans, "a");
+        drop(spans);
+        let span = named(&captured, "a");
+        assert_eq!(span.attributes[names::ERROR_TYPE], names::UNFINISHED);
+    }
+
+    #[test]
+    fn secrets_and_the_hosts_own_names_are_kept_out() {
+        let (mut spans, captured) = spans();
+        let attributes = vec![
+            ("key".to_owned(), json!({"token": "hunter22"})),
+            (names::ENTITY_ID.to_owned(), json!("another")),
+            ("ratio".to_owned(), json!(0.5)),
+        ];
+        let span = spans.start(None, "with hunter22", Kind::Internal, attributes).expect("started");
+        let failed = SpanEnd::Failed { kind: None, message: "bad hunter22\u{1b}".to_owned() };
+        spans.end(span, Vec::new(), failed).expect("open");
+        let span = &captured.spans()[0];
+        assert_eq!(span.name, "with [redacted]");
+        assert_eq!(span.attributes["key"], r#"{"token":"[redacted]"}"#);
+        assert_eq!(span.attributes["ratio"], "0.5");
+        assert!(!span.attributes.contains_key(names::ENTITY_ID));
+        assert_eq!(span.attributes[names::ERROR_TYPE], names::GUEST_ERROR);
+        assert_eq!(span.error.as_deref(), Some("bad [redacted]\\u{1b}"));
+    }
+
+    #[test]
+    fn a_tenant_above_its_rate_has_its_spans_dropped_and_counted() {
+        let (mut spans, captured) = spans();
+        let speaker = Arc::clone(&spans.speaker);
+        while speaker.rates.spans.take(&speaker.tenant, 64) {}
+        spans.start(None, "x", Kind::Internal, vec![]).expect("a handle");
+        drop(spans);
+        assert_eq!(speaker.dropped().spans, 1);
+        assert!(captured.spans().iter().all(|span| span.name == names::DISPATCH));
+    }
+}

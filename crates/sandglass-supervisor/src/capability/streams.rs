@@ -1,0 +1,144 @@
+//! HTTP bodies piece by piece, in both directions: held back by whoever takes
+//! longer, so that neither fills memory.
+
+use std::fmt;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::sync::mpsc;
+
+use super::http::{HttpError, Opened, Pieces};
+use super::outside::headers_bytes;
+use crate::covered;
+use crate::measured::Measured;
+use crate::secret::Answer;
+
+/// Largest piece that one read answers, in bytes: what sockets hold.
+const READ_MAX_BYTES: usize = 64 << 10;
+
+/// Largest piece that one write takes, in bytes: more than any buffer holds.
+const WRITE_MAX_BYTES: usize = 1 << 20;
+
+/// A request whose body is being written.
+pub struct OutgoingRequest {
+    pieces: mpsc::Sender<Result<Bytes, HttpError>>,
+    response: Answer<'static, Result<Opened, HttpError>>,
+    /// What the response came to, where it came before the body's end.
+    came: Option<Result<Opened, HttpError>>,
+}
+
+impl fmt::Debug for OutgoingRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutgoingRequest").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for IncomingResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IncomingResponse").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+// Pieces are charged, and so are the open request and the head of its response.
+covered!(OutgoingRequest: pieces, response, came);
+
+/// The two ends of a body: where it is written, and what is sent.
+pub fn body() -> (mpsc::Sender<Result<Bytes, HttpError>>, Pieces) {
+    // One piece waits while another is being sent.
+    let (sender, receiver) = mpsc::channel(1);
+    let pieces = futures_util::stream::unfold(receiver, |mut receiver| async {
+        receiver.recv().await.map(|piece| (piece, receiver))
+    });
+    (sender, Box::pin(pieces))
+}
+
+impl OutgoingRequest {
+    /// A request that sends what is written to `pieces`, and whose `response` is
+    /// then waited for.
+    pub fn new(
+        pieces: mpsc::Sender<Result<Bytes, HttpError>>,
+        response: Answer<'static, Result<Opened, HttpError>>,
+    ) -> Self {
+        Self { pieces, response, came: None }
+    }
+
+    /// Writes a piece of the body; waits until there is room.
+    pub async fn write(&mut self, piece: Bytes) -> Result<(), HttpError> {
+        if piece.len() > WRITE_MAX_BYTES {
+            return Err(HttpError::InvalidRequest(format!(
+                "the piece has {} bytes, and {WRITE_MAX_BYTES} are allowed",
+                piece.len()
+            )));
+        }
+        let Self { pieces, response, came } = self;
+        if came.is_none() {
+            let answer = tokio::select! {
+                biased;
+                answer = &mut *response => answer,
+                sent = pieces.send(Ok(piece)) => match sent {
+                    Ok(()) => return Ok(()),
+                    // Nobody takes the body any more, so the response says why.
+                    Err(_) => response.await,
+                },
+            };
+            *came = Some(answer);
+        }
+        Err(match came {
+            Some(Err(error)) => error.clone(),
+            _ => HttpError::Transport("the request was answered before its body ended".to_owned()),
+        })
+    }
+
+    /// Ends the body, and waits for the response's head.
+    pub async fn finish(self) -> Result<IncomingResponse, HttpError> {
+        drop(self.pieces);
+        let opened = match self.came {
+            Some(came) => came?,
+            None => self.response.await?,
+        };
+        Ok(IncomingResponse::new(opened))
+    }
+}
+
+/// A response whose body is being read.
+pub struct IncomingResponse {
+    /// The status code.
+    pub status: u16,
+    /// The headers, in the order in which they came.
+    pub headers: Vec<(String, String)>,
+    body: Pieces,
+    /// What came and wasn't asked for yet.
+    rest: Bytes,
+}
+
+impl Measured for IncomingResponse {
+    fn uncharged_bytes(&self) -> u64 {
+        let Self { status: _, headers, body: _, rest } = self;
+        rest.len() as u64 + headers_bytes(headers)
+    }
+}
+
+impl IncomingResponse {
+    /// A response whose body is read piece by piece.
+    pub fn new(opened: Opened) -> Self {
+        let Opened { status, headers, body } = opened;
+        Self { status, headers, body, rest: Bytes::new() }
+    }
+
+    /// The next piece of at most `max` bytes; an empty one at the end.
+    pub async fn read(&mut self, max: u32) -> Result<Bytes, HttpError> {
+        let max = (max as usize).clamp(1, READ_MAX_BYTES);
+        while self.rest.is_empty() {
+            match self.body.next().await {
+                Some(Ok(piece)) => self.rest = piece,
+                Some(Err(error)) => {
+                    // After an error there is nothing more.
+                    self.body = Box::pin(futures_util::stream::empty());
+                    return Err(error);
+                }
+                None => break,
+            }
+        }
+        Ok(self.rest.split_to(max.min(self.rest.len())))
+    }
+}

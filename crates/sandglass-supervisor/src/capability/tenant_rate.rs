@@ -1,0 +1,141 @@
+//! How much log and how many spans the handlers of each tenant may write together: a flood must
+//! neither fill a disk nor drown what other tenants write.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sandglass_model::{Clock, Monotonic};
+
+/// How much a tenant may write.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    /// Bytes at once, after it was quiet.
+    burst_bytes: u64,
+    /// Bytes per second for ever.
+    bytes_per_second: u64,
+}
+
+const LOG: Rate = Rate { burst_bytes: 8 << 20, bytes_per_second: 1 << 20 };
+
+/// For spans that guests start, with their events and attributes. They are exported in batches, not
+/// written to a disk that the host shares.
+const SPANS: Rate = Rate { burst_bytes: 32 << 20, bytes_per_second: 4 << 20 };
+
+/// Tenants that are remembered before those are forgotten that have all of their burst again.
+const TENANTS_KEPT: usize = 1_000;
+
+/// The rates of a host's tenants.
+#[derive(Debug)]
+pub struct Rates {
+    pub(super) log: TenantRates,
+    pub(super) spans: TenantRates,
+}
+
+impl Rates {
+    /// Creates rates that have allowed nothing yet.
+    pub fn new(clock: &Arc<dyn Clock>) -> Self {
+        let rates = |rate| TenantRates::new(Arc::clone(clock), rate);
+        Self { log: rates(LOG), spans: rates(SPANS) }
+    }
+}
+
+/// What the tenants of a host may write: a token bucket for each.
+pub(super) struct TenantRates {
+    clock: Arc<dyn Clock>,
+    rate: Rate,
+    tenants: Mutex<BTreeMap<Arc<str>, Bucket>>,
+}
+
+/// What one tenant may write at a moment.
+struct Bucket {
+    bytes: u64,
+    at: Monotonic,
+}
+
+impl Bucket {
+    fn refill(&mut self, now: Monotonic, rate: Rate) {
+        let millis = u64::try_from(now.since(self.at).as_millis()).unwrap_or(u64::MAX);
+        let earned = millis.saturating_mul(rate.bytes_per_second / 1_000);
+        // Less than a millisecond earns nothing, so it must not be forgotten either.
+        if earned > 0 {
+            self.bytes = self.bytes.saturating_add(earned).min(rate.burst_bytes);
+            self.at = now;
+        }
+    }
+}
+
+impl TenantRates {
+    fn new(clock: Arc<dyn Clock>, rate: Rate) -> Self {
+        Self { clock, rate, tenants: Mutex::default() }
+    }
+
+    /// Whether `tenant` may write so many bytes now; they are taken if it may.
+    pub(super) fn take(&self, tenant: &Arc<str>, bytes: usize) -> bool {
+        self.take_at(self.clock.now(), tenant, bytes as u64)
+    }
+
+    fn take_at(&self, now: Monotonic, tenant: &Arc<str>, bytes: u64) -> bool {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() >= TENANTS_KEPT && !tenants.contains_key(tenant) {
+            tenants.retain(|_, bucket| {
+                bucket.refill(now, self.rate);
+                bucket.bytes < self.rate.burst_bytes
+            });
+        }
+        let full = || Bucket { bytes: self.rate.burst_bytes, at: now };
+        let bucket = tenants.entry(Arc::clone(tenant)).or_insert_with(full);
+        bucket.refill(now, self.rate);
+        let left = bucket.bytes.checked_sub(bytes);
+        bucket.bytes = left.unwrap_or(bucket.bytes);
+        left.is_some()
+    }
+}
+
+impl fmt::Debug for TenantRates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantRates").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::SystemClock;
+
+    use super::*;
+
+    fn rates() -> TenantRates {
+        TenantRates::new(Arc::new(SystemClock::new()), LOG)
+    }
+
+    const fn at(micros: u64) -> Monotonic {
+        Monotonic::from_nanos(1 + micros * 1_000)
+    }
+
+    #[test]
+    fn a_tenant_writes_a_burst_and_then_as_much_as_time_gives() {
+        const LINE: u64 = 8 << 10;
+        const SECOND: u64 = 1_000_000;
+        let rates = rates();
+        let (flood, calm): (Arc<str>, Arc<str>) = ("flood".into(), "calm".into());
+        let write = |now| (0..100_000).take_while(|_| rates.take_at(now, &flood, LINE)).count();
+        assert_eq!(write(at(0)), 1024, "8 MiB");
+        assert!(rates.take_at(at(0), &calm, LINE), "others are not affected");
+        let after = write(at(2 * SECOND));
+        assert!((250..=256).contains(&after), "2 MiB, less what rounding takes: {after}");
+        // Each is too soon to earn anything by itself.
+        let soon = (1..=1_000).filter(|n| rates.take_at(at(2 * SECOND + n * 10), &flood, LINE));
+        assert!((1..=2).contains(&soon.count()), "parts of a millisecond add up");
+        assert_eq!(write(at(3_600 * SECOND)), 1024);
+    }
+
+    #[test]
+    fn tenants_that_are_quiet_are_forgotten() {
+        let rates = rates();
+        for nth in 0..3 * TENANTS_KEPT as u64 {
+            assert!(rates.take_at(at(nth * 10_000), &nth.to_string().into(), 100));
+        }
+        let tenants = rates.tenants.lock().expect("no panic");
+        assert!(tenants.len() <= TENANTS_KEPT, "{}", tenants.len());
+    }
+}

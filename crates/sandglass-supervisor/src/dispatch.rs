@@ -1,0 +1,291 @@
+//! What a caller hands to the host: one dispatch of one integration.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sandglass_model::{DispatchId, EntityRef, Object, TraceContext};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::admission::Reservation;
+use crate::capability::ask::Asks;
+use crate::capability::named_streams::Streams;
+use crate::capability::signal::Signals;
+use crate::deadline::DispatchDeadline;
+use crate::manifest::Manifest;
+use crate::node::{NodeCall, Work};
+use crate::recording::{Player, RecordingLimits, Taping};
+use crate::run::{Run, StopHandle};
+
+/// What the guest learns about why it runs; together with the entity and the
+/// action it becomes the context JSON of the users' ABI.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The tenant. `default`, where there is only one.
+    pub tenant: String,
+    /// The parameters of the triggering action.
+    pub params: Object,
+    /// The entity's state: any JSON, an object by custom.
+    pub entity_state: Value,
+    /// The integration's configuration.
+    pub config: BTreeMap<String, String>,
+    /// The agent on whose behalf it runs, if there is one.
+    pub agent_id: Option<String>,
+    /// The session that it belongs to, if there is one.
+    pub session_id: Option<String>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            tenant: "default".to_owned(),
+            params: Object::new(),
+            entity_state: Value::Object(serde_json::Map::new()),
+            config: BTreeMap::new(),
+            agent_id: None,
+            session_id: None,
+        }
+    }
+}
+
+/// One dispatch: who asks, what for, for how long.
+#[derive(Debug)]
+pub struct Dispatch {
+    /// The entity.
+    pub entity: EntityRef,
+    /// The action that triggered it.
+    pub action: String,
+    /// What the guest learns.
+    pub context: Context,
+    /// How long it may run.
+    pub deadline: DispatchDeadline,
+    /// How long it may wait for a permit; `None`: as long as its budget.
+    pub schedule_to_start: Option<Duration>,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// Its id and the span of its run; `None`: drawn at random.
+    pub identity: Option<(DispatchId, TraceContext)>,
+    /// The span that asked for it.
+    pub parent: Option<TraceContext>,
+    /// Who receives progress and status.
+    pub signals: Option<Arc<dyn Signals>>,
+    /// Streams that outlive the run.
+    pub streams: Option<Streams>,
+    /// How long its module was compiled on its behalf.
+    pub compile: Duration,
+    /// What reports call the integration; `None`: as its manifest does.
+    pub integration: Option<String>,
+    /// The permit that was reserved for it.
+    pub reservation: Option<Reservation>,
+    pub(crate) asks: Option<Arc<dyn Asks>>,
+    /// Whether it is recorded or replayed.
+    pub taping: Taping,
+    /// Time limits of its host calls.
+    pub call_limits: CallLimits,
+    /// What its guest does.
+    pub work: Work,
+    /// The part of its run that other threads see.
+    pub run: Arc<Run>,
+}
+
+/// How long the host calls of a run may take, besides what its manifest and its host say: the
+/// shorter of what is said of a function holds for it, and else the shorter of what is said
+/// of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallLimits {
+    /// Each call to the outside.
+    pub all: Option<Duration>,
+    /// Calls of these functions.
+    pub of: BTreeMap<String, Duration>,
+}
+
+impl Dispatch {
+    /// A dispatch for `entity` on `action`, with the default budget
+    /// ([`sandglass_model::limit::DEFAULT_BUDGET_MS`]).
+    #[must_use]
+    pub fn new(entity: EntityRef, action: impl Into<String>, context: Context) -> Self {
+        let budget = Duration::from_millis(sandglass_model::limit::DEFAULT_BUDGET_MS);
+        Self {
+            entity,
+            action: action.into(),
+            context,
+            deadline: DispatchDeadline::after(budget),
+            schedule_to_start: None,
+            attempt: 1,
+            identity: None,
+            parent: None,
+            signals: None,
+            streams: None,
+            compile: Duration::ZERO,
+            integration: None,
+            reservation: None,
+            asks: None,
+            taping: Taping::Off,
+            call_limits: CallLimits::default(),
+            work: Work::default(),
+            run: Arc::new(Run::new()),
+        }
+    }
+
+    /// Sets how long it may run.
+    #[must_use]
+    pub fn deadline(self, deadline: DispatchDeadline) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Sets how long it may wait for a place to run; as long as its budget,
+    /// unless it is said.
+    #[must_use]
+    pub fn schedule_to_start(self, timeout: Duration) -> Self {
+        Self { schedule_to_start: Some(timeout), ..self }
+    }
+
+    /// Sets which attempt this is, from 1.
+    #[must_use]
+    pub fn attempt(self, attempt: u32) -> Self {
+        Self { attempt, ..self }
+    }
+
+    /// Sets the dispatch's id, and the span that its run is to have. Both are
+    /// drawn at random, unless they are said.
+    #[must_use]
+    pub fn identity(self, dispatch: DispatchId, span: TraceContext) -> Self {
+        Self { identity: Some((dispatch, span)), ..self }
+    }
+
+    /// Sets the span that asked for it.
+    #[must_use]
+    pub fn parent(self, parent: TraceContext) -> Self {
+        Self { parent: Some(parent), ..self }
+    }
+
+    /// Sets who takes what the handler tells while it runs.
+    #[must_use]
+    pub fn signals(self, signals: Arc<dyn Signals>) -> Self {
+        Self { signals: Some(signals), ..self }
+    }
+
+    /// Gives the handler `streams`; whoever keeps a clone takes from it what the
+    /// handler left there.
+    #[must_use]
+    pub fn streams(self, streams: Streams) -> Self {
+        Self { streams: Some(streams), ..self }
+    }
+
+    /// Sets how long its module was compiled, or waited for, on its behalf.
+    #[must_use]
+    pub fn compiled_in(self, compile: Duration) -> Self {
+        Self { compile, ..self }
+    }
+
+    /// Sets what reports and logs call the integration, where several share a
+    /// module; its manifest's name, unless it is said.
+    #[must_use]
+    pub fn integration(self, name: impl Into<String>) -> Self {
+        Self { integration: Some(name.into()), ..self }
+    }
+
+    /// Takes the place that was reserved for it; without, it finds one of its own,
+    /// or is refused.
+    #[must_use]
+    pub fn reserved(self, reservation: Reservation) -> Self {
+        Self { reservation: Some(reservation), ..self }
+    }
+
+    /// Sets who takes what the handler asks of other entities; without, each ask
+    /// fails.
+    #[must_use]
+    pub fn asks(self, asks: Arc<dyn Asks>) -> Self {
+        Self { asks: Some(asks), ..self }
+    }
+
+    /// Sets how long its host calls may take, where that is less than otherwise.
+    #[must_use]
+    pub fn call_limits(self, call_limits: CallLimits) -> Self {
+        Self { call_limits, ..self }
+    }
+
+    /// Has it invoke a node of the pack that the integration is, in place of a handler. The
+    /// response is the outcome's: of `completed` and `suspended` the result of an
+    /// [`Outcome::Completed`](sandglass_model::Outcome::Completed), of `failed` that of an
+    /// [`Outcome::Failed`](sandglass_model::Outcome::Failed) of the kind `typed_failure`.
+    #[must_use]
+    pub fn node(self, call: NodeCall) -> Self {
+        Self { work: Work::Invoke(call), ..self }
+    }
+
+    /// Has the pack that the integration is say what it is.
+    pub fn describing(self) -> Self {
+        Self { work: Work::Describe, ..self }
+    }
+
+    /// Has its run recorded, within `limits`, so that it can be had again
+    /// (`Host::replay`). The recording is in the run's report.
+    #[must_use]
+    pub fn recorded(self, limits: RecordingLimits) -> Self {
+        Self { taping: Taping::Record(limits), ..self }
+    }
+
+    /// Whether its run was had before, and is had again.
+    pub const fn is_replay(&self) -> bool {
+        matches!(self.taping, Taping::Play(_))
+    }
+
+    /// Has its run's host calls answered by `player`.
+    pub fn played_by(self, player: Player) -> Self {
+        Self { taping: Taping::Play(Mutex::new(Some(Box::new(player)))), ..self }
+    }
+
+    /// Stops the run that this dispatch becomes, from any thread.
+    #[must_use]
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(Arc::clone(&self.run))
+    }
+}
+
+#[derive(Serialize)]
+struct ContextView<'a> {
+    tenant: &'a str,
+    entity_type: &'a str,
+    entity_id: &'a str,
+    trigger_action: &'a str,
+    trigger_params: &'a Object,
+    entity_state: &'a Value,
+    integration_config: &'a BTreeMap<String, String>,
+    trace_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    dispatch_id: DispatchId,
+    deadline_remaining_ms: u64,
+    attempt: u32,
+}
+
+impl Dispatch {
+    /// What reports call the integration.
+    pub fn integration_name<'a>(&'a self, manifest: &'a Manifest) -> &'a str {
+        self.integration.as_deref().unwrap_or(&manifest.name)
+    }
+
+    /// The context JSON of the users' ABI, for a run that has `remaining_ms` left.
+    pub fn context_json(&self, id: DispatchId, trace: TraceContext, remaining_ms: u64) -> Vec<u8> {
+        let view = ContextView {
+            tenant: &self.context.tenant,
+            entity_type: self.entity.entity_type(),
+            entity_id: self.entity.id(),
+            trigger_action: &self.action,
+            trigger_params: &self.context.params,
+            entity_state: &self.context.entity_state,
+            integration_config: &self.context.config,
+            trace_id: trace.trace_id.to_string(),
+            agent_id: self.context.agent_id.as_deref(),
+            session_id: self.context.session_id.as_deref(),
+            dispatch_id: id,
+            deadline_remaining_ms: remaining_ms,
+            attempt: self.attempt,
+        };
+        serde_json::to_vec(&view).expect("plain data with string keys")
+    }
+}

@@ -1,0 +1,195 @@
+//! The threads that run guests, apart from the embedder's: a guest that spins
+//! holds none that anybody else waits for.
+
+mod giving_way;
+mod starting;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use sandglass_model::Clock;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+pub use giving_way::give_way;
+use starting::{Begin, Line, Starter};
+
+/// Threads for blocking work of this crate: reading certificates, once.
+const OWN_BLOCKING_THREADS: usize = 4;
+
+/// A task executor of the host's own. Dropping it ends its threads without
+/// waiting for them.
+pub struct Executor {
+    runtime: Option<Runtime>,
+    line: Arc<Line>,
+}
+
+impl Executor {
+    /// Starts `threads` threads for guests, and allows up to `blocking` more for calls that block.
+    pub fn start(threads: usize, blocking: u32, clock: &Arc<dyn Clock>) -> io::Result<Self> {
+        let threads = threads.max(1);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .max_blocking_threads((blocking as usize).saturating_add(OWN_BLOCKING_THREADS))
+            .thread_name("sandglass-guest")
+            .on_thread_start(giving_way::runs_guests)
+            // After each slice of a guest, look for new guests and for I/O: a
+            // spinner must not delay either by more than its slice.
+            .global_queue_interval(1)
+            .event_interval(1)
+            .enable_all()
+            .build()?;
+        let line = Arc::default();
+        for number in 0..threads {
+            runtime.spawn(Starter::new(&line, number, clock));
+        }
+        Ok(Self { runtime: Some(runtime), line })
+    }
+
+    /// Has the run that `begin` makes run on the threads of guests.
+    pub fn start_run(&self, begin: Begin) {
+        self.line.join(begin);
+    }
+
+    /// What timers, requests and blocking calls are started on.
+    pub fn handle(&self) -> &Handle {
+        self.runtime.as_ref().expect("it is taken only by drop").handle()
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Also where the last owner is a guest's own task: nothing may wait here.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use sandglass_model::SystemClock;
+
+    /// Longer than any thread waits for a CPU.
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn executor(threads: usize) -> Executor {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        Executor::start(threads, 1, &clock).expect("threads")
+    }
+
+    /// A run that says so.
+    fn tells(told: &mpsc::Sender<()>) -> Begin {
+        let told = told.clone();
+        Box::new(move || {
+            Box::pin(async move {
+                // A test that has seen enough is gone.
+                let _ = told.send(());
+            })
+        })
+    }
+
+    #[test]
+    fn each_run_is_started_whoever_sends_it() {
+        const EACH: usize = 1000;
+        let executor = executor(2);
+        let (told, heard) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..EACH).for_each(|_| executor.start_run(tells(&told))));
+            }
+        });
+        for _ in 0..4 * EACH {
+            heard.recv_timeout(LONG).expect("it is started");
+        }
+    }
+
+    #[test]
+    fn a_run_that_panics_ends_alone() {
+        let executor = executor(1);
+        let (told, heard) = mpsc::channel();
+        executor.start_run(Box::new(|| Box::pin(async { panic!("this is meant") })));
+        executor.start_run(tells(&told));
+        heard.recv_timeout(LONG).expect("the next one is started");
+    }
+
+    #[test]
+    fn a_run_that_waits_holds_up_nobody_and_goes_on() {
+        let executor = executor(1);
+        let (answer, waited_for) = tokio::sync::oneshot::channel::<()>();
+        let (told, heard) = mpsc::channel();
+        executor.start_run({
+            let told = told.clone();
+            Box::new(move || {
+                Box::pin(async move {
+                    waited_for.await.expect("the answer");
+                    let _ = told.send(());
+                })
+            })
+        });
+        executor.start_run(tells(&told));
+        heard.recv_timeout(LONG).expect("the one behind it");
+        answer.send(()).expect("it waits");
+        heard.recv_timeout(LONG).expect("the one that waited");
+    }
+
+    #[test]
+    fn runs_that_give_way_take_turns_on_one_thread() {
+        const ALL: usize = 3;
+        let (executor, begun) = (executor(1), Arc::new(AtomicUsize::new(0)));
+        let (told, heard) = mpsc::channel();
+        for _ in 0..ALL {
+            let (begun, told) = (Arc::clone(&begun), told.clone());
+            executor.start_run(Box::new(move || {
+                Box::pin(async move {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    while begun.load(Ordering::Relaxed) < ALL {
+                        give_way().await;
+                    }
+                    let _ = told.send(());
+                })
+            }));
+        }
+        for _ in 0..ALL {
+            heard.recv_timeout(LONG).expect("each has its turn");
+        }
+    }
+
+    #[test]
+    fn there_is_time_for_other_tasks_however_many_runs_come() {
+        fn comes_again(executor: Arc<Executor>, enough: Arc<AtomicBool>) -> Begin {
+            Box::new(move || {
+                Box::pin(async move {
+                    if !enough.load(Ordering::Relaxed) {
+                        executor.start_run(comes_again(Arc::clone(&executor), enough));
+                    }
+                })
+            })
+        }
+        let (executor, enough) = (Arc::new(executor(1)), Arc::new(AtomicBool::new(false)));
+        executor.start_run(comes_again(Arc::clone(&executor), Arc::clone(&enough)));
+        let (told, heard) = mpsc::channel();
+        executor.start_run(Box::new(move || {
+            Box::pin(async move {
+                for _ in 0..10 {
+                    give_way().await;
+                }
+                let _ = told.send(());
+            })
+        }));
+        heard.recv_timeout(LONG).expect("it goes on between the others");
+        enough.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,308 @@
+//! The table of host functions that guests can import: their names, classes and bounds.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::HostCallMetrics;
+
+use crate::capability::Guest;
+use crate::host_memory::HostMemory;
+
+/// How a host function behaves towards the deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It never waits.
+    Instant,
+    /// It may wait. When the deadline passes, it is dropped where it waits.
+    Async,
+    /// It occupies a thread for a bounded time. If its run ends first, it continues, and its result is
+    /// discarded.
+    Blocking,
+}
+
+/// How much of a guest's memory one call of a host function may read. `abi::guest_memory` enforces
+/// it for core modules, and Wasmtime's host-call fuel for components.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Its numbers alone.
+    Numbers,
+    /// So many bytes.
+    Bytes(u64),
+    /// The largest response that is granted, and a name.
+    Response,
+    /// The granted scratch, and a name.
+    Scratch,
+    /// The run's whole account. `guest_memory` checks what is left of it.
+    HostMemory,
+    /// What one call of a component may pass ([`HostMemory::call_bytes`]).
+    Call,
+}
+
+impl Reads {
+    /// So many bytes.
+    pub const fn bytes(bytes: u32) -> Self {
+        Self::Bytes(bytes as u64)
+    }
+
+    /// The bound for `guest`, in bytes.
+    pub fn bytes_for(self, guest: &Guest) -> u64 {
+        /// Longest name that comes with a value.
+        const NAME_BYTES: u64 = 1024;
+        match self {
+            Self::Numbers => 0,
+            Self::Bytes(bytes) => bytes,
+            Self::Response => guest.response_bytes().saturating_add(NAME_BYTES),
+            Self::Scratch => guest.scratch_bytes().saturating_add(NAME_BYTES),
+            Self::HostMemory => guest.memory.limit(),
+            Self::Call => HostMemory::call_bytes(guest.response_bytes()) as u64,
+        }
+    }
+}
+
+/// One host function of a [`Functions`] table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionId(u16);
+
+impl FunctionId {
+    /// Its place in the table.
+    #[inline]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// A function that components can import.
+#[derive(Clone, Copy, Debug)]
+pub struct Import {
+    /// Package and interface, without a version.
+    pub interface: &'static str,
+    /// Its name in the interface, as components spell it.
+    pub function: &'static str,
+    /// How it behaves towards the deadline.
+    pub class: Class,
+}
+
+impl FunctionId {
+    /// The id of a function of `imports`, which are added to a table that has `first` functions. It is
+    /// computed at compile time, and compilation fails if the function is missing.
+    pub const fn of(first: usize, imports: &[Import], interface: &str, function: &str) -> Self {
+        let mut at = 0;
+        loop {
+            if same(imports[at].function, function) && same(imports[at].interface, interface) {
+                #[allow(clippy::cast_possible_truncation, reason = "a few hundred functions")]
+                return Self((first + at) as u16);
+            }
+            at += 1;
+        }
+    }
+}
+
+/// `==` for constants.
+const fn same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// The host functions of one linker, in the order in which they were linked.
+#[derive(Debug, Default)]
+pub struct Functions(Vec<Function>);
+
+/// A host function of a [`Functions`] table.
+#[derive(Debug)]
+pub struct Function {
+    module: Cow<'static, str>,
+    field: Cow<'static, str>,
+    /// The name in reports and labels: `module.field`, or `field` alone if that is unique.
+    name: &'static str,
+    class: Class,
+    reads: Reads,
+    /// The metrics of its calls; created by the first call.
+    metrics: OnceLock<HostCallMetrics>,
+}
+
+impl Function {
+    /// The module or interface that guests import it from.
+    #[must_use]
+    pub fn module(&self) -> &str {
+        &self.module
+    }
+
+    /// Its name in the module.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Its name in reports and labels.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How it behaves towards the deadline.
+    #[must_use]
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// How much of a guest's memory one call may read.
+    #[must_use]
+    pub const fn reads(&self) -> Reads {
+        self.reads
+    }
+}
+
+/// Returns `name` as a static text, so that reports carry it without a copy. There are only as many
+/// names as functions in the code of the host and its embedder.
+fn interned(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    let name = name.leak();
+    names.insert(name);
+    name
+}
+
+impl Functions {
+    /// Adds a function, whose name in reports is `module.field`.
+    pub fn add(
+        &mut self,
+        module: &'static str,
+        field: &'static str,
+        class: Class,
+        reads: Reads,
+    ) -> FunctionId {
+        let name = format!("{module}.{field}");
+        self.push((module.into(), field.into()), name, (class, reads))
+    }
+
+    /// Adds a function whose name is unique without its module's.
+    pub fn add_bare(
+        &mut self,
+        module: &'static str,
+        field: &'static str,
+        class: Class,
+        reads: Reads,
+    ) -> FunctionId {
+        self.push((module.into(), field.into()), field.to_owned(), (class, reads))
+    }
+
+    /// Adds a function of the embedder, called `name` in reports, which guests import as `field`
+    /// from `module`.
+    pub fn add_embedders(
+        &mut self,
+        (module, field): (&str, &str),
+        name: String,
+        class: Class,
+    ) -> FunctionId {
+        let place = (module.to_owned().into(), field.to_owned().into());
+        self.push(place, name, (class, Reads::HostMemory))
+    }
+
+    fn push(
+        &mut self,
+        (module, field): (Cow<'static, str>, Cow<'static, str>),
+        name: String,
+        (class, reads): (Class, Reads),
+    ) -> FunctionId {
+        let id =
+            u16::try_from(self.0.len()).expect("a linker has a few thousand functions at most");
+        let (name, metrics) = (interned(name), OnceLock::new());
+        self.0.push(Function { module, field, name, class, reads, metrics });
+        FunctionId(id)
+    }
+
+    /// Adds all of `imports`, in their order.
+    pub fn add_imports(&mut self, imports: &[Import]) {
+        for import in imports {
+            self.add(import.interface, import.function, import.class, Reads::Call);
+        }
+    }
+
+    /// The name of a function in reports and labels.
+    pub fn name(&self, id: FunctionId) -> &'static str {
+        self.0[usize::from(id.0)].name
+    }
+
+    /// How much of a guest's memory one call of it may read.
+    #[inline]
+    pub fn reads(&self, id: FunctionId) -> Reads {
+        self.0[usize::from(id.0)].reads
+    }
+
+    /// Measures that a call took `time`. `metrics` are those of the host.
+    #[inline]
+    pub fn took(&self, id: FunctionId, metrics: &Metrics, time: Duration) {
+        // A replay has disabled metrics, which must not be kept for other runs.
+        if !metrics.is_enabled() {
+            return;
+        }
+        let Function { name, metrics: looked, .. } = &self.0[usize::from(id.0)];
+        looked.get_or_init(|| metrics.of_host_calls(name)).took(time);
+    }
+
+    /// The name of the function with this number; `None` if there is none.
+    pub fn at(&self, place: u64) -> Option<&str> {
+        let function = self.0.get(usize::try_from(place).ok()?)?;
+        Some(function.name)
+    }
+
+    /// The functions, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = &Function> {
+        self.0.iter()
+    }
+
+    /// The names of all functions.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|function| function.name)
+    }
+
+    /// The names of the functions that may have a time limit.
+    pub fn timed(&self) -> impl Iterator<Item = &'static str> {
+        let waits = |function: &&Function| {
+            function.class != Class::Instant && !function.module.starts_with("wasi")
+        };
+        self.0.iter().filter(waits).map(|function| function.name)
+    }
+
+    /// The modules or interfaces of the functions.
+    pub fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.0.chunk_by(|one, next| one.module == next.module).map(|chunk| &*chunk[0].module)
+    }
+
+    /// Whether guests can import `field` from `module`.
+    pub fn has(&self, module: &str, field: &str) -> bool {
+        self.find(module, field).is_some()
+    }
+
+    /// The name of this import in reports; `None` if there is no such function.
+    pub fn named(&self, module: &str, field: &str) -> Option<&'static str> {
+        self.find(module, field).map(|function| function.name)
+    }
+
+    fn find(&self, module: &str, field: &str) -> Option<&Function> {
+        self.0.iter().find(|function| function.module == module && function.field == field)
+    }
+
+    /// The name of this import in reports; `None` if a guest cannot wait in it.
+    pub fn waiting(&self, module: &str, field: &str) -> Option<&str> {
+        self.find(module, field)
+            .filter(|function| function.class != Class::Instant)
+            .map(|function| function.name)
+    }
+}

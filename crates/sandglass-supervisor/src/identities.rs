@@ -1,0 +1,71 @@
+//! Draws the ids of dispatches and of their spans: at random, many at a time.
+
+use std::sync::{Mutex, PoisonError};
+
+use sandglass_model::{DispatchId, Entropy, SystemEntropy, TraceContext};
+
+/// Random bytes of one id and its span.
+const EACH: usize = 16 + 24;
+
+/// How many are drawn at a time: a draw is a system call, which takes longer than all
+/// else that a dispatch waits for before it is let in.
+const AT_ONCE: usize = 64;
+
+/// Random bytes that were drawn and nobody has yet.
+#[derive(Debug)]
+pub struct Identities(Mutex<Drawn>);
+
+#[derive(Debug)]
+struct Drawn {
+    bytes: [u8; EACH * AT_ONCE],
+    left: usize,
+}
+
+impl Default for Identities {
+    fn default() -> Self {
+        Self(Mutex::new(Drawn { bytes: [0; EACH * AT_ONCE], left: 0 }))
+    }
+}
+
+impl Identities {
+    /// One that nobody has had.
+    ///
+    /// # Errors
+    /// The operating system gives no randomness.
+    pub fn draw(&self) -> Result<(DispatchId, TraceContext), String> {
+        let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if drawn.left == 0 {
+            SystemEntropy
+                .fill(&mut drawn.bytes)
+                .map_err(|error| format!("it has no randomness: {error}"))?;
+            drawn.left = AT_ONCE;
+        }
+        drawn.left -= 1;
+        let at = drawn.left * EACH;
+        let (mut id, mut span) = ([0; 16], [0; 24]);
+        id.copy_from_slice(&drawn.bytes[at..at + 16]);
+        span.copy_from_slice(&drawn.bytes[at + 16..at + EACH]);
+        Ok((DispatchId::from_bytes(id), TraceContext::root(span)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_identity_is_drawn_twice_from_however_many_threads() {
+        let identities = Identities::default();
+        let each = AT_ONCE * 3 + 1;
+        let draw = || -> Vec<String> {
+            let drawn = (0..each).map(|_| identities.draw().expect("randomness"));
+            drawn.flat_map(|(id, trace)| [id.to_string(), trace.trace_id.to_string()]).collect()
+        };
+        let all: Vec<String> = std::thread::scope(|scope| {
+            let threads = [scope.spawn(draw), scope.spawn(draw)];
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), each * 2 * 2);
+    }
+}

@@ -1,0 +1,224 @@
+//! What an integration is granted: its limits, and the hosts, secrets, asks and
+//! functions that it may use. Nothing, unless it is named.
+
+//!
+//! ```text
+//! integration.toml ── File ──▶ Manifest ──┐
+//!                               bytes ────┴─ Host::load ──▶ Integration
+//! ```
+
+mod abi;
+mod ask_target;
+mod file;
+mod folder;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_model::{GuestLimits, ModuleHash};
+
+use crate::capability::http::{Destination, Destinations};
+use crate::secret::{FixedSecrets, Secrets};
+
+pub use abi::Abi;
+pub use ask_target::{AskTarget, InvalidAskTarget};
+pub use file::{ENTRIES_MAX, File, Parsed, SOURCE_MAX_BYTES};
+pub use folder::{
+    Error, FILE_NAME, Found, MANIFESTS_MAX, Manifests, beside, is_manifest, is_module,
+    module_beside,
+};
+
+/// The grants of one integration. The default one may use
+/// [`GuestLimits::default`] and reach nothing.
+#[derive(Clone)]
+pub struct Manifest {
+    /// The name of the integration, in logs and reports.
+    pub name: String,
+    /// What its module must be; none: any.
+    pub abi: Option<Abi>,
+    /// The hash that its module must have; `None`: any.
+    pub module_hash: Option<ModuleHash>,
+    /// What it may use.
+    pub limits: GuestLimits,
+    /// Where it may send requests.
+    pub destinations: Destinations,
+    /// Where its secrets come from.
+    pub secrets: Arc<dyn Secrets>,
+    /// How long before its deadline a handler is warned; none: it isn't.
+    pub soft_deadline: Option<Duration>,
+    /// By host function as dying spans name it; the host's own bound for the others.
+    pub host_call_timeouts: BTreeMap<String, Duration>,
+    /// Bytes of key-value scratch for one dispatch; 0: none.
+    pub scratch_bytes: u64,
+    /// What it may ask of other entities.
+    pub ask_targets: BTreeSet<AskTarget>,
+    /// The embedder's host functions that it may import, as `interface.name`.
+    pub functions: BTreeSet<String>,
+    /// None: only the host's own bounds hold.
+    pub max_in_flight: Option<u32>,
+    /// Most handlers of it that wait; `None`: only the bound of the host holds.
+    pub max_queued: Option<u32>,
+}
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Self {
+            name: "integration".to_owned(),
+            abi: None,
+            module_hash: None,
+            limits: GuestLimits::default(),
+            destinations: Destinations::default(),
+            secrets: Arc::new(FixedSecrets::default()),
+            soft_deadline: None,
+            host_call_timeouts: BTreeMap::new(),
+            scratch_bytes: 0,
+            ask_targets: BTreeSet::new(),
+            functions: BTreeSet::new(),
+            max_in_flight: None,
+            max_queued: None,
+        }
+    }
+}
+
+impl Manifest {
+    /// Grants nothing to the integration called `name`, which is how logs and
+    /// reports speak of it.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Has modules of another ABI rejected.
+    #[must_use]
+    pub fn abi(self, abi: Abi) -> Self {
+        Self { abi: Some(abi), ..self }
+    }
+
+    /// Has every module but the one of this hash rejected.
+    #[must_use]
+    pub fn module_hash(self, hash: ModuleHash) -> Self {
+        Self { module_hash: Some(hash), ..self }
+    }
+
+    /// Largest file that its module may be, in bytes.
+    #[must_use]
+    pub fn module_max_bytes(&self) -> u64 {
+        match self.abi {
+            Some(Abi::Core | Abi::NodePack) => self.limits.module_bytes,
+            Some(Abi::Component) => self.limits.component_bytes,
+            None => self.limits.module_bytes.max(self.limits.component_bytes),
+        }
+    }
+
+    /// Sets what it may use.
+    #[must_use]
+    pub fn limits(self, limits: GuestLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Sets the hosts that it may reach.
+    #[must_use]
+    pub fn allow_hosts(self, hosts: impl IntoIterator<Item = Destination>) -> Self {
+        Self { destinations: hosts.into_iter().collect(), ..self }
+    }
+
+    /// Adds hosts to those that it may reach.
+    #[must_use]
+    pub fn allow_more_hosts(self, hosts: impl IntoIterator<Item = Destination>) -> Self {
+        let destinations = self.destinations.and(hosts);
+        Self { destinations, ..self }
+    }
+
+    /// Sets where its secrets come from.
+    #[must_use]
+    pub fn secrets(self, secrets: Arc<dyn Secrets>) -> Self {
+        Self { secrets, ..self }
+    }
+
+    /// What it may use.
+    #[must_use]
+    pub fn granted_limits(&self) -> &GuestLimits {
+        &self.limits
+    }
+
+    /// Where its secrets come from: they answer those alone that it may have.
+    #[must_use]
+    pub fn granted_secrets(&self) -> &dyn Secrets {
+        &*self.secrets
+    }
+
+    /// Has a handler warned this long before its deadline, so that it can save its
+    /// work; it isn't, unless this is set. A budget that is shorter warns at once.
+    #[must_use]
+    pub fn soft_deadline(self, before: Duration) -> Self {
+        Self { soft_deadline: Some(before), ..self }
+    }
+
+    /// Sets the most time that one call of a host function may take, by the name
+    /// that dying spans give it. A breach ends the call, not the run. The other
+    /// functions have [`Settings::host_call_timeout`](crate::settings::Settings); none has
+    /// more than what is left of the run's deadline.
+    #[must_use]
+    pub fn host_call_timeouts(
+        self,
+        timeouts: impl IntoIterator<Item = (String, Duration)>,
+    ) -> Self {
+        Self { host_call_timeouts: timeouts.into_iter().collect(), ..self }
+    }
+
+    /// Grants that many bytes of key-value scratch to each dispatch; 0, the
+    /// default, denies it.
+    #[must_use]
+    pub fn scratch_bytes(self, bytes: u64) -> Self {
+        Self { scratch_bytes: bytes, ..self }
+    }
+
+    /// Sets what it may ask other entities for.
+    #[must_use]
+    pub fn ask_targets(self, targets: impl IntoIterator<Item = AskTarget>) -> Self {
+        Self { ask_targets: targets.into_iter().collect(), ..self }
+    }
+
+    /// Sets which host functions of the embedder's own it may import, each as
+    /// `interface.name`.
+    #[must_use]
+    pub fn functions(self, functions: impl IntoIterator<Item = String>) -> Self {
+        Self { functions: functions.into_iter().collect(), ..self }
+    }
+
+    /// Sets the most handlers of it that run at the same time; without, only the
+    /// host's bound holds.
+    #[must_use]
+    pub fn max_in_flight(self, most: u32) -> Self {
+        Self { max_in_flight: Some(most), ..self }
+    }
+
+    /// Sets the most handlers of it that wait for a place; without, only the host's
+    /// bound holds.
+    #[must_use]
+    pub fn max_queued(self, most: u32) -> Self {
+        Self { max_queued: Some(most), ..self }
+    }
+}
+
+/// All that it grants; of secrets, nothing.
+impl fmt::Debug for Manifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manifest")
+            .field("name", &self.name)
+            .field("abi", &self.abi)
+            .field("module_hash", &self.module_hash)
+            .field("limits", &self.limits)
+            .field("destinations", &self.destinations)
+            .field("soft_deadline", &self.soft_deadline)
+            .field("host_call_timeouts", &self.host_call_timeouts)
+            .field("scratch_bytes", &self.scratch_bytes)
+            .field("ask_targets", &self.ask_targets)
+            .field("functions", &self.functions)
+            .field("max_in_flight", &self.max_in_flight)
+            .field("max_queued", &self.max_queued)
+            .finish_non_exhaustive()
+    }
+}

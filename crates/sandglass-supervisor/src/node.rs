@@ -1,0 +1,155 @@
+//! What a caller hands to the host for one invocation of an OpenWOP node, and what a pack
+//! says of itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::capability::log::Level;
+
+/// How long a pack may take to say what it is, beside the time for a place to run: a few
+/// calls that answer constants, and the initialisation of a language's runtime before them.
+pub const DESCRIBE_BUDGET: Duration = Duration::from_secs(5);
+
+/// Most nodes of a pack.
+pub const PACK_NODES_MAX: u32 = 256;
+
+/// Longest name of a pack, and of a node's type, in bytes.
+pub const PACK_NAME_MAX_BYTES: u32 = 256;
+
+/// One invocation of a node of a pack ([`Dispatch::node`](crate::dispatch::Dispatch::node)).
+#[derive(Clone)]
+pub struct NodeCall {
+    /// Which node of the pack, from 0, in the order of [`PackDescription::node_types`].
+    pub index: u32,
+    /// The request: JSON, which the node gets byte by byte.
+    pub request: Vec<u8>,
+    /// What the node reads and writes outside of itself.
+    pub access: Arc<dyn NodeAccess>,
+    /// What the bytes of `openwop_random` are derived from: block `n` of 32 bytes, from 0, is
+    /// the SHA-256 of the seed and of `n` as 8 bytes in little-endian. The same seed gives the
+    /// same bytes.
+    pub seed: [u8; 32],
+}
+
+impl fmt::Debug for NodeCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeCall")
+            .field("index", &self.index)
+            .field("request_bytes", &self.request.len())
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a node can reach outside of itself: the channels and variables of its workflow run, and
+/// the people whom it waits for. Each is called on a thread that runs guests, so none may
+/// block. Nothing of it is called when a recorded invocation is had again.
+pub trait NodeAccess: Send + Sync + fmt::Debug {
+    /// The value of the channel called `name` (at most 1,024 bytes); none where there is none,
+    /// or the node may not read it.
+    fn channel_read(&self, name: &str) -> Option<Value>;
+
+    /// Writes `value` to the channel called `name`.
+    fn channel_write(&self, name: &str, value: Value) -> NodeStatus;
+
+    /// The variable called `key`; none where there is none.
+    fn variable_get(&self, key: &str) -> Option<Value>;
+
+    /// Sets the variable called `key`.
+    fn variable_set(&self, key: &str, value: Value) -> NodeStatus;
+
+    /// What the interrupt with this payload, an object, was resolved with; none where it
+    /// wasn't yet, and then the invocation ends as suspended.
+    fn interrupt(&self, payload: &Value) -> Option<Value>;
+
+    /// Takes a line of the node's log, of at most 8 KiB; its first 10,000 lines are told. They go
+    /// to the host's own log, too.
+    fn log(&self, level: Level, message: &str);
+}
+
+/// What a write to a channel or a variable answers to the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeStatus {
+    /// 0: it is written.
+    Ok,
+    /// 1: the node may not write to that channel.
+    ChannelAccessDenied,
+    /// 10: the value isn't valid.
+    ValidationError,
+    /// 11: there is nothing of that name.
+    NotFound,
+    /// 20: it is too much.
+    CapabilityBreach,
+    /// 99: the host failed.
+    HostError,
+}
+
+impl NodeStatus {
+    /// Its number in the ABI.
+    #[must_use]
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::Ok => 0,
+            Self::ChannelAccessDenied => 1,
+            Self::ValidationError => 10,
+            Self::NotFound => 11,
+            Self::CapabilityBreach => 20,
+            Self::HostError => 99,
+        }
+    }
+}
+
+/// Access to nothing.
+#[derive(Debug)]
+pub struct NoAccess;
+
+impl NodeAccess for NoAccess {
+    fn channel_read(&self, _: &str) -> Option<Value> {
+        None
+    }
+
+    fn channel_write(&self, _: &str, _: Value) -> NodeStatus {
+        NodeStatus::ChannelAccessDenied
+    }
+
+    fn variable_get(&self, _: &str) -> Option<Value> {
+        None
+    }
+
+    fn variable_set(&self, _: &str, _: Value) -> NodeStatus {
+        NodeStatus::NotFound
+    }
+
+    fn interrupt(&self, _: &Value) -> Option<Value> {
+        None
+    }
+
+    fn log(&self, _: Level, _: &str) {}
+}
+
+/// What a pack says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackDescription {
+    /// The version of the ABI that it is written against: 1.
+    pub abi_version: u32,
+    /// Its name.
+    pub name: String,
+    /// The types of its nodes, each once, by their index; at most [`PACK_NODES_MAX`].
+    pub node_types: Vec<String>,
+}
+
+/// What a dispatch has its guest do.
+#[derive(Debug, Default)]
+pub enum Work {
+    /// Its handler, once.
+    #[default]
+    Handle,
+    /// A node of the pack that it is.
+    Invoke(NodeCall),
+    /// Say what nodes the pack has.
+    Describe,
+}

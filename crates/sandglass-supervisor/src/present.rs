@@ -1,0 +1,148 @@
+//! What a run is doing and since when, for readers on other threads: one word, which the guest's
+//! thread stores at each crossing of the boundary. It decides nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sandglass_model::Monotonic;
+
+use crate::functions::{FunctionId, Functions};
+use crate::run::Phase;
+
+/// Bits of the word for what the run does. The rest is since when, in steps of 1,024 nanoseconds,
+/// which is enough for nine years.
+const WHAT_BITS: u32 = 16;
+const WHAT_MASK: u64 = (1 << WHAT_BITS) - 1;
+/// The shift of nanoseconds to the bits above them.
+const SINCE_SHIFT: u32 = WHAT_BITS - 10;
+
+const QUEUED: u64 = 0;
+const INSTANTIATING: u64 = 1;
+const RUNNING: u64 = 2;
+const FIRST_FUNCTION: u64 = 3;
+
+/// What a run is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It waits for permission to start: its budget has not begun.
+    Queued,
+    /// It is being instantiated, a `start` function included.
+    Instantiating,
+    /// It is in the guest's own code.
+    Guest,
+    /// It is in this host call, named as in reports.
+    HostCall(String),
+}
+
+impl Doing {
+    /// The dying span that a kill would have now, or `queued`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Queued => "queued",
+            Self::Instantiating => Phase::Instantiating.own_span(),
+            Self::Guest => Phase::Running.own_span(),
+            Self::HostCall(name) => name,
+        }
+    }
+}
+
+/// What one run is doing. It is shown to people only, so its stores are relaxed. What and since when
+/// are one word, so a reader never sees parts of two moments.
+#[derive(Debug, Default)]
+pub struct Present {
+    word: AtomicU64,
+    /// The name of the call of this word, if it has one of its own.
+    about: Mutex<Option<(u64, Arc<str>)>>,
+}
+
+impl Present {
+    /// From `now` on the run is in the guest's own code, or being instantiated.
+    #[inline]
+    pub fn in_guest(&self, phase: Phase, now: Monotonic) {
+        let what = match phase {
+            Phase::Instantiating => INSTANTIATING,
+            Phase::Running => RUNNING,
+        };
+        self.word.store(word(what, now), Ordering::Relaxed);
+    }
+
+    /// From `now` on the run is in a call of `function`.
+    #[inline]
+    pub fn calls(&self, function: FunctionId, now: Monotonic) {
+        let what = FIRST_FUNCTION + u64::from(function.number());
+        self.word.store(word(what, now), Ordering::Relaxed);
+    }
+
+    /// Names the present call.
+    pub fn is_about(&self, name: Arc<str>) {
+        let word = self.word.load(Ordering::Relaxed);
+        *self.about.lock().unwrap_or_else(PoisonError::into_inner) = Some((word, name));
+    }
+
+    /// What the run does, and since when; `None` if it is queued.
+    pub fn look(&self, functions: &Functions) -> (Doing, Option<Monotonic>) {
+        let word = self.word.load(Ordering::Relaxed);
+        let doing = match word & WHAT_MASK {
+            QUEUED => return (Doing::Queued, None),
+            INSTANTIATING => Doing::Instantiating,
+            RUNNING => Doing::Guest,
+            call => {
+                let about = self.about.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let about = about.filter(|(of, _)| *of == word).map(|(_, name)| name.to_string());
+                let named = || functions.at(call - FIRST_FUNCTION).unwrap_or_default().to_owned();
+                Doing::HostCall(about.unwrap_or_else(named))
+            }
+        };
+        (doing, Some(Monotonic::from_nanos((word & !WHAT_MASK) >> SINCE_SHIFT)))
+    }
+}
+
+const fn word(what: u64, since: Monotonic) -> u64 {
+    ((since.as_nanos() << SINCE_SHIFT) & !WHAT_MASK) | what
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::Class;
+
+    /// A moment that the word can hold exactly.
+    const THEN: Monotonic = Monotonic::from_nanos(1_024 * 5_000_000_000);
+
+    #[test]
+    fn what_is_shown_is_what_was_last_entered_and_since_then() {
+        let mut functions = Functions::default();
+        let first =
+            functions.add_bare("env", "host_log", Class::Instant, crate::functions::Reads::Numbers);
+        let second =
+            functions.add_bare("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);
+        let present = Present::default();
+        assert_eq!(present.look(&functions), (Doing::Queued, None));
+        present.in_guest(Phase::Instantiating, THEN);
+        assert_eq!(present.look(&functions), (Doing::Instantiating, Some(THEN)));
+        present.calls(first, THEN);
+        assert_eq!(present.look(&functions), (Doing::HostCall("host_log".to_owned()), Some(THEN)));
+        let later = Monotonic::from_nanos(THEN.as_nanos() + 2_047);
+        present.in_guest(Phase::Running, later);
+        let shown = Monotonic::from_nanos(THEN.as_nanos() + 1_024);
+        assert_eq!(present.look(&functions), (Doing::Guest, Some(shown)), "in whole steps");
+        present.calls(second, later);
+        assert_eq!(present.look(&functions).0.as_str(), "host_ask");
+    }
+
+    #[test]
+    fn what_a_call_is_about_is_of_that_call_alone() {
+        let mut functions = Functions::default();
+        let ask =
+            functions.add_bare("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);
+        let present = Present::default();
+        present.calls(ask, THEN);
+        present.is_about("ask:Tool.Use".into());
+        assert_eq!(present.look(&functions).0.as_str(), "ask:Tool.Use");
+        present.in_guest(Phase::Running, THEN);
+        assert_eq!(present.look(&functions).0, Doing::Guest);
+        present.calls(ask, Monotonic::from_nanos(THEN.as_nanos() * 2));
+        assert_eq!(present.look(&functions).0.as_str(), "host_ask");
+    }
+}

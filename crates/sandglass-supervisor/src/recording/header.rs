@@ -1,0 +1,125 @@
+//! What a recording begins with: all that a run is given before its first host call.
+
+use minicbor::{Decoder, Encoder};
+use sandglass_model::{GuestLimits, ModuleHash};
+
+use super::packing::Unreadable;
+
+/// What the first item of a recording says.
+const NAME: &str = "sandglass-recording";
+/// The version of the recordings of handlers, which have five items here.
+const OF_HANDLERS: u32 = 1;
+/// The version of those of nodes of packs, with the invocation as the sixth.
+const OF_NODES: u32 = 2;
+
+/// What a run was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The hash of the module.
+    pub module: ModuleHash,
+    /// The limits of the run.
+    pub limits: GuestLimits,
+    /// The context, as core modules get it; empty where a node is invoked, which gets none.
+    pub context: Vec<u8>,
+    /// The node that is invoked, in place of a handler.
+    pub node: Option<Invocation>,
+}
+
+/// The invocation of a node of a pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// Which node of the pack, from 0.
+    pub index: u32,
+    /// The request, as JSON.
+    pub request: Vec<u8>,
+}
+
+impl Header {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut out = Encoder::new(Vec::new());
+        let limits = serde_json::to_string(&self.limits).expect("plain data");
+        let (items, version) = if self.node.is_some() { (6, OF_NODES) } else { (5, OF_HANDLERS) };
+        out.array(items)
+            .and_then(|out| {
+                out.str(NAME)?.u32(version)?.str(&self.module.to_string())?.str(&limits)
+            })
+            .and_then(|out| out.bytes(&self.context))
+            .and_then(|out| match &self.node {
+                Some(Invocation { index, request }) => out.array(2)?.u32(*index)?.bytes(request),
+                None => Ok(out),
+            })
+            .expect("memory takes what is written");
+        out.into_writer()
+    }
+
+    /// Reads the header of a recording.
+    ///
+    /// # Errors
+    /// It is not the header of a recording.
+    pub fn read(from: &mut Decoder<'_>) -> Result<Self, Unreadable> {
+        let items = from.array()?;
+        if from.str()? != NAME {
+            return Err(Unreadable("it doesn't begin as a recording".to_owned()));
+        }
+        let is_of_a_node = match (from.u32()?, items) {
+            (OF_HANDLERS, Some(5)) => false,
+            (OF_NODES, Some(6)) => true,
+            (OF_HANDLERS | OF_NODES, _) => {
+                return Err(Unreadable("it doesn't begin as a recording".to_owned()));
+            }
+            (other, _) => {
+                return Err(Unreadable(format!(
+                    "it has version {other}, and this host plays versions {OF_HANDLERS} and \
+                     {OF_NODES}"
+                )));
+            }
+        };
+        let unreadable = |what: &str, why: &dyn std::fmt::Display| {
+            Unreadable(format!("its {what} can't be read: {why}"))
+        };
+        let module = from.str()?.parse().map_err(|error| unreadable("module", &error))?;
+        let limits =
+            serde_json::from_str(from.str()?).map_err(|error| unreadable("limits", &error))?;
+        let context = from.bytes()?.to_vec();
+        let node = is_of_a_node.then(|| Invocation::read(from)).transpose()?;
+        Ok(Self { module, limits, context, node })
+    }
+}
+
+impl Invocation {
+    fn read(from: &mut Decoder<'_>) -> Result<Self, Unreadable> {
+        if from.array()? != Some(2) {
+            return Err(Unreadable("its invocation can't be read".to_owned()));
+        }
+        Ok(Self { index: from.u32()?, request: from.bytes()?.to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_as_it_was_written_and_handlers_have_the_first_version() {
+        let handler = Header {
+            module: ModuleHash::of(b"module"),
+            limits: GuestLimits::default(),
+            context: b"{}".to_vec(),
+            node: None,
+        };
+        let invocation = Invocation { index: 7, request: b"{\"inputs\":{}}".to_vec() };
+        let node = Header { node: Some(invocation), context: Vec::new(), ..handler.clone() };
+        for (header, version) in [(&handler, 1), (&node, 2)] {
+            let written = header.write();
+            assert_eq!(Header::read(&mut Decoder::new(&written)).as_ref(), Ok(header));
+            let mut from = Decoder::new(&written);
+            let begin = (from.array().expect("a list"), from.str().expect("its name"));
+            assert_eq!(begin, (Some(if version == 1 { 5 } else { 6 }), NAME));
+            assert_eq!(from.u32().expect("its version"), version);
+        }
+        let mut newer = handler.write();
+        newer[2 + NAME.len()] = 3;
+        let refused = Header::read(&mut Decoder::new(&newer)).expect_err("another version");
+        assert!(refused.0.contains("has version 3"), "{refused}");
+    }
+}

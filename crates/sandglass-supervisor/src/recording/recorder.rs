@@ -1,0 +1,241 @@
+//! Writes a recording, call by call, within bounds. A run beyond them is not recorded
+//! at all: half a recording would play half a run.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use minicbor::Encoder;
+use sandglass_model::{Recording, WholeRecording};
+
+use super::packing::{Packer, Unrecordable};
+use super::secrets::Seen;
+use super::{
+    COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, KeepArguments, RecordingLimits, Share, hash,
+};
+use crate::secret::{Redactor, Secret};
+
+/// Longest text of one call's arguments that is kept, in bytes.
+const KEPT_ARGUMENTS_BYTES: usize = 64 << 10;
+
+/// Arguments as people read them, up to twice the length that is kept.
+struct Shown(String);
+
+impl fmt::Write for Shown {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let room = (2 * KEPT_ARGUMENTS_BYTES).saturating_sub(self.0.len());
+        self.0.push_str(&part[..part.floor_char_boundary(room)]);
+        if part.len() > room { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+/// The recording of a run under way.
+#[derive(Debug)]
+pub struct Recorder {
+    limits: RecordingLimits,
+    /// Covers what is in memory of it.
+    share: Share,
+    out: Vec<u8>,
+    calls: u64,
+    open: Option<Open>,
+    seen: Seen,
+    /// Why there will be no recording.
+    given_up: Option<String>,
+}
+
+/// The call under way.
+#[derive(Debug)]
+struct Open {
+    function: String,
+    about: Option<Arc<str>>,
+    answer: Option<Vec<u8>>,
+    writes: Vec<Vec<u8>>,
+    /// Bytes of all `writes`.
+    written: usize,
+}
+
+impl Recorder {
+    /// Begins a recording with `header`.
+    pub fn new(limits: RecordingLimits, share: Share, header: &Header, redactor: Redactor) -> Self {
+        let seen = Seen::new(redactor);
+        let out = header.write();
+        let mut recorder = Self { limits, share, out, calls: 0, open: None, seen, given_up: None };
+        recorder.check_size();
+        recorder
+    }
+
+    pub(super) fn begin(&mut self, function: &str, arguments: impl FnOnce(&mut Packer<'_>)) {
+        self.complete();
+        self.calls += 1;
+        if self.calls > self.limits.calls {
+            self.give_up(format!("it made more than {} host calls", self.limits.calls));
+        }
+        if self.given_up.is_some() {
+            return;
+        }
+        let mut packer = Packer::of_arguments(&self.seen, COMPARED_BYTES, COMPARED_BYTES_OF_CALL);
+        arguments(&mut packer);
+        let packed = packer.finish().unwrap_or_default();
+        let kept = (self.limits.arguments == KeepArguments::Yes).then(|| {
+            // A secret that the first bound cuts is beyond the second.
+            let mut text = Shown(String::new());
+            let _ = write!(text, "{}", minicbor::display(&packed));
+            let mut text = self.seen.redacted(text.0);
+            let end = (0..=text.len().min(KEPT_ARGUMENTS_BYTES))
+                .rev()
+                .find(|end| text.is_char_boundary(*end));
+            text.truncate(end.unwrap_or(0));
+            text
+        });
+        let mut out = Encoder::new(std::mem::take(&mut self.out));
+        out.array(6)
+            .and_then(|out| out.str(function)?.u64(hash(&packed)))
+            .and_then(|out| match &kept {
+                Some(text) => out.str(text),
+                None => out.null(),
+            })
+            .expect("memory takes what is written");
+        self.out = out.into_writer();
+        let function = function.to_owned();
+        self.open =
+            Some(Open { function, about: None, answer: None, writes: Vec::new(), written: 0 });
+        self.check_size();
+    }
+
+    pub(super) fn is_about(&mut self, name: &Arc<str>) {
+        if let Some(open) = &mut self.open {
+            open.about = Some(Arc::clone(name));
+        }
+    }
+
+    /// The call wrote `bytes` at `at` of the guest's memory.
+    pub(super) fn wrote(&mut self, at: u32, bytes: &[u8]) {
+        let packed = self.pack(|packer| {
+            packer.list(2);
+            packer.unsigned(at.into());
+            packer.bytes(bytes);
+        });
+        if let (Some(packed), Some(open)) = (packed, &mut self.open) {
+            open.written = open.written.saturating_add(packed.len());
+            open.writes.push(packed);
+        }
+    }
+
+    /// The call answers this.
+    pub(super) fn answered(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
+        self.answer(true, answer);
+    }
+
+    /// The call answers this error.
+    pub(super) fn failed(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
+        self.answer(false, error);
+    }
+
+    fn answer(&mut self, is_ok: bool, answer: impl FnOnce(&mut Packer<'_>)) {
+        let packed = self.pack(|packer| {
+            packer.list(2);
+            packer.bool(is_ok);
+            answer(packer);
+        });
+        if let Some(open) = &mut self.open {
+            open.answer = packed;
+        }
+        self.complete();
+    }
+
+    fn pack(&mut self, pack: impl FnOnce(&mut Packer<'_>)) -> Option<Vec<u8>> {
+        let open = self.open.as_ref()?;
+        let room = usize::try_from(self.limits.bytes).unwrap_or(usize::MAX);
+        let mut packer = Packer::of_answer(&self.seen, room.saturating_sub(self.written()));
+        pack(&mut packer);
+        let call = format_args!("`{}`, host call {},", open.function, self.calls);
+        let why = match packer.finish() {
+            Ok(packed) => match self.share.cover(self.in_memory().saturating_add(packed.len())) {
+                Ok(()) => return Some(packed),
+                Err(no_room) => no_room.to_string(),
+            },
+            Err(Unrecordable::TooLarge) => self.too_large(),
+            Err(Unrecordable::Type(what)) => {
+                format!("{call} answered a {what}, which can't be given again")
+            }
+            Err(Unrecordable::SecretInDisguise) => {
+                format!("{call} answered a secret in another form than it was given in")
+            }
+        };
+        self.give_up(why);
+        None
+    }
+
+    /// Writes the rest of the call under way, whether it answered or not.
+    fn complete(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let mut out = Encoder::new(std::mem::take(&mut self.out));
+        match &open.about {
+            Some(name) => out.str(name),
+            None => out.null(),
+        }
+        .expect("memory takes what is written");
+        match open.answer {
+            Some(answer) => out.writer_mut().extend_from_slice(&answer),
+            None => {
+                out.null().expect("memory takes what is written");
+            }
+        }
+        out.array(open.writes.len() as u64).expect("memory takes what is written");
+        self.out = out.into_writer();
+        for written in open.writes {
+            self.out.extend_from_slice(&written);
+        }
+        self.check_size();
+    }
+
+    fn check_size(&mut self) {
+        if self.out.len() as u64 > self.limits.bytes {
+            self.give_up(self.too_large());
+        } else if let Err(no_room) = self.share.cover(self.in_memory()) {
+            self.give_up(no_room.to_string());
+        }
+    }
+
+    /// How much memory the recording has, in bytes.
+    fn in_memory(&self) -> usize {
+        self.out.capacity().saturating_add(self.of_open())
+    }
+
+    /// How long the recording is with all of the call under way, in bytes.
+    fn written(&self) -> usize {
+        self.out.len().saturating_add(self.of_open())
+    }
+
+    /// Bytes of the call under way.
+    fn of_open(&self) -> usize {
+        self.open
+            .as_ref()
+            .map_or(0, |open| open.answer.as_ref().map_or(0, Vec::len).saturating_add(open.written))
+    }
+
+    fn too_large(&self) -> String {
+        format!("its host calls passed more than {} bytes", self.limits.bytes)
+    }
+
+    fn give_up(&mut self, why: String) {
+        self.given_up.get_or_insert(why);
+        self.out = Vec::new();
+        self.open = None;
+        self.share.shrink(0);
+    }
+
+    pub(super) fn see(&mut self, name: &str, secret: &Secret) {
+        self.seen.add(name, secret);
+    }
+
+    pub(crate) fn finish(mut self) -> Recording {
+        self.complete();
+        match self.given_up {
+            Some(reason) => Recording::DecisionOnly { reason },
+            None => {
+                self.share.shrink(self.out.len());
+                Recording::Whole(WholeRecording::holding(self.out, Arc::new(self.share)))
+            }
+        }
+    }
+}

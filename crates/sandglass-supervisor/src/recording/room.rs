@@ -1,0 +1,104 @@
+//! How much memory the recordings of all runs of a host may have together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sandglass_telemetry::Metrics;
+
+/// In what steps a recording takes from the room, in bytes: most take one, so that the
+/// count that all share is touched seldom.
+const STEP_BYTES: usize = 64 << 10;
+
+/// The memory for recordings.
+#[derive(Debug)]
+pub struct Room {
+    bytes: u64,
+    taken: AtomicU64,
+    metrics: Metrics,
+}
+
+/// There is no room for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the recordings of other runs took all of the {0} bytes that the host has for them")]
+pub(crate) struct NoRoom(u64);
+
+impl Room {
+    /// Room for `bytes`.
+    pub fn new(bytes: u64, metrics: Metrics) -> Arc<Self> {
+        Arc::new(Self { bytes, taken: AtomicU64::new(0), metrics })
+    }
+
+    /// A share, of nothing yet.
+    pub fn share(self: &Arc<Self>) -> Share {
+        Share { room: Arc::clone(self), bytes: 0 }
+    }
+
+    fn take(&self, more: u64) -> Result<(), NoRoom> {
+        let taken = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
+            taken.checked_add(more).filter(|taken| *taken <= self.bytes)
+        });
+        taken.map(drop).map_err(|_| {
+            self.metrics.recording_refused();
+            NoRoom(self.bytes)
+        })
+    }
+}
+
+/// What one recording has of the room, until this is dropped.
+#[derive(Debug)]
+pub struct Share {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Share {
+    /// Has at least `bytes`.
+    ///
+    /// # Errors
+    /// There is no room for them; it has what it had.
+    pub(super) fn cover(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        let wanted = bytes.next_multiple_of(STEP_BYTES) as u64;
+        if wanted > self.bytes {
+            self.room.take(wanted - self.bytes)?;
+            self.bytes = wanted;
+        }
+        Ok(())
+    }
+
+    /// Has `bytes` at most.
+    pub(super) fn shrink(&mut self, bytes: usize) {
+        let more = self.bytes.saturating_sub(bytes as u64);
+        self.room.taken.fetch_sub(more, Ordering::AcqRel);
+        self.bytes -= more;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u64 = 2 * STEP_BYTES as u64;
+
+    #[test]
+    fn no_more_is_taken_than_there_is_and_all_of_it_comes_back() {
+        let room = Room::new(ALL, Metrics::disabled());
+        let (mut one, mut other) = (room.share(), room.share());
+        one.cover(1).expect("room");
+        one.cover(2).expect("it has that");
+        other.cover(STEP_BYTES).expect("room");
+        assert_eq!(other.cover(STEP_BYTES + 1), Err(NoRoom(ALL)));
+        one.shrink(10);
+        assert_eq!(room.taken.load(Ordering::SeqCst), ALL / 2 + 10);
+        one.shrink(20);
+        drop(one);
+        other.cover(STEP_BYTES + 1).expect("room again");
+        drop(other);
+        assert_eq!(room.taken.load(Ordering::SeqCst), 0);
+    }
+}

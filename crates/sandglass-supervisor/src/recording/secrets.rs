@@ -1,0 +1,134 @@
+//! Secrets and recordings: none is written. Where one stood in what passed, its name
+//! does, and whoever plays the recording gives its value again.
+
+use std::collections::BTreeMap;
+
+use memchr::memmem;
+
+use crate::secret::{REDACTED_FROM_BYTES, Redactor, Secret};
+
+/// A part of what passed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    Plain(&'a [u8]),
+    Secret { name: &'a str, len: usize },
+}
+
+/// The secrets that a run has seen, by their names.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Longest first, so that one that holds another goes whole.
+    held: Vec<(String, Secret)>,
+    redactor: Redactor,
+}
+
+impl Seen {
+    pub fn new(redactor: Redactor) -> Self {
+        Self { held: Vec::new(), redactor }
+    }
+
+    /// The run was given this one, and hides it from people from now on.
+    pub fn add(&mut self, name: &str, secret: &Secret) {
+        self.redactor.hide(secret);
+        if secret.expose().is_empty() || self.held.iter().any(|(held, _)| held == name) {
+            return;
+        }
+        self.held.push((name.to_owned(), secret.clone()));
+        self.held.sort_by_key(|(_, secret)| std::cmp::Reverse(secret.expose().len()));
+    }
+
+    /// `bytes` in pieces, at least one. A secret too short to be told from chance is one
+    /// only where it is all there is.
+    pub fn split<'a>(&'a self, bytes: &'a [u8]) -> Vec<Piece<'a>> {
+        let mut pieces = vec![Piece::Plain(bytes)];
+        for (name, secret) in &self.held {
+            let value = secret.expose().as_bytes();
+            let secret = || Piece::Secret { name, len: value.len() };
+            pieces = pieces
+                .into_iter()
+                .flat_map(|piece| match piece {
+                    Piece::Plain(plain) if plain == value => vec![secret()],
+                    Piece::Plain(plain) if value.len() >= REDACTED_FROM_BYTES => {
+                        cut(plain, value, secret)
+                    }
+                    other => vec![other],
+                })
+                .collect();
+        }
+        pieces
+    }
+
+    /// Whether a secret shows in `bytes`, in whatever form.
+    pub fn shows_in(&self, bytes: &[u8]) -> bool {
+        !self.held.is_empty() && self.redactor.finds(bytes)
+    }
+
+    /// `text` without them.
+    pub fn redacted(&self, text: String) -> String {
+        self.redactor.text(text)
+    }
+}
+
+fn cut<'a>(plain: &'a [u8], value: &[u8], secret: impl Fn() -> Piece<'a>) -> Vec<Piece<'a>> {
+    let (mut pieces, mut from) = (Vec::new(), 0);
+    for at in memmem::find_iter(plain, value) {
+        if at > from {
+            pieces.push(Piece::Plain(&plain[from..at]));
+        }
+        pieces.push(secret());
+        from = at + value.len();
+    }
+    if from < plain.len() || pieces.is_empty() {
+        pieces.push(Piece::Plain(&plain[from..]));
+    }
+    pieces
+}
+
+/// The secrets that whoever plays a recording gives.
+#[derive(Clone, Debug, Default)]
+pub struct Given(pub BTreeMap<String, Secret>);
+
+impl Given {
+    /// The secret called `name`, of `len` bytes.
+    ///
+    /// # Errors
+    /// It isn't given, or is another one; the text says so.
+    pub fn find(&self, name: &str, len: u64) -> Result<&[u8], String> {
+        match self.0.get(name) {
+            None => Err(format!("the secret `{name}` isn't given")),
+            Some(secret) if secret.expose().len() as u64 != len => {
+                Err(format!("the secret `{name}` has another length than the one of the run"))
+            }
+            Some(secret) => Ok(secret.expose().as_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_where_secrets_stood() {
+        let mut seen = Seen::default();
+        seen.add("KEY", &Secret::new("hunter22"));
+        seen.add("PIN", &Secret::new("12"));
+        let key = || Piece::Secret { name: "KEY", len: 8 };
+        assert_eq!(seen.split(b"hunter22"), [key()]);
+        assert_eq!(
+            seen.split(b"a hunter22hunter22 b"),
+            [Piece::Plain(b"a "), key(), key(), Piece::Plain(b" b")]
+        );
+        assert_eq!(seen.split(b""), [Piece::Plain(b"")]);
+        assert_eq!(seen.split(b"12"), [Piece::Secret { name: "PIN", len: 2 }]);
+        assert_eq!(seen.split(b"1 12"), [Piece::Plain(b"1 12")], "that may be chance");
+    }
+
+    #[test]
+    fn a_secret_that_is_absent_or_another_one_is_told() {
+        let given = Given([("KEY".to_owned(), Secret::new("abcd"))].into());
+        assert_eq!(given.find("KEY", 4), Ok(&b"abcd"[..]));
+        assert!(given.find("KEY", 5).expect_err("another one").contains("another length"));
+        assert!(given.find("PIN", 2).expect_err("absent").contains("isn't given"));
+    }
+}

@@ -1,0 +1,108 @@
+//! What the boundary holds of a run's recording: one that is written, one that is
+//! played, or none.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::packing::Packer;
+use super::{Player, Recorder};
+use crate::boundary::Stopped;
+use crate::secret::Secret;
+
+/// The recording of one run.
+#[derive(Debug, Default)]
+pub enum Tape {
+    /// Nothing is recorded or replayed.
+    #[default]
+    Off,
+    /// The run is recorded.
+    Recording(Box<Recorder>),
+    /// The run is a replay.
+    Playing(Box<Player>),
+}
+
+/// Where the answer of a call comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The host function, which is to be called.
+    Function,
+    /// The recording.
+    Tape,
+}
+
+impl Tape {
+    /// Whether the run is neither recorded nor replayed.
+    pub const fn is_off(&self) -> bool {
+        matches!(self, Self::Off)
+    }
+
+    /// The recording that is played; `None` if the run is not a replay.
+    pub fn player(&mut self) -> Option<&mut Player> {
+        match self {
+            Self::Playing(player) => Some(player),
+            Self::Off | Self::Recording(_) => None,
+        }
+    }
+
+    /// A call of `function` begins.
+    ///
+    /// # Errors
+    /// It isn't the call that the recording has there, or the recorded run ended in it.
+    pub fn begin(
+        &mut self,
+        function: &str,
+        arguments: impl FnOnce(&mut Packer<'_>),
+    ) -> Result<Source, Stopped> {
+        match self {
+            Self::Off => Ok(Source::Function),
+            Self::Recording(recorder) => {
+                recorder.begin(function, arguments);
+                Ok(Source::Function)
+            }
+            Self::Playing(player) => player.begin(function, arguments),
+        }
+    }
+
+    /// The call that is under way goes by `name`.
+    pub fn is_about(&mut self, name: &Arc<str>) {
+        if let Self::Recording(recorder) = self {
+            recorder.is_about(name);
+        }
+    }
+
+    /// The call that is under way wrote `bytes` to the guest's memory.
+    pub fn wrote(&mut self, at: u32, bytes: &[u8]) {
+        if let Self::Recording(recorder) = self {
+            recorder.wrote(at, bytes);
+        }
+    }
+
+    /// The call that is under way answers this.
+    pub fn answered(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
+        if let Self::Recording(recorder) = self {
+            recorder.answered(answer);
+        }
+    }
+
+    /// The guest gets this error from the call that was under way.
+    pub fn failed(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
+        if let Self::Recording(recorder) = self {
+            recorder.failed(error);
+        }
+    }
+
+    /// The run was given a secret.
+    pub fn see(&mut self, name: &str, secret: &Secret) {
+        if let Self::Recording(recorder) = self {
+            recorder.see(name, secret);
+        }
+    }
+
+    /// The recording, where one was written.
+    pub fn finish(&mut self) -> Option<sandglass_model::Recording> {
+        match mem::take(self) {
+            Self::Recording(recorder) => Some(recorder.finish()),
+            Self::Off | Self::Playing(_) => None,
+        }
+    }
+}

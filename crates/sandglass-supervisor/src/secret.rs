@@ -1,0 +1,224 @@
+//! Secrets: where they come from, and how their values are removed from everything that people and
+//! disks see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memchr::memmem;
+use serde_json::Value;
+
+use crate::measured::Measured;
+
+/// The replacement of a secret in a text.
+const REDACTED: &str = "[redacted]";
+
+/// Shortest secret that is removed from texts, in bytes. Shorter ones occur by chance, and removing
+/// them would garble unrelated text.
+pub const REDACTED_FROM_BYTES: usize = 4;
+
+/// A secret's value. It prints as `[redacted]`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A secret of this value.
+    #[must_use]
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// Returns the value of an environment variable; `None` if it is not set or not UTF-8.
+    #[must_use]
+    pub fn from_environment(variable: &str) -> Option<Self> {
+        std::env::var(variable).ok().map(Self)
+    }
+
+    /// The value.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+/// A future that a capability returns.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Where secrets come from.
+pub trait Secrets: Send + Sync + fmt::Debug {
+    /// Returns the secret called `name`; `None` if there is none, or if the integration is not granted
+    /// it.
+    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>>;
+}
+
+/// A fixed set of secrets; the empty one denies all.
+#[derive(Clone, Debug, Default)]
+pub struct FixedSecrets(BTreeMap<String, Secret>);
+
+impl FromIterator<(String, Secret)> for FixedSecrets {
+    fn from_iter<I: IntoIterator<Item = (String, Secret)>>(secrets: I) -> Self {
+        Self(secrets.into_iter().collect())
+    }
+}
+
+impl Secrets for FixedSecrets {
+    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>> {
+        Box::pin(std::future::ready(self.0.get(name).cloned()))
+    }
+}
+
+/// Those secrets of another provider that an integration was granted by name.
+#[derive(Clone, Debug)]
+pub struct GrantedSecrets {
+    names: BTreeSet<String>,
+    from: Arc<dyn Secrets>,
+}
+
+impl GrantedSecrets {
+    pub(crate) fn new(names: BTreeSet<String>, from: Arc<dyn Secrets>) -> Self {
+        Self { names, from }
+    }
+}
+
+impl Secrets for GrantedSecrets {
+    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>> {
+        if self.names.contains(name) {
+            self.from.secret(name)
+        } else {
+            Box::pin(std::future::ready(None))
+        }
+    }
+}
+
+/// Removes the secrets that a run was given from everything that it says. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Redactor(Arc<HiddenSecrets>);
+
+#[derive(Debug, Default)]
+struct HiddenSecrets {
+    secrets: Mutex<Vec<Secret>>,
+    /// Their size in bytes. Each host call reads it, without the lock.
+    bytes: AtomicU64,
+}
+
+impl Measured for Redactor {
+    #[inline]
+    fn uncharged_bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Redactor {
+    /// Hides `secret` from now on.
+    pub fn hide(&self, secret: &Secret) {
+        let mut held = self.held();
+        // Logs are written by line, so each line of a key is a secret of its own. So are the forms
+        // of a text in JSON and in URLs.
+        let lines = secret.expose().lines().map(str::to_owned);
+        let lower = secret.expose().to_lowercase();
+        let quoted = Value::from(secret.expose()).to_string();
+        let escaped = quoted[1..quoted.len() - 1].to_owned();
+        let forms = lines.chain([secret.expose().to_owned(), lower, escaped]).map(Secret);
+        for part in forms {
+            if part.expose().len() >= REDACTED_FROM_BYTES && !held.contains(&part) {
+                let bytes = size_of::<Secret>() + part.expose().len();
+                self.0.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                held.push(part);
+            }
+        }
+        // Longest first: a secret that contains another one is removed as a whole.
+        held.sort_by_key(|held| std::cmp::Reverse(held.expose().len()));
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Secret>> {
+        self.0.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `text` without the secrets.
+    pub fn text(&self, text: String) -> String {
+        self.held().iter().fold(text, |text, secret| {
+            if text.contains(secret.expose()) {
+                text.replace(secret.expose(), REDACTED)
+            } else {
+                text
+            }
+        })
+    }
+
+    /// Whether `bytes` contain a secret, in one of its forms.
+    pub fn finds(&self, bytes: &[u8]) -> bool {
+        let held = self.held();
+        held.iter().any(|secret| memmem::find(bytes, secret.expose().as_bytes()).is_some())
+    }
+
+    /// Returns `value` without the secrets.
+    pub fn json(&self, value: Value) -> Value {
+        if self.held().is_empty() {
+            return value;
+        }
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => items.into_iter().map(|item| self.json(item)).collect(),
+            Value::Number(number) => {
+                let digits = number.to_string();
+                let redacted = self.text(digits.clone());
+                if redacted == digits { Value::Number(number) } else { Value::String(redacted) }
+            }
+            Value::Object(fields) => {
+                fields.into_iter().map(|(key, item)| (self.text(key), self.json(item))).collect()
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn secrets_are_taken_out_of_texts_keys_and_values() {
+        let redactor = Redactor::default();
+        redactor.hide(&Secret::new("abcd"));
+        redactor.hide(&Secret::new("xabcdx"));
+        redactor.hide(&Secret::new("no"));
+        assert_eq!(redactor.text("1 xabcdx 2 abcd no".to_owned()), "1 [redacted] 2 [redacted] no");
+        assert_eq!(
+            redactor.json(json!({"abcd": ["key=abcd", 4]})),
+            json!({"[redacted]": ["key=[redacted]", 4]})
+        );
+    }
+
+    #[test]
+    fn a_key_of_several_lines_and_a_number_are_taken_out_too() {
+        let redactor = Redactor::default();
+        redactor.hide(&Secret::new("-----BEGIN\nMIIEvQ\n"));
+        redactor.hide(&Secret::new("987654"));
+        assert_eq!(redactor.text("got MIIEvQ".to_owned()), "got [redacted]");
+        assert_eq!(
+            redactor.json(json!({"n": 987654, "m": 12})),
+            json!({"n": "[redacted]", "m": 12})
+        );
+    }
+
+    #[test]
+    fn the_forms_that_json_and_urls_give_a_secret_are_taken_out_too() {
+        let redactor = Redactor::default();
+        redactor.hide(&Secret::new("Pass\"Word"));
+        assert_eq!(redactor.text(r#"a pass"word b"#.to_owned()), "a [redacted] b");
+        assert_eq!(redactor.text(r#"{"k":"Pass\"Word"}"#.to_owned()), r#"{"k":"[redacted]"}"#);
+    }
+
+    #[test]
+    fn a_secret_prints_as_nothing() {
+        assert_eq!(format!("{:?}", Secret::new("hunter22")), "[redacted]");
+    }
+}

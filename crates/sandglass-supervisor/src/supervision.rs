@@ -1,0 +1,358 @@
+//! The state of one handler run that host functions touch, whatever engine runs the guest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandglass_model::{EndPoint, HostCalls, Monotonic, Overrun, Recording, Story, SystemClock};
+use sandglass_telemetry::Metrics;
+
+use crate::accounting::Accounting;
+use crate::call_spans::CallSpans;
+use crate::capability::Guest;
+use crate::capability::outside::Outside;
+use crate::functions::Functions;
+use crate::measured;
+use crate::origin::Origin;
+use crate::recording::Tape;
+use crate::run::{Phase, Run};
+use crate::run_clock::RunClock;
+use crate::secret::Secret;
+use crate::ticker::Ticker;
+
+/// Everything of one handler run that host functions touch: its deadline, its host calls, and what
+/// its guest may do. It belongs to one thread at a time; [`Run`] is the part that threads share.
+#[derive(Debug)]
+pub struct Supervision {
+    pub(crate) watch: Watch,
+    pub(crate) calls: Calls,
+    guest: Guest,
+    /// `None` if nothing runs.
+    origin: Option<Arc<Origin>>,
+}
+
+measured!(Supervision: watch, calls, guest, origin);
+
+/// When the run must end, and where it is.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) run: Arc<Run>,
+    pub(crate) clock: RunClock,
+    /// Wakes calls that have time limits of their own; `None` if nothing runs.
+    pub(crate) ticker: Option<Arc<Ticker>>,
+    /// When the boundary last read the clock.
+    pub(crate) checked_at: Monotonic,
+    /// Until this moment, a run that nobody has stopped may go on after one look at the clock: its
+    /// deadline. Zero in a replay, because there the recording decides when the run ends.
+    pub(crate) unchecked_until: Monotonic,
+    pub(crate) phase: Phase,
+    /// What was running when the run was found to have to end.
+    pub(crate) stopped_in: Option<String>,
+}
+
+measured!(Watch: run, clock, ticker, checked_at, unchecked_until, phase, stopped_in);
+
+/// The host calls of the run: counted, timed, traced and recorded.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub(crate) functions: Arc<Functions>,
+    pub(crate) accounting: Accounting,
+    /// Time in host functions until the guest was instantiated; `None` before that.
+    pub(crate) while_instantiating: Option<Duration>,
+    pub(crate) spans: CallSpans,
+    pub(crate) tape: Tape,
+    pub(crate) metrics: Metrics,
+}
+
+measured!(Calls: functions, accounting, while_instantiating, spans, tape, metrics);
+
+/// What a [`Supervision`] begins with.
+#[derive(Debug)]
+pub struct Start {
+    /// The part that other threads see.
+    pub run: Arc<Run>,
+    /// The clock of the host.
+    pub clock: RunClock,
+    /// Wakes calls that have time limits of their own.
+    pub ticker: Arc<Ticker>,
+    /// When the budget began.
+    pub began: Monotonic,
+    /// When the budget ends.
+    pub deadline: Monotonic,
+    /// The functions that the guest can call.
+    pub functions: Arc<Functions>,
+    /// The recording that is written or played, if any.
+    pub tape: Tape,
+    /// The spans of host calls.
+    pub spans: CallSpans,
+    /// Where host calls are measured.
+    pub metrics: Metrics,
+    /// The capabilities of the guest.
+    pub guest: Guest,
+    /// The dispatch behind the run.
+    pub origin: Arc<Origin>,
+}
+
+/// What a run did, when it has ended.
+#[derive(Debug)]
+pub struct Account {
+    /// Its host calls, in sums.
+    pub host_calls: HostCalls,
+    /// Host calls that exceeded their own time limits.
+    pub overruns: Vec<Overrun>,
+    /// Its first and last host calls and requests, one by one.
+    pub story: Story,
+    /// Time in all host functions.
+    pub in_host: Duration,
+    /// Time in host functions until the guest was instantiated.
+    pub in_host_while_instantiating: Duration,
+    /// The recording, if one was written.
+    pub recording: Option<Recording>,
+}
+
+impl Supervision {
+    /// Supervises a run whose budget has begun.
+    #[must_use]
+    pub fn new(start: Start) -> Self {
+        let unchecked_until =
+            if start.tape.is_off() { start.deadline } else { Monotonic::default() };
+        Self {
+            watch: Watch {
+                run: start.run,
+                clock: start.clock,
+                ticker: Some(start.ticker),
+                checked_at: start.began,
+                unchecked_until,
+                phase: Phase::Instantiating,
+                stopped_in: None,
+            },
+            calls: Calls {
+                functions: start.functions,
+                accounting: Accounting::default(),
+                while_instantiating: None,
+                spans: start.spans,
+                tape: start.tape,
+                metrics: start.metrics,
+            },
+            guest: start.guest,
+            origin: Some(start.origin),
+        }
+    }
+
+    /// The state of a store in which nothing runs, for questions about types and for tests.
+    #[must_use]
+    pub fn idle() -> Self {
+        Self {
+            watch: Watch {
+                run: Arc::new(Run::new()),
+                clock: RunClock::new(Arc::new(SystemClock::new())),
+                ticker: None,
+                checked_at: Monotonic::default(),
+                unchecked_until: Monotonic::default(),
+                phase: Phase::Instantiating,
+                stopped_in: None,
+            },
+            calls: Calls {
+                functions: Arc::default(),
+                accounting: Accounting::default(),
+                while_instantiating: None,
+                spans: CallSpans::idle(),
+                tape: Tape::Off,
+                metrics: Metrics::disabled(),
+            },
+            guest: Guest::idle(),
+            origin: None,
+        }
+    }
+
+    /// The part of the run that other threads see.
+    #[must_use]
+    pub const fn run(&self) -> &Arc<Run> {
+        &self.watch.run
+    }
+
+    /// The clock of the run.
+    #[must_use]
+    pub const fn clock(&self) -> &RunClock {
+        &self.watch.clock
+    }
+
+    /// The present moment.
+    #[must_use]
+    pub fn now(&self) -> Monotonic {
+        self.watch.clock.now()
+    }
+
+    /// The ticker; `None` if nothing runs.
+    #[must_use]
+    pub const fn ticker(&self) -> Option<&Arc<Ticker>> {
+        self.watch.ticker.as_ref()
+    }
+
+    /// When the boundary last read the clock.
+    #[must_use]
+    pub const fn checked_at(&self) -> Monotonic {
+        self.watch.checked_at
+    }
+
+    /// Until when the run needs no full check: its deadline, or zero in a replay.
+    #[must_use]
+    pub const fn unchecked_until(&self) -> Monotonic {
+        self.watch.unchecked_until
+    }
+
+    /// How far the run has come.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.watch.phase
+    }
+
+    /// The functions that the guest can call.
+    #[must_use]
+    pub const fn functions(&self) -> &Arc<Functions> {
+        &self.calls.functions
+    }
+
+    /// The capabilities of the guest.
+    #[must_use]
+    pub const fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
+    /// The capabilities of the guest.
+    pub const fn guest_mut(&mut self) -> &mut Guest {
+        &mut self.guest
+    }
+
+    /// The dispatch behind the run; `None` if nothing runs.
+    #[must_use]
+    pub const fn origin(&self) -> Option<&Arc<Origin>> {
+        self.origin.as_ref()
+    }
+
+    /// The recording that is written or played.
+    #[must_use]
+    pub const fn tape(&self) -> &Tape {
+        &self.calls.tape
+    }
+
+    /// The recording that is written or played.
+    pub const fn tape_mut(&mut self) -> &mut Tape {
+        &mut self.calls.tape
+    }
+
+    /// The spans of host calls.
+    #[must_use]
+    pub const fn call_spans(&self) -> &CallSpans {
+        &self.calls.spans
+    }
+
+    /// The capability to send requests.
+    #[must_use]
+    pub fn outside(&self) -> Outside {
+        self.guest.outside(&self.watch.run, self.watch.clock.shared())
+    }
+
+    /// Names the present call after what it is about. There must be few such names, because
+    /// metrics and reports carry them.
+    pub fn name_call(&mut self, name: Arc<str>) {
+        self.calls.tape.is_about(&name);
+        self.watch.run.present.is_about(Arc::clone(&name));
+        self.calls.accounting.is_about(name);
+    }
+
+    /// Gives the guest a secret, which texts for people do not show from now on.
+    pub fn give_secret(&mut self, name: &str, secret: &Secret) {
+        self.guest.redactor.hide(secret);
+        self.calls.tape.see(name, secret);
+    }
+
+    /// The guest is instantiated, and runs from now on.
+    pub fn begin_running(&mut self) {
+        self.watch.phase = Phase::Running;
+        let now = self.watch.clock.glance();
+        self.watch.run.present.in_guest(Phase::Running, now);
+        self.calls.while_instantiating = Some(self.calls.accounting.total());
+    }
+
+    /// The name of what is running: a host call, or the phase of the guest.
+    #[must_use]
+    pub fn present_span(&self) -> String {
+        let call = self.calls.accounting.current(&self.calls.functions);
+        call.unwrap_or_else(|| self.watch.phase.own_span()).to_owned()
+    }
+
+    /// Returns the name of what was running when the run was found to have to end.
+    pub fn take_dying_span(&mut self) -> String {
+        self.watch.stopped_in.take().unwrap_or_else(|| self.present_span())
+    }
+
+    /// Whether the guest is in a host call.
+    #[must_use]
+    pub fn is_in_host_call(&self) -> bool {
+        self.calls.accounting.current(&self.calls.functions).is_some()
+    }
+
+    /// Where the run is, counted in host calls.
+    #[must_use]
+    pub fn point(&self) -> EndPoint {
+        self.calls.accounting.point()
+    }
+
+    /// How many host calls have begun.
+    #[must_use]
+    pub const fn calls(&self) -> u64 {
+        self.calls.accounting.count()
+    }
+
+    /// Closes the books: the run began at `start`, and its guest is off the CPU since `end`.
+    pub fn finish(&mut self, start: Monotonic, end: Monotonic) -> Account {
+        self.trace_cut_call(end);
+        let Calls { functions, accounting, while_instantiating, tape, metrics, .. } =
+            &mut self.calls;
+        if let Some(name) = accounting.current(functions).map(str::to_owned) {
+            metrics.host_call(&name, accounting.cut(end));
+        }
+        let (calls, calls_omitted) = accounting.calls(functions, start);
+        let (requests, requests_omitted) =
+            self.guest.requests.told(&self.guest.redactor, (start, end), accounting.cut_since());
+        let in_host = accounting.total();
+        Account {
+            host_calls: accounting.report(functions),
+            overruns: accounting.overruns(functions, start),
+            story: Story { calls, calls_omitted, requests, requests_omitted },
+            in_host,
+            in_host_while_instantiating: while_instantiating.unwrap_or(in_host),
+            recording: tape.finish(),
+        }
+    }
+
+    /// Adds to the trace that the run ends `now` inside the present call, if there is one.
+    pub(crate) fn trace_cut_call(&mut self, now: Monotonic) {
+        if let Some(took) = self.calls.accounting.under_way_for(now) {
+            self.calls.spans.cut(took, &self.calls.functions);
+        }
+    }
+}
+
+/// A run whose caller has gone is dropped wherever it is.
+impl Drop for Supervision {
+    fn drop(&mut self) {
+        if self.calls.spans.is_waiting() {
+            self.trace_cut_call(self.watch.clock.now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::Measured as _;
+
+    #[test]
+    fn the_dying_span_is_measured() {
+        let mut run = Supervision::idle();
+        let before = run.uncharged_bytes();
+        run.watch.stopped_in = Some("x".repeat(1000));
+        assert_eq!(run.uncharged_bytes(), before + 1000);
+    }
+}
