@@ -1,0 +1,107 @@
+//! Keeps words and phrases from returning that made code and docs hard to read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A phrase, in lower case, and what to write instead. A phrase matches whole words.
+const BANNED: &[(&str, &str)] = &[
+    ("told", "name what it is: `reported`, `described`, `notified`; or use the passive voice"),
+    ("whoever", "name the actor: the caller, the client, the operator, the author"),
+    ("somebody", "name the actor: a client, a user, an operator"),
+    ("had again", "replayed"),
+    ("having it again", "replaying it"),
+    ("mend", "fix"),
+    ("mended", "fixed"),
+    ("mends", "fixes"),
+    ("of which nobody", "state what is true of it"),
+    ("of whom nobody", "state what is true of it"),
+    ("none that", "state the condition: `None if ...`, `no ... that`"),
+    ("to be had", "available"),
+    ("can be had", "is available"),
+    ("is to know that", "state the rule"),
+    ("such a one", "repeat the noun"),
+];
+
+/// Places where a phrase is right: a file or folder, the phrase, and why.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("docs/adr/0006-sqlite-journal.md", "told", "the name of a test"),
+    ("docs/adr/0011-retries.md", "whoever", "the name of a test"),
+    ("docs/adr/0019-benchmarks-beside-plain-wasmtime.md", "told", "the name of a test"),
+    ("docs/adr/0024-virtual-time.md", "told", "the name of a test"),
+];
+
+/// Files and folders of text that people read, as far as they are rewritten.
+const SEARCHED: &[&str] = &[
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/adr",
+    "docs/architecture.md",
+    "docs/embedding.md",
+    "docs/errors",
+    "docs/guest-abi.md",
+    "docs/guest-components.md",
+    "docs/guests.md",
+    "docs/guests/assemblyscript.md",
+    "docs/guests/c.md",
+    "docs/guests/javascript.md",
+    "docs/guests/python.md",
+    "docs/guests/rust.md",
+    "docs/manifest.md",
+    "docs/node-packs.md",
+    "docs/openwop.md",
+    "docs/scenarios.md",
+    "docs/spec-files.md",
+    "docs/why.md",
+    "docs/workflows.md",
+];
+
+const EXTENSIONS: &[&str] =
+    &["css", "html", "js", "json", "md", "rs", "toml", "wit", "yaml", "yml"];
+
+fn files(path: &Path, into: &mut Vec<PathBuf>) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).expect("a folder can be read") {
+            files(&entry.expect("an entry can be read").path(), into);
+        }
+    } else if path
+        .extension()
+        .is_some_and(|extension| EXTENSIONS.iter().any(|one| extension == *one))
+    {
+        into.push(path.to_owned());
+    }
+}
+
+/// Whether `text` contains `phrase` between two characters that are no letters.
+fn contains(text: &str, phrase: &str) -> bool {
+    text.match_indices(phrase).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + phrase.len()..].chars().next();
+        [before, after].into_iter().flatten().all(|c| !c.is_ascii_alphabetic())
+    })
+}
+
+#[test]
+fn banned_phrases_do_not_return() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut all = Vec::new();
+    SEARCHED.iter().for_each(|path| files(&root.join(path), &mut all));
+    let mut found = Vec::new();
+    for file in &all {
+        let shown = file.strip_prefix(&root).expect("it is below the root").display().to_string();
+        let text = fs::read_to_string(file).expect("a file can be read").to_lowercase();
+        for (phrase, instead) in BANNED {
+            let is_exception = |(path, excepted, _): &(&str, &str, &str)| {
+                shown.starts_with(path) && excepted == phrase
+            };
+            if EXCEPTIONS.iter().any(is_exception) {
+                continue;
+            }
+            for (at, line) in text.lines().enumerate() {
+                if contains(line, phrase) {
+                    found.push(format!("{shown}:{}: `{phrase}`: {instead}", at + 1));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{} phrases are banned:\n{}", found.len(), found.join("\n"));
+}
