@@ -84,7 +84,8 @@ fn waiter() -> Folder {
     folder.write("waiter.ioa.toml", WAITER);
     let module = std::fs::read(fixture("wat/sleeps_in_wasi_poll.wat")).expect("it is there");
     folder.write("waits.wat", module);
-    folder.write("sandglass.toml", "grace = \"2s\"\n");
+    // A quarter of it is for ending and recording.
+    folder.write("sandglass.toml", "grace = \"8s\"\n");
     folder
 }
 
