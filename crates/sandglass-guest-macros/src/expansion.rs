@@ -1,4 +1,4 @@
-//! From a function to a handler: the function as it is, and beside it what the host calls.
+//! Expands the attribute: the function itself, unchanged, and next to it the export that the host calls.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -8,11 +8,11 @@ use syn::{ItemFn, Result};
 use crate::settings::Settings;
 use crate::signature::{self, Argument};
 
-/// The function with its export, or with the error that it can't have one.
+/// Returns the function with its export, or with a compile error if it cannot be a handler.
 pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> TokenStream {
-    match exported(settings, function.clone()) {
-        Ok(exported) => exported,
-        // The function stays, so that nothing else is complained about.
+    match with_export(settings, function.clone()) {
+        Ok(expanded) => expanded,
+        // The function stays, so that its callers cause no further errors.
         Err(error) => {
             let error = error.into_compile_error();
             quote! { #error #function }
@@ -20,14 +20,14 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> TokenStrea
     }
 }
 
-fn exported(settings: TokenStream, function: TokenStream) -> Result<TokenStream> {
+fn with_export(settings: TokenStream, function: TokenStream) -> Result<TokenStream> {
     let settings = Settings::read(settings)?;
     let function: ItemFn = syn::parse2(function)
         .map_err(|error| syn::Error::new(error.span(), "only a function can be a handler"))?;
-    let (arguments, answer) = signature::read(&function)?;
+    let (arguments, returned) = signature::read(&function)?;
     let name = &function.sig.ident;
-    let given = arguments.iter().map(|argument| match argument {
-        // Where a type doesn't fit, the complaint is about the place where it is written.
+    let passed = arguments.iter().map(|argument| match argument {
+        // The span makes the compiler point at the type if it does not fit.
         Argument::Input(input) => quote_spanned! { input.span() =>
             ::sandglass_guest::__private::input::<#input>(__context)?
         },
@@ -37,8 +37,8 @@ fn exported(settings: TokenStream, function: TokenStream) -> Result<TokenStream>
         Some(action) => quote! { ::core::option::Option::Some(#action) },
         None => quote! { ::core::option::Option::None },
     };
-    let answered = quote_spanned! { answer.span() =>
-        ::sandglass_guest::__private::answer(__answered, ACTION)
+    let result = quote_spanned! { returned.span() =>
+        ::sandglass_guest::__private::into_result(__returned, ACTION)
     };
     Ok(quote! {
         #function
@@ -46,12 +46,12 @@ fn exported(settings: TokenStream, function: TokenStream) -> Result<TokenStream>
         const _: () = {
             const ACTION: ::core::option::Option<&str> = #action;
 
-            // No name of the function's own author can mean one of these.
+            // Names in the author's code cannot refer to these items.
             fn __handler(
                 __context: &::sandglass_guest::Context,
-            ) -> ::sandglass_guest::__private::Answered {
-                let __answered = #name(#(#given),*);
-                #answered
+            ) -> ::sandglass_guest::__private::HandlerResult {
+                let __returned = #name(#(#passed),*);
+                #result
             }
 
             ::sandglass_guest::__export_handler!(__handler);

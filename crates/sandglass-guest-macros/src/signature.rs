@@ -1,4 +1,4 @@
-//! What a handler takes and answers, read off its signature.
+//! Reads the arguments and the return type of a handler from its signature.
 
 use syn::spanned::Spanned as _;
 use syn::{Error, FnArg, ItemFn, Result, ReturnType, Signature, Type};
@@ -11,13 +11,13 @@ pub(crate) enum Argument<'a> {
     Context(&'a Type),
 }
 
-/// What is wanted, for whoever wrote something else.
-const WANTED: &str = "a handler takes its input by value, `&Context`, both or neither";
+/// The arguments that a handler can have, for error messages.
+const EXPECTED: &str = "a handler takes its input by value, `&Context`, both or neither";
 
-/// The arguments of `function`, and what it answers.
+/// Returns the arguments and the return type of `function`.
 ///
 /// # Errors
-/// It can't be a handler; the error has the place that is why.
+/// Errors if it cannot be a handler; the error points at the cause.
 pub(crate) fn read(function: &ItemFn) -> Result<(Vec<Argument<'_>>, &Type)> {
     let Signature { inputs, output, .. } = &function.sig;
     refuse_qualifiers(&function.sig)?;
@@ -25,23 +25,29 @@ pub(crate) fn read(function: &ItemFn) -> Result<(Vec<Argument<'_>>, &Type)> {
     for argument in inputs {
         let argument = match argument {
             FnArg::Receiver(this) => {
-                return Err(Error::new(this.span(), format!("a handler is no method: {WANTED}")));
+                return Err(Error::new(
+                    this.span(),
+                    format!("a handler cannot be a method: {EXPECTED}"),
+                ));
             }
             FnArg::Typed(argument) => match &*argument.ty {
                 Type::Reference(context) => {
                     if let Some(mutable) = &context.mutability {
-                        return Err(Error::new(mutable.span(), "the context can't be changed"));
+                        return Err(Error::new(
+                            mutable.span(),
+                            "the context is read-only: take `&Context`",
+                        ));
                     }
                     Argument::Context(&argument.ty)
                 }
                 input => Argument::Input(input),
             },
         };
-        if arguments.iter().any(|other| same(other, &argument)) {
+        if arguments.iter().any(|other| is_same_kind(other, &argument)) {
             let what = match argument {
-                Argument::Input(ty) => Error::new(ty.span(), format!("a second input: {WANTED}")),
+                Argument::Input(ty) => Error::new(ty.span(), format!("a second input: {EXPECTED}")),
                 Argument::Context(ty) => {
-                    Error::new(ty.span(), format!("a second reference: {WANTED}"))
+                    Error::new(ty.span(), format!("a second reference: {EXPECTED}"))
                 }
             };
             return Err(what);
@@ -49,15 +55,15 @@ pub(crate) fn read(function: &ItemFn) -> Result<(Vec<Argument<'_>>, &Type)> {
         arguments.push(argument);
     }
     match output {
-        ReturnType::Type(_, answer) => Ok((arguments, answer)),
+        ReturnType::Type(_, returned) => Ok((arguments, returned)),
         ReturnType::Default => Err(Error::new(
             function.sig.ident.span(),
-            "a handler answers a `Result`: what it made, or why it failed",
+            "a handler returns a `Result`: its output, or why it failed",
         )),
     }
 }
 
-fn same(one: &Argument<'_>, other: &Argument<'_>) -> bool {
+fn is_same_kind(one: &Argument<'_>, other: &Argument<'_>) -> bool {
     matches!(
         (one, other),
         (Argument::Input(_), Argument::Input(_)) | (Argument::Context(_), Argument::Context(_))
@@ -65,24 +71,27 @@ fn same(one: &Argument<'_>, other: &Argument<'_>) -> bool {
 }
 
 fn refuse_qualifiers(signature: &Signature) -> Result<()> {
-    let refused = |place: proc_macro2::Span, why: &str| Err(Error::new(place, why));
+    let refused = |span: proc_macro2::Span, why: &str| Err(Error::new(span, why));
     if let Some(token) = &signature.asyncness {
         return refused(
             token.span(),
-            "a handler is no `async fn`: host functions wait by themselves",
+            "a handler cannot be an `async fn`: host functions block until they have a result",
         );
     }
     if let Some(token) = &signature.unsafety {
-        return refused(token.span(), "a handler is no `unsafe fn`: the host would call it");
+        return refused(token.span(), "a handler cannot be an `unsafe fn`: the host calls it");
     }
     if let Some(abi) = &signature.abi {
-        return refused(abi.span(), "a handler has Rust's own calling convention");
+        return refused(abi.span(), "a handler uses Rust's calling convention: remove `extern`");
     }
     if let Some(token) = &signature.variadic {
-        return refused(token.span(), WANTED);
+        return refused(token.span(), EXPECTED);
     }
     if !signature.generics.params.is_empty() {
-        return refused(signature.generics.span(), "a handler is not generic: the host calls one");
+        return refused(
+            signature.generics.span(),
+            "a handler cannot be generic: the host calls one function",
+        );
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Asking another entity to take an action. Which may be asked is granted by the
-//! integration's manifest; none, by default.
+//! Asks another entity to take an action. The integration's manifest grants which entities it may
+//! ask; by default none.
 //!
-//! An ask that waits when the soft deadline passes is ended with an error; at the deadline
-//! the run ends in it. What the asked entity starts has at most the time that this handler
+//! If the soft deadline passes while an ask waits, the ask returns an error; at the deadline the
+//! handler is killed. Handlers that the asked entity starts have at most the time that this handler
 //! has left.
 
 use std::fmt;
@@ -11,23 +11,23 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::context::read_answer;
+use crate::context::read_returned;
 use crate::{Failure, HostError, backend};
 
-/// An ask. It is sent by [`Request::send`].
+/// An ask. [`Request::send`] sends it.
 #[derive(Clone, Debug)]
-#[must_use = "an ask is sent by `send`"]
+#[must_use = "an ask does nothing until `send` is called"]
 pub struct Request {
     pub(crate) entity_type: String,
     pub(crate) entity_id: String,
     pub(crate) action: String,
-    /// The text of a JSON value, or why there is none.
+    /// The text of a JSON value, or why the value could not be written.
     pub(crate) params: Result<String, String>,
     pub(crate) until_settled: bool,
 }
 
 impl Request {
-    /// Asks an entity to take an action, and waits until it is taken.
+    /// An ask for an action. It waits until the entity has taken the action.
     pub fn new(
         entity_type: impl Into<String>,
         entity_id: impl Into<String>,
@@ -42,19 +42,19 @@ impl Request {
         }
     }
 
-    /// With the action's params: what serializes to an object, of at most 256 KiB.
+    /// Sets the params of the action. They serialize to an object of at most 256 KiB.
     pub fn params(mut self, params: impl Serialize) -> Self {
         self.params = serde_json::to_string(&params).map_err(|error| error.to_string());
         self
     }
 
-    /// Waits until no handler of the asked entity is in flight any more.
+    /// Waits until no handler of the asked entity is in flight.
     pub fn until_settled(mut self) -> Self {
         self.until_settled = true;
         self
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends the ask, and waits for the answer.
     ///
     /// # Errors
     /// See [`ErrorKind`].
@@ -63,36 +63,36 @@ impl Request {
             Ok(params) if params.starts_with('{') => backend::ask(&self),
             Ok(_) => Err(Error::new(ErrorKind::InvalidRequest, "the params must be an object")),
             Err(why) => {
-                let why = format!("the params can't be written as JSON: {why}");
+                let why = format!("the params cannot be written as JSON: {why}");
                 Err(Error::new(ErrorKind::InvalidRequest, why))
             }
         }
     }
 }
 
-/// Where the asked entity stands.
+/// The asked entity after the action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// How many records it has.
+    /// The number of its records.
     pub sequence: u64,
-    /// The state that it is in.
+    /// Its state.
     pub state: String,
     /// The text of an object.
     pub(crate) fields: String,
 }
 
 impl Answer {
-    /// Its variables.
+    /// Reads its variables as a `T`.
     ///
     /// # Errors
-    /// They are not as `T` has them.
+    /// Errors if they are not a valid `T`.
     pub fn fields<T: DeserializeOwned>(&self) -> Result<T, HostError> {
-        read_answer("the fields of the asked entity", &self.fields)
+        read_returned("the fields of the asked entity", &self.fields)
     }
 }
 
-/// Why an ask failed. It concerns that one call, and the handler goes on. By `?` it becomes
-/// a typed failure of the category `ask`, with the kind's name as its code.
+/// Why an ask failed. The handler continues. `?` converts it to a typed failure with the category
+/// `ask` and the name of the kind as its code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -100,34 +100,34 @@ pub struct Error {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// What failed.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The request is not valid.
     InvalidRequest,
-    /// The integration may not ask this.
+    /// The integration was not granted this ask.
     NotAllowed,
     /// There is no such entity or action.
     UnknownTarget,
     /// The asked entity waits for this one to settle.
     Cycle,
-    /// Too many entities ask one another in a row.
+    /// The chain of entities that ask each other is too long.
     TooDeep,
-    /// The entity doesn't take the action as things stand.
+    /// The entity does not take the action in its current state.
     Refused,
-    /// There is no room for the handlers that it would start.
+    /// There is no capacity for the handlers that the action would start.
     Busy,
-    /// No answer came in time.
+    /// There was no answer in time.
     TimedOut,
-    /// The soft deadline passed while it waited: time to save the work.
+    /// The soft deadline passed while the ask waited. The handler should save its work.
     CutShort,
-    /// Asking doesn't work at present, or in this host at all.
+    /// Asks are temporarily unavailable, or this host does not support them.
     Unavailable,
 }
 
-/// Each kind with the code of its typed failure. A core module's host puts that code,
-/// after `ask_`, at the head of its sentence.
+/// Each kind with the code of its typed failure. For core modules, the host's message starts with
+/// `ask_` and that code.
 pub(crate) const KINDS: [(&str, ErrorKind); 10] = [
     ("invalid", ErrorKind::InvalidRequest),
     ("not_allowed", ErrorKind::NotAllowed),
@@ -146,14 +146,14 @@ impl Error {
         Self { kind, message: message.into(), retry_after: None }
     }
 
-    /// What failed.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// How long to wait before trying again, where that can help and is known. A core
-    /// module isn't told.
+    /// How long to wait before a retry; `None` if a retry cannot help, if the time is unknown, and
+    /// always in core modules.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after

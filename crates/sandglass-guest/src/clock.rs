@@ -1,9 +1,9 @@
-//! What time it is. How much of it is left is told by [`deadline`](crate::deadline).
+//! The wall-clock time. [`deadline`](crate::deadline) has the time that is left.
 
 use crate::backend;
 
-/// The wall time, in milliseconds since 1970-01-01T00:00:00Z. It may jump: what is
-/// measured or waited for by it can be wrong.
+/// The wall-clock time, in milliseconds since 1970-01-01T00:00:00Z. It may jump, so do not measure
+/// durations with it.
 #[must_use]
 pub fn now_ms() -> i64 {
     backend::now_ms()

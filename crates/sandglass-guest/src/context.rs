@@ -1,4 +1,4 @@
-//! Why a handler runs, for whom, and with what.
+//! The context of a handler: its entity, the triggering action, the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use crate::{Failure, HostError, backend};
 
-/// Why a handler runs, and with what. It is as things stood when the run began: nothing
-/// of it changes while the handler runs.
+/// The entity, the action and the configuration that a handler works on, as they were when it was
+/// started. They do not change while it runs.
 #[derive(Clone, Debug, Deserialize)]
 #[cfg_attr(not(target_family = "wasm"), derive(Serialize))]
 pub struct Context {
@@ -30,7 +30,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The tenant; `default` where there is only one.
+    /// The tenant; `default` if the host has only one.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.tenant
@@ -42,7 +42,7 @@ impl Context {
         &self.entity_type
     }
 
-    /// That entity's id.
+    /// The id of that entity.
     #[must_use]
     pub fn entity_id(&self) -> &str {
         &self.entity_id
@@ -54,49 +54,49 @@ impl Context {
         &self.trigger_action
     }
 
-    /// The dispatch's id, 32 hexadecimal digits. It stays the same when the handler is run
-    /// again, so it serves as an idempotency key.
+    /// The id of the dispatch, 32 hexadecimal digits. All attempts of a dispatch have the same id, so
+    /// it serves as an idempotency key.
     #[must_use]
     pub fn dispatch_id(&self) -> &str {
         &self.dispatch_id
     }
 
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The trace that the run belongs to, 32 hexadecimal digits.
+    /// The id of the trace that the handler belongs to, 32 hexadecimal digits.
     #[must_use]
     pub fn trace_id(&self) -> &str {
         &self.trace_id
     }
 
-    /// The agent on whose behalf it runs, if there is one.
+    /// The agent on whose behalf the handler runs; `None` if there is none.
     #[must_use]
     pub fn agent_id(&self) -> Option<&str> {
         self.agent_id.as_deref()
     }
 
-    /// The session that it belongs to, if there is one.
+    /// The session that the entity belongs to; `None` if there is none.
     #[must_use]
     pub fn session_id(&self) -> Option<&str> {
         self.session_id.as_deref()
     }
 
-    /// A value of the integration's configuration.
+    /// The value `name` of the integration's configuration; `None` if it has none.
     #[must_use]
     pub fn config(&self, name: &str) -> Option<&str> {
         let Config(entries) = &self.integration_config;
-        let (_, value) = entries.iter().find(|(known, _)| known == name)?;
+        let (_, value) = entries.iter().find(|(key, _)| key == name)?;
         Some(value)
     }
 
-    /// A value of the integration's configuration that must be there.
+    /// The value `name` of the integration's configuration, which the handler requires.
     ///
     /// # Errors
-    /// It isn't: a failure of the category `config` and the code `missing`.
+    /// If it is missing: a failure with the category `config` and the code `missing`.
     pub fn required_config(&self, name: &str) -> Result<&str, Failure> {
         self.config(name).ok_or_else(|| {
             Failure::typed("config", "missing")
@@ -105,26 +105,26 @@ impl Context {
         })
     }
 
-    /// The params of the action that started the handler: what an input is read from.
+    /// Reads the params of the action that started the handler as a `T`.
     ///
     /// # Errors
-    /// They are not as `T` has them: a failure of the category `input` and the code
-    /// `invalid`, whose details have the `field` and the `error`.
+    /// If they are not a valid `T`: a failure with the category `input` and the code `invalid`, whose
+    /// details contain the `field` and the `error`.
     pub fn params<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         read(self.trigger_params.get()).map_err(|error| error.failure("input", "the params"))
     }
 
-    /// The entity's state, as whoever runs the entity shows it.
+    /// Reads the entity's state, in the form that its runtime gives it, as a `T`.
     ///
     /// # Errors
-    /// It is not as `T` has it: a failure of the category `state` and the code `invalid`,
-    /// with details as [`Context::params`] has them.
+    /// If it is not a valid `T`: a failure with the category `state` and the code `invalid`, with the
+    /// details of [`Context::params`].
     pub fn state<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         read(self.entity_state.get()).map_err(|error| error.failure("state", "the entity's state"))
     }
 
-    /// One field of the entity's state: of its `fields`, or, where it has no such object, of
-    /// the state itself. None where there is none of that name.
+    /// Reads one field of the entity's state: of its object `fields`, or of the state itself if it has
+    /// no such object. `None` if there is no field of that name.
     ///
     /// # Errors
     /// As [`Context::state`].
@@ -146,20 +146,20 @@ impl Context {
         read(field.get()).map(Some).map_err(|error| error.failure("state", &what))
     }
 
-    /// The whole context, under the names that core modules read it by: once more from the
-    /// host, or, where there is none, as it is here.
+    /// The whole context as JSON, with the names of the core ABI. It is read from the host again; in
+    /// unit tests it is this context.
     ///
     /// # Errors
-    /// The host doesn't give it.
+    /// Errors if the host does not provide it.
     pub fn to_json(&self) -> Result<Value, HostError> {
-        let text = backend::whole_context(self)?;
+        let text = backend::read_context_json(self)?;
         serde_json::from_str(&text)
-            .map_err(|error| HostError::new(format!("the context is no JSON: {error}")))
+            .map_err(|error| HostError::new(format!("the context is not valid JSON: {error}")))
     }
 }
 
-/// The integration's configuration: names and values. Few, so nothing is looked up in it
-/// faster than one after another.
+/// The integration's configuration: names and values. They are few, so a list is searched as fast as
+/// a map.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config(pub(crate) Vec<(String, String)>);
 
@@ -170,7 +170,7 @@ impl<'de> Deserialize<'de> for Config {
             type Value = Config;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of texts")
+                f.write_str("an object whose values are strings")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Config, A::Error> {
@@ -192,9 +192,9 @@ impl Serialize for Config {
     }
 }
 
-/// Why a text is not what was wanted.
-struct Unread {
-    /// The field, as `steps[2].url`; `.` for the whole.
+/// Why JSON does not have the expected type.
+struct Mismatch {
+    /// The path of the field, such as `steps[2].url`; `.` for the whole value.
     field: String,
     error: String,
 }
@@ -205,7 +205,7 @@ struct Details<'a> {
     error: &'a str,
 }
 
-impl Unread {
+impl Mismatch {
     fn failure(self, category: &str, what: &str) -> Failure {
         let Self { field, error } = self;
         let sentence = match field.as_str() {
@@ -219,23 +219,24 @@ impl Unread {
     }
 }
 
-/// What the JSON `text` says, or where it says something else.
-fn read<T: DeserializeOwned>(text: &str) -> Result<T, Unread> {
+/// Reads the JSON `text` as a `T`.
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, Mismatch> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    serde_path_to_error::deserialize(&mut reader).map_err(|error| Unread {
+    serde_path_to_error::deserialize(&mut reader).map_err(|error| Mismatch {
         field: error.path().to_string(),
-        error: without_place(error.inner()),
+        error: without_position(error.inner()),
     })
 }
 
-/// The text of `error` without line and column: what was read is no file of anybody's.
-fn without_place(error: &serde_json::Error) -> String {
+/// The text of `error` without line and column, which mean nothing to an author: the JSON is not a
+/// file.
+fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&position).unwrap_or(&text).to_owned()
 }
 
-/// What the body `bytes` says.
+/// Reads the body of an HTTP response as JSON.
 pub(crate) fn read_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HostError> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     serde_path_to_error::deserialize(&mut reader).map_err(|error| {
@@ -246,9 +247,9 @@ pub(crate) fn read_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HostErro
     })
 }
 
-/// What the JSON `text` says, for an answer of the host.
-pub(crate) fn read_answer<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, HostError> {
-    read(text).map_err(|Unread { field, error }| {
-        HostError::new(format!("{what} are not as wanted: `{field}`: {error}"))
+/// Reads JSON that the host returned. `what` names it in the error.
+pub(crate) fn read_returned<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, HostError> {
+    read(text).map_err(|Mismatch { field, error }| {
+        HostError::new(format!("{what} do not have the expected form: `{field}`: {error}"))
     })
 }

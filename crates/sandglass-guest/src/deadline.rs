@@ -1,26 +1,24 @@
-//! How much of its budget a handler has left.
+//! The time that a handler has left.
 //!
-//! The deadline itself can't be caught, moved or survived: see the crate's
-//! documentation. A handler that wants to end in its own way ends before it.
+//! The deadline cannot be caught, moved or survived: see the crate's documentation. A handler that wants
+//! to end in its own way has to end before it.
 
 use std::time::Duration;
 
 use crate::backend;
 
-/// What is left of the budget, by the host's own clock, in whole milliseconds, rounded
-/// down.
+/// The remaining budget by the host's clock, in milliseconds, rounded down.
 #[must_use]
 pub fn remaining() -> Duration {
     Duration::from_millis(backend::remaining_ms())
 }
 
-/// Whether the handler should save its work and answer: its soft deadline has passed, so
-/// the deadline is near. How near is for the integration's manifest to say
-/// (`soft_deadline`); without that it is never true.
+/// Whether the handler should save its work and return: its soft deadline has passed, so the deadline
+/// is near. The integration's manifest sets how near (`soft_deadline`); without that key this is
+/// never true.
 ///
-/// A call to the outside (HTTP, secrets, asks) that waits when the soft deadline passes is
-/// ended with an error, so that a handler comes here in time. A handler that works in
-/// steps asks before each:
+/// If a call (HTTP, secrets, asks) waits when the soft deadline passes, it returns an error, so that a
+/// handler gets here in time. A handler that works in steps checks before each step:
 ///
 /// ```
 /// # use sandglass_guest::{Failure, deadline};

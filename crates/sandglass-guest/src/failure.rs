@@ -1,4 +1,4 @@
-//! What a handler answers when it could not do its work.
+//! The error that a handler returns.
 
 use std::any::Any;
 use std::fmt;
@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::{ask, http};
 
-/// That the handler could not do its work: a sentence for people, or a typed failure, which
-/// tools can read.
+/// The handler could not do its work: a sentence for people, or a typed failure, which tools can
+/// read.
 ///
-/// Every error that implements [`std::error::Error`] becomes one by `?`: those of
-/// [`http`] and [`ask`] a typed one, all others a sentence, with what caused them.
+/// `?` converts every error that implements [`std::error::Error`]: errors of [`http`] and [`ask`] to
+/// a typed failure, all others to a sentence that includes their causes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     pub(crate) form: Form,
@@ -23,7 +23,7 @@ pub(crate) enum Form {
     Typed(Box<Typed>),
 }
 
-/// As hosts of both kinds of guests read it.
+/// The fields of a typed failure that both ABIs have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Typed {
     pub(crate) category: String,
@@ -35,18 +35,18 @@ pub(crate) struct Typed {
     pub(crate) diagnostic: Option<String>,
 }
 
-/// What stands for a category or a code that was left empty, which no host takes.
+/// Replaces an empty category or code, which the host would reject.
 const UNKNOWN: &str = "unknown";
 
 impl Failure {
-    /// A failure in a sentence, of which reports show 2 KiB.
+    /// A failure described by a sentence. Reports show its first 2 KiB.
     #[must_use]
     pub fn plain(sentence: impl Into<String>) -> Self {
         Self { form: Form::Plain(sentence.into()) }
     }
 
-    /// A failure that tools can read: where it comes from, such as `upstream`, and which it
-    /// is, such as `rate_limited`.
+    /// A failure that tools can read. The category states where it comes from, such as `upstream`,
+    /// and the code what it is, such as `rate_limited`.
     #[must_use]
     pub fn typed(category: impl Into<String>, code: impl Into<String>) -> Self {
         let named = |name: String| if name.is_empty() { UNKNOWN.to_owned() } else { name };
@@ -58,30 +58,30 @@ impl Failure {
         Self { form: Form::Typed(Box::new(typed)) }
     }
 
-    /// That trying again can help. Whether it is tried is for others to decide.
+    /// States that a retry can help. The spec decides whether there is one.
     ///
-    /// This and each function below makes a plain failure a typed one, of the category
+    /// This and the functions below turn a plain failure into a typed one, with the category
     /// `handler` and the code `failed`.
     #[must_use]
     pub fn retryable(self) -> Self {
         self.set(|typed| typed.retryability = Some("retryable".to_owned()))
     }
 
-    /// That trying again can't help.
+    /// States that a retry cannot help.
     #[must_use]
     pub fn permanent(self) -> Self {
         self.set(|typed| typed.retryability = Some("permanent".to_owned()))
     }
 
-    /// What became of the effects, such as `not_started` or `partial`.
+    /// States how far the side effects got, such as `not_started` or `partial`.
     #[must_use]
     pub fn outcome(self, outcome: impl Into<String>) -> Self {
         self.set(|typed| typed.outcome = Some(outcome.into()))
     }
 
-    /// Whatever else tools want to know: what serializes to an object.
+    /// Adds details for tools. `details` serializes to an object.
     ///
-    /// What can't be written as JSON is replaced by an object that says so.
+    /// If it cannot be written as JSON, the details are an object with the error as `unwritable`.
     #[must_use]
     pub fn details(self, details: impl Serialize) -> Self {
         let details = serde_json::to_string(&details).unwrap_or_else(|error| {
@@ -91,13 +91,13 @@ impl Failure {
         self.set(|typed| typed.details = Some(details))
     }
 
-    /// For people: what went wrong, in a sentence.
+    /// Adds a sentence for people: what went wrong.
     #[must_use]
     pub fn because(self, sentence: impl Into<String>) -> Self {
         self.set(|typed| typed.diagnostic = Some(sentence.into()))
     }
 
-    /// Where it comes from; none for a plain failure.
+    /// The category; `None` for a plain failure.
     #[must_use]
     pub fn category(&self) -> Option<&str> {
         match &self.form {
@@ -106,7 +106,7 @@ impl Failure {
         }
     }
 
-    /// What else tools want to know, as the text of a JSON value; none where it wasn't given.
+    /// The details as the text of a JSON value; `None` if there are none.
     #[must_use]
     pub fn details_json(&self) -> Option<&str> {
         match &self.form {
@@ -115,7 +115,7 @@ impl Failure {
         }
     }
 
-    /// Which it is; none for a plain failure.
+    /// The code; `None` for a plain failure.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         match &self.form {
@@ -151,8 +151,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// By what it is, where it is an error of this crate; else by its text and that of each
-/// error that caused it.
+/// Converts errors of this crate by their kind, and all others by their text and that of their causes.
 impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let any: &dyn Any = &error;
@@ -179,7 +178,7 @@ mod tests {
     use crate::json;
 
     #[test]
-    fn a_typed_failure_has_what_it_was_given() {
+    fn a_typed_failure_contains_all_of_its_parts() {
         let failure = Failure::typed("upstream", "rate_limited")
             .retryable()
             .outcome("not_started")
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn no_failure_is_without_a_name() {
+    fn an_empty_category_or_code_becomes_unknown() {
         let failure = Failure::typed("", "");
         assert_eq!((failure.category(), failure.code()), (Some("unknown"), Some("unknown")));
     }

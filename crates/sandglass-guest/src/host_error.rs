@@ -1,10 +1,9 @@
-//! That the host did not do what it was asked to.
+//! The error of a host function.
 
 use std::fmt;
 
-/// Why a function of the host failed, in the host's words: what was asked for isn't
-/// granted, isn't there, or can't be taken as it is. It concerns that one call, and the
-/// handler goes on.
+/// Why a host function failed, in the host's words: something was not granted, does not exist, or was
+/// invalid. Only that call failed; the handler continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostError {
     message: String,
@@ -24,11 +23,11 @@ impl fmt::Display for HostError {
 
 impl std::error::Error for HostError {}
 
-/// `value` as JSON, or that it can't be.
+/// Writes `value` as JSON. `what` names it in the error.
 pub(crate) fn to_json(
     what: &str,
     value: &(impl serde::Serialize + ?Sized),
 ) -> Result<String, HostError> {
     serde_json::to_string(value)
-        .map_err(|error| HostError::new(format!("{what} can't be written as JSON: {error}")))
+        .map_err(|error| HostError::new(format!("{what} cannot be written as JSON: {error}")))
 }

@@ -1,10 +1,10 @@
-//! HTTP to the hosts that the integration was granted, and no others.
+//! HTTP requests to the hosts that the integration was granted.
 //!
-//! A call waits for the whole response, for no longer than the integration's bound on host
-//! calls (300 s unless its host or manifest says otherwise). One that waits when the soft
-//! deadline passes is ended with an error; at the deadline the run ends in it. Redirects
-//! are followed, at most 5, each only to where the integration may go. The host tells the
-//! server in `sandglass-deadline-remaining-ms` how long anybody waits.
+//! A call waits for the whole response, at most for the integration's limit on host calls (300 s,
+//! unless the host or the manifest sets another). If the soft deadline passes while it waits, it
+//! returns an error; at the deadline the handler is killed. At most 5 redirects are followed, each
+//! only to a granted host. The header `sandglass-deadline-remaining-ms` states the remaining time
+//! to the server.
 
 mod batch;
 mod error;

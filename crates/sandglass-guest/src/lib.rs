@@ -1,4 +1,4 @@
-//! What guests of Sandglass are written with in Rust.
+//! The Rust SDK for guests of Sandglass.
 //!
 //! A guest is a `cdylib` with one handler:
 //!
@@ -32,28 +32,28 @@
 //! }
 //! ```
 //!
-//! # What it is built for
-//! | target | what comes out |
+//! # Targets
+//! | target | result |
 //! |---|---|
-//! | `wasm32-unknown-unknown`, `wasm32-wasip1` | a core module, of the ABI in `docs/guest-abi.md` |
-//! | `wasm32-wasip2` | a component, of the WIT package in `wit/` |
-//! | the first two, with the feature `component` | what `wasm-tools component new` makes a component of |
-//! | any other | nothing that a host could run: for unit tests, with `testing` in the host's place |
+//! | `wasm32-unknown-unknown`, `wasm32-wasip1` | a core module with the ABI in `docs/guest-abi.md` |
+//! | `wasm32-wasip2` | a component with the WIT package in `wit/` |
+//! | the first two, with the feature `component` | a module that `wasm-tools component new` converts into a component |
+//! | any other | nothing that a host can run: for unit tests, with `testing` in place of the host |
 //!
-//! The API is the same on each. What a core module can't know is said where it matters:
-//! the headers of a response, and the kind of an HTTP error.
+//! The API is the same on each. The documentation of an item states what a core module cannot
+//! see: the headers of a response, and the kind of an HTTP error.
 //!
 //! # The deadline
-//! A handler has a budget, which begins before it is instantiated. Once it has passed, the
-//! run ends, wherever the handler is: in its own code, at the start or the end of a
-//! function of this crate, or waiting in one. Nothing of it runs afterwards, no destructor
-//! either, and its entity takes the action that the integration declares as `on_timeout`.
-//! So no function of this crate has an error for the deadline. What the host warns of
-//! beforehand is the *soft* deadline: see [`deadline::should_stop`].
+//! A handler has a time budget, which starts before its guest is instantiated. When the budget is
+//! used up, the host kills the handler, wherever it is: in its own code, at the start or the end of a function
+//! of this crate, or waiting in one. None of its code runs afterwards, not even a destructor, and its entity
+//! takes the action that the integration declares as `on_timeout`. So no function of this crate
+//! returns an error for the deadline. The host warns of it by the *soft* deadline: see
+//! [`deadline::should_stop`].
 //!
 //! # Panics
-//! A panic ends the run as a trap, after its message and place were logged as an error.
-//! No function of this crate panics, unless its documentation says so.
+//! A panic ends the handler with a trap, after its message and location are logged as an error.
+//! Functions of this crate panic only if their documentation says so.
 
 mod backend;
 mod completion;
@@ -75,7 +75,7 @@ pub mod spans;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
-pub use completion::{Answer, Completion, IntoCompletion};
+pub use completion::{Completion, HandlerResult, IntoCompletion};
 pub use context::Context;
 pub use failure::Failure;
 pub use host_error::HostError;
@@ -85,12 +85,12 @@ pub use serde_json::{Value, json};
 #[cfg(all(target_family = "wasm", any(target_env = "p2", feature = "component")))]
 pub use backend::bindings;
 
-/// The snippets of the guide, compiled and run.
+/// Compiles and runs the snippets of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guests/rust.md")]
 mod guide {}
 
-/// For what the macros make; no part of the interface.
+/// For the code that the macros generate; not part of the interface.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::glue::*;

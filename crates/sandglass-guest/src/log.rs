@@ -1,6 +1,6 @@
-//! The log of the run. A line is cut after 8 KiB, and a run may write 10,000 of them; more
-//! are counted and dropped. Control characters are escaped, and secrets that the run was
-//! given are taken out.
+//! The log of the handler. A line is cut after 8 KiB. A handler may write 10,000 lines; further
+//! lines are counted and dropped. Control characters are escaped, and secrets that the handler has
+//! read are removed.
 //!
 //! ```
 //! use sandglass_guest::{json, log};
@@ -25,18 +25,18 @@ pub use crate::{
     __debug as debug, __error as error, __info as info, __trace as trace, __warn as warn,
 };
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Each step, for whoever follows one run.
+    /// Each step, to follow one execution.
     Trace,
-    /// For whoever looks for a mistake.
+    /// Details for debugging.
     Debug,
-    /// What is usual.
+    /// A normal event.
     Info,
-    /// What is unusual, and was coped with.
+    /// An unusual event that was handled.
     Warn,
-    /// What went wrong.
+    /// An error.
     Error,
 }
 
@@ -45,7 +45,7 @@ pub fn write(level: Level, line: &str) {
     backend::log(level, line);
 }
 
-/// Writes what `format_args!` makes, as the macros of this module do.
+/// Writes a line from `format_args!`, for the macros of this module.
 #[doc(hidden)]
 pub fn write_formatted(level: Level, line: fmt::Arguments<'_>) {
     match line.as_str() {
@@ -79,22 +79,21 @@ pub fn error(line: &str) {
     write(Level::Error, line);
 }
 
-/// Writes a line with fields: what serializes to an object. For a core module line and
-/// fields have at most 64 KiB together, for a component the fields alone.
+/// Writes a line with fields, which serialize to an object. The limit of 64 KiB applies to the line
+/// and the fields together in a core module, and to the fields alone in a component.
 ///
 /// # Errors
-/// The fields are no object, or too large.
+/// Errors if the fields are not an object, or too large.
 pub fn fields(level: Level, line: &str, fields: impl Serialize) -> Result<(), HostError> {
     backend::log_fields(level, line, &object("the fields", &fields)?)
 }
 
-/// Writes one wide event: what serializes to an object with all that is to be known of a
-/// piece of work, by custom `kind`, `operation`, `success`, `duration_ns`, `tags`,
-/// `attributes` and `measurements`; at most 64 KiB. It becomes a line of the log, and an
-/// event of the run's span.
+/// Writes one wide event, an object of at most 64 KiB that describes one piece of work completely;
+/// its usual keys are `kind`, `operation`, `success`, `duration_ns`, `tags`, `attributes` and
+/// `measurements`. It becomes a line of the log and an event of the handler's span.
 ///
 /// # Errors
-/// It is no object, or too large.
+/// Errors if it is not an object, or too large.
 pub fn wide_event(event: impl Serialize) -> Result<(), HostError> {
     backend::wide_event(&object("the event", &event)?)
 }

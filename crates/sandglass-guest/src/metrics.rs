@@ -1,12 +1,12 @@
-//! Metrics of the integration's own, exported beside those of the host.
+//! The integration's own metrics, exported together with those of the host.
 //!
-//! A name has the kind that it had first. Of the labels 4 are kept, of at most 100 bytes
-//! and with at most 20 values each. A run may record 10,000 values; more are counted and
-//! dropped, and answered as if they had been taken.
+//! A name keeps the kind with which it was first used. A metric keeps 4 labels, of at most 100 bytes and 20
+//! values each. A handler may record 10,000 values; further values are counted and dropped without
+//! an error.
 
 use crate::{HostError, backend};
 
-/// What a metric does with a value.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,
@@ -14,10 +14,10 @@ pub(crate) enum Kind {
     Histogram,
 }
 
-/// Adds `value` to a counter; rounded to a whole number.
+/// Adds `value`, rounded to a whole number, to a counter.
 ///
 /// # Errors
-/// The name has no letter or digit of ASCII, or the value is not finite, or below zero.
+/// Errors if the name has no ASCII letter or digit, or if the value is not finite or is negative.
 pub fn counter(name: &str, value: f64, labels: &[(&str, &str)]) -> Result<(), HostError> {
     record(name, Kind::Counter, value, labels)
 }
@@ -25,21 +25,21 @@ pub fn counter(name: &str, value: f64, labels: &[(&str, &str)]) -> Result<(), Ho
 /// Sets a gauge to `value`.
 ///
 /// # Errors
-/// The name has no letter or digit of ASCII, or the value is not finite.
+/// Errors if the name has no ASCII letter or digit, or if the value is not finite.
 pub fn gauge(name: &str, value: f64, labels: &[(&str, &str)]) -> Result<(), HostError> {
     record(name, Kind::Gauge, value, labels)
 }
 
-/// Gives a histogram `value` as one more observation.
+/// Adds the observation `value` to a histogram.
 ///
 /// # Errors
-/// The name has no letter or digit of ASCII, or the value is not finite.
+/// Errors if the name has no ASCII letter or digit, or if the value is not finite.
 pub fn histogram(name: &str, value: f64, labels: &[(&str, &str)]) -> Result<(), HostError> {
     record(name, Kind::Histogram, value, labels)
 }
 
 fn record(name: &str, kind: Kind, value: f64, labels: &[(&str, &str)]) -> Result<(), HostError> {
-    // JSON has no other numbers, and one of the two ABIs is JSON.
+    // JSON has only finite numbers, and the core ABI passes metrics as JSON.
     if !value.is_finite() {
         return Err(HostError::new(format!("the value of the metric `{name}` is not finite")));
     }

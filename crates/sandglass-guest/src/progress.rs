@@ -1,21 +1,20 @@
-//! What a handler tells while it runs, for whoever watches it. None of it is an action: it
-//! changes no state, no timer waits for it, and it proves to nobody that the handler isn't
-//! stuck.
+//! Progress and status of a running handler, for people and tools that watch it. They are not
+//! actions: they change no state, and no timer depends on them.
 
 use serde::Serialize;
 
 use crate::host_error::to_json;
 use crate::{HostError, backend};
 
-/// Tells how far the handler has come: what serializes to JSON of at most 16 KiB.
+/// Reports progress, which serializes to JSON of at most 16 KiB.
 ///
 /// # Errors
-/// It can't be written as JSON, or is too large.
+/// Errors if it cannot be written as JSON, or is too large.
 pub fn emit(progress: impl Serialize) -> Result<(), HostError> {
     backend::progress(&to_json("the progress", &progress)?)
 }
 
-/// Tells what the handler is doing, in a line for people; cut after 256 bytes.
+/// Reports what the handler is doing, in one line for people, which is cut after 256 bytes.
 pub fn status(line: &str) {
     backend::status(line);
 }

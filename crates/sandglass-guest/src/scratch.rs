@@ -1,26 +1,26 @@
-//! A key-value store of the dispatch's own, gone when it ends. How large it may grow is
-//! granted by the integration's manifest (`scratch`); nothing, by default. An entry takes
-//! its key, its value and 64 bytes; a key has from 1 to 256 bytes.
+//! A key-value store for one dispatch, discarded when the dispatch ends. The integration's manifest grants its
+//! size (`scratch`); by default none. An entry takes the bytes of its key and its value, and 64 more;
+//! a key has 1 to 256 bytes.
 
 use crate::{HostError, backend};
 
-/// The value under `key`, if there is one.
+/// The value of `key`; `None` if there is none.
 ///
 /// # Errors
-/// The integration was granted no scratch, or the key is not allowed.
+/// Errors if the integration was granted no scratch, or if the key is not allowed.
 pub fn get(key: &str) -> Result<Option<Vec<u8>>, HostError> {
     backend::scratch_get(key)
 }
 
-/// Puts `value` under `key`, in the place of what was there.
+/// Sets `key` to `value`, replacing an earlier value.
 ///
 /// # Errors
-/// As [`get`], or there is no room; then nothing has changed.
+/// As [`get`]; also if the scratch is full. Nothing has changed then.
 pub fn set(key: &str, value: impl AsRef<[u8]>) -> Result<(), HostError> {
     backend::scratch_set(key, value.as_ref())
 }
 
-/// Removes what is under `key`; says whether there was something.
+/// Removes `key`; returns whether it had a value.
 ///
 /// # Errors
 /// As [`get`].

@@ -2,12 +2,12 @@
 
 use crate::{HostError, backend};
 
-/// The secret called `name`. From then on it is taken out of whatever the run logs, tells
-/// and answers, as it is and as JSON writes it; an encoding that the handler makes of it
-/// is not found. It may take a while, and counts as a call to the outside.
+/// The secret `name`. From then on, the host removes it from everything that the handler logs,
+/// reports and returns, in plain form and in JSON; it does not recognize other encodings. The
+/// call may wait, and counts as a call to the outside.
 ///
 /// # Errors
-/// There is none of that name for this integration, it did not come in time, or it is no
+/// Errors if the integration was granted no such secret, if it was not available in time, or if it is not
 /// UTF-8.
 pub fn get(name: &str) -> Result<String, HostError> {
     backend::secret(name)

@@ -1,26 +1,26 @@
-//! Spans of the handler's own, below the run's span in its trace.
+//! The handler's own spans, children of its span in the trace.
 //!
-//! A run has at most 256 spans, and 1 MiB of names and values: more are counted, dropped,
-//! and answered as if they were taken. Names are cut at 128 bytes, values at 4 KiB.
-//! Attributes are what serializes to an object, of at most 64 KiB, or `()` for none.
+//! A handler may have 256 spans, with 1 MiB of names and values in all; further spans are counted and
+//! dropped without an error. Names are cut at 128 bytes, values at 4 KiB. Attributes serialize to an
+//! object of at most 64 KiB; `()` means none.
 
 use serde::Serialize;
 
 use crate::host_error::to_json;
 use crate::{HostError, backend};
 
-/// A span that is open. Dropping it ends it; one that is open when the run ends is ended
-/// as unfinished.
+/// An open span. Dropping it ends it. If it is open when the handler ends, it is ended as
+/// unfinished.
 #[derive(Debug)]
 #[must_use = "dropping a span ends it"]
 pub struct Span {
     open: Option<backend::Span>,
 }
 
-/// Starts a span below the innermost that is open, or else the run's own.
+/// Starts a span, as a child of the innermost open span, or of the handler's span if none is open.
 ///
 /// # Errors
-/// The name is empty.
+/// Errors if the name is empty.
 pub fn start(name: &str) -> Result<Span, HostError> {
     start_with(name, ())
 }
@@ -28,7 +28,7 @@ pub fn start(name: &str) -> Result<Span, HostError> {
 /// Starts a span with attributes.
 ///
 /// # Errors
-/// As [`start`], or the attributes are no object, or too large.
+/// As [`start`]; also if the attributes are not an object, or too large.
 pub fn start_with(name: &str, attributes: impl Serialize) -> Result<Span, HostError> {
     let span = backend::start_span(name, &object(attributes)?)?;
     Ok(Span { open: Some(span) })
@@ -38,7 +38,7 @@ impl Span {
     /// Adds an event.
     ///
     /// # Errors
-    /// The name is empty, or the attributes are no object, or too large.
+    /// Errors if the name is empty, or if the attributes are not an object, or too large.
     pub fn event(&self, name: &str, attributes: impl Serialize) -> Result<(), HostError> {
         self.open()?.add_event(name, &object(attributes)?)
     }
@@ -46,7 +46,7 @@ impl Span {
     /// Sets attributes.
     ///
     /// # Errors
-    /// They are no object, or too large.
+    /// Errors if they are not an object, or too large.
     pub fn set(&self, attributes: impl Serialize) -> Result<(), HostError> {
         self.open()?.set_attributes(&object(attributes)?)
     }

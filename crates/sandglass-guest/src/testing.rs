@@ -1,7 +1,7 @@
-//! What stands in for the host in unit tests of a handler, on the machine that they run on.
+//! A simulated host for unit tests of a handler, which run natively.
 //!
-//! The function that is the handler stays a function, so a test calls it. What it asks of
-//! the host is answered by a [`Host`] of the test's own:
+//! The handler is an ordinary function, so a test calls it. A [`Host`] of the test serves its calls of
+//! host functions:
 //!
 //! ```
 //! use sandglass_guest::{Failure, http, json, log, secrets, testing};
@@ -19,13 +19,13 @@
 //!         assert_eq!(request.url(), "https://weather.example/now");
 //!         Ok(http::Response::new(200, "rain by noon"))
 //!     });
-//! let (answer, told) = host.run(|| weather("Bergen"));
-//! assert_eq!(answer.unwrap(), "rain by noon");
-//! assert_eq!(told.lines[0].text, "asking for Bergen");
+//! let (result, telemetry) = host.run(|| weather("Bergen"));
+//! assert_eq!(result.unwrap(), "rain by noon");
+//! assert_eq!(telemetry.lines[0].text, "asking for Bergen");
 //! ```
 //!
-//! It enforces nothing: no deadline, no grants and no bounds. How a handler ends at its
-//! deadline is seen in a real host alone.
+//! It enforces no deadline, no grants and no limits. Only a real host shows how a handler ends at its
+//! deadline.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,8 +44,8 @@ use crate::{Context, HostError, ask, http};
 type Http = Rc<dyn Fn(&http::Request) -> Result<http::Response, http::Error>>;
 type Asks = Rc<dyn Fn(&ask::Request) -> Result<ask::Answer, ask::Error>>;
 
-/// A host of a test's own. A handler that is called without one has a host that was given
-/// nothing: it has no secrets, answers no requests, and leaves a minute.
+/// A simulated host. A handler that is called outside of [`Host::run`] has an empty one: without secrets,
+/// with an error for every request, and with a minute left.
 pub struct Host {
     pub(crate) remaining: Duration,
     pub(crate) stop_after: Option<u32>,
@@ -54,12 +54,12 @@ pub struct Host {
     scratch: Option<BTreeMap<String, Vec<u8>>>,
     pub(crate) http: Option<Http>,
     pub(crate) asks: Option<Asks>,
-    pub(crate) told: Told,
+    pub(crate) telemetry: Telemetry,
 }
 
-/// What a handler told while it ran, in its order.
+/// Everything that a handler logged and reported while it ran, each kind in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct Telemetry {
     /// Lines of the log.
     pub lines: Vec<Line>,
     /// Wide events.
@@ -75,19 +75,19 @@ pub struct Told {
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// How much it matters.
+    /// The severity.
     pub level: Level,
-    /// The line.
+    /// The text.
     pub text: String,
-    /// Its fields, where it has some.
+    /// The fields; `None` for a line without any.
     pub fields: Option<Value>,
 }
 
-/// What is left of the budget of a test that says nothing else: more than it takes.
+/// The remaining budget unless a test sets another: more than a test takes.
 const REMAINING: Duration = Duration::from_secs(60);
 
 impl Host {
-    /// A host that was given nothing.
+    /// An empty host: no secrets, no scratch, and an error for every request and ask.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -98,46 +98,46 @@ impl Host {
             scratch: None,
             http: None,
             asks: None,
-            told: Told::default(),
+            telemetry: Telemetry::default(),
         }
     }
 
-    /// With this much of the budget left, however long the handler takes.
+    /// Sets the remaining budget. It stays the same, however long the handler takes.
     #[must_use]
     pub fn remaining(mut self, remaining: Duration) -> Self {
         self.remaining = remaining;
         self
     }
 
-    /// Says `true` to `deadline::should_stop` once it has said `false` this often.
+    /// Makes `deadline::should_stop` return `true` after it has returned `false` this many times.
     #[must_use]
     pub fn stop_after(mut self, times: u32) -> Self {
         self.stop_after = Some(times);
         self
     }
 
-    /// With this wall time, in milliseconds since 1970 (UTC), in the place of the machine's.
+    /// Sets the wall-clock time, in milliseconds since 1970 (UTC), instead of the machine's time.
     #[must_use]
     pub fn now_ms(mut self, now_ms: i64) -> Self {
         self.now_ms = Some(now_ms);
         self
     }
 
-    /// With a secret.
+    /// Adds a secret.
     #[must_use]
     pub fn secret(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.secrets.insert(name.into(), value.into());
         self
     }
 
-    /// With a scratch, of any size.
+    /// Grants a scratch without a size limit.
     #[must_use]
     pub fn with_scratch(mut self) -> Self {
         self.scratch = Some(BTreeMap::new());
         self
     }
 
-    /// Answers requests by `answer`.
+    /// Answers HTTP requests with `answer`.
     #[must_use]
     pub fn http(
         mut self,
@@ -147,7 +147,7 @@ impl Host {
         self
     }
 
-    /// Answers asks by `answer`.
+    /// Answers asks with `answer`.
     #[must_use]
     pub fn asks(
         mut self,
@@ -157,21 +157,21 @@ impl Host {
         self
     }
 
-    /// Runs `handler` with this host, on this thread, and says what it told.
-    pub fn run<T>(self, handler: impl FnOnce() -> T) -> (T, Told) {
-        // Also after a panic, which may be what a test wants.
-        struct Before(Option<Host>);
-        impl Drop for Before {
+    /// Runs `handler` with this host, on this thread. Returns its result and its telemetry.
+    pub fn run<T>(self, handler: impl FnOnce() -> T) -> (T, Telemetry) {
+        // Restores the previous host even after a panic, which a test may expect.
+        struct Previous(Option<Host>);
+        impl Drop for Previous {
             fn drop(&mut self) {
                 if let Some(host) = self.0.take() {
                     HOST.replace(host);
                 }
             }
         }
-        let mut before = Before(Some(HOST.replace(self)));
-        let answer = handler();
-        let host = before.0.take().map(|host| HOST.replace(host));
-        (answer, host.map(|host| host.told).unwrap_or_default())
+        let mut previous = Previous(Some(HOST.replace(self)));
+        let result = handler();
+        let host = previous.0.take().map(|host| HOST.replace(host));
+        (result, host.map(|host| host.telemetry).unwrap_or_default())
     }
 
     pub(crate) fn scratch(
@@ -180,10 +180,12 @@ impl Host {
     ) -> Result<&mut BTreeMap<String, Vec<u8>>, HostError> {
         if key.is_empty() || key.len() > 256 {
             let size = key.len();
-            return Err(HostError::new(format!("a key has from 1 to 256 bytes, and not {size}")));
+            return Err(HostError::new(format!(
+                "a key has 1 to 256 bytes, and this one has {size}"
+            )));
         }
         self.scratch.as_mut().ok_or_else(|| {
-            HostError::new("the test's host granted no scratch: `Host::with_scratch` does")
+            HostError::new("the test's host grants no scratch; call `Host::with_scratch`")
         })
     }
 }
@@ -199,13 +201,13 @@ impl fmt::Debug for Host {
         f.debug_struct("Host")
             .field("remaining", &self.remaining)
             .field("secrets", &self.secrets.keys())
-            .field("told", &self.told)
+            .field("telemetry", &self.telemetry)
             .finish_non_exhaustive()
     }
 }
 
-/// A context for tests: of the entity `Test/1`, which took the action `Begin`, without
-/// params, state and configuration.
+/// A context for tests: of the entity `Test/1`, which took the action `Begin`, without params, state
+/// or configuration.
 #[must_use]
 pub fn context() -> Context {
     Context {
@@ -213,8 +215,8 @@ pub fn context() -> Context {
         entity_type: "Test".to_owned(),
         entity_id: "1".to_owned(),
         trigger_action: "Begin".to_owned(),
-        trigger_params: json_of(&serde_json::json!({})),
-        entity_state: json_of(&serde_json::json!({ "fields": {} })),
+        trigger_params: to_raw_json(&serde_json::json!({})),
+        entity_state: to_raw_json(&serde_json::json!({ "fields": {} })),
         integration_config: Config::default(),
         trace_id: "0".repeat(32),
         agent_id: None,
@@ -225,34 +227,34 @@ pub fn context() -> Context {
 }
 
 impl Context {
-    /// With these params of the action that started the handler. For tests.
+    /// Sets the params of the triggering action. For tests.
     ///
     /// # Panics
-    /// They can't be written as JSON.
+    /// Panics if they cannot be written as JSON.
     #[must_use]
     pub fn with_params(mut self, params: impl Serialize) -> Self {
-        self.trigger_params = json_of(&params);
+        self.trigger_params = to_raw_json(&params);
         self
     }
 
-    /// With this state of the entity. For tests.
+    /// Sets the entity's state. For tests.
     ///
     /// # Panics
-    /// It can't be written as JSON.
+    /// Panics if it cannot be written as JSON.
     #[must_use]
     pub fn with_state(mut self, state: impl Serialize) -> Self {
-        self.entity_state = json_of(&state);
+        self.entity_state = to_raw_json(&state);
         self
     }
 
-    /// With a value of the integration's configuration. For tests.
+    /// Adds a value to the integration's configuration. For tests.
     #[must_use]
     pub fn with_config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.integration_config.0.push((name.into(), value.into()));
         self
     }
 
-    /// As the attempt of this number, from 1. For tests.
+    /// Sets the number of the attempt, from 1. For tests.
     #[must_use]
     pub fn with_attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
@@ -273,7 +275,7 @@ impl http::Request {
         &self.url
     }
 
-    /// Names and values of the headers, in their order. For tests.
+    /// Names and values of the headers, in order. For tests.
     #[must_use]
     pub fn headers(&self) -> &[(String, String)] {
         &self.headers
@@ -287,7 +289,7 @@ impl http::Request {
 }
 
 impl http::Response {
-    /// With one more header. For tests.
+    /// Adds a header. For tests.
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
@@ -296,7 +298,7 @@ impl http::Response {
 }
 
 impl http::Error {
-    /// An error of this kind. For tests.
+    /// Creates an error of this kind. For tests.
     #[must_use]
     pub fn of(kind: http::ErrorKind, message: impl Into<String>) -> Self {
         Self::new(kind, message)
@@ -304,7 +306,7 @@ impl http::Error {
 }
 
 impl ask::Request {
-    /// Who is asked, as `Type/id`, and for what action. For tests.
+    /// The asked entity, as `Type/id`, and the action. For tests.
     #[must_use]
     pub fn target(&self) -> (String, &str) {
         (format!("{}/{}", self.entity_type, self.entity_id), &self.action)
@@ -312,25 +314,25 @@ impl ask::Request {
 }
 
 impl ask::Answer {
-    /// An answer of an entity that is in `state`. For tests.
+    /// Creates the answer of an entity that is in `state`. For tests.
     ///
     /// # Panics
-    /// The fields can't be written as JSON.
+    /// Panics if the fields cannot be written as JSON.
     #[must_use]
     pub fn of(sequence: u64, state: impl Into<String>, fields: impl Serialize) -> Self {
-        let fields = json_of(&fields).get().to_owned();
+        let fields = to_raw_json(&fields).get().to_owned();
         Self { sequence, state: state.into(), fields }
     }
 }
 
 impl ask::Error {
-    /// An error of this kind. For tests.
+    /// Creates an error of this kind. For tests.
     #[must_use]
     pub fn of(kind: ask::ErrorKind, message: impl Into<String>) -> Self {
         Self::new(kind, message)
     }
 }
 
-fn json_of(value: &impl Serialize) -> Box<RawValue> {
-    to_raw_value(value).expect("what a test gives can be written as JSON")
+fn to_raw_json(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).expect("the value of a test can be written as JSON")
 }

@@ -1,11 +1,11 @@
-//! The host's functions as a component imports them: by the WIT package in `wit/`.
+//! The backend for components, which import the host functions by the WIT package in `wit/`.
 
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 
 use crate::context::Config;
-use crate::glue::Answered;
+use crate::glue::HandlerResult;
 use crate::log::Level;
 use crate::metrics::Kind;
 use crate::{Context, HostError, ask, failure, glue, http};
@@ -20,12 +20,12 @@ use bindings::sandglass::integration as host;
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::undocumented_unsafe_blocks,
-    reason = "generated: every function of the host is foreign, and described in wit/"
+    reason = "generated code; the items are described in wit/"
 )]
-/// The bindings of the WIT package, generated: each import with the types of its own, for
-/// what only components have, such as HTTP bodies that are read and written in pieces.
+/// The generated bindings of the WIT package, for what only components have, such as HTTP bodies that
+/// are read and written in pieces.
 ///
-/// A guest without the SDK's attribute implements `Guest` and exports it by `export!`.
+/// A guest that does not use `#[handler]` implements `Guest` and exports it with `export!`.
 pub mod bindings {
     wit_bindgen::generate!({
         world: "integration",
@@ -35,7 +35,7 @@ pub mod bindings {
     });
 }
 
-/// Makes `$handler` what the host calls.
+/// Exports `$handler` for the host to call.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __export_handler {
@@ -55,28 +55,28 @@ macro_rules! __export_handler {
     };
 }
 
-/// Runs `handler`; what the export does.
+/// Runs `handler`. The export calls this.
 ///
 /// # Errors
-/// The handler's.
+/// Errors if the handler fails.
 pub fn run(
-    given: bindings::DispatchContext,
-    handler: fn(&Context) -> Answered,
+    context: bindings::DispatchContext,
+    handler: fn(&Context) -> HandlerResult,
 ) -> Result<bindings::Completion, bindings::Failure> {
     glue::log_panics();
     let context = Context {
-        tenant: given.tenant,
-        entity_type: given.entity_type,
-        entity_id: given.entity_id,
-        trigger_action: given.trigger_action,
-        trigger_params: raw(given.trigger_params),
-        entity_state: raw(given.entity_state),
-        integration_config: Config(given.integration_config),
-        trace_id: given.trace_id,
-        agent_id: given.agent_id,
-        session_id: given.session_id,
-        dispatch_id: given.dispatch_id,
-        attempt: given.attempt,
+        tenant: context.tenant,
+        entity_type: context.entity_type,
+        entity_id: context.entity_id,
+        trigger_action: context.trigger_action,
+        trigger_params: raw(context.trigger_params),
+        entity_state: raw(context.entity_state),
+        integration_config: Config(context.integration_config),
+        trace_id: context.trace_id,
+        agent_id: context.agent_id,
+        session_id: context.session_id,
+        dispatch_id: context.dispatch_id,
+        attempt: context.attempt,
     };
     match handler(&context).and_then(crate::Completion::into_parts) {
         Ok((action, params)) => Ok(bindings::Completion { action, params }),
@@ -94,12 +94,12 @@ pub fn run(
     }
 }
 
-/// `text` as JSON that is kept as it is; `null` where it is none.
+/// Returns `text` as unparsed JSON; `null` if it is not JSON.
 fn raw(text: String) -> Box<RawValue> {
     RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-pub(crate) fn whole_context(_context: &Context) -> Result<String, HostError> {
+pub(crate) fn read_context_json(_context: &Context) -> Result<String, HostError> {
     Ok(host::context::whole())
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn scratch_delete(key: &str) -> Result<bool, HostError> {
 impl From<host::scratch::Error> for HostError {
     fn from(error: host::scratch::Error) -> Self {
         Self::new(match error {
-            host::scratch::Error::Denied => "no scratch was granted to this integration".to_owned(),
+            host::scratch::Error::Denied => "the integration was granted no scratch".to_owned(),
             host::scratch::Error::Full(bytes) => format!("the scratch of {bytes} bytes is full"),
             host::scratch::Error::InvalidKey(why) => why,
         })
@@ -220,25 +220,25 @@ pub(crate) fn send_batch(
 
 impl From<host::http::Error> for http::Error {
     fn from(error: host::http::Error) -> Self {
-        use host::http::Error as Told;
+        use host::http::Error as WitError;
         use http::ErrorKind;
         let (kind, message) = match error {
-            Told::InvalidRequest(why) => (ErrorKind::InvalidRequest, why),
-            Told::NotAllowed(place) => {
+            WitError::InvalidRequest(why) => (ErrorKind::InvalidRequest, why),
+            WitError::NotAllowed(place) => {
                 let why = format!("the host `{place}` is not allowed for this integration");
                 (ErrorKind::NotAllowed, why)
             }
-            Told::TimedOut(ms) => {
+            WitError::TimedOut(ms) => {
                 (ErrorKind::TimedOut, format!("no complete response within {ms} ms"))
             }
-            Told::CutShort(why) => (ErrorKind::CutShort, why),
-            Told::TooLarge(bytes) => {
+            WitError::CutShort(why) => (ErrorKind::CutShort, why),
+            WitError::TooLarge(bytes) => {
                 (ErrorKind::TooLarge, format!("the response is larger than {bytes} bytes"))
             }
-            Told::TooManyRedirects => {
-                (ErrorKind::TooManyRedirects, "it was redirected too often".to_owned())
+            WitError::TooManyRedirects => {
+                (ErrorKind::TooManyRedirects, "too many redirects".to_owned())
             }
-            Told::Transport(why) => (ErrorKind::Transport, why),
+            WitError::Transport(why) => (ErrorKind::Transport, why),
         };
         Self::new(kind, message)
     }
@@ -261,22 +261,23 @@ pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
 impl From<host::ask::Error> for ask::Error {
     fn from(error: host::ask::Error) -> Self {
         use ask::ErrorKind;
-        use host::ask::ErrorKind as Told;
+        use host::ask::ErrorKind as WitKind;
         let kind = match error.kind {
-            Told::NotAllowed => ErrorKind::NotAllowed,
-            Told::UnknownTarget => ErrorKind::UnknownTarget,
-            Told::Cycle => ErrorKind::Cycle,
-            Told::TooDeep => ErrorKind::TooDeep,
-            Told::Refused => ErrorKind::Refused,
-            Told::Busy => ErrorKind::Busy,
-            Told::TimedOut => ErrorKind::TimedOut,
-            Told::CutShort => ErrorKind::CutShort,
-            Told::Unavailable => ErrorKind::Unavailable,
-            Told::InvalidRequest => ErrorKind::InvalidRequest,
+            WitKind::NotAllowed => ErrorKind::NotAllowed,
+            WitKind::UnknownTarget => ErrorKind::UnknownTarget,
+            WitKind::Cycle => ErrorKind::Cycle,
+            WitKind::TooDeep => ErrorKind::TooDeep,
+            WitKind::Refused => ErrorKind::Refused,
+            WitKind::Busy => ErrorKind::Busy,
+            WitKind::TimedOut => ErrorKind::TimedOut,
+            WitKind::CutShort => ErrorKind::CutShort,
+            WitKind::Unavailable => ErrorKind::Unavailable,
+            WitKind::InvalidRequest => ErrorKind::InvalidRequest,
         };
-        let mut made = Self::new(kind, error.message);
-        made.retry_after = error.retry_after_ms.map(Duration::from_millis);
-        made
+        Self {
+            retry_after: error.retry_after_ms.map(Duration::from_millis),
+            ..Self::new(kind, error.message)
+        }
     }
 }
 

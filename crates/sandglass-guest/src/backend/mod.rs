@@ -1,5 +1,5 @@
-//! The host's functions, by whichever way the target has to them. Each way has the same
-//! functions with the same signatures, and the rest of the crate knows no difference.
+//! The host functions, with one backend for each kind of target. All backends have the same functions
+//! with the same signatures, so the rest of the crate does not depend on the target.
 
 #[cfg(all(target_family = "wasm", any(target_env = "p2", feature = "component")))]
 mod component;

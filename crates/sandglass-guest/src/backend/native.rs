@@ -1,5 +1,4 @@
-//! The host's functions where there is no host: on the machine that unit tests run on, by
-//! what a test has put in the host's place.
+//! The backend for native unit tests: the simulated host of a test serves the host functions.
 
 use std::cell::RefCell;
 
@@ -10,7 +9,7 @@ use crate::testing::{Host, Line};
 use crate::{Context, HostError, ask, http};
 
 thread_local! {
-    /// What stands in for the host on this thread.
+    /// The simulated host of this thread.
     pub(crate) static HOST: RefCell<Host> = RefCell::new(Host::new());
 }
 
@@ -18,11 +17,11 @@ fn with<T>(act: impl FnOnce(&mut Host) -> T) -> T {
     HOST.with_borrow_mut(act)
 }
 
-pub(crate) fn whole_context(context: &Context) -> Result<String, HostError> {
+pub(crate) fn read_context_json(context: &Context) -> Result<String, HostError> {
     to_json("the context", context)
 }
 
-#[allow(clippy::disallowed_methods, reason = "the time of the machine, unless a test says it")]
+#[allow(clippy::disallowed_methods, reason = "the machine's time, unless a test sets another")]
 pub(crate) fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let real = || since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
@@ -45,34 +44,36 @@ pub(crate) fn should_stop() -> bool {
 }
 
 pub(crate) fn log(level: Level, line: &str) {
-    with(|host| host.told.lines.push(Line { level, text: line.to_owned(), fields: None }));
+    with(|host| host.telemetry.lines.push(Line { level, text: line.to_owned(), fields: None }));
 }
 
 pub(crate) fn log_fields(level: Level, line: &str, fields: &str) -> Result<(), HostError> {
-    let fields = Some(parsed(fields)?);
-    with(|host| host.told.lines.push(Line { level, text: line.to_owned(), fields }));
+    let fields = Some(parse(fields)?);
+    with(|host| host.telemetry.lines.push(Line { level, text: line.to_owned(), fields }));
     Ok(())
 }
 
 pub(crate) fn wide_event(event: &str) -> Result<(), HostError> {
-    let event = parsed(event)?;
-    with(|host| host.told.wide_events.push(event));
+    let event = parse(event)?;
+    with(|host| host.telemetry.wide_events.push(event));
     Ok(())
 }
 
 pub(crate) fn progress(progress: &str) -> Result<(), HostError> {
-    let progress = parsed(progress)?;
-    with(|host| host.told.progress.push(progress));
+    let progress = parse(progress)?;
+    with(|host| host.telemetry.progress.push(progress));
     Ok(())
 }
 
 pub(crate) fn status(line: &str) {
-    with(|host| host.told.statuses.push(line.to_owned()));
+    with(|host| host.telemetry.statuses.push(line.to_owned()));
 }
 
 pub(crate) fn secret(name: &str) -> Result<String, HostError> {
     with(|host| host.secrets.get(name).cloned()).ok_or_else(|| {
-        HostError::new(format!("the test's host has no secret `{name}`: `Host::secret` gives one"))
+        HostError::new(format!(
+            "the test's host has no secret `{name}`; add it with `Host::secret`"
+        ))
     })
 }
 
@@ -82,11 +83,11 @@ pub(crate) fn metric(
     value: f64,
     _labels: &[(&str, &str)],
 ) -> Result<(), HostError> {
-    with(|host| host.told.metrics.push((name.to_owned(), value)));
+    with(|host| host.telemetry.metrics.push((name.to_owned(), value)));
     Ok(())
 }
 
-/// A span, which nobody sees.
+/// A span, which is discarded.
 #[derive(Debug)]
 pub(crate) struct Span;
 
@@ -98,7 +99,7 @@ pub(crate) fn start_span(name: &str, _attributes: &str) -> Result<Span, HostErro
 }
 
 impl Span {
-    #[allow(clippy::unused_self, reason = "it is what a span of a host has")]
+    #[allow(clippy::unused_self, reason = "the other backends need it")]
     pub(crate) fn add_event(&self, name: &str, _attributes: &str) -> Result<(), HostError> {
         if name.trim().is_empty() {
             return Err(HostError::new("the event has no name"));
@@ -106,7 +107,7 @@ impl Span {
         Ok(())
     }
 
-    #[allow(clippy::unused_self, reason = "it is what a span of a host has")]
+    #[allow(clippy::unused_self, reason = "the other backends need it")]
     pub(crate) fn set_attributes(&self, _attributes: &str) -> Result<(), HostError> {
         Ok(())
     }
@@ -130,13 +131,13 @@ pub(crate) fn scratch_delete(key: &str) -> Result<bool, HostError> {
 }
 
 pub(crate) fn send(request: http::Request) -> Result<http::Response, http::Error> {
-    // Not under a borrow of the host: what answers may use the host itself.
-    let answers = with(|host| host.http.clone());
-    match answers {
+    // Called without a borrow of the host, because the closure may use the host itself.
+    let answer = with(|host| host.http.clone());
+    match answer {
         Some(answer) => answer(&request),
         None => Err(http::Error::new(
             http::ErrorKind::NotAllowed,
-            "the test's host answers no requests: `Host::http` says how",
+            "the test's host answers no requests; set an answer with `Host::http`",
         )),
     }
 }
@@ -148,16 +149,16 @@ pub(crate) fn send_batch(
 }
 
 pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
-    let answers = with(|host| host.asks.clone());
-    match answers {
+    let answer = with(|host| host.asks.clone());
+    match answer {
         Some(answer) => answer(request),
         None => Err(ask::Error::new(
             ask::ErrorKind::NotAllowed,
-            "the test's host answers no asks: `Host::asks` says how",
+            "the test's host answers no asks; set an answer with `Host::asks`",
         )),
     }
 }
 
-fn parsed(json: &str) -> Result<serde_json::Value, HostError> {
+fn parse(json: &str) -> Result<serde_json::Value, HostError> {
     serde_json::from_str(json).map_err(|error| HostError::new(error.to_string()))
 }

@@ -3,19 +3,19 @@
 use super::{Error, ErrorKind, Request, Response};
 use crate::backend;
 
-/// Most requests of one batch: the host's own bound.
+/// Most requests in one batch; the host has the same limit.
 const REQUESTS_MAX: usize = 64;
 
-/// Sends at most 64 requests, and answers in their order; one that fails does so alone.
-/// All bodies together are within the bound of one response.
+/// Sends at most 64 requests, and returns their responses in the same order. One request can fail
+/// without the others. All bodies together have at most the size that is allowed for one response.
 ///
-/// A core module's host sends up to 8 at a time; bodies of requests are then texts, and of
-/// responses as well: what is no UTF-8 in those is replaced. All requests together have at
-/// most 1 MiB. For a component they are sent one after another.
+/// In a core module, the host sends up to 8 requests at a time, all requests together have at most 1 MiB, and
+/// bodies are text: request bodies are UTF-8, and invalid UTF-8 in response bodies is replaced. In a
+/// component, they are sent one after another.
 ///
 /// # Errors
-/// There are more than 64, or too much of them; the soft deadline passed while they were
-/// waited for; or their answers are larger than they may be, though the requests were made.
+/// Errors if there are more than 64 requests or they are too large, if the soft deadline passes while
+/// they wait, and if their responses are too large (the requests were made then).
 pub fn batch(
     requests: impl IntoIterator<Item = Request>,
 ) -> Result<Vec<Result<Response, Error>>, Error> {
@@ -24,11 +24,11 @@ pub fn batch(
         let why = format!("a batch has at most {REQUESTS_MAX} requests");
         return Err(Error::new(ErrorKind::InvalidRequest, why));
     }
-    // What can't be sent keeps its place in the answers.
-    let mut answers = Vec::with_capacity(requests.len());
+    // A request that cannot be sent keeps its position among the responses.
+    let mut results = Vec::with_capacity(requests.len());
     let mut sent = Vec::with_capacity(requests.len());
     for mut request in requests {
-        answers.push(match request.invalid.take() {
+        results.push(match request.invalid.take() {
             Some(why) => Some(Err(Error::new(ErrorKind::InvalidRequest, why))),
             None => {
                 sent.push(request);
@@ -37,12 +37,13 @@ pub fn batch(
         });
     }
     if sent.is_empty() {
-        return Ok(answers.into_iter().flatten().collect());
+        return Ok(results.into_iter().flatten().collect());
     }
-    let mut answered = backend::send_batch(sent)?.into_iter();
-    let missing = || Err(Error::new(ErrorKind::Failed, "the host answered fewer requests"));
-    let whole = answers
+    let mut responses = backend::send_batch(sent)?.into_iter();
+    let missing =
+        || Err(Error::new(ErrorKind::Failed, "the host returned fewer responses than requests"));
+    let in_order = results
         .into_iter()
-        .map(|answer| answer.unwrap_or_else(|| answered.next().unwrap_or_else(missing)));
-    Ok(whole.collect())
+        .map(|result| result.unwrap_or_else(|| responses.next().unwrap_or_else(missing)));
+    Ok(in_order.collect())
 }

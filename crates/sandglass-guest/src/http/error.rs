@@ -6,40 +6,40 @@ use serde::Serialize;
 
 use crate::Failure;
 
-/// Why a request failed. It concerns that one call, and the handler goes on. By `?` it
-/// becomes a typed failure of the category `http`, with the kind's name as its code.
+/// Why a request failed. The handler continues. `?` converts it to a typed failure with the category
+/// `http` and the name of the kind as its code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
 }
 
-/// What failed. A core module is told of every error of the host in a sentence alone, so
-/// there each of those is [`ErrorKind::Failed`].
+/// The kind of an [`Error`]. The ABI of core modules reports errors of the host as text only, so there they
+/// are all [`ErrorKind::Failed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request can't be sent as it is.
+    /// The request is not valid.
     InvalidRequest,
-    /// The integration may not reach this host.
+    /// The integration was not granted this host.
     NotAllowed,
-    /// It took longer than a call may.
+    /// The request took longer than a call may.
     TimedOut,
-    /// The soft deadline passed while it waited: time to save the work.
+    /// The soft deadline passed while the request waited. The handler should save its work.
     CutShort,
-    /// The response is larger than it may be.
+    /// The response is larger than allowed.
     TooLarge,
-    /// It was redirected too often.
+    /// There were too many redirects.
     TooManyRedirects,
-    /// It failed on the way.
+    /// The connection failed.
     Transport,
-    /// It failed in a way that the guest isn't told.
+    /// The request failed in a way that the ABI does not classify.
     Failed,
-    /// The response's status is no success; from [`Response::error_for_status`].
+    /// The status of the response is not a success; from [`Response::error_for_status`].
     ///
     /// [`Response::error_for_status`]: super::Response::error_for_status
     Status(u16),
-    /// The response's body is not what was wanted; from [`Response::json`] and
+    /// The body of the response does not have the expected form; from [`Response::json`] and
     /// [`Response::text`].
     ///
     /// [`Response::json`]: super::Response::json
@@ -57,7 +57,7 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// What failed.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -68,9 +68,9 @@ impl Error {
         match self.kind {
             ErrorKind::Status(status) => {
                 let failure = failure.details(Details { status });
-                // What RFC 9110 says of them: too early, too many, or the server's own fault.
-                let passes = matches!(status, 408 | 425 | 429 | 500 | 502..=504);
-                if passes { failure.retryable() } else { failure }
+                // Temporary by RFC 9110, RFC 8470 (425) and RFC 6585 (429).
+                let is_temporary = matches!(status, 408 | 425 | 429 | 500 | 502..=504);
+                if is_temporary { failure.retryable() } else { failure }
             }
             ErrorKind::TimedOut | ErrorKind::CutShort | ErrorKind::Transport => failure.retryable(),
             ErrorKind::InvalidRequest | ErrorKind::NotAllowed => failure.permanent(),
@@ -83,7 +83,7 @@ impl Error {
 }
 
 impl ErrorKind {
-    /// The code of its typed failure.
+    /// The code of the typed failure.
     fn name(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request",

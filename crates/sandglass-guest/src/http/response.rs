@@ -1,11 +1,11 @@
-//! What a server answered.
+//! The response to a request.
 
 use serde::de::DeserializeOwned;
 
 use super::{Error, ErrorKind};
 use crate::context::read_body;
 
-/// A whole response.
+/// A response with its whole body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     pub(crate) status: u16,
@@ -14,7 +14,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// A response of no server's: for tests of what comes after one.
+    /// Creates a response, for tests of code that processes one.
     #[must_use]
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, headers: Vec::new(), body: body.into() }
@@ -26,16 +26,16 @@ impl Response {
         self.status
     }
 
-    /// Whether the status is one of success, from 200 to 299.
+    /// Whether the status is 200 to 299.
     #[must_use]
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// The response, where its status is one of success.
+    /// Returns the response if its status is a success.
     ///
     /// # Errors
-    /// It isn't: an error of the kind [`ErrorKind::Status`].
+    /// [`ErrorKind::Status`] if it is not.
     pub fn error_for_status(self) -> Result<Self, Error> {
         let status = self.status;
         if self.is_success() {
@@ -44,17 +44,17 @@ impl Response {
         Err(Error::new(ErrorKind::Status(status), format!("the server answered {status}")))
     }
 
-    /// Names and values of the headers, in their order. A core module is told of none.
+    /// Names and values of the headers, in order; empty in a core module.
     #[must_use]
     pub fn headers(&self) -> &[(String, String)] {
         &self.headers
     }
 
-    /// The first header of this name, in any case. A core module is told of none.
+    /// The first header of this name, ignoring case; always `None` in a core module.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
-        let (_, value) = headers.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        let (_, value) = headers.find(|(key, _)| key.eq_ignore_ascii_case(name))?;
         Some(value)
     }
 
@@ -64,32 +64,31 @@ impl Response {
         &self.body
     }
 
-    /// The body, to keep.
+    /// Takes the body out of the response.
     #[must_use]
     pub fn into_body(self) -> Vec<u8> {
         self.body
     }
 
-    /// The body as a text.
+    /// The body as text.
     ///
     /// # Errors
-    /// It is no UTF-8: an error of the kind [`ErrorKind::UnexpectedBody`].
+    /// [`ErrorKind::UnexpectedBody`] if it is not UTF-8.
     pub fn text(&self) -> Result<&str, Error> {
         std::str::from_utf8(&self.body).map_err(|error| {
-            let place = error.valid_up_to();
-            let why = format!("the response's body is no UTF-8 (byte {place})");
+            let position = error.valid_up_to();
+            let why = format!("the response's body is not UTF-8 (at byte {position})");
             Error::new(ErrorKind::UnexpectedBody, why)
         })
     }
 
-    /// What the body says as JSON.
+    /// Reads the body as JSON.
     ///
     /// # Errors
-    /// It is no JSON, or not as `T` has it: an error of the kind
-    /// [`ErrorKind::UnexpectedBody`], which names the field.
+    /// [`ErrorKind::UnexpectedBody`] if it is not a valid `T`; the message names the field.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         read_body(&self.body).map_err(|why| {
-            let why = format!("the response's body is not the JSON that was wanted: {why}");
+            let why = format!("the response's body does not have the expected form: {why}");
             Error::new(ErrorKind::UnexpectedBody, why)
         })
     }

@@ -1,4 +1,4 @@
-//! A handler, as the others would be.
+//! A valid handler, to show that the files of `rejected` fail only because of their fault.
 
 use sandglass_guest::{Context, Failure, handler};
 use sandglass_guest::__private::serde::{self, Deserialize, Serialize};

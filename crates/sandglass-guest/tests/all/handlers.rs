@@ -1,4 +1,4 @@
-//! Handlers on the machine that unit tests run on, with a host of the test's own.
+//! Unit tests of handlers with a simulated host.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ mod other_signatures {
         Ok(())
     }
 
-    // Names that the expansion must not take for its own.
+    // These names must not clash with those of the expansion.
     #[handler]
     fn handler(context: &Context, input: Value) -> Result<Completion, std::num::ParseIntError> {
         input.to_string().parse::<u32>()?;
@@ -48,7 +48,7 @@ mod other_signatures {
     }
 
     #[test]
-    fn a_handler_takes_what_it_wants_and_stays_a_function() {
+    fn a_handler_takes_any_of_its_arguments_and_stays_a_function() {
         assert!(nothing().is_ok());
         let context = testing::context();
         let (action, _) =
@@ -64,14 +64,17 @@ fn a_handler_is_called_as_a_function() {
         .with_params(json!({ "items": [{ "cents": 5 }, { "cents": 7 }] }))
         .params()
         .expect("an order");
-    let (answer, told) = testing::Host::new().run(|| total(order, &testing::context()));
-    assert_eq!(answer, Ok(Total { cents: 12 }));
-    assert_eq!(told.lines.len(), 1);
-    assert_eq!((told.lines[0].level, &*told.lines[0].text), (Level::Info, "2 items of 1"));
+    let (result, telemetry) = testing::Host::new().run(|| total(order, &testing::context()));
+    assert_eq!(result, Ok(Total { cents: 12 }));
+    assert_eq!(telemetry.lines.len(), 1);
+    assert_eq!(
+        (telemetry.lines[0].level, &*telemetry.lines[0].text),
+        (Level::Info, "2 items of 1")
+    );
 }
 
 #[test]
-fn an_input_that_does_not_fit_says_where() {
+fn an_invalid_input_names_the_field() {
     let cases = [
         (json!({ "items": [{ "cents": 1 }, { "cents": -1 }] }), "items[1].cents", "expected u32"),
         (json!({ "items": [{}] }), "items[0]", "missing field `cents`"),
@@ -80,7 +83,7 @@ fn an_input_that_does_not_fit_says_where() {
     ];
     for (params, field, why) in cases {
         let context = testing::context().with_params(&params);
-        let Err(failure) = context.params::<Order>() else { panic!("{params} is no order") };
+        let Err(failure) = context.params::<Order>() else { panic!("{params} is not an order") };
         assert_eq!((failure.category(), failure.code()), (Some("input"), Some("invalid")));
         let details = failure.details_json().expect("details");
         let details: Value = serde_json::from_str(details).expect("JSON");
@@ -119,12 +122,12 @@ fn a_context_has_configuration_and_state() {
 }
 
 #[test]
-fn without_a_host_nothing_is_granted_and_each_error_says_how_it_would_be() {
+fn an_empty_host_grants_nothing_and_its_errors_name_the_method_that_does() {
     assert!(secrets::get("x").expect_err("none").to_string().contains("Host::secret"));
     assert!(scratch::get("x").expect_err("none").to_string().contains("Host::with_scratch"));
-    let refused = http::Request::get("http://a.example").send().expect_err("nobody answers");
+    let refused = http::Request::get("http://a.example").send().expect_err("no answer is set");
     assert_eq!(refused.kind(), http::ErrorKind::NotAllowed);
-    let refused = ask::Request::new("Tool", "1", "Use").send().expect_err("nobody answers");
+    let refused = ask::Request::new("Tool", "1", "Use").send().expect_err("no answer is set");
     assert_eq!(refused.kind(), ask::ErrorKind::NotAllowed);
     assert!(!deadline::should_stop());
     assert!(deadline::remaining() > Duration::ZERO);
@@ -149,7 +152,7 @@ fn a_host_of_a_test_answers_and_keeps_what_it_is_told() {
             let (who, what) = request.target();
             Ok(ask::Answer::of(4, "Done", json!({ "said": format!("{who} {what}") })))
         });
-    let ((), told) = host.run(|| {
+    let ((), telemetry) = host.run(|| {
         assert_eq!(secrets::get("token").as_deref(), Ok("t0k"));
         scratch::set("a", "1").expect("granted");
         assert_eq!(scratch::get("a"), Ok(Some(b"1".to_vec())));
@@ -173,17 +176,17 @@ fn a_host_of_a_test_answers_and_keeps_what_it_is_told() {
         spans::start("span").expect("a name").end();
     });
     assert_eq!(asked.get(), 1);
-    assert_eq!(told.lines[0].fields, Some(json!({ "ms": 1 })));
-    assert_eq!(told.wide_events, [json!({ "operation": "grep" })]);
-    assert_eq!(told.progress, [json!({ "done": 1 })]);
-    assert_eq!(told.statuses, ["at work"]);
-    assert_eq!(told.metrics, [("calls".to_owned(), 1.0)]);
-    assert!(secrets::get("token").is_err(), "the next one has a host of its own");
+    assert_eq!(telemetry.lines[0].fields, Some(json!({ "ms": 1 })));
+    assert_eq!(telemetry.wide_events, [json!({ "operation": "grep" })]);
+    assert_eq!(telemetry.progress, [json!({ "done": 1 })]);
+    assert_eq!(telemetry.statuses, ["at work"]);
+    assert_eq!(telemetry.metrics, [("calls".to_owned(), 1.0)]);
+    assert!(secrets::get("token").is_err(), "a handler outside of `run` has an empty host");
 }
 
 #[test]
 fn what_cannot_be_told_is_refused_before_it_is_sent() {
-    let ((), told) = testing::Host::new().run(|| {
+    let ((), telemetry) = testing::Host::new().run(|| {
         assert!(log::fields(Level::Info, "x", 7).is_err());
         assert!(log::wide_event([1]).is_err());
         assert!(metrics::gauge("x", f64::NAN, &[]).is_err());
@@ -195,7 +198,7 @@ fn what_cannot_be_told_is_refused_before_it_is_sent() {
         let ask = ask::Request::new("Tool", "1", "Use").params([1]).send();
         assert_eq!(ask.expect_err("a list").kind(), ask::ErrorKind::InvalidRequest);
     });
-    assert_eq!(told, testing::Told::default());
+    assert_eq!(telemetry, testing::Telemetry::default());
 }
 
 #[test]

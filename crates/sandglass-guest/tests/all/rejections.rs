@@ -1,5 +1,5 @@
-//! What is no handler isn't compiled, and the error points at the place that is why: in each
-//! file of `rejected`, at the line that ends in `//~` and a part of the message.
+//! Functions that cannot be handlers do not compile, and the error points at the cause: in each file
+//! of `rejected`, at the line that ends with `//~` and a part of the message.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::Value;
 const MARKER: &str = "//~ ";
 
 #[test]
-fn what_is_no_handler_is_refused_where_it_is_written() {
+fn an_invalid_handler_is_rejected_at_its_cause() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/rejected");
     let compiler = Compiler::of_this_test();
     assert_eq!(compiler.errors(&folder.join("../accepted.rs")), [], "a handler is compiled");
@@ -21,18 +21,18 @@ fn what_is_no_handler_is_refused_where_it_is_written() {
     assert!(files.len() >= 10, "{files:?}");
     for file in files {
         let source = fs::read_to_string(&file).expect("there");
-        let wanted = source.lines().enumerate().find_map(|(line, text)| {
+        let marked = source.lines().enumerate().find_map(|(line, text)| {
             text.split_once(MARKER).map(|(_, message)| (line as u64 + 1, message))
         });
-        let (line, message) = wanted.unwrap_or_else(|| panic!("{file:?} has no marker"));
+        let (line, message) = marked.unwrap_or_else(|| panic!("{file:?} has no marker"));
         let errors = compiler.errors(&file);
-        let [(at, said)] = &*errors else { panic!("{file:?}: one error, not {errors:?}") };
-        assert_eq!(*at, Some(line), "{file:?}: {said}");
-        assert!(said.contains(message), "{file:?}: {said}");
+        let [(at, text)] = &*errors else { panic!("{file:?}: one error, not {errors:?}") };
+        assert_eq!(*at, Some(line), "{file:?}: {text}");
+        assert!(text.contains(message), "{file:?}: {text}");
     }
 }
 
-/// The compiler that made this test, and the library that the test was made with.
+/// The compiler that built this test, and the SDK that it was linked with.
 struct Compiler {
     dependencies: PathBuf,
     sdk: PathBuf,
@@ -58,13 +58,13 @@ impl Compiler {
             .arg(file)
             .output()
             .expect("there");
-        let said = String::from_utf8(output.stderr).expect("text");
-        said.lines().filter_map(error).collect()
+        let messages = String::from_utf8(output.stderr).expect("text");
+        messages.lines().filter_map(parse_error).collect()
     }
 }
 
-/// The error that a line of the compiler is, if it is one.
-fn error(line: &str) -> Option<(Option<u64>, String)> {
+/// Parses a line of the compiler's output; `None` if it is not an error.
+fn parse_error(line: &str) -> Option<(Option<u64>, String)> {
     let message: Value = serde_json::from_str(line).expect("a line of JSON");
     let is_summary = message["message"].as_str()?.starts_with("aborting due to");
     if message["level"] != "error" || is_summary {
@@ -80,7 +80,7 @@ fn error(line: &str) -> Option<(Option<u64>, String)> {
     Some((line, texts.join("; ")))
 }
 
-/// The library of this name that was made last: the one of these sources.
+/// The newest library with this name, which was built from these sources.
 fn newest(folder: &Path, prefix: &str) -> PathBuf {
     let files = fs::read_dir(folder).expect("there").map(|file| file.expect("there"));
     let named = files.filter(|file| {

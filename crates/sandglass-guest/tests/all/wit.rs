@@ -1,9 +1,9 @@
-//! The WIT package says of each function, type and interface what it is.
+//! Each function, type and interface of the WIT package is documented.
 
 const WIT: &str = include_str!("../../wit/integration.wit");
 
-/// Whether a line begins an item: what has a name of its own, and a meaning.
-fn begins_an_item(line: &str) -> bool {
+/// Whether a line starts an item that needs documentation.
+fn starts_an_item(line: &str) -> bool {
     let keywords = ["interface ", "record ", "variant ", "enum ", "resource ", "type ", "world "];
     let is_function = line.contains(": func(") || line.contains(": static func(");
     is_function || keywords.iter().any(|keyword| line.starts_with(keyword))
@@ -12,7 +12,7 @@ fn begins_an_item(line: &str) -> bool {
 #[test]
 fn each_item_is_documented() {
     let lines: Vec<&str> = WIT.lines().map(str::trim).collect();
-    let items: Vec<usize> = (0..lines.len()).filter(|line| begins_an_item(lines[*line])).collect();
+    let items: Vec<usize> = (0..lines.len()).filter(|line| starts_an_item(lines[*line])).collect();
     assert!(items.len() > 60, "{} items", items.len());
     for item in items {
         assert!(
@@ -24,7 +24,6 @@ fn each_item_is_documented() {
     }
 }
 
-/// A function whose answer can be an error says when it is one.
 #[test]
 fn each_function_that_can_fail_says_when() {
     let mut documentation = String::new();

@@ -1,7 +1,7 @@
-//! The functions of the module `env`, with their raw types, and each once more as one that
-//! is safe to call. The SDK's only unsafe code.
+//! The functions of the module `env` with their raw types, and a safe wrapper for each. The only
+//! unsafe code of the SDK.
 
-#![allow(unsafe_code, reason = "a foreign function is unsafe to call")]
+#![allow(unsafe_code, reason = "calls of foreign functions are unsafe")]
 
 #[link(wasm_import_module = "env")]
 unsafe extern "C" {
@@ -42,34 +42,32 @@ unsafe extern "C" {
 }
 
 /// A buffer that the host may fill.
-pub(super) struct Room(Vec<u8>);
+pub(super) struct Buffer(Vec<u8>);
 
-impl Room {
-    /// Room for at least this many bytes.
-    pub(super) fn of(bytes: usize) -> Self {
+impl Buffer {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }
 
     /// How many bytes the host may write.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// The first bytes of it, which the host has written: as many as it says.
-    pub(super) fn written(mut self, bytes: usize) -> Vec<u8> {
+    /// Returns the first `bytes` bytes, which the host states that it has written.
+    pub(super) fn into_written(mut self, bytes: usize) -> Vec<u8> {
         let bytes = bytes.min(self.0.capacity());
-        // SAFETY: within the capacity. By its contract the host has written so many; and as
-        // every byte of a WebAssembly memory has a value, so has each that it hasn't.
+        // SAFETY: `bytes` is within the capacity. By contract the host has written that many; and if it
+        // has not, every byte of a WebAssembly memory is initialized.
         unsafe { self.0.set_len(bytes) };
         self.0
     }
 }
 
-// SAFETY (of every call below): each pointer and length come from one live slice, or from
-// one allocation and its capacity, of which the host writes at most that much; it keeps none
-// of them.
+// SAFETY (of every call below): each pointer and length come from one live slice, or from one
+// allocation and its capacity, beyond which the host does not write. The host keeps no pointer.
 
-pub(super) fn context(out: &mut Room) -> i32 {
+pub(super) fn context(out: &mut Buffer) -> i32 {
     // SAFETY: see above.
     unsafe { host_get_context(out.0.as_mut_ptr(), out.0.capacity()) }
 }
@@ -79,7 +77,7 @@ pub(super) fn set_result(result: &str) {
     unsafe { host_set_result(result.as_ptr(), result.len()) }
 }
 
-pub(super) fn last_error(out: &mut Room) -> i32 {
+pub(super) fn last_error(out: &mut Buffer) -> i32 {
     // SAFETY: see above.
     unsafe { host_last_error(out.0.as_mut_ptr(), out.0.capacity()) }
 }
@@ -135,21 +133,21 @@ pub(super) fn end_span(span: i64, json: &str) -> i32 {
 }
 
 pub(super) fn time_millis() -> i64 {
-    // SAFETY: it takes nothing.
+    // SAFETY: it has no arguments.
     unsafe { host_get_time_millis() }
 }
 
 pub(super) fn deadline_remaining_ms() -> i64 {
-    // SAFETY: it takes nothing.
+    // SAFETY: it has no arguments.
     unsafe { host_deadline_remaining_ms() }
 }
 
 pub(super) fn should_stop() -> i32 {
-    // SAFETY: it takes nothing.
+    // SAFETY: it has no arguments.
     unsafe { host_should_stop() }
 }
 
-pub(super) fn scratch_get(key: &str, out: &mut Room) -> i32 {
+pub(super) fn scratch_get(key: &str, out: &mut Buffer) -> i32 {
     // SAFETY: see above.
     unsafe { host_scratch_get(key.as_ptr(), key.len(), out.0.as_mut_ptr(), out.0.capacity()) }
 }
@@ -164,12 +162,12 @@ pub(super) fn scratch_delete(key: &str) -> i32 {
     unsafe { host_scratch_delete(key.as_ptr(), key.len()) }
 }
 
-pub(super) fn secret(key: &str, out: &mut Room) -> i32 {
+pub(super) fn secret(key: &str, out: &mut Buffer) -> i32 {
     // SAFETY: see above.
     unsafe { host_get_secret(key.as_ptr(), key.len(), out.0.as_mut_ptr(), out.0.capacity()) }
 }
 
-pub(super) fn ask(json: &str, out: &mut Room) -> i32 {
+pub(super) fn ask(json: &str, out: &mut Buffer) -> i32 {
     // SAFETY: see above.
     unsafe { host_ask(json.as_ptr(), json.len(), out.0.as_mut_ptr(), out.0.capacity()) }
 }
@@ -179,7 +177,7 @@ pub(super) fn http_call(
     url: &str,
     headers: &str,
     body: &[u8],
-    out: &mut Room,
+    out: &mut Buffer,
 ) -> i32 {
     // SAFETY: see above.
     unsafe {
@@ -198,7 +196,7 @@ pub(super) fn http_call(
     }
 }
 
-pub(super) fn http_call_batch(json: &str, out: &mut Room) -> i32 {
+pub(super) fn http_call_batch(json: &str, out: &mut Buffer) -> i32 {
     // SAFETY: see above.
     unsafe { host_http_call_batch(json.as_ptr(), json.len(), out.0.as_mut_ptr(), out.0.capacity()) }
 }

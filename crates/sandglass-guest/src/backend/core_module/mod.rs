@@ -1,4 +1,4 @@
-//! The host's functions as a core module imports them: by the ABI of `docs/guest-abi.md`.
+//! The backend for core modules, which import the host functions by the ABI in `docs/guest-abi.md`.
 
 mod imports;
 mod outside;
@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 use serde_json::value::RawValue;
 
 use crate::failure::{Failure, Form, Typed};
-use crate::glue::Answered;
+use crate::glue::HandlerResult;
 use crate::log::Level;
 use crate::metrics::Kind;
 use crate::{Completion, Context, HostError, glue};
 
-use imports::Room;
+use imports::Buffer;
 
 pub(crate) use outside::{ask, send, send_batch};
 
-/// Makes `$handler` what the host calls.
+/// Exports `$handler` for the host to call.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __export_handler {
@@ -30,61 +30,61 @@ macro_rules! __export_handler {
     };
 }
 
-/// Room that most contexts, secrets and values of the scratch fit in, so that they are asked
-/// for once.
-const USUAL_BYTES: usize = 1024;
+/// The first size of a buffer: most contexts, secrets and scratch values fit, so that one call is
+/// enough.
+const FIRST_CAPACITY_BYTES: usize = 1024;
 
-/// Room for the sentence that says why a function failed: the host's own bound.
+/// The longest message of `host_last_error`, by the host's limit.
 const ERROR_BYTES: usize = 1024;
 
-/// Runs `handler`, and gives its answer to the host; what the export does.
-pub fn run(handler: fn(&Context) -> Answered) -> i32 {
+/// Runs `handler`, and passes its result to the host. The export calls this.
+pub fn run(handler: fn(&Context) -> HandlerResult) -> i32 {
     glue::log_panics();
-    let answer = match context() {
+    let result = match read_context() {
         Ok(context) => handler(&context),
         Err(why) => Err(Failure::from(why)),
     };
-    imports::set_result(&match answer.and_then(Completion::into_parts) {
-        Ok((action, params)) => success(action.as_deref(), &params),
-        Err(failure) => failed(&failure),
+    imports::set_result(&match result.and_then(Completion::into_parts) {
+        Ok((action, params)) => success_json(action.as_deref(), &params),
+        Err(failure) => failure_json(&failure),
     });
     0
 }
 
-fn context() -> Result<Context, HostError> {
-    serde_json::from_str(&context_text()?)
-        .map_err(|error| HostError::new(format!("the context can't be read: {error}")))
+fn read_context() -> Result<Context, HostError> {
+    serde_json::from_str(&context_json()?)
+        .map_err(|error| HostError::new(format!("the context cannot be read: {error}")))
 }
 
-fn context_text() -> Result<String, HostError> {
-    text("the context", probe(imports::context)?)
+fn context_json() -> Result<String, HostError> {
+    to_text("the context", read_into_buffer(imports::context)?)
 }
 
-pub(crate) fn whole_context(_context: &Context) -> Result<String, HostError> {
-    context_text()
+pub(crate) fn read_context_json(_context: &Context) -> Result<String, HostError> {
+    context_json()
 }
 
-/// The answer of one that did its work. `params` is JSON already.
-fn success(action: Option<&str>, params: &str) -> String {
-    let mut answer = String::with_capacity(params.len() + 64);
-    answer.push_str(r#"{"success":true"#);
+/// The result of a handler that did its work. `params` is JSON.
+fn success_json(action: Option<&str>, params: &str) -> String {
+    let mut json = String::with_capacity(params.len() + 64);
+    json.push_str(r#"{"success":true"#);
     if let Some(action) = action {
-        // A text can be written, and so can a string be written to.
-        let _ = write!(answer, r#","action":{}"#, quoted(action));
+        // Writing to a `String` cannot fail.
+        let _ = write!(json, r#","action":{}"#, quote(action));
     }
-    let _ = write!(answer, r#","params":{params}}}"#);
-    answer
+    let _ = write!(json, r#","params":{params}}}"#);
+    json
 }
 
-fn failed(failure: &Failure) -> String {
-    let mut answer = String::from(r#"{"success":false,"#);
+fn failure_json(failure: &Failure) -> String {
+    let mut json = String::from(r#"{"success":false,"#);
     match &failure.form {
         Form::Plain(sentence) => {
-            let _ = write!(answer, r#""error":{}"#, quoted(sentence));
+            let _ = write!(json, r#""error":{}"#, quote(sentence));
         }
         Form::Typed(typed) => {
             let Typed { category, code, retryability, outcome, details, diagnostic } = &**typed;
-            answer.push_str(r#""typed_failure":{"version":1"#);
+            json.push_str(r#""typed_failure":{"version":1"#);
             let texts = [
                 ("category", Some(category)),
                 ("code", Some(code)),
@@ -94,18 +94,18 @@ fn failed(failure: &Failure) -> String {
             ];
             for (name, text) in texts {
                 if let Some(text) = text {
-                    let _ = write!(answer, r#","{name}":{}"#, quoted(text));
+                    let _ = write!(json, r#","{name}":{}"#, quote(text));
                 }
             }
             let details = details.as_deref().unwrap_or("{}");
-            let _ = write!(answer, r#","details":{details}}}"#);
+            let _ = write!(json, r#","details":{details}}}"#);
         }
     }
-    answer.push('}');
-    answer
+    json.push('}');
+    json
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
@@ -122,16 +122,16 @@ pub(crate) fn should_stop() -> bool {
 }
 
 pub(crate) fn log(level: Level, line: &str) {
-    imports::log(name(level), line);
+    imports::log(level_name(level), line);
 }
 
 pub(crate) fn log_fields(level: Level, line: &str, fields: &str) -> Result<(), HostError> {
-    let (level, line) = (name(level), quoted(line));
+    let (level, line) = (level_name(level), quote(line));
     let json = format!(r#"{{"level":"{level}","message":{line},"fields":{fields}}}"#);
-    done(imports::log_structured(&json))
+    check(imports::log_structured(&json))
 }
 
-fn name(level: Level) -> &'static str {
+fn level_name(level: Level) -> &'static str {
     match level {
         Level::Trace => "trace",
         Level::Debug => "debug",
@@ -142,20 +142,20 @@ fn name(level: Level) -> &'static str {
 }
 
 pub(crate) fn wide_event(event: &str) -> Result<(), HostError> {
-    done(imports::emit_wide_event(event))
+    check(imports::emit_wide_event(event))
 }
 
 pub(crate) fn progress(progress: &str) -> Result<(), HostError> {
-    done(imports::emit_progress(progress))
+    check(imports::emit_progress(progress))
 }
 
 pub(crate) fn status(line: &str) {
-    // A line in this guest's memory is never refused.
+    // The host refuses a status only if it is outside of the guest's memory.
     let _ = imports::set_status(line);
 }
 
 pub(crate) fn secret(key: &str) -> Result<String, HostError> {
-    text("the secret", probe(|room| imports::secret(key, room))?)
+    to_text("the secret", read_into_buffer(|buffer| imports::secret(key, buffer))?)
 }
 
 pub(crate) fn metric(
@@ -172,18 +172,18 @@ pub(crate) fn metric(
     let mut tags = String::new();
     for (name, value) in labels {
         let comma = if tags.is_empty() { "" } else { "," };
-        let _ = write!(tags, "{comma}{}:{}", quoted(name), quoted(value));
+        let _ = write!(tags, "{comma}{}:{}", quote(name), quote(value));
     }
-    let name = quoted(name);
+    let name = quote(name);
     let json = format!(r#"{{"name":{name},"kind":"{kind}","value":{value},"tags":{{{tags}}}}}"#);
-    done(imports::emit_metric(&json))
+    check(imports::emit_metric(&json))
 }
 
 #[derive(Debug)]
 pub(crate) struct Span(i64);
 
 pub(crate) fn start_span(name: &str, attributes: &str) -> Result<Span, HostError> {
-    match imports::start_span(&named(name, attributes)) {
+    match imports::start_span(&span_json(name, attributes)) {
         handle if handle > 0 => Ok(Span(handle)),
         _ => Err(last_error()),
     }
@@ -191,36 +191,36 @@ pub(crate) fn start_span(name: &str, attributes: &str) -> Result<Span, HostError
 
 impl Span {
     pub(crate) fn add_event(&self, name: &str, attributes: &str) -> Result<(), HostError> {
-        done(imports::add_span_event(self.0, &named(name, attributes)))
+        check(imports::add_span_event(self.0, &span_json(name, attributes)))
     }
 
     pub(crate) fn set_attributes(&self, attributes: &str) -> Result<(), HostError> {
         let json = format!(r#"{{"attributes":{attributes}}}"#);
-        done(imports::set_span_attributes(self.0, &json))
+        check(imports::set_span_attributes(self.0, &json))
     }
 
     pub(crate) fn end(self, error: Option<&str>) {
         let json = match error {
             Some(error) => {
-                let error = quoted(error);
+                let error = quote(error);
                 format!(r#"{{"status":"error","error.message":{error}}}"#)
             }
             None => String::new(),
         };
-        // It may have been ended with the run's other spans.
+        // The host may have ended it already, together with the span of its handler.
         let _ = imports::end_span(self.0, &json);
     }
 }
 
-fn named(name: &str, attributes: &str) -> String {
-    format!(r#"{{"name":{},"attributes":{attributes}}}"#, quoted(name))
+fn span_json(name: &str, attributes: &str) -> String {
+    format!(r#"{{"name":{},"attributes":{attributes}}}"#, quote(name))
 }
 
 pub(crate) fn scratch_get(key: &str) -> Result<Option<Vec<u8>>, HostError> {
-    match probe(|room| imports::scratch_get(key, room)) {
+    match read_into_buffer(|buffer| imports::scratch_get(key, buffer)) {
         Ok(value) => Ok(Some(value)),
-        // Nothing there is an error of this ABI, as is a key that can't be. Removing what
-        // isn't there tells the two apart, and changes nothing.
+        // A missing key and an invalid key are both errors in this ABI. Deleting a missing key
+        // distinguishes them, and changes nothing.
         Err(why) => match imports::scratch_delete(key) {
             0.. => Ok(None),
             _ => Err(why),
@@ -229,45 +229,44 @@ pub(crate) fn scratch_get(key: &str) -> Result<Option<Vec<u8>>, HostError> {
 }
 
 pub(crate) fn scratch_set(key: &str, value: &[u8]) -> Result<(), HostError> {
-    done(imports::scratch_set(key, value))
+    check(imports::scratch_set(key, value))
 }
 
 pub(crate) fn scratch_delete(key: &str) -> Result<bool, HostError> {
-    let answered = imports::scratch_delete(key);
-    done(answered).map(|()| answered > 0)
+    length(imports::scratch_delete(key)).map(|deleted| deleted > 0)
 }
 
-/// What a function gives that says the size it needs where its buffer is too small.
-fn probe(mut function: impl FnMut(&mut Room) -> i32) -> Result<Vec<u8>, HostError> {
-    let mut room = Room::of(USUAL_BYTES);
-    let mut bytes = length(function(&mut room))?;
-    if bytes > room.bytes() {
-        room = Room::of(bytes);
-        bytes = length(function(&mut room))?;
+/// Calls a function that returns the size that it needs if the buffer is too small.
+fn read_into_buffer(mut function: impl FnMut(&mut Buffer) -> i32) -> Result<Vec<u8>, HostError> {
+    let mut buffer = Buffer::with_capacity(FIRST_CAPACITY_BYTES);
+    let mut bytes = length(function(&mut buffer))?;
+    if bytes > buffer.capacity() {
+        buffer = Buffer::with_capacity(bytes);
+        bytes = length(function(&mut buffer))?;
     }
-    Ok(room.written(bytes))
+    Ok(buffer.into_written(bytes))
 }
 
-/// A count that a function answered, or the reason why it failed.
-fn length(answered: i32) -> Result<usize, HostError> {
-    usize::try_from(answered).map_err(|_| last_error())
+/// Converts the returned count, or reads the reason why the function failed.
+fn length(returned: i32) -> Result<usize, HostError> {
+    usize::try_from(returned).map_err(|_| last_error())
 }
 
-fn done(answered: i32) -> Result<(), HostError> {
-    length(answered).map(drop)
+fn check(returned: i32) -> Result<(), HostError> {
+    length(returned).map(drop)
 }
 
 fn last_error() -> HostError {
-    let mut room = Room::of(ERROR_BYTES);
-    let bytes = usize::try_from(imports::last_error(&mut room)).unwrap_or(0);
-    HostError::new(String::from_utf8_lossy(&room.written(bytes)))
+    let mut buffer = Buffer::with_capacity(ERROR_BYTES);
+    let bytes = usize::try_from(imports::last_error(&mut buffer)).unwrap_or(0);
+    HostError::new(String::from_utf8_lossy(&buffer.into_written(bytes)))
 }
 
-fn text(what: &str, bytes: Vec<u8>) -> Result<String, HostError> {
-    String::from_utf8(bytes).map_err(|_| HostError::new(format!("{what} is no UTF-8")))
+fn to_text(what: &str, bytes: Vec<u8>) -> Result<String, HostError> {
+    String::from_utf8(bytes).map_err(|_| HostError::new(format!("{what} is not UTF-8")))
 }
 
-/// JSON that is part of other JSON.
-fn part(json: &str) -> Result<&RawValue, HostError> {
+/// Returns `json` unparsed, as part of other JSON.
+fn raw_json(json: &str) -> Result<&RawValue, HostError> {
     serde_json::from_str(json).map_err(|error| HostError::new(error.to_string()))
 }

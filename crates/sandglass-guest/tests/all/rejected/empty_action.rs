@@ -1,7 +1,7 @@
 use sandglass_guest::{Context, Failure, handler};
 
 #[handler(
-    action = "" //~ an action has a name
+    action = "" //~ the name of the action is empty
 )]
 fn handle(_context: &Context) -> Result<(), Failure> {
     Ok(())

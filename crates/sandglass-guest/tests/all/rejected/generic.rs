@@ -1,7 +1,7 @@
 use sandglass_guest::{Context, Failure, handler};
 
 #[handler]
-fn handle<T>() -> Result<(), Failure> { //~ not generic
+fn handle<T>() -> Result<(), Failure> { //~ cannot be generic
     Ok(())
 }
 

@@ -4,7 +4,7 @@ pub struct Handler;
 
 impl Handler {
     #[handler]
-    fn handle(&self) -> Result<(), Failure> { //~ no method
+    fn handle(&self) -> Result<(), Failure> { //~ cannot be a method
         Ok(())
     }
 }

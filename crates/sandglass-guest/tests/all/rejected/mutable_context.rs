@@ -2,7 +2,7 @@ use sandglass_guest::{Context, Failure, handler};
 
 #[handler]
 fn handle(
-    _context: &mut Context, //~ can't be changed
+    _context: &mut Context, //~ the context is read-only
 ) -> Result<(), Failure> {
     Ok(())
 }

@@ -1,7 +1,7 @@
 use sandglass_guest::{Context, Failure, handler};
 
 #[handler(
-    acton = "Finish" //~ one key: `action`
+    acton = "Finish" //~ the only key is `action`
 )]
 fn handle(_context: &Context) -> Result<(), Failure> {
     Ok(())

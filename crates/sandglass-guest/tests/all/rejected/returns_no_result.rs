@@ -3,7 +3,7 @@ use sandglass_guest::{Context, Failure, handler};
 #[handler]
 fn handle(
     _context: &Context,
-) -> u32 { //~ a handler answers a `Result`, and `u32` is none
+) -> u32 { //~ a handler returns a `Result`, and `u32` is not a result
     7
 }
 

@@ -1,7 +1,7 @@
 use sandglass_guest::{Context, Failure, handler};
 
 #[handler]
-fn handle(_context: &Context) { //~ answers a `Result`
+fn handle(_context: &Context) { //~ returns a `Result`
 }
 
 pub fn of() -> Option<Failure> { None }
