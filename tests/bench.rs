@@ -6,7 +6,7 @@ use binary::sandglass;
 use serde_json::Value;
 
 #[test]
-fn one_figure_is_measured_and_told_as_json_alone() {
+fn one_figure_is_measured_and_printed_as_json_only() {
     let said = sandglass(&[&"bench", &"--quick", &"--only", &"host_call", &"--json"]).exits(0);
     let report: Value = serde_json::from_str(&said.out).expect("one object");
     let figure = &report["host_call"];
@@ -45,13 +45,13 @@ fn people_read_a_table_with_each_goal() {
 }
 
 #[test]
-fn a_key_that_there_is_not_is_refused_with_the_nearest() {
+fn an_unknown_key_is_refused_with_the_nearest_one() {
     let said = sandglass(&[&"bench", &"--only", &"host_cal"]).exits(2);
     assert!(said.err.contains("did you mean `host_call`?"), "{}", said.err);
     assert_eq!(said.out, "");
 }
 
 #[test]
-fn its_help_has_examples_and_exit_codes() {
+fn help_has_examples_and_exit_codes() {
     sandglass(&[&"bench", &"--help"]).exits(0).says("Examples:").says("Exit code: 0");
 }

@@ -5,13 +5,13 @@ mod binary;
 use binary::{Folder, LAMP, fixture, repository, sandglass, with_nobody_reading};
 
 #[test]
-fn passes_the_spec_of_the_incident() {
+fn the_spec_of_the_incident_passes() {
     let spec = fixture("incident/session.ioa.toml");
     sandglass(&[&"check", &spec]).exits(0).says("session.ioa.toml: ok");
 }
 
 #[test]
-fn passes_the_example_of_the_documentation_without_a_word() {
+fn the_documented_example_passes_without_warnings() {
     let page = std::fs::read_to_string(repository("docs/spec-files.md")).expect("there");
     let example = page.split_once("\n```toml\n").and_then(|(_, rest)| rest.split_once("\n```\n"));
     let (example, _) = example.expect("the page has an example");
@@ -50,7 +50,7 @@ fn shows_all_errors_at_once_with_their_lines_and_hints() {
 }
 
 #[test]
-fn scripts_get_the_same_as_json() {
+fn json_output_has_the_same_findings() {
     let folder = Folder::new();
     let (good, bad) = (folder.write("good.toml", LAMP), folder.write("bad.toml", WRONG));
     let said = sandglass(&[&"check", &"--json", &good, &bad]).exits(1);
@@ -66,7 +66,7 @@ fn scripts_get_the_same_as_json() {
 }
 
 #[test]
-fn the_exit_code_is_the_same_where_nobody_reads_the_findings() {
+fn the_exit_code_is_the_same_if_standard_output_is_closed() {
     let folder = Folder::new();
     let (good, bad) = (folder.write("good.toml", LAMP), folder.write("bad.toml", WRONG));
     with_nobody_reading(&[&"check", &good]).exits(0);
@@ -75,7 +75,7 @@ fn the_exit_code_is_the_same_where_nobody_reads_the_findings() {
 }
 
 #[test]
-fn a_file_that_can_not_be_read_hides_nothing_of_the_others() {
+fn an_unreadable_file_does_not_hide_findings_in_others() {
     let folder = Folder::new();
     let (good, bad) = (folder.write("good.toml", LAMP), folder.write("bad.toml", WRONG));
     let absent = folder.path("absent.toml");
@@ -95,7 +95,7 @@ fn a_file_that_can_not_be_read_hides_nothing_of_the_others() {
 }
 
 #[test]
-fn what_is_named_twice_is_checked_once() {
+fn a_file_that_is_named_twice_is_checked_once() {
     let folder = Folder::new();
     let (good, bad) = (folder.write("good.toml", LAMP), folder.write("bad.toml", WRONG));
     let again =
@@ -122,7 +122,7 @@ fn a_module_by_itself_is_checked_as_one() {
 }
 
 #[test]
-fn what_is_no_file_is_told_and_not_waited_for() {
+fn a_path_that_is_not_a_file_is_reported_without_waiting() {
     let folder = Folder::new();
     let pipe = folder.path("pipe.wasm");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -132,7 +132,7 @@ fn what_is_no_file_is_told_and_not_waited_for() {
 }
 
 #[test]
-fn a_place_far_out_in_a_line_is_shown_with_what_is_around_it() {
+fn a_finding_far_into_a_line_is_shown_with_its_surroundings() {
     let folder = Folder::new();
     let spec = folder.write("long.toml", format!("x=\"{}\" y", "a".repeat(70_000)));
     let said = sandglass(&[&"check", &spec]).exits(1).says("long.toml:1:70006: ").says("aaa\" y");
@@ -153,7 +153,7 @@ fn warnings_pass() {
 }
 
 #[test]
-fn what_can_not_be_read_or_meant_is_told_apart() {
+fn unreadable_files_and_invalid_files_are_distinguished() {
     let folder = Folder::new();
     sandglass(&[&"check", &folder.path("absent.toml")]).exits(2).says("absent.toml");
     sandglass(&[&"check"]).exits(2).says("Usage");
@@ -162,7 +162,7 @@ fn what_can_not_be_read_or_meant_is_told_apart() {
 }
 
 #[test]
-fn no_bytes_make_it_panic_or_drive_the_terminal() {
+fn no_bytes_cause_a_panic_or_control_the_terminal() {
     let folder = Folder::new();
     let hostile: [&[u8]; 6] = [
         b"",

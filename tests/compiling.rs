@@ -44,7 +44,7 @@ fn number(mut number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_run_of_what_takes_too_long_ends_with_125_and_says_what_to_do() {
+fn a_module_that_compiles_too_long_ends_with_125_and_advice() {
     let folder = Folder::new();
     let slow = folder.write("slow.wasm", large(5000));
     let run = sandglass(&[&"run", &slow, &"--compile-timeout", &"200ms"]);
@@ -56,7 +56,7 @@ fn a_run_of_what_takes_too_long_ends_with_125_and_says_what_to_do() {
 }
 
 #[test]
-fn a_run_of_what_takes_too_much_memory_ends_with_125() {
+fn a_module_that_compiles_with_too_much_memory_ends_with_125() {
     let folder = Folder::new();
     let large = folder.write("large.wasm", large(9000));
     let run = sandglass(&[&"run", &large, &"--compile-memory", &"64MiB"]);
@@ -69,14 +69,14 @@ fn a_run_of_what_takes_too_much_memory_ends_with_125() {
 }
 
 #[test]
-fn limits_that_make_no_sense_are_refused() {
+fn invalid_compile_limits_are_refused() {
     for (flag, value) in [("--compile-timeout", "0s"), ("--compile-memory", "1MiB")] {
         sandglass(&[&"check", &"x.wasm", &flag, &value]).exits(2).says(flag);
     }
 }
 
 #[test]
-fn a_daemon_goes_on_while_a_module_is_compiled_that_takes_too_long() {
+fn a_daemon_serves_while_a_module_compiles_for_too_long() {
     let folder = Folder::new();
     folder.write("waiter.ioa.toml", WAITER);
     folder.write("waits.wat", std::fs::read(fixture("wat/empty_result.wat")).expect("there"));
@@ -111,7 +111,7 @@ fn a_daemon_goes_on_while_a_module_is_compiled_that_takes_too_long() {
 }
 
 #[test]
-fn a_daemon_that_ends_takes_its_compiler_with_it() {
+fn a_daemon_that_ends_also_ends_its_compiler() {
     let folder = Folder::new();
     folder.write("waiter.ioa.toml", WAITER);
     folder.write("waits.wat", std::fs::read(fixture("wat/empty_result.wat")).expect("there"));

@@ -40,7 +40,7 @@ fn words<'t>(text: &'t str, begin: &str) -> BTreeSet<&'t str> {
 }
 
 #[test]
-fn all_files_are_written_and_by_the_default_prefix_they_are_the_same_bytes() {
+fn files_with_the_default_prefix_are_identical_to_the_originals() {
     let folder = Folder::new();
     let out = folder.path("a/b");
     let said = sandglass(&[&"dashboards", &"--out", &out, &"--json"]).exits(0);
@@ -61,7 +61,7 @@ fn all_files_are_written_and_by_the_default_prefix_they_are_the_same_bytes() {
 }
 
 #[test]
-fn by_another_prefix_each_name_is_one_that_such_a_host_exports() {
+fn with_another_prefix_each_name_is_exported_by_a_host_with_that_prefix() {
     let folder = Folder::new();
     let out = folder.path("out");
     sandglass(&[&"dashboards", &"--prefix", &"acme_actors", &"--out", &out]).exits(0);
@@ -99,7 +99,7 @@ fn by_another_prefix_each_name_is_one_that_such_a_host_exports() {
 }
 
 #[test]
-fn what_is_another_file_is_written_over_by_force_alone() {
+fn a_different_file_is_overwritten_only_with_force() {
     let folder = Folder::new();
     let out = folder.path("out");
     let rules = out.join("prometheus/rules.yml");
@@ -120,7 +120,7 @@ fn what_is_another_file_is_written_over_by_force_alone() {
 }
 
 #[test]
-fn what_can_not_be_used_is_refused_with_the_reason() {
+fn unusable_arguments_are_refused_with_the_reason() {
     let folder = Folder::new();
     let out = folder.path("out");
     for prefix in ["", "Temper", "a-b", "1st", "_", "a\u{1b}[31m", "é"] {

@@ -66,7 +66,7 @@ fn printed(command: &str) -> String {
 }
 
 #[test]
-fn the_examples_of_the_pages_are_what_is_printed() {
+fn the_examples_of_the_error_pages_are_real_output() {
     let mut known: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut count = 0;
     for file in fs::read_dir(repository("docs/errors")).expect("the pages") {
@@ -135,7 +135,7 @@ const SLEEPS: &str = r#"(module
         i32.const 0))"#;
 
 #[test]
-fn a_killed_run_tells_what_it_waited_for_and_what_was_left() {
+fn a_killed_handler_reports_what_it_waited_for_and_the_remaining_time() {
     let folder = Folder::new();
     let guest = folder.write("sleeps.wat", SLEEPS);
     let said = sandglass(&[&"run", &guest, &"--deadline", &"500ms"]).exits(124);
@@ -154,7 +154,7 @@ fn a_killed_run_tells_what_it_waited_for_and_what_was_left() {
 }
 
 #[test]
-fn a_trap_tells_the_line_of_the_author_or_how_to_have_one() {
+fn a_trap_names_the_source_line_or_how_to_get_it() {
     let of = |guest: &str| sandglass(&[&"run", &fixture(guest)]).exits(126).out;
     let panics = of("built/panics.wasm");
     let place = panics.lines().find_map(|line| line.trim_start().strip_prefix("where"));

@@ -78,7 +78,7 @@ impl Drop for Limited {
 }
 
 #[test]
-fn a_kill_waits_for_no_room_and_nothing_that_was_recorded_is_lost() {
+fn a_kill_does_not_wait_for_disk_space_and_no_record_is_lost() {
     let folder = Folder::new();
     let journal = folder.path("runs.journal").display().to_string();
     let guest = folder.write("spin.wat", SPIN).display().to_string();
@@ -123,7 +123,7 @@ fn a_kill_waits_for_no_room_and_nothing_that_was_recorded_is_lost() {
 }
 
 #[test]
-fn no_guest_starts_where_its_dispatch_cannot_be_recorded() {
+fn no_guest_starts_if_its_dispatch_cannot_be_recorded() {
     let folder = Folder::new();
     let journal = folder.path("runs.journal").display().to_string();
     let guest = fixture("built/hang.wasm").display().to_string();

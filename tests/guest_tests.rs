@@ -61,7 +61,7 @@ fn wrong() -> String {
 }
 
 #[test]
-fn cases_pass_or_tell_what_came_instead() {
+fn cases_pass_or_report_the_difference() {
     let folder = project(CASES);
     let here = folder.path(".");
     sandglass(&[&"test", &here]).exits(0).says("2 passed").says("for 5m");
@@ -79,7 +79,7 @@ fn cases_pass_or_tell_what_came_instead() {
 }
 
 #[test]
-fn scripts_and_ci_systems_read_the_same() {
+fn json_and_junit_reports_agree() {
     let folder = project(&wrong());
     let (here, report) = (folder.path("."), folder.path("report.xml"));
     let said = sandglass(&[&"test", &here, &"--json", &"--junit", &report]).exits(1);
@@ -98,7 +98,7 @@ fn scripts_and_ci_systems_read_the_same() {
 }
 
 #[test]
-fn an_update_shows_what_changes_and_writes_what_came_and_nothing_else() {
+fn an_update_shows_the_changes_and_writes_only_expectations() {
     let folder = project(&wrong());
     let here = folder.path(".");
     sandglass(&[&"test", &here, &"--update"])
@@ -130,7 +130,7 @@ fn an_update_shows_what_changes_and_writes_what_came_and_nothing_else() {
 }
 
 #[test]
-fn files_that_can_not_be_meant_are_refused_with_their_places() {
+fn invalid_test_files_are_refused_with_positions() {
     let folder = project(CASES);
     let here = folder.path(".");
     for (cases, said) in [
@@ -199,7 +199,7 @@ fn a_watch_runs_again_when_something_changes() {
 }
 
 #[test]
-fn fifteen_minutes_of_every_kind_of_hang_are_over_at_once() {
+fn fifteen_minutes_of_every_kind_of_hang_pass_at_once() {
     let folder = Folder::new();
     let cases = |guest: &str| {
         format!(
@@ -215,7 +215,7 @@ fn fifteen_minutes_of_every_kind_of_hang_are_over_at_once() {
 }
 
 #[test]
-fn a_new_project_has_what_its_language_needs_and_its_own_name() {
+fn a_new_project_contains_what_its_language_needs_and_its_name() {
     let folder = Folder::new();
     for (language, handler, build) in [
         ("rust", "lib.rs", "cargo build --release --target wasm32-unknown-unknown"),
@@ -243,7 +243,7 @@ fn a_new_project_has_what_its_language_needs_and_its_own_name() {
 }
 
 #[test]
-fn a_project_is_named_as_all_languages_can_name_it() {
+fn a_project_name_must_be_valid_in_all_languages() {
     let folder = Folder::new();
     for name in ["Greeter", "1st", "a b", "a.b", "\u{1b}[31m", "-a", &"a".repeat(65)] {
         let project = folder.path(name);
@@ -258,7 +258,7 @@ fn a_project_is_named_as_all_languages_can_name_it() {
 }
 
 #[test]
-fn functions_of_an_embedders_own_are_declared_and_answered_by_the_cases() {
+fn functions_of_an_embedder_are_declared_and_answered_by_cases() {
     let folder = Folder::new();
     folder.write(
         "finds.wat",
@@ -296,7 +296,7 @@ fn functions_of_an_embedders_own_are_declared_and_answered_by_the_cases() {
 }
 
 #[test]
-fn an_update_fills_in_new_cases_and_leaves_what_stands_around_values() {
+fn an_update_fills_in_new_cases_and_keeps_comments() {
     let case = "[[case]]\r\nname = \"new\"\r\n[[case.answer]]\r\nhttp = \"*\"\r\nbody = \"x\"\r\n";
     let noted = "[[case]]\r\nname = \"noted\"\r\n[[case.answer]]\r\nhttp = \"*\"\r\nbody = \"x\"\r\n\
                  [case.expect]\r\nparams = 7 # why it is so\r\n";
@@ -317,7 +317,7 @@ fn an_update_fills_in_new_cases_and_leaves_what_stands_around_values() {
 }
 
 #[test]
-fn the_guest_is_found_from_inside_its_tests() {
+fn the_guest_is_found_from_its_test_folder() {
     let folder = project("");
     std::fs::remove_file(folder.path("slow_http.test.toml")).expect("it is there");
     let tests = folder.path("tests");
@@ -328,7 +328,7 @@ fn the_guest_is_found_from_inside_its_tests() {
 }
 
 #[test]
-fn null_is_said_and_written_as_json() {
+fn null_is_read_and_written_as_json() {
     let folder = Folder::new();
     folder.write(
         "answers.wat",

@@ -11,7 +11,7 @@ fn json(guest: &str, code: i32) -> Value {
 }
 
 #[test]
-fn a_guest_with_a_manifest_beside_it_is_told_with_what_it_may_do() {
+fn a_guest_is_described_with_the_grants_of_its_manifest() {
     let told = json("incident/run_tools.wasm", 0);
     let guest = &told["guest"];
     assert_eq!((&guest["abi"], &guest["contract"]), (&"core".into(), &"core ABI 1".into()));
@@ -39,7 +39,7 @@ fn a_guest_with_a_manifest_beside_it_is_told_with_what_it_may_do() {
 }
 
 #[test]
-fn a_component_is_told_with_its_interfaces() {
+fn a_component_is_described_with_its_interfaces() {
     let told = json("built/component.wasm", 0);
     let guest = &told["guest"];
     assert_eq!(guest["abi"], "component");
@@ -58,7 +58,7 @@ fn a_component_is_told_with_its_interfaces() {
 }
 
 #[test]
-fn everything_that_does_not_fit_is_told_at_once() {
+fn everything_that_does_not_fit_is_reported_at_once() {
     let folder = Folder::new();
     let guest = folder.write(
         "bad.wat",
@@ -78,7 +78,7 @@ fn everything_that_does_not_fit_is_told_at_once() {
 }
 
 #[test]
-fn a_manifest_that_is_named_holds() {
+fn a_named_manifest_is_used() {
     let folder = Folder::new();
     let manifest = folder.write(
         "tight.integration.toml",
@@ -96,14 +96,14 @@ fn a_manifest_that_is_named_holds() {
 }
 
 #[test]
-fn files_of_wasi_are_told_as_refused() {
+fn wasi_file_imports_are_described_as_denied() {
     let told = json("wat/opens_files.wat", 0);
     let refused = told["guest"]["wasi"][0]["refused"].as_array().expect("a list");
     assert!(refused.contains(&"path_open".into()), "{refused:?}");
 }
 
 #[test]
-fn what_is_no_webassembly_is_refused_with_its_code() {
+fn a_file_that_is_not_webassembly_is_refused_with_its_code() {
     let folder = Folder::new();
     let script = folder.write("tool.wasm", "#!/bin/sh\n\u{1b}[2J");
     let said = sandglass(&[&"inspect", &script]).exits(2).says("sandglass explain invalid_module");
@@ -129,7 +129,7 @@ const PACK: &str = r#"(module
     (func (export "openwop_node_invoke") (param i32 i32 i32) (result i64) (i64.const 0)))"#;
 
 #[test]
-fn a_node_pack_is_told_as_one_and_run_as_no_handler() {
+fn a_node_pack_is_described_as_one_and_does_not_run_as_a_handler() {
     let folder = Folder::new();
     folder.write("pack.wat", PACK);
     let pack = folder.path("pack.wat");

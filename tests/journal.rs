@@ -49,7 +49,7 @@ fn sql(journal: &PathBuf, statements: &str) {
 }
 
 #[test]
-fn a_play_replays_without_divergences() {
+fn a_played_journal_replays_without_divergences() {
     let (_folder, journal) = played();
     let said = sandglass(&[&"replay", &journal]).exits(0);
     assert_eq!(said.out, "0 dispatches, 0 timeouts, 0 divergences\n");
@@ -117,7 +117,7 @@ fn runs(folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn recorded_runs_are_had_again_with_their_guests() {
+fn recorded_executions_are_replayed_with_their_guests() {
     let folder = Folder::new();
     let journal = runs(&folder);
     let guests = fixture("wat");
@@ -140,7 +140,7 @@ fn recorded_runs_are_had_again_with_their_guests() {
 }
 
 #[test]
-fn one_dispatch_is_had_again_and_traced() {
+fn one_dispatch_is_replayed_and_traced() {
     let folder = Folder::new();
     let journal = runs(&folder);
     let said = sandglass(&[&"log", &journal, &"--json"]).exits(0);
@@ -193,7 +193,7 @@ fn a_record_that_was_changed_is_a_divergence() {
 }
 
 #[test]
-fn a_record_that_is_gone_is_a_divergence() {
+fn a_missing_record_is_a_divergence() {
     let (_folder, journal) = played();
     sql(&journal, "DELETE FROM records WHERE position = (SELECT max(position) FROM records)");
     sandglass(&[&"replay", &journal]).exits(3).says("damaged record").says("1 divergences");
@@ -201,7 +201,7 @@ fn a_record_that_is_gone_is_a_divergence() {
 }
 
 #[test]
-fn the_log_tells_each_record_in_a_line() {
+fn the_log_prints_each_record_in_one_line() {
     let (_folder, journal) = played();
     sandglass(&[&"log", &journal])
         .exits(0)
@@ -217,7 +217,7 @@ fn the_log_tells_each_record_in_a_line() {
 }
 
 #[test]
-fn the_log_goes_on_behind_damage() {
+fn the_log_continues_after_damage() {
     let (_folder, journal) = played();
     sql(&journal, "UPDATE records SET at_ms = at_ms + 1 WHERE position = 3");
     sandglass(&[&"log", &journal]).exits(3).says("damaged").says("Break");
@@ -226,7 +226,7 @@ fn the_log_goes_on_behind_damage() {
 }
 
 #[test]
-fn the_log_goes_on_behind_a_part_of_the_file_that_cannot_be_read() {
+fn the_log_continues_after_an_unreadable_part_of_the_file() {
     let (_folder, journal) = played();
     let whole = fs::read(&journal).expect("there");
     let all = logged(&journal);
@@ -254,7 +254,7 @@ fn the_log_goes_on_behind_a_part_of_the_file_that_cannot_be_read() {
 }
 
 #[test]
-fn what_is_no_journal_of_ours_is_refused() {
+fn a_file_that_is_not_a_journal_is_refused() {
     let (folder, journal) = played();
     let text = folder.write("notes.txt", "not a journal\n");
     let noise: Vec<u8> =
@@ -278,7 +278,7 @@ fn what_is_no_journal_of_ours_is_refused() {
 }
 
 #[test]
-fn a_journal_that_is_cut_off_never_passes_as_whole() {
+fn a_truncated_journal_never_passes_as_complete() {
     let (folder, journal) = played();
     let whole = fs::read(&journal).expect("there");
     let pages = whole.len() / 4096;
@@ -351,7 +351,7 @@ fn daemon(folder: &Folder, journal: &Path) -> (Running, String) {
 }
 
 #[test]
-fn a_backup_beside_a_daemon_that_writes_is_one_state_of_its_journal() {
+fn a_backup_during_writes_is_one_consistent_state() {
     let folder = Folder::new();
     folder.write("lamp.ioa.toml", LAMP);
     let journal = folder.path("runs.db");
@@ -394,7 +394,7 @@ fn a_backup_beside_a_daemon_that_writes_is_one_state_of_its_journal() {
 }
 
 #[test]
-fn a_backup_has_a_new_place_in_a_folder_that_is_there() {
+fn a_backup_needs_a_new_path_in_an_existing_folder() {
     let (folder, journal) = played();
     let taken = folder.write("taken.db", "mine");
     sandglass(&[&"journal", &"backup", &journal, &taken]).exits(2).says("already");
@@ -415,7 +415,7 @@ fn names(folder: &Folder) -> BTreeSet<OsString> {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_target_without_room_leaves_nothing() {
+fn a_full_target_disk_leaves_no_file() {
     let (folder, journal) = played();
     let before = names(&folder);
     let (backup, export) = (folder.path("backup.db"), folder.path("export.jsonl"));
@@ -436,7 +436,7 @@ fn a_target_without_room_leaves_nothing() {
 }
 
 #[test]
-fn an_export_is_a_header_and_what_the_log_says() {
+fn an_export_has_a_header_and_all_records() {
     let (folder, journal) = played();
     let export = sandglass(&[&"journal", &"export", &journal]).exits(0);
     let (header, lines) = export.out.split_once('\n').expect("a header");
@@ -463,7 +463,7 @@ fn an_export_is_a_header_and_what_the_log_says() {
 }
 
 #[test]
-fn an_export_goes_on_behind_damage_and_tells_all_of_it() {
+fn an_export_continues_after_damage_and_reports_it() {
     let (folder, journal) = played();
     let all = logged(&journal);
     sql(&journal, "UPDATE records SET at_ms = at_ms + 1 WHERE position = 2");
@@ -491,7 +491,7 @@ fn an_export_goes_on_behind_damage_and_tells_all_of_it() {
 }
 
 #[test]
-fn what_is_no_journal_of_ours_is_neither_backed_up_nor_exported() {
+fn a_file_that_is_not_a_journal_is_neither_backed_up_nor_exported() {
     let (folder, journal) = played();
     let text = folder.write("notes.txt", "not a journal\n");
     let other = folder.path("other.db");
@@ -514,7 +514,7 @@ fn what_is_no_journal_of_ours_is_neither_backed_up_nor_exported() {
 }
 
 #[test]
-fn a_journal_that_is_cut_off_is_exported_as_far_as_it_goes_and_not_backed_up() {
+fn a_truncated_journal_is_exported_up_to_its_end_and_not_backed_up() {
     let (folder, journal) = played();
     let whole = fs::read(&journal).expect("there");
     for kept in (0..whole.len() / 4096 - 1).map(|page| page * 4096 + 100) {
@@ -531,7 +531,7 @@ fn a_journal_that_is_cut_off_is_exported_as_far_as_it_goes_and_not_backed_up() {
 }
 
 #[test]
-fn budgets_are_told_with_what_was_killed_in_them_and_what_would_fit() {
+fn budgets_are_reported_with_kills_and_suggested_values() {
     let folder = Folder::new();
     let journal = folder.path("runs.db");
     let guest = fixture("built/hang.wasm");
@@ -557,7 +557,7 @@ fn budgets_are_told_with_what_was_killed_in_them_and_what_would_fit() {
 }
 
 #[test]
-fn the_queries_of_the_documentation_find_something() {
+fn the_documented_queries_return_rows() {
     let folder = Folder::new();
     let journal = folder.path("runs.db");
     let guest = fixture("built/hang.wasm");

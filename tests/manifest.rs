@@ -102,7 +102,7 @@ fn a_manifest_is_checked_with_its_module() {
 }
 
 #[test]
-fn passes_the_example_of_the_documentation() {
+fn the_documented_manifest_passes() {
     let page = std::fs::read_to_string(repository("docs/manifest.md")).expect("there");
     let example = page.split_once("\n```toml\n").and_then(|(_, rest)| rest.split_once("\n```\n"));
     let (example, _) = example.expect("the page has an example");
@@ -113,7 +113,7 @@ fn passes_the_example_of_the_documentation() {
 }
 
 #[test]
-fn modules_that_lie_are_told_at_the_line_that_they_belie() {
+fn modules_that_contradict_their_manifest_are_reported_at_its_line() {
     let line = |more: &str| format!("{MANIFEST}{more}");
     let hash = "0".repeat(64);
     for (manifest, place, says) in [
@@ -171,7 +171,7 @@ fn a_folder_is_checked_with_its_modules_and_manifests() {
 }
 
 #[test]
-fn a_folder_of_integrations_alone_is_checked_and_an_empty_one_is_told() {
+fn a_folder_of_integrations_is_checked_and_an_empty_folder_is_reported() {
     let folder = integration(MANIFEST);
     sandglass(&[&"check", &folder.path("")]).exits(0).says(": ok");
     folder.write("integration.toml", MANIFEST.replace("abi", "soft = 1\nabi"));
@@ -181,7 +181,7 @@ fn a_folder_of_integrations_alone_is_checked_and_an_empty_one_is_told() {
 }
 
 #[test]
-fn a_module_that_is_no_file_is_told_and_not_waited_for() {
+fn a_module_that_is_not_a_file_is_reported_without_waiting() {
     let folder = Folder::new();
     folder.write("integration.toml", MANIFEST);
     std::fs::create_dir(folder.path("asks.wat")).expect("a folder of its name");
@@ -190,7 +190,7 @@ fn a_module_that_is_no_file_is_told_and_not_waited_for() {
 }
 
 #[test]
-fn a_timeout_of_a_call_of_wasi_is_told_to_do_nothing() {
+fn a_timeout_of_a_wasi_call_is_reported_as_without_effect() {
     let timed = "\n[limits.host_call_timeouts]\n\"wasi:io/poll.poll\" = \"1s\"\n";
     let folder = integration(&format!("{MANIFEST}{timed}"));
     sandglass(&[&"check", &folder.path("")]).exits(0).says("is of WASI");

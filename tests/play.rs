@@ -29,7 +29,7 @@ fn the_incident_is_solved_also_when_the_process_is_killed() {
 }
 
 #[test]
-fn handlers_in_c_and_assemblyscript_end_as_their_authors_are_told() {
+fn handlers_in_c_and_assemblyscript_end_as_documented() {
     for (language, died_in) in
         [("c", "wasi_snapshot_preview1.poll_oneoff"), ("assemblyscript", "guest")]
     {
@@ -94,7 +94,7 @@ fn a_kill_is_survived_and_an_orderly_stop_too() {
 }
 
 #[test]
-fn a_failed_expectation_says_where_and_what_came_instead() {
+fn a_failed_expectation_names_its_line_and_the_actual_value() {
     let folder = Folder::with_lamp_of(
         60,
         r#"[[step]]
@@ -143,7 +143,7 @@ within = "0s"
 }
 
 #[test]
-fn scripts_get_each_thing_as_json_and_the_summary_last() {
+fn json_output_has_one_event_per_line_and_the_summary_last() {
     let folder = Folder::with_lamp(
         "step = [{ send = \"Break\", entity = \"Lamp/a\" }, { expect_state = \"Broken\", entity = \"Lamp/a\" }]",
     );
@@ -157,7 +157,7 @@ fn scripts_get_each_thing_as_json_and_the_summary_last() {
 }
 
 #[test]
-fn a_scenario_that_can_not_be_meant_is_refused_whole_before_anything_runs() {
+fn an_invalid_scenario_is_refused_before_anything_runs() {
     let folder = Folder::with_lamp(
         r#"naem = "x"
 [[module]]
@@ -203,7 +203,7 @@ create = "Lamp/b"
 }
 
 #[test]
-fn names_that_would_mean_something_else_or_nothing_are_refused() {
+fn ambiguous_and_unknown_names_are_refused() {
     let folder = Folder::with_lamp(
         r#"
 [[server]]
@@ -243,7 +243,7 @@ equals = 0
 }
 
 #[test]
-fn a_place_far_out_in_a_line_is_shown_shortened() {
+fn a_finding_far_into_a_line_is_shown_shortened() {
     let long = "a".repeat(70_000);
     let folder = Folder::with_lamp(&format!("name = \"{long}\" y\n"));
     let scenario = folder.path("scenario.toml");
@@ -254,7 +254,7 @@ fn a_place_far_out_in_a_line_is_shown_shortened() {
 }
 
 #[test]
-fn a_journal_that_can_not_be_one_is_refused_before_anything_starts() {
+fn an_impossible_journal_path_is_refused_before_anything_starts() {
     let folder = Folder::with_lamp("[[step]]\ncreate = \"Lamp/a\"\n");
     let pipe = folder.path("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -270,7 +270,7 @@ fn a_journal_that_can_not_be_one_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn what_is_recorded_in_the_place_of_torn_records_belongs_to_the_play() {
+fn records_that_replace_torn_ones_belong_to_the_play() {
     let folder = Folder::with_lamp(
         "step = [{ send = \"SwitchOn\", entity = \"Lamp/a\" }, \
          { expect_transition = \"SwitchOff\", entity = \"Lamp/a\" }]",
@@ -323,7 +323,7 @@ on_timeout = "Over"
 "#;
 
 #[test]
-fn handlers_of_an_earlier_play_are_told_by_their_names() {
+fn handlers_of_an_earlier_play_are_named() {
     let folder = Folder::new();
     folder.write("loop.ioa.toml", LOOP);
     let guest = std::fs::read(fixture("wat/spins.wat")).expect("there");
@@ -354,7 +354,7 @@ fn wrong_specs_and_absent_modules_refuse_the_scenario() {
 }
 
 #[test]
-fn no_bytes_as_a_scenario_make_it_panic() {
+fn no_bytes_as_a_scenario_cause_a_panic() {
     let folder = Folder::with_lamp("");
     let scenario = folder.path("scenario.toml");
     let hostile: [&[u8]; 5] = [b"", &[0xff, 0x00], b"\x1b[2J", b"step = 5", &[b'['; 100_000]];
@@ -370,7 +370,7 @@ fn no_bytes_as_a_scenario_make_it_panic() {
 const LONG: &str = "step = [{ create = \"Lamp/a\" }, { wait = \"1h\" }]";
 
 #[test]
-fn ctrl_c_ends_it_orderly() {
+fn ctrl_c_stops_a_play_gracefully() {
     let folder = Folder::with_lamp(LONG);
     let journal = folder.path("play.journal");
     let mut running =

@@ -69,7 +69,7 @@ fn records(journal: &Path) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn a_pruning_that_is_killed_leaves_each_entity_whole_or_none_of_it() {
+fn a_killed_prune_leaves_each_entity_complete_or_absent() {
     let folder = doors();
     let journal = folder.path("runs.db");
     let before = records(&journal);
@@ -100,7 +100,7 @@ fn a_pruning_that_is_killed_leaves_each_entity_whole_or_none_of_it() {
 }
 
 #[test]
-fn a_daemon_prunes_by_itself_and_nobody_else_meanwhile() {
+fn a_daemon_prunes_by_itself_and_excludes_other_pruners() {
     let folder = doors();
     let journal = folder.path("runs.db");
     let config = "[journal]\npath = \"runs.db\"\nkeep = 5\n";

@@ -84,7 +84,7 @@ fn each_outcome_has_its_exit_code_and_every_report_its_keys() {
 }
 
 #[test]
-fn a_storm_of_lines_is_told_by_its_size() {
+fn a_flood_of_log_lines_is_reported_by_its_size() {
     let (said, report) = run("wat/logs_without_end.wat", &["--fuel", "1000000"]);
     let dropped = &report["telemetry_dropped"];
     let lines = dropped["log_lines"].as_u64().expect("a number");
@@ -101,7 +101,7 @@ fn a_storm_of_lines_is_told_by_its_size() {
 }
 
 #[test]
-fn the_exit_code_is_the_same_where_nobody_reads_the_report() {
+fn the_exit_code_is_the_same_if_the_report_is_not_read() {
     for (guest, code) in [("wat/echo.wat", 0), ("wat/spins.wat", 124), ("wat/absent.wat", 125)] {
         let guest = fixture(guest);
         for form in ["text", "json"] {
@@ -112,7 +112,7 @@ fn the_exit_code_is_the_same_where_nobody_reads_the_report() {
 }
 
 #[test]
-fn a_killed_guest_tells_where_it_was() {
+fn a_killed_guest_reports_where_it_was() {
     let (_, report) = run("wat/sleeps_in_wasi_poll.wat", &["--deadline", "150ms"]);
     assert_eq!(report["dying_span"], "wasi_snapshot_preview1.poll_oneoff");
     assert_eq!(report["deadline"]["budget_ms"], 150);
@@ -184,7 +184,7 @@ fn the_context_has_what_the_command_line_gave() {
 }
 
 #[test]
-fn configuration_reaches_the_guest_whatever_its_keys_mean_elsewhere() {
+fn configuration_with_reserved_keys_reaches_the_guest() {
     let keys = ["timeout_secs", "deadline", "module", "name", "config", "on_failure", "a.b", "é"];
     let entries = keys.map(|key| format!("{key}=5"));
     let given: Vec<&str> = entries.iter().flat_map(|entry| ["--config", entry]).collect();
@@ -243,7 +243,7 @@ fn bad_arguments_are_a_report_too() {
 }
 
 #[test]
-fn what_is_no_file_is_told_and_not_waited_for() {
+fn a_path_that_is_not_a_file_is_reported_without_waiting() {
     let folder = Folder::new();
     let pipe = folder.path("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -284,7 +284,7 @@ fn any_bytes_are_a_guest_or_a_rejection() {
 }
 
 #[test]
-fn a_secret_reaches_the_guest_and_nothing_that_people_read() {
+fn a_secret_reaches_the_guest_and_no_output() {
     // A guest that sends its secret back in its result, in a log line and in its error.
     let folder = Folder::new();
     let guest = folder.write(
@@ -335,7 +335,7 @@ fn a_secret_reaches_the_guest_and_nothing_that_people_read() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_delays_no_kill() {
+fn a_log_that_is_not_read_delays_no_kill() {
     let folder = Folder::new();
     let guest = folder.write(
         "logs_for_ever.wat",
@@ -459,7 +459,7 @@ fn other_entities_of_a_journal_stay_as_they_are() {
 }
 
 #[test]
-fn an_entity_keeps_the_settings_that_it_was_made_with() {
+fn an_entity_keeps_the_settings_of_its_creation() {
     let folder = Folder::new();
     let journal = folder.path("runs.db").display().to_string();
     let same = ["--journal", &journal, "--entity", "Session/1", "--deadline", "5s"];

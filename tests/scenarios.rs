@@ -39,7 +39,7 @@ impl Played {
 }
 
 #[test]
-fn a_subprocess_that_hangs_for_forty_minutes_is_told_as_silence_and_killed_where_opted_in() {
+fn a_subprocess_that_hangs_for_forty_minutes_is_reported_silent_and_killed_on_opt_in() {
     let played = Played::of("silence");
     let silence = played.log_as("silence");
     let of = |session: &str| -> Vec<&Value> {
@@ -54,7 +54,7 @@ fn a_subprocess_that_hangs_for_forty_minutes_is_told_as_silence_and_killed_where
 }
 
 #[test]
-fn five_timeouts_of_one_shape_are_one_failure_that_the_next_run_is_told_of() {
+fn five_timeouts_of_one_shape_are_one_failure_in_the_next_runs_preamble() {
     let played = Played::of("retry-loop");
     let scan = &played.lines(&["scan", "--json"])[0];
     let shown = scan.to_string();
@@ -77,7 +77,7 @@ fn five_timeouts_of_one_shape_are_one_failure_that_the_next_run_is_told_of() {
 }
 
 #[test]
-fn a_session_of_hours_is_blocked_resumed_twice_and_ended_by_what_all_runs_may_take() {
+fn a_session_of_hours_is_blocked_resumed_twice_and_ended_by_its_total_limit() {
     let played = Played::of("four-hours");
     let watchdog = played.log_as("watchdog");
     let fired: Vec<&Value> =
@@ -101,12 +101,12 @@ fn a_cancel_inside_a_call_of_five_minutes_stops_it_at_once() {
 }
 
 #[test]
-fn what_is_cancelled_in_the_queue_never_starts_also_after_a_restart() {
+fn a_handler_that_is_cancelled_in_the_queue_never_starts_even_after_a_restart() {
     Played::of("cancel-queued");
 }
 
 #[test]
-fn what_is_done_is_never_silent() {
+fn a_completed_session_is_never_silent() {
     assert!(Played::of("done").log_as("silence").is_empty());
 }
 
@@ -116,7 +116,7 @@ fn a_person_who_takes_an_hour_is_not_silent() {
 }
 
 #[test]
-fn who_is_busy_without_progress_is_unstuck() {
+fn a_busy_session_without_progress_is_not_stuck() {
     Played::of("busy");
 }
 
@@ -148,7 +148,7 @@ fn every_scenario_of_sessions_has_its_test() {
 }
 
 #[test]
-fn a_step_of_a_session_that_can_not_be_meant_is_refused_at_its_line() {
+fn an_invalid_step_of_a_session_is_refused_at_its_line() {
     let folder = Folder::new();
     std::fs::copy(fixture("sessions/agent.ioa.toml"), folder.path("agent.ioa.toml"))
         .expect("copied");
@@ -178,7 +178,7 @@ fn a_step_of_a_session_that_can_not_be_meant_is_refused_at_its_line() {
 /// while records that the director has not read are there: time must not pass before it is told of
 /// them, or what it expects is found late.
 #[test]
-fn virtual_time_does_not_pass_over_records_that_nobody_has_been_told_of() {
+fn virtual_time_waits_until_records_are_published() {
     let folder = Folder::new();
     let mut worker = Command::new(env!("CARGO_BIN_EXE_sandglass"))
         .arg("play-worker")

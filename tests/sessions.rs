@@ -95,7 +95,7 @@ impl Daemon {
 }
 
 #[test]
-fn a_run_over_its_time_is_blocked_resumed_and_told_in_the_shape_of_a_watchdog() {
+fn a_run_over_its_time_is_blocked_resumed_and_reported_as_a_watchdog_record() {
     let daemon = Daemon::with(LIMITS, "");
     let (url, session) = (daemon.url(), "Waiter/a");
     daemon.waiting("a", r#"{"limits": {"run_timeout": "300ms"}}"#);
@@ -150,7 +150,7 @@ fn a_cancel_stops_a_host_call_and_names_the_owner_of_the_key() {
 }
 
 #[test]
-fn silence_is_told_while_it_lasts_and_fails_a_check() {
+fn silence_is_reported_while_it_lasts_and_fails_a_check() {
     let daemon = Daemon::with(LIMITS, "");
     let url = daemon.url();
     daemon.post("/v1/entities/Waiter/idle", "", 201);
@@ -169,7 +169,7 @@ fn silence_is_told_while_it_lasts_and_fails_a_check() {
 }
 
 #[test]
-fn a_watch_looks_again_until_ctrl_c() {
+fn a_watch_repeats_until_ctrl_c() {
     let daemon = Daemon::with(LIMITS, "");
     daemon.waiting("a", "");
     for from in [daemon.url(), daemon.journal().display().to_string()] {
@@ -183,7 +183,7 @@ fn a_watch_looks_again_until_ctrl_c() {
 }
 
 #[test]
-fn a_shutdown_leaves_a_record_and_what_it_cut_goes_on_in_the_next_life() {
+fn a_shutdown_leaves_a_record_and_interrupted_work_continues_after_the_restart() {
     let daemon = Daemon::with(LIMITS, "");
     daemon.waiting("a", "");
     daemon.running.signal("TERM");
@@ -201,7 +201,7 @@ fn a_shutdown_leaves_a_record_and_what_it_cut_goes_on_in_the_next_life() {
 }
 
 #[test]
-fn a_shutdown_is_recorded_at_once_also_where_a_kill_comes_before_its_grace_is_over() {
+fn a_shutdown_is_recorded_at_once_even_if_a_kill_precedes_the_end_of_its_grace() {
     let daemon = Daemon::with("\n[limits]\nabort_timeout = \"60s\"\n", "");
     daemon.waiting("a", "");
     daemon.running.signal("TERM");
@@ -252,7 +252,7 @@ fn the_settings_of_a_watchdog_and_a_silence_detector_hold_and_the_smaller_comes_
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_with_their_key() {
+fn invalid_settings_are_refused_with_their_key() {
     for (settings, expected) in [
         ("[runtime_controls]\nsession_wall_clock_seconds = -1\n", "session_wall_clock_seconds"),
         ("[runtime_controls]\nsession_wall_clock_seconds = 1.5\n", "session_wall_clock_seconds"),
@@ -274,7 +274,7 @@ fn settings_that_make_no_sense_are_refused_with_their_key() {
 }
 
 #[test]
-fn a_limit_on_a_function_that_there_is_not_is_refused_where_it_stands() {
+fn a_limit_on_an_unknown_function_is_refused_at_its_line() {
     let folder = with_a_handler_that_waits();
     let limits = "\n[limits.host_call]\nhost_htp_call = \"1s\"\nhost_http_call = \"1s\"\n";
     let spec = folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));

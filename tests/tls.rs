@@ -144,7 +144,7 @@ fn commands_reach_a_daemon_over_https_if_they_trust_its_certificate() {
 }
 
 #[test]
-fn https_to_a_server_without_tls_says_so() {
+fn https_to_a_server_without_tls_is_reported() {
     let folder = Folder::new();
     let ca = Ca::new("a CA").write(&folder, "ca.pem");
     let server = Server::daemon(&folder, "");
@@ -229,7 +229,7 @@ fn an_openwop_host_serves_https_and_reloads_its_certificate() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_and_a_key_for_everybody_is_warned_of() {
+fn unusable_files_are_named_and_a_world_readable_key_causes_a_warning() {
     let folder = Folder::new();
     let ca = Ca::new("a CA");
     ca.write_server(&folder);

@@ -70,7 +70,7 @@ impl Up {
 }
 
 #[test]
-fn where_there_is_no_terminal_one_moment_is_printed() {
+fn without_a_terminal_one_snapshot_is_printed() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     sandglass(&[&"top", &up.url]).exits(0).says("no handler is in flight");
@@ -142,7 +142,7 @@ to = "Done"
 ];
 
 #[test]
-fn sessions_are_shown_with_how_they_stand_and_those_that_are_blocked() {
+fn sessions_are_shown_with_their_status_and_blocked_ones_are_listed() {
     let folder = Folder::new();
     for (name, spec) in AGENTS {
         folder.write(name, spec);
@@ -162,7 +162,7 @@ fn sessions_are_shown_with_how_they_stand_and_those_that_are_blocked() {
 }
 
 #[test]
-fn one_moment_takes_no_place_of_those_who_follow() {
+fn one_snapshot_takes_no_slot_of_a_follower() {
     let folder = Folder::new();
     let up = Up::configured("max_subscribers = 0\n", &folder, &[], &[]);
     sandglass(&[&"top", &up.url, &"--json"]).exits(2).says("429");
@@ -187,7 +187,7 @@ fn a_line_of_json_comes_with_each_change() {
 }
 
 #[test]
-fn a_line_of_json_that_nobody_reads_any_more_ends_it() {
+fn closing_the_json_output_ends_top() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     let mut top = Running::start(&[&"top", &up.url, &"--json"]);
@@ -198,7 +198,7 @@ fn a_line_of_json_that_nobody_reads_any_more_ends_it() {
 }
 
 #[test]
-fn a_daemon_that_is_frozen_is_told_to_scripts() {
+fn a_frozen_daemon_is_reported_in_json() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     let errors = folder.path("errors");
@@ -214,7 +214,7 @@ fn a_daemon_that_is_frozen_is_told_to_scripts() {
 }
 
 #[test]
-fn a_login_in_an_address_is_never_shown_and_a_name_that_is_refused_is_told() {
+fn credentials_in_a_url_are_never_shown_and_a_refused_name_is_reported() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     let port = up.address().rsplit_once(':').expect("a port").1;
@@ -232,7 +232,7 @@ fn a_login_in_an_address_is_never_shown_and_a_name_that_is_refused_is_told() {
 }
 
 #[test]
-fn what_is_no_daemon_or_wants_a_key_is_told() {
+fn a_server_that_is_no_daemon_or_requires_a_key_is_reported() {
     let folder = Folder::new();
     let secret = "a-key-that-nobody-guesses";
     let up = Up::start(&folder, &[("UP_KEY", secret)], &["--api-key-env", "UP_KEY"]);
@@ -308,7 +308,7 @@ const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
 #[test]
-fn a_terminal_shows_what_happens_waits_for_a_daemon_that_is_away_and_is_given_back() {
+fn a_terminal_shows_changes_waits_for_an_absent_daemon_and_is_restored() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     let mut terminal = Terminal::open(&up.url);
@@ -330,7 +330,7 @@ fn a_terminal_shows_what_happens_waits_for_a_daemon_that_is_away_and_is_given_ba
 }
 
 #[test]
-fn a_daemon_that_is_frozen_is_told_asked_again_and_found_again() {
+fn a_frozen_daemon_is_reported_retried_and_found_again() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     let mut terminal = Terminal::open(&up.url);
@@ -347,7 +347,7 @@ fn a_daemon_that_is_frozen_is_told_asked_again_and_found_again() {
 }
 
 #[test]
-fn who_waits_for_a_connection_can_end_it() {
+fn a_wait_for_a_connection_can_be_ended() {
     // It takes connections, and answers none.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", silent.local_addr().expect("it listens"));
@@ -362,7 +362,7 @@ fn who_waits_for_a_connection_can_end_it() {
 }
 
 #[test]
-fn ctrl_c_gives_the_terminal_back_too() {
+fn ctrl_c_restores_the_terminal() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     let mut terminal = Terminal::open(&up.url);

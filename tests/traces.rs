@@ -150,7 +150,7 @@ fn a_collector_that_does_not_answer_changes_nothing() {
 }
 
 #[test]
-fn a_collector_that_takes_all_leaves_nothing_to_say() {
+fn a_collector_that_accepts_everything_causes_no_message() {
     let collector = Collector::start();
     let guest = fixture("wat/echo.wat");
     let said = with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint, &[&"run", &guest]);
@@ -159,14 +159,14 @@ fn a_collector_that_takes_all_leaves_nothing_to_say() {
 }
 
 #[test]
-fn a_variable_without_effect_is_warned_of() {
+fn a_variable_without_effect_causes_a_warning() {
     let guest = fixture("wat/echo.wat");
     let said = with_variable("OTEL_METRICS_EXPORTER", "otlp", &[&"run", &guest]);
     said.exits(0).says("OTEL_METRICS_EXPORTER: `otlp` has no effect");
 }
 
 #[test]
-fn a_run_that_takes_most_of_its_budget_says_so_while_it_runs() {
+fn a_handler_that_has_used_most_of_its_budget_is_reported_while_it_runs() {
     let guest = fixture("wat/sleeps_in_wasi_poll.wat");
     let said = sandglass(&[&"run", &guest, &"--deadline", &"500ms"]).exits(124);
     let told = "the handler still runs, in wasi_snapshot_preview1.poll_oneoff, ";
@@ -250,7 +250,7 @@ fn post(address: &str, path: &str, headers: &str) {
 }
 
 #[test]
-fn a_handler_that_was_lost_and_what_follows_after_a_restart_are_in_the_callers_trace() {
+fn a_lost_handler_and_its_consequences_after_a_restart_are_in_the_callers_trace() {
     let (collector, folder) = (Collector::start(), Folder::new());
     folder.write("specs/session.ioa.toml", HANGS);
     let guest = std::fs::read(fixture("wat/sleeps_until_the_end_of_time.wat")).expect("a guest");

@@ -94,7 +94,7 @@ fn logged(journal: &Path) -> String {
 }
 
 #[test]
-fn a_daemon_that_is_told_to_end_while_it_compiles_has_nothing_to_drain() {
+fn a_daemon_that_is_stopped_while_it_compiles_has_nothing_to_drain() {
     let folder = waiter();
     // It compiles for seconds.
     let body = "(local.set 0 (i32.mul (local.get 0) (i32.const 3)))".repeat(40);
@@ -138,7 +138,7 @@ fn metrics_have_the_prefix_of_the_configuration_and_keep_it() {
 }
 
 #[test]
-fn what_was_done_is_there_again_after_a_restart() {
+fn entities_exist_again_after_a_restart() {
     let folder = lamp();
     let journal = folder.path("runs.db");
     let up = Up::start(&folder, &[&"--journal", &journal]);
@@ -186,7 +186,7 @@ fn a_stop_lets_handlers_end_then_stops_and_records_them_within_the_grace() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once_and_the_next_start_finds_what_was_interrupted() {
+fn a_second_signal_ends_a_daemon_at_once_and_the_next_start_finds_interrupted_handlers() {
     let folder = waiter();
     let journal = folder.path("runs.db");
     let up = Up::start(&folder, &[&"--journal", &journal]);
@@ -206,7 +206,7 @@ fn a_second_signal_ends_it_at_once_and_the_next_start_finds_what_was_interrupted
 }
 
 #[test]
-fn a_module_that_was_put_is_used_after_a_restart() {
+fn an_uploaded_module_is_used_after_a_restart() {
     let folder = waiter();
     let journal = folder.path("runs.db");
     let up = Up::start(&folder, &[&"--journal", &journal]);
@@ -244,7 +244,7 @@ fn only_a_loopback_address_is_served_without_a_key() {
 }
 
 #[test]
-fn budgets_are_told_by_the_metrics_of_a_daemon_too() {
+fn budgets_are_computed_from_the_metrics_of_a_daemon() {
     let folder = waiter();
     let module = std::fs::read(fixture("wat/empty_result.wat")).expect("it is there");
     folder.write("waits.wat", module);
@@ -282,7 +282,7 @@ fn budgets_are_told_by_the_metrics_of_a_daemon_too() {
 }
 
 #[test]
-fn a_configuration_that_is_wrong_is_refused_with_its_lines() {
+fn an_invalid_configuration_is_refused_with_its_lines() {
     let folder = lamp();
     let config = folder.write("sandglass.toml", "\ngrcae = \"2s\"\n");
     let specs = folder.path(".");
@@ -292,7 +292,7 @@ fn a_configuration_that_is_wrong_is_refused_with_its_lines() {
 }
 
 #[test]
-fn a_reload_takes_all_or_nothing_and_says_why() {
+fn a_reload_applies_all_or_nothing_and_gives_the_reason() {
     let folder = lamp();
     let config = folder.write("sandglass.toml", "");
     let variables = [("ANN_KEY", "anns-key-for-everything")];
@@ -324,7 +324,7 @@ fn a_reload_takes_all_or_nothing_and_says_why() {
 }
 
 #[test]
-fn a_reload_changes_what_sessions_may_have_from_their_next_run_on() {
+fn a_reload_changes_session_limits_from_the_next_run_on() {
     let watchdog = |seconds: u32| {
         format!("[runtime_controls.goals.Lamp]\nsession_wall_clock_seconds = {seconds}\n")
     };
@@ -367,7 +367,7 @@ fn large_module() -> String {
 }
 
 #[test]
-fn a_wish_to_end_is_heard_while_it_reloads() {
+fn a_stop_signal_is_handled_during_a_reload() {
     let folder = waiter();
     let up = Up::start(&folder, &[]);
     folder.write("waits.wat", large_module());

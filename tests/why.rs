@@ -54,7 +54,7 @@ fn journal(folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn a_handler_that_hung_is_told_with_the_request_that_it_waited_for() {
+fn a_hung_handler_is_explained_with_the_request_that_it_waited_for() {
     let (folder, server) = (Folder::new(), silent());
     let journal = journal(&folder);
     hang(&journal, &server);
@@ -90,7 +90,7 @@ fn a_handler_that_hung_is_told_with_the_request_that_it_waited_for() {
 }
 
 #[test]
-fn what_happens_again_is_counted_by_its_signature() {
+fn repeated_failures_are_counted_by_signature() {
     let (folder, server) = (Folder::new(), silent());
     let journal = journal(&folder);
     for _ in 0..3 {
@@ -122,7 +122,7 @@ fn what_happens_again_is_counted_by_its_signature() {
 }
 
 #[test]
-fn one_that_completed_is_told_only_where_it_is_named() {
+fn a_completed_handler_is_explained_only_if_it_is_named() {
     let folder = Folder::new();
     let journal = journal(&folder);
     let echo = fixture("wat/echo.wat");
@@ -144,7 +144,7 @@ fn one_that_completed_is_told_only_where_it_is_named() {
 }
 
 #[test]
-fn nothing_foreign_drives_the_terminal_in_json_either_and_nothing_is_lost() {
+fn foreign_text_never_controls_the_terminal_and_json_loses_nothing() {
     let folder = Folder::new();
     let journal = journal(&folder);
     let (entity, traps) = ("Order/a\u{202e}\u{2028}\u{200b}b", fixture("wat/traps.wat"));
@@ -171,7 +171,7 @@ fn nothing_foreign_drives_the_terminal_in_json_either_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_body_that_hung_may_be_asked_for_again_where_its_method_allows_that() {
+fn a_hung_body_may_be_requested_again_if_its_method_is_safe() {
     let (folder, server) = (Folder::new(), silent());
     let journal = journal(&folder);
     let answering = server.try_clone().expect("a handle");
@@ -217,7 +217,7 @@ fn a_refused_connection_leads_to_the_host_that_refused_it() {
 }
 
 #[test]
-fn an_end_that_cannot_be_read_is_told_by_what_followed_and_is_not_called_lost() {
+fn an_unreadable_end_is_explained_by_what_followed_and_not_called_lost() {
     let (folder, server) = (Folder::new(), silent());
     let journal = journal(&folder);
     hang(&journal, &server);
@@ -251,7 +251,7 @@ fn an_end_that_cannot_be_read_is_told_by_what_followed_and_is_not_called_lost() 
 }
 
 #[test]
-fn what_is_not_there_or_damaged_is_said() {
+fn missing_and_damaged_journals_are_reported() {
     let (folder, server) = (Folder::new(), silent());
     let journal = journal(&folder);
     sandglass(&[&"why", &journal]).exits(2).says("runs.db");

@@ -49,7 +49,7 @@ fn limit_of(host: &Host, workflow: &str, configurable: &Value, kind: &str) -> (u
 }
 
 #[test]
-fn what_is_above_a_ceiling_is_cut_to_it_and_what_is_below_holds() {
+fn a_bound_above_a_ceiling_is_cut_to_it_and_a_lower_one_holds() {
     let ceilings =
         ["--max-run-duration", "1s", "--max-loop-iterations", "3", "--max-node-executions", "5"];
     let setup = Setup::new().arguments(&ceilings);
@@ -85,7 +85,7 @@ fn turns_are_cut_to_the_hosts_ceiling() {
 }
 
 #[test]
-fn a_bound_that_is_no_whole_number_from_one_on_is_refused_and_nothing_begins() {
+fn a_bound_that_is_not_a_positive_integer_is_refused_and_nothing_starts() {
     let host = Setup::new().start();
     let wrong = [json!(0), json!(-1), json!(1.5), json!("5"), json!(null), json!([]), json!(true)];
     for key in KEYS {
@@ -118,7 +118,7 @@ fn a_bound_that_is_no_whole_number_from_one_on_is_refused_and_nothing_begins() {
 }
 
 #[test]
-fn the_turn_behind_the_last_one_is_refused() {
+fn a_turn_after_the_last_one_is_refused() {
     let host = shared();
     for limit in [1, 3] {
         let run = host.bounded("loop-endless", &json!({ "maxLoopIterations": limit }));
@@ -160,7 +160,7 @@ fn turns_of_children_are_their_own() {
 }
 
 #[test]
-fn an_answer_is_no_turn_and_the_count_goes_on_behind_it() {
+fn an_answer_is_not_a_turn_and_counting_continues_after_it() {
     let host = shared();
     for (limit, is_over) in [(2, false), (4, true)] {
         let run = host.bounded("loop-ask-user", &json!({ "maxLoopIterations": limit }));
@@ -209,7 +209,7 @@ fn counts_outlive_a_host_that_is_killed() {
 }
 
 #[test]
-fn a_run_that_waits_for_a_person_is_ended_on_time() {
+fn a_run_that_waits_for_a_person_ends_on_time() {
     let host = shared();
     let run = host.bounded("approval", &json!({ "runTimeoutMs": 1_000 }));
     run.until_waiting();
@@ -222,7 +222,7 @@ fn a_run_that_waits_for_a_person_is_ended_on_time() {
 }
 
 #[test]
-fn time_goes_on_while_the_host_is_down() {
+fn time_passes_while_the_host_is_down() {
     const LIMIT: Duration = Duration::from_secs(6);
     let host = Setup::new().packs(&[SAMPLES]).start();
     let bounds = json!({ "runTimeoutMs": 6_000 });

@@ -71,7 +71,7 @@ fn has_ended(host: &Host, [parent, child]: &[String; 2]) -> Log {
 }
 
 #[test]
-fn a_host_that_stops_leaves_a_child_and_who_waits_for_it_to_the_next_one() {
+fn a_stopping_host_leaves_a_child_and_its_waiting_parent_to_the_next_host() {
     let (host, family) = family(6);
     let host = host.stop().start();
     let log = has_ended(&host, &family);
@@ -81,7 +81,7 @@ fn a_host_that_stops_leaves_a_child_and_who_waits_for_it_to_the_next_one() {
 }
 
 #[test]
-fn a_child_goes_on_as_it_began_whatever_has_become_of_its_workflow() {
+fn a_child_continues_with_its_definition_even_if_the_workflow_changed() {
     let (host, family) = family(6);
     let setup = host.kill();
     fs::remove_file(setup.folder.path("workflows/child.json")).expect("it was there");
@@ -133,7 +133,7 @@ fn a_branch_from_within_a_dispatch_has_children_of_its_own() {
 }
 
 #[test]
-fn who_waits_for_a_person_in_a_child_is_found_by_the_log_of_its_parent() {
+fn a_wait_for_a_person_in_a_child_is_found_in_the_log_of_its_parent() {
     let host = parent_of(Setup::new().packs(&[SAMPLES]), &["approval"], &json!({})).start();
     for ending in ["answered", "cancelled"] {
         let run = host.run("parent");
@@ -157,7 +157,7 @@ fn who_waits_for_a_person_in_a_child_is_found_by_the_log_of_its_parent() {
 }
 
 #[test]
-fn a_child_sees_what_those_before_it_have_put_out_also_where_the_host_is_lost_in_between() {
+fn a_child_sees_outputs_of_earlier_children_even_if_the_host_is_lost_in_between() {
     let node =
         |kind: &str, inputs: Value| json!({ "id": "only", "typeId": kind, "inputs": inputs });
     let text = json!({ "said": { "type": "static", "value": "by the first" } });

@@ -6,7 +6,7 @@ use crate::host::{Setup, shared};
 use crate::log::{at, time};
 
 #[test]
-fn noop_completes_with_one_event_for_each_thing_that_happens() {
+fn noop_completes_with_one_event_per_step() {
     let host = shared();
     let run = host.run("conformance-noop");
     let log = run.finished();
@@ -22,7 +22,7 @@ fn noop_completes_with_one_event_for_each_thing_that_happens() {
 }
 
 #[test]
-fn identity_echoes_what_it_is_given() {
+fn identity_echoes_its_input() {
     let payload = json!({ "text": "zwölf \u{1f980} \"\\\n", "list": [1, 2.5, null, { "a": [] }] });
     let host = shared();
     let inputs = json!({ "payload": payload });
@@ -68,7 +68,7 @@ fn a_delay_is_seen_running_before_it_completes() {
 }
 
 #[test]
-fn a_failure_is_told_with_its_code_by_the_node_the_run_and_the_snapshot() {
+fn a_failure_has_its_code_in_the_node_the_run_and_the_snapshot() {
     let host = shared();
     let run = host.run("conformance-failure");
     let log = run.finished();
@@ -140,7 +140,7 @@ fn a_cancelled_run_ends_within_five_seconds() {
 }
 
 #[test]
-fn a_run_that_is_over_cant_be_cancelled() {
+fn a_completed_run_cannot_be_cancelled() {
     let host = shared();
     let run = host.run("conformance-noop");
     run.finished();
@@ -149,7 +149,7 @@ fn a_run_that_is_over_cant_be_cancelled() {
 }
 
 #[test]
-fn a_node_that_nobody_provides_fails_its_run_with_a_clear_code() {
+fn a_node_without_a_provider_fails_its_run_with_a_clear_code() {
     let host = shared();
     for workflow in [
         "conformance-capability-missing",
@@ -163,7 +163,7 @@ fn a_node_that_nobody_provides_fails_its_run_with_a_clear_code() {
 }
 
 #[test]
-fn a_dispatch_loop_counts_its_turns_and_ends_with_its_orchestrators_word() {
+fn a_dispatch_loop_counts_turns_and_ends_when_its_orchestrator_terminates() {
     let host = shared();
     let run = host.run("conformance-dispatch-loop");
     let log = run.finished();
@@ -184,7 +184,7 @@ fn a_dispatch_loop_counts_its_turns_and_ends_with_its_orchestrators_word() {
 }
 
 #[test]
-fn a_pack_greets_whom_it_is_told_to() {
+fn a_pack_greets_the_named_person() {
     let host = shared();
     let body =
         json!({ "workflowId": "conformance-wasm-pack-roundtrip", "inputs": { "name": "Ada" } });
@@ -245,7 +245,7 @@ fn the_samples_run_the_nodes_that_their_descriptions_name() {
 }
 
 #[test]
-fn a_node_that_is_off_is_skipped_once_and_told_once() {
+fn a_disabled_node_is_skipped_and_reported_once() {
     let nodes = json!([
         { "id": "off", "typeId": "core.noop", "disabled": true },
         { "id": "on", "typeId": "core.noop" },

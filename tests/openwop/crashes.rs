@@ -14,7 +14,7 @@ fn waiting(host: &Host, workflow: &str, delay_ms: u64) -> String {
 }
 
 #[test]
-fn runs_go_on_or_fail_as_their_definitions_say() {
+fn runs_continue_or_fail_as_their_definitions_state() {
     let host = Setup::new().packs(&[SAMPLES]).start();
     // As long as any machine needs for all of this, and no longer where that is waited for.
     let start = |workflow: &str, delay_ms| [(); 3].map(|()| waiting(&host, workflow, delay_ms));
@@ -66,7 +66,7 @@ fn a_run_outlives_several_hosts() {
 }
 
 #[test]
-fn a_host_that_stops_in_order_leaves_its_runs_to_the_next_one() {
+fn a_host_that_stops_gracefully_leaves_its_runs_to_the_next_one() {
     let host = Setup::new().packs(&[SAMPLES]).start();
     let run = waiting(&host, "crash-rerun", 8_000);
     let spinning = host.run("spin");
@@ -87,7 +87,7 @@ fn a_host_that_stops_in_order_leaves_its_runs_to_the_next_one() {
 }
 
 #[test]
-fn an_effect_that_a_stopping_host_never_began_is_the_next_ones() {
+fn an_effect_that_a_stopping_host_never_started_is_left_to_the_next_host() {
     let host = Setup::new().packs(&[SAMPLES]).start();
     // They end while the host waits for what runs, and effects are next.
     let runs = [(); 3].map(|()| waiting(&host, "crash-rerun", 1_500));
@@ -100,7 +100,7 @@ fn an_effect_that_a_stopping_host_never_began_is_the_next_ones() {
 }
 
 #[test]
-fn an_effect_that_was_under_way_is_not_made_again() {
+fn an_effect_in_progress_is_not_repeated() {
     let setup = Setup::new().packs(&[SAMPLES]);
     // The node that never ends says that it has effects, and nobody says what a crash means.
     let path = setup.folder.path(&format!("packs/{SAMPLES}/pack.json"));

@@ -8,7 +8,7 @@ use crate::host::{ECHO, SAMPLES, Setup, shared};
 use crate::schema;
 
 #[test]
-fn each_error_is_told_in_the_one_form() {
+fn each_error_has_the_error_envelope() {
     let host = shared();
     let run = host.run("conformance-noop").id.clone();
     let unknown = "run-00000000000000000000000000000000";
@@ -40,7 +40,7 @@ fn each_error_is_told_in_the_one_form() {
 }
 
 #[test]
-fn bodies_that_cant_be_taken_are_refused() {
+fn invalid_bodies_are_refused() {
     let host = shared();
     let post = Ask::new("POST /v1/runs");
     let deep = format!("{}1{}", "{\"a\":".repeat(300), "}".repeat(300));
@@ -81,7 +81,7 @@ fn bodies_that_cant_be_taken_are_refused() {
 }
 
 #[test]
-fn nothing_of_runs_is_told_without_the_key() {
+fn runs_are_not_visible_without_the_key() {
     let host = shared();
     let run = host.run("conformance-noop").id.clone();
     for line in [
@@ -115,7 +115,7 @@ fn nothing_of_runs_is_told_without_the_key() {
 }
 
 #[test]
-fn anybody_may_ask_what_the_host_is() {
+fn discovery_needs_no_key() {
     let host = shared();
     let found = host.ask(&Ask::without_key("GET /.well-known/openwop"));
     let tag = found.header("etag").expect("a tag").to_owned();
@@ -140,7 +140,7 @@ fn anybody_may_ask_what_the_host_is() {
 }
 
 #[test]
-fn the_key_is_in_no_line_that_the_host_says_or_keeps() {
+fn the_key_is_in_no_output_and_no_file() {
     let setup = Setup::new().packs(&[ECHO]).variable("SANDGLASS_LOG", "trace");
     let host = setup.start();
     host.run("conformance-noop").finished();
@@ -160,7 +160,7 @@ fn the_key_is_in_no_line_that_the_host_says_or_keeps() {
 }
 
 #[test]
-fn definitions_that_cant_be_used_are_left_out_and_named() {
+fn unusable_definitions_are_skipped_and_named() {
     let setup = Setup::new();
     setup.workflows_of(&fixture("openwop/bad-workflows"));
     // Each quote of it is four characters where it is kept.
@@ -202,7 +202,7 @@ fn definitions_that_cant_be_used_are_left_out_and_named() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_the_journal_doesnt_take_is_a_503_and_done_once_it_does() {
+fn a_failing_journal_is_a_503_and_the_retry_succeeds_once_it_works() {
     let host = Setup::new().packs(&[SAMPLES]).start();
     let run = host.run("spin");
     run.until_started("spin", 1);

@@ -18,7 +18,7 @@ fn events(stream: Stream) -> Vec<Value> {
 }
 
 #[test]
-fn a_stream_tells_what_happens_as_it_does_and_closes_behind_the_last_event() {
+fn a_stream_sends_events_as_they_happen_and_closes_after_the_last_one() {
     let host = shared();
     let body = json!({ "workflowId": "conformance-delay", "inputs": { "delayMs": 4_000 } });
     let run = host.run_with(&body);
@@ -41,7 +41,7 @@ fn a_stream_tells_what_happens_as_it_does_and_closes_behind_the_last_event() {
 }
 
 #[test]
-fn a_reader_resumes_behind_the_last_event_that_it_has() {
+fn a_reader_resumes_after_its_last_event() {
     let host = shared();
     let run = host.run("conformance-multi-node");
     let log = run.finished();
@@ -59,7 +59,7 @@ fn a_reader_resumes_behind_the_last_event_that_it_has() {
 }
 
 #[test]
-fn a_silent_stream_says_that_it_lives() {
+fn a_silent_stream_sends_keep_alives() {
     let host = shared();
     let run = host.run("conformance-cancellable");
     let mut stream = host.stream(&run.id, "", None);
@@ -73,7 +73,7 @@ fn a_silent_stream_says_that_it_lives() {
 }
 
 #[test]
-fn each_mode_has_its_events_and_another_one_is_refused() {
+fn each_mode_has_its_events_and_an_unknown_mode_is_refused() {
     let host = shared();
     let run = host.run("log");
     let log = run.finished();
@@ -110,7 +110,7 @@ fn each_mode_has_its_events_and_another_one_is_refused() {
 }
 
 #[test]
-fn a_poll_answers_what_is_behind_its_cursor_and_waits_for_it() {
+fn a_poll_returns_events_after_its_cursor_and_waits_for_them() {
     let host = shared();
     let body = json!({ "workflowId": "conformance-delay", "inputs": { "delayMs": 4_000 } });
     let run = host.run_with(&body);

@@ -30,7 +30,7 @@ fn is_same(replay: &Log, source: &Log) {
 }
 
 #[test]
-fn a_branch_from_each_event_of_a_run_comes_to_the_same_outputs() {
+fn a_branch_from_each_event_of_a_run_has_the_same_outputs() {
     let host = shared();
     let body = json!({ "workflowId": "linear", "inputs": { "a": 20, "b": 3 } });
     let run = host.run_with(&body);
@@ -51,7 +51,7 @@ fn a_branch_from_each_event_of_a_run_comes_to_the_same_outputs() {
 }
 
 #[test]
-fn a_branch_has_the_options_that_are_laid_over_its_sources() {
+fn a_branch_merges_its_options_over_those_of_its_source() {
     let host = shared();
     let body = json!({
         "workflowId": "conformance-cap-breach", "tags": ["mine"], "metadata": { "of": "me" },
@@ -92,7 +92,7 @@ fn a_branch_has_the_options_that_are_laid_over_its_sources() {
 }
 
 #[test]
-fn a_fork_that_cant_be_is_refused() {
+fn an_impossible_fork_is_refused() {
     let host = shared();
     let run = host.run("conformance-noop");
     let end = run.finished().events.len();
@@ -129,7 +129,7 @@ fn a_fork_that_cant_be_is_refused() {
 }
 
 #[test]
-fn a_replay_of_each_breach_has_what_was_observed_also_after_a_restart() {
+fn a_replay_of_each_breach_has_the_observed_values_even_after_a_restart() {
     let packs = [
         SAMPLES,
         GREETER,
@@ -182,7 +182,7 @@ fn a_replay_of_each_breach_has_what_was_observed_also_after_a_restart() {
 }
 
 #[test]
-fn a_replay_has_the_time_the_chance_and_the_effects_of_its_source() {
+fn a_replay_has_the_time_the_randomness_and_the_effects_of_its_source() {
     let host = shared();
     for workflow in ["replay", "replay-effects", "loop", "linear", "diamond-one-fails"] {
         let source = host.run(workflow).finished();
@@ -213,7 +213,7 @@ fn a_replay_has_the_time_the_chance_and_the_effects_of_its_source() {
 }
 
 #[test]
-fn what_people_and_clients_said_is_replayed_and_not_asked_again() {
+fn answers_of_people_and_clients_are_replayed_without_a_new_request() {
     let host = shared();
     let run = host.run("approval");
     run.until_waiting();
@@ -254,7 +254,7 @@ fn what_people_and_clients_said_is_replayed_and_not_asked_again() {
 }
 
 #[test]
-fn a_branch_behind_an_answer_has_the_turns_of_its_source() {
+fn a_branch_after_an_answer_has_the_turns_of_its_source() {
     let host = shared();
     let run = host.bounded("loop-ask-user", &json!({ "maxLoopIterations": 2 }));
     run.until_waiting();
@@ -316,7 +316,7 @@ fn a_fork_can_be_forked() {
 }
 
 #[test]
-fn a_replay_of_a_run_that_has_lost_its_host_comes_to_the_same() {
+fn a_replay_of_a_run_that_lost_its_host_has_the_same_result() {
     let names: Vec<String> = (0..60).map(|number| format!("n{number}")).collect();
     let nodes: Vec<Value> =
         names.iter().map(|name| json!({ "id": name, "typeId": "core.noop" })).collect();
@@ -359,7 +359,7 @@ fn annotate(setup: &Setup, pack: &str) {
 }
 
 #[test]
-fn a_replay_runs_pure_nodes_again_and_tells_where_their_module_is_another_one() {
+fn a_replay_repeats_pure_nodes_and_reports_a_changed_module() {
     let host = Setup::new().packs(&[SAMPLES, ECHO]).start();
     let pure = host.run("linear").finished();
     let effects = host.run("replay-effects").finished();

@@ -24,7 +24,7 @@ fn id(reply: Reply) -> Value {
 }
 
 #[test]
-fn the_same_request_is_answered_with_the_same_run_and_another_one_is_refused() {
+fn a_repeated_request_returns_the_same_run_and_a_different_one_is_refused() {
     let host = shared();
     let first = ask(&host, "once-1", "a");
     assert_eq!(first.header("openwop-idempotent-replay"), None);
@@ -76,7 +76,7 @@ fn a_key_outlives_its_host() {
 }
 
 #[test]
-fn many_at_once_with_one_key_are_one_run() {
+fn concurrent_requests_with_one_key_are_one_run() {
     const CLIENTS: usize = 20;
     let host = shared();
     let answers: Vec<Reply> = thread::scope(|scope| {

@@ -33,7 +33,7 @@ fn led_to(log: &Log, branch: &str) {
 }
 
 #[test]
-fn an_answer_decides_how_the_run_goes_on() {
+fn an_answer_decides_how_the_run_continues() {
     let host = shared();
     for workflow in ["approval", "approval-by-response"] {
         for (action, branch) in [("accept", "accepted"), ("reject", "rejected")] {
@@ -51,7 +51,7 @@ fn an_answer_decides_how_the_run_goes_on() {
 }
 
 #[test]
-fn what_is_no_answer_is_refused_and_the_run_waits_on() {
+fn an_invalid_answer_is_refused_and_the_run_keeps_waiting() {
     let host = shared();
     let run = asked(&host, "approval");
     for wrong in [json!({ "action": "maybe" }), json!({}), json!(null), json!("accept"), json!([])]
@@ -72,7 +72,7 @@ fn what_is_no_answer_is_refused_and_the_run_waits_on() {
 }
 
 #[test]
-fn of_answers_at_once_one_is_taken() {
+fn one_of_several_concurrent_answers_is_accepted() {
     let host = shared();
     let run = asked(&host, "approval");
     let answers: Vec<(u16, &str)> = thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn of_answers_at_once_one_is_taken() {
 }
 
 #[test]
-fn what_nobody_answers_in_time_fails() {
+fn an_interrupt_without_an_answer_in_time_fails() {
     let host = shared();
     let run = host.run("approval-with-timeout");
     assert_eq!(run.until_waiting()["timeoutMs"], 500);
@@ -148,7 +148,7 @@ fn an_answer_comes_after_any_number_of_restarts() {
 }
 
 #[test]
-fn who_only_waits_outlives_more_hosts_than_who_works_may() {
+fn a_waiting_run_may_survive_more_hosts_than_a_working_run() {
     // A handler that its host loses is run again so often at most.
     const ATTEMPTS_MAX: u32 = sandglass_liveness::decide::RERUN_ATTEMPTS_MAX;
     let timeout = json!({ "key": { "type": "static", "value": "k" }, "timeoutMs": { "type": "static", "value": 3_600_000 } });

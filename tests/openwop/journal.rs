@@ -9,7 +9,7 @@ use crate::host::{Host, PACKS, Setup};
 use crate::log::Run;
 
 #[test]
-fn a_journal_of_runs_is_decided_again_and_its_nodes_come_to_the_same() {
+fn a_journal_of_runs_replays_with_the_same_decisions_and_results() {
     let host = Setup::new().packs(&PACKS).start();
     let workflows = host.get("/.well-known/openwop").expect(200)["fixtures"].clone();
     let workflows = workflows.as_array().expect("a list").iter().filter_map(Value::as_str);

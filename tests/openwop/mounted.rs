@@ -15,7 +15,7 @@ fn mounted() -> Setup {
 }
 
 #[test]
-fn runs_and_other_entities_live_beside_each_other_and_outlive_the_daemon() {
+fn runs_and_other_entities_share_a_daemon_and_survive_its_restart() {
     let host = mounted().start();
     let found = host.get("/.well-known/openwop").expect(200);
     assert_eq!(found["nodePackRuntimes"]["wasm"]["loadedPacks"], json!([GREETER, SAMPLES]));
@@ -39,7 +39,7 @@ fn runs_and_other_entities_live_beside_each_other_and_outlive_the_daemon() {
 }
 
 #[test]
-fn the_daemon_shows_runs_and_cancels_them_and_takes_no_step_of_theirs() {
+fn the_daemon_shows_and_cancels_runs_and_refuses_their_internal_actions() {
     let host = mounted().start();
     let run = host.run("approval");
     run.until_waiting();
@@ -65,7 +65,7 @@ fn the_daemon_shows_runs_and_cancels_them_and_takes_no_step_of_theirs() {
 }
 
 #[test]
-fn a_daemon_that_ends_leaves_its_runs_to_the_next_one_and_waits_for_none() {
+fn a_daemon_that_ends_leaves_its_runs_to_the_next_one_without_waiting() {
     let setup = mounted();
     let config = setup.folder.write("sandglass.toml", "grace = \"1h\"\n");
     let config = config.into_os_string().into_string().expect("a text");
@@ -90,7 +90,7 @@ fn is_forbidden(host: &Host, target: &str) {
 }
 
 #[test]
-fn what_the_protocol_has_not_is_told_in_its_form_and_else_in_the_daemons() {
+fn unknown_routes_have_the_error_format_of_their_interface() {
     let host = mounted().start();
     let run = host.run("linear").finished().run;
     for (status, code, lines) in [

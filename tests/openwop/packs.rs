@@ -37,12 +37,12 @@ fn limits(host: &Host) -> [u64; 3] {
 }
 
 #[test]
-fn a_node_is_held_to_what_its_pack_asks_for_below_the_hosts_ceilings() {
+fn a_node_has_the_limits_that_its_pack_requests_below_the_hosts_ceilings() {
     assert_eq!(limits(&shared()), [4 << 20, 200, 1_000_000]);
 }
 
 #[test]
-fn the_hosts_ceilings_are_above_what_packs_ask_for() {
+fn the_hosts_ceilings_cap_what_packs_request() {
     let packs = ["grower", "spinner", "fuel-burner"].map(|name| format!("{MISBEHAVING}.{name}"));
     let ceilings = ["--pack-memory-mib", "2", "--pack-execution", "120ms", "--pack-fuel", "500000"];
     let packs = packs.each_ref().map(String::as_str);
@@ -62,7 +62,7 @@ fn the_hosts_ceilings_are_above_what_packs_ask_for() {
 }
 
 #[test]
-fn a_ceiling_on_time_holds_for_packs_that_ask_for_more_or_nothing() {
+fn a_ceiling_on_time_applies_to_packs_that_request_more_or_nothing() {
     let spinner = format!("{MISBEHAVING}.spinner");
     let setup = Setup::new().packs(&[&spinner, crate::host::SAMPLES]);
     let host = setup.arguments(&["--pack-execution", "120ms"]).start();
@@ -75,7 +75,7 @@ fn a_ceiling_on_time_holds_for_packs_that_ask_for_more_or_nothing() {
 }
 
 #[test]
-fn a_run_ends_in_the_middle_of_a_node_that_never_does() {
+fn a_run_ends_during_a_node_that_never_ends() {
     let host = shared();
     let log = host.bounded("spin", &json!({ "runTimeoutMs": 500 })).finished();
     assert_eq!(log.breach("run-duration")["limit"], 500);
@@ -89,7 +89,7 @@ fn a_run_ends_in_the_middle_of_a_node_that_never_does() {
 }
 
 #[test]
-fn a_node_that_breaks_fails_its_run_without_a_breach() {
+fn a_node_that_traps_fails_its_run_without_a_breach() {
     let host = shared();
     for (workflow, code) in [
         ("misbehaving-trapper", "wasm_trap"),
@@ -116,7 +116,7 @@ fn a_node_that_breaks_fails_its_run_without_a_breach() {
 }
 
 #[test]
-fn packs_that_cant_be_used_are_left_out_named_and_the_others_serve() {
+fn unusable_packs_are_skipped_and_named_and_the_others_serve() {
     let setup = Setup::new().packs(&[ECHO, GREETER]);
     let refused = [
         "vendor.openwop.misbehaving.abi-bomb",
@@ -154,7 +154,7 @@ fn packs_that_cant_be_used_are_left_out_named_and_the_others_serve() {
 }
 
 #[test]
-fn a_node_reads_and_writes_what_it_may_and_says_what_it_has_to() {
+fn a_node_reads_and_writes_only_its_declared_fields() {
     let host = shared();
     let log = host.run("channels").finished();
     log.outputs();

@@ -138,7 +138,7 @@ impl Up {
 }
 
 #[test]
-fn those_that_a_killed_host_has_lost_are_told_before_all_that_ended() {
+fn handlers_lost_by_a_killed_host_are_explained_before_all_that_ended() {
     let mut up = Up::new();
     let cancelled = up.wait("Waiter/cancelled");
     up.post(&format!("dispatches/{cancelled}/cancel"), &json!({"reason": "no use"}));
@@ -167,7 +167,7 @@ fn those_that_a_killed_host_has_lost_are_told_before_all_that_ended() {
 }
 
 #[test]
-fn every_attempt_of_a_rerun_and_a_retry_is_told_and_can_be_named() {
+fn every_attempt_of_a_rerun_and_a_retry_is_explained_and_can_be_named() {
     let mut up = Up::new();
     let dispatch = up.wait("Again/1");
     up.kill();
@@ -209,7 +209,7 @@ fn every_attempt_of_a_rerun_and_a_retry_is_told_and_can_be_named() {
 }
 
 #[test]
-fn a_handler_that_waited_for_another_entity_leads_to_what_ran_there() {
+fn a_handler_that_waited_for_another_entity_leads_to_the_handler_there() {
     let up = Up::new();
     up.post("entities/Waiter/asked", &Value::Null);
     let asker = up.wait("Asker/1");

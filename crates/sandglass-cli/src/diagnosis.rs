@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_far_out_in_a_line_is_shown_with_what_is_around_it() {
+    fn a_finding_far_into_a_line_is_shown_with_its_surroundings() {
         let long = "a".repeat(70_000);
         let source = format!("first\nsecond\nx = \"{long}\" here {long}\nlast\nnever");
         let at = source.find("here").expect("there");

@@ -512,7 +512,7 @@ async fn a_crash_uses_up_no_handler_of_a_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_busy_without_progress_is_unstuck() {
+async fn a_busy_session_without_progress_is_not_stuck() {
     let limits = "progress_timeout = \"600s\"\nabort_timeout = 0";
     let world = world(limits, &[Act::TellEvery(5, "heartbeat")]).await;
     world.send("ProcessToolCalls").await.expect("taken");
