@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "daemon",
         &["host", "http", "insight", "journal", "liveness", "model", "runtime", "telemetry"],
     ),
-    ("fuzz", &["cli", "host", "journal", "liveness", "model", "openwop", "source"]),
+    ("fuzz", &["cli", "host", "journal", "liveness", "model", "source", "workflow"]),
     ("guest", &["guest-macros"]),
     ("guest-macros", &[]),
     ("host", &["model", "source", "supervisor", "telemetry"]),
@@ -42,7 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     (
         "openwop",
-        &["host", "http", "journal", "liveness", "model", "runtime", "source", "telemetry"],
+        &["host", "http", "journal", "liveness", "model", "runtime", "telemetry", "workflow"],
     ),
     ("runtime", &["host", "journal", "liveness", "model", "source", "telemetry"]),
     ("sim", &["journal", "liveness", "model", "runtime"]),
@@ -50,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("supervisor", &["model", "source", "telemetry"]),
     ("telemetry", &["model"]),
     ("testkit", &["host", "model", "source"]),
+    ("workflow", &["model", "source"]),
 ];
 
 /// What the sources of a crate must not mention, and why.
@@ -78,6 +79,20 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
     ("http", &["sandglass_runtime", "sandglass_host"], "it knows no route"),
     ("daemon", &["wasmtime"], "it serves a runtime"),
     ("openwop", &["wasmtime::"], "it invokes nodes through the host"),
+    (
+        "workflow",
+        &[
+            "tokio",
+            "axum",
+            "sandglass_host",
+            "sandglass_journal",
+            "sandglass_runtime",
+            "std::fs",
+            "SystemClock",
+            "async fn",
+        ],
+        "what a workflow does next is a function of its definition and its events",
+    ),
 ];
 
 fn root() -> PathBuf {

@@ -4,13 +4,13 @@ use sandglass_model::Object;
 use serde_json::{Value, json};
 
 use crate::context::{Class, Context, class};
-use crate::definition::Definition;
 use crate::library::Library;
-use crate::node::{is_orchestrator, orchestrator};
-use crate::plan::Step;
-use crate::projection::{BUDGET, ENDING, FAIL, NEXT};
 use crate::settings::millis;
-use crate::step::Next;
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::node::{is_orchestrator, orchestrator};
+use sandglass_workflow::plan::Step;
+use sandglass_workflow::projection::{BUDGET, ENDING, FAIL, NEXT};
+use sandglass_workflow::step::Next;
 
 /// The action that begins a node whose effects may not be made twice.
 pub(crate) const RUN_EFFECT: &str = "RunEffect";

@@ -1,23 +1,10 @@
 //! Breaches of runs' bounds, as spans: those of nodes have one already, that of their
 //! dispatch.
 
-use sandglass_model::{EntityRef, Event, Limit, LimitBreached, Record, TraceContext};
+use sandglass_model::{EntityRef, Event, LimitBreached, Record, TraceContext};
 use sandglass_telemetry::trace::{Kind, SpanStart, Tracer, names};
+use sandglass_workflow::event::kind_of;
 use sha2::{Digest as _, Sha256};
-
-/// The kinds of breaches of runs' bounds.
-pub(crate) const KINDS_OF_RUNS: [&str; 3] = ["run-duration", "node-executions", "loop-iterations"];
-
-/// The kind of a breach of a run's bound, as clients know it; none for limits that are no
-/// bounds of runs.
-pub(crate) const fn kind_of(limit: Limit) -> Option<&'static str> {
-    match limit {
-        Limit::ExecutionTimeout | Limit::RunTimeout => Some(KINDS_OF_RUNS[0]),
-        Limit::MaxHandlerRuns => Some(KINDS_OF_RUNS[1]),
-        Limit::MaxLoopIterations => Some(KINDS_OF_RUNS[2]),
-        _ => None,
-    }
-}
 
 /// Tells a collector of breaches, from the records as they come.
 #[derive(Debug)]

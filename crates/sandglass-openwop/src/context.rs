@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_journal::Journal;
 use sandglass_model::{DispatchId, EntityRef, WallTime};
+use sandglass_workflow::json_size;
 
-use crate::definition::{Definition, OnCrash};
-use crate::event::{Entry, Kind, Origin, RunError, RunEvent};
 use crate::library::Library;
 use crate::log::Folded;
-use crate::node::is_orchestrator;
-use crate::state::RunState;
-use crate::step::Begin;
+use sandglass_workflow::definition::{Definition, OnCrash};
+use sandglass_workflow::event::{Entry, Kind, Origin, RunError, RunEvent};
+use sandglass_workflow::node::is_orchestrator;
+use sandglass_workflow::state::RunState;
+use sandglass_workflow::step::Begin;
 
 /// Most runs of which the last handler's knowledge is kept: as many as can be under way.
 const KEPT_MAX: usize = 8_192;
@@ -130,7 +131,7 @@ impl Context {
 
     /// Folds in one more event.
     pub(crate) fn apply(&mut self, event: &RunEvent) {
-        self.bytes = self.bytes.saturating_add(size(&event.payload));
+        self.bytes = self.bytes.saturating_add(json_size(&event.payload));
         let definition = Arc::clone(&self.definition);
         self.state.apply(&definition, event);
     }
@@ -150,23 +151,6 @@ pub(crate) fn class(library: &Library, definition: &Definition, index: usize) ->
             Some(of) if !of.is_pure() => Class::Once,
             _ => Class::Rerun,
         },
-    }
-}
-
-/// The size of `value` as JSON, roughly, in bytes.
-pub(crate) fn size(value: &serde_json::Value) -> usize {
-    use serde_json::Value;
-    match value {
-        Value::Null | Value::Bool(_) => 5,
-        Value::Number(_) => 8,
-        Value::String(text) => text.len().saturating_add(2),
-        // Their depth is bounded where they are read.
-        Value::Array(values) => {
-            values.iter().map(size).fold(2, |all, one| all.saturating_add(one).saturating_add(1))
-        }
-        Value::Object(fields) => fields.iter().fold(2, |all, (key, value)| {
-            all.saturating_add(key.len()).saturating_add(size(value)).saturating_add(4)
-        }),
     }
 }
 

@@ -7,9 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::definition::{DEFINITION_MAX_BYTES, Definition};
-use crate::pack::{MANIFEST_MAX_BYTES, Manifest};
-use crate::problem::{Problem, quoted};
+use sandglass_workflow::definition::{DEFINITION_MAX_BYTES, Definition};
+use sandglass_workflow::pack::{MANIFEST_MAX_BYTES, Manifest};
+use sandglass_workflow::{Problem, quoted};
 
 /// Most files of a folder of definitions, and most packs of a folder of packs, that are read.
 pub const FILES_MAX: usize = 1_000;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::error::{Code, Error};
-use crate::schema::Schema;
+use sandglass_workflow::schema::Schema;
 
 /// Whether `answer` is one to the interrupt with this payload.
 ///

@@ -12,45 +12,27 @@
 
 mod action;
 mod breach;
-mod channels;
-pub mod condition;
 mod context;
-pub mod definition;
-mod document;
-mod event;
-pub mod expression;
 mod feed;
-mod fields;
 pub mod folder;
 mod handlers;
 mod http;
 mod interrupt;
 mod library;
 mod log;
-mod masks;
 mod node;
-pub mod pack;
-mod plan;
-mod problem;
-mod projection;
 mod replay;
-mod schema;
 mod service;
 mod settings;
-mod state;
-mod step;
-pub mod variables;
 
 use sandglass_liveness::Spec;
+pub use sandglass_workflow::event::Kind as EventKind;
+pub use sandglass_workflow::{PROBLEMS_MAX, Place, Problem};
 
-pub use document::{DEPTH_MAX, KEY_MAX_BYTES};
-pub use event::Kind as EventKind;
 pub use folder::LeftOut;
 pub use handlers::RunHandlers;
 pub use http::{DISCOVERY_PATH, OPENAPI_PATH, OpenWop};
 pub use library::Library;
-pub use node::BUILTIN;
-pub use problem::{PROBLEMS_MAX, Place, Problem};
 pub use replay::end_of_node;
 pub use service::{OPERATOR, Service};
 pub use settings::{PackLimits, Settings, unbounded};

@@ -14,15 +14,17 @@ use sandglass_model::{EntityRef, Event, GuestLimits, ModuleHash, Position};
 use sandglass_runtime::{ActorError, Runtime};
 use serde_json::json;
 
+use crate::WORKFLOW_TYPE;
 use crate::context::Unknown;
-use crate::definition::Definition;
 use crate::folder::{self, LeftOut};
-use crate::node::{BUILTIN, is_orchestrator};
-use crate::problem::{Problem, quoted};
-use crate::schema::Schema;
 use crate::settings::{PackLimits, millis};
-use crate::step::Begin;
-use crate::{WORKFLOW_TYPE, pack};
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::masks::Masks;
+use sandglass_workflow::node::{BUILTIN, is_orchestrator};
+use sandglass_workflow::pack;
+use sandglass_workflow::schema::Schema;
+use sandglass_workflow::step::Begin;
+use sandglass_workflow::{Problem, quoted};
 
 /// Largest definition as it is kept, in bytes: a text in the params of an action, with room for
 /// its name.
@@ -170,6 +172,12 @@ impl Library {
     /// The names of the packs that are loaded, in the order of their folders.
     pub fn packs(&self) -> impl Iterator<Item = &str> {
         self.packs.iter().map(|pack| pack.name.as_str())
+    }
+
+    /// What clients don't see of runs of `definition`.
+    pub(crate) fn masks(&self, definition: &Definition) -> Masks {
+        let sensitive = |type_id: &str| self.node(type_id).map(PackNode::sensitive_outputs);
+        Masks::of(definition, |type_id| sensitive(type_id).into_iter().flatten())
     }
 
     /// The node of a pack that is of this type.

@@ -10,11 +10,11 @@ use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
 use sandglass_model::{EntityRef, Position, WallTime};
 use tokio::sync::{Mutex, Notify, watch};
 
-use crate::context::size;
-use crate::definition::Definition;
-use crate::event::{Entry, RunEvent};
-use crate::projection::Projection;
-use crate::state::RunState;
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::event::{Entry, RunEvent};
+use sandglass_workflow::json_size;
+use sandglass_workflow::projection::Projection;
+use sandglass_workflow::state::RunState;
 
 /// How long after a failure the records are read again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -113,7 +113,7 @@ impl Drop for Held {
 
 /// What an event takes in memory, in bytes, roughly: its payload, that as a text, and the rest.
 fn taken_by(event: &RunEvent) -> usize {
-    size(&event.payload).saturating_mul(2).saturating_add(512)
+    json_size(&event.payload).saturating_mul(2).saturating_add(512)
 }
 
 /// One event, with its text for streams.
@@ -225,16 +225,4 @@ impl Drop for RunLog {
         // Whoever follows it is done.
         self.recorded.notify_one();
     }
-}
-
-/// The state that `events` lead to.
-pub(crate) fn fold<'a>(
-    definition: &Definition,
-    events: impl IntoIterator<Item = &'a RunEvent>,
-) -> RunState {
-    let mut state = RunState::new(definition);
-    for event in events {
-        state.apply(definition, event);
-    }
-    state
 }

@@ -1,12 +1,12 @@
 //! Workflow definitions, manifests of node packs, conditions and expressions.
 
 use sandglass_model::json;
-use sandglass_openwop::condition::Condition;
-use sandglass_openwop::definition::Definition;
-use sandglass_openwop::expression::Expression;
-use sandglass_openwop::pack::Manifest;
-use sandglass_openwop::variables::initial;
-use sandglass_openwop::{PROBLEMS_MAX, Problem};
+use sandglass_workflow::condition::Condition;
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::expression::Expression;
+use sandglass_workflow::pack::Manifest;
+use sandglass_workflow::variables::initial;
+use sandglass_workflow::{PROBLEMS_MAX, Problem};
 use serde_json::Value;
 
 use crate::promise;

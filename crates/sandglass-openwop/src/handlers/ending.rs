@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 
 use crate::action::{led_to, resume};
 use crate::context::Context;
-use crate::event::{Kind, RunError, RunEvent};
-use crate::node::{self, End, Executed};
-use crate::plan::plan;
-use crate::projection::{EVENTS, StepResult};
-use crate::state::{NodeState, NodeStatus};
+use crate::node::Executed;
+use sandglass_workflow::event::{Kind, RunError, RunEvent};
+use sandglass_workflow::node::{self, End};
+use sandglass_workflow::plan::plan;
+use sandglass_workflow::projection::{EVENTS, StepResult};
+use sandglass_workflow::state::{NodeState, NodeStatus};
 
 /// What of a failure's result holds the answer that the host didn't take.
 const RESPONSE: &str = "response";

@@ -10,11 +10,10 @@ use serde_json::{Map, Value, json};
 use super::Shared;
 use super::ending::{cancelled, failed};
 use crate::context::Context;
-use crate::definition::Node;
-use crate::event::RunError;
-use crate::node::{
-    DELAY, DISPATCH, End, Executed, SUPERVISOR, builtin, dispatch, inputs, orchestrator, packed,
-};
+use crate::node::{Executed, dispatch, packed};
+use sandglass_workflow::definition::Node;
+use sandglass_workflow::event::RunError;
+use sandglass_workflow::node::{DELAY, DISPATCH, End, SUPERVISOR, builtin, inputs, orchestrator};
 
 /// After how many milliseconds something is tried again that can't be done now.
 pub(crate) const AGAIN_AFTER_MS: u64 = 1_000;
@@ -46,7 +45,7 @@ pub(super) async fn execute(
         Err(error) => return Ok(End::Failed(error).into()),
     };
     if let Some(executed) = builtin::pure(node, &inputs) {
-        return Ok(executed);
+        return Ok(executed.into());
     }
     match node.type_id.as_str() {
         DELAY => delay(shared, run, node, &inputs, context.since).await,
@@ -113,7 +112,7 @@ async fn turn(
     }
     let type_id = match orchestrator::decider(definition, state, index, node) {
         Ok(orchestrator::Decider::Decided(decision)) => {
-            return orchestrator::decided(node, state, decision);
+            return Executed::from_decision(orchestrator::decided(node, state, decision));
         }
         Ok(orchestrator::Decider::Pack(type_id)) => type_id,
         Err(error) => return End::Failed(error).into(),
@@ -127,9 +126,9 @@ async fn turn(
     let inputs = orchestrator::inputs(node, state, own);
     let asked = packed::invoke(&shared.host, run, context, (node, of), inputs).await;
     let End::Completed(decision) = asked.end else { return asked };
-    let decided = orchestrator::decided(node, state, decision);
-    let events = asked.events.into_iter().chain(decided.events).collect();
-    Executed { events, response: asked.response, report: asked.report, ..decided }
+    let (end, decided) = orchestrator::decided(node, state, decision);
+    let events = asked.events.into_iter().chain(decided).collect();
+    Executed { end, events, ..asked }
 }
 
 /// An interrupt of `node` that nobody resolves in time, which waits `since` then.

@@ -28,13 +28,13 @@ use self::family::stop_orphan;
 pub(crate) use self::family::{again_later, service, unless_closing};
 use crate::action::{RESUME_EFFECT, RUN_EFFECT};
 use crate::context::{Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
-use crate::event::{Kind, Origin, RunError, RunEvent};
 use crate::feed::is_run;
 use crate::library::Library;
-use crate::projection::{BEGIN, EVENTS, NEXT, param};
 use crate::replay;
 use crate::service::Service;
-use crate::step::{Begin, Next};
+use sandglass_workflow::event::{Kind, Origin, RunError, RunEvent};
+use sandglass_workflow::projection::{BEGIN, EVENTS, NEXT, param};
+use sandglass_workflow::step::{Begin, Next};
 
 /// The param of an action that names the handler whose end it follows from.
 const AFTER: &str = "after";

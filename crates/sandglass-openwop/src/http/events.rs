@@ -17,9 +17,9 @@ use tokio::sync::watch;
 use super::error::{Code, Error};
 use super::path::Segments;
 use super::{OpenWop, ReaderPlace, answer};
-use crate::event::{Entry, Kind};
 use crate::log::{Line, RunLog};
-use crate::masks::Masks;
+use sandglass_workflow::event::{Entry, Kind};
+use sandglass_workflow::masks::Masks;
 
 /// Most events that a reader is handed at once, and about how many bytes of them: one who is
 /// slow holds no more than that, and an event alone is shared by all who have it.
@@ -130,7 +130,7 @@ pub(super) async fn events(
 
 async fn masks(host: &OpenWop, log: &RunLog) -> Result<Arc<Masks>, Error> {
     let standing = host.service().definition_of(log).await?;
-    Ok(Arc::new(Masks::of(&standing, host.service().library())))
+    Ok(Arc::new(host.service().library().masks(&standing)))
 }
 
 enum Wanted {

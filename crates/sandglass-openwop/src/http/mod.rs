@@ -36,10 +36,9 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use self::error::{Code, Error};
-use crate::document;
-use crate::problem::quoted;
 use crate::service::Service;
 use crate::service::id::hex;
+use sandglass_workflow::quoted;
 
 /// Where the protocol's discovery document is.
 pub const DISCOVERY_PATH: &str = "/.well-known/openwop";
@@ -235,7 +234,7 @@ impl OpenWop {
         let fields = body::json::<Map<String, Value>>(headers, &bytes);
         let fields = fields.map_err(|error| told(&error))?.unwrap_or_default();
         // Duplicate keys are rejected, because parsers differ in which one they use.
-        match str::from_utf8(&bytes).ok().and_then(document::doubled) {
+        match str::from_utf8(&bytes).ok().and_then(sandglass_workflow::doubled) {
             None => Ok(fields),
             Some((path, key)) => {
                 let message = format!("the key {} stands here twice", quoted(&key));

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::error::{Code, Error};
 use crate::service::{Bounds, Overlay, Wanted};
-use crate::step::ForkMode;
+use sandglass_workflow::step::ForkMode;
 
 /// Most tags of a run, and longest tag, in characters; the protocol's.
 const TAGS_MAX: usize = 100;

@@ -11,7 +11,6 @@ use super::error::Error;
 use super::path::Segments;
 use super::view::snapshot;
 use super::{OpenWop, answer, request};
-use crate::masks::Masks;
 use crate::service::id::hex;
 use crate::service::{Created, is_stopping};
 
@@ -82,7 +81,7 @@ pub(super) async fn look(
     let service = host.service();
     let log = service.log(&run).await?;
     let standing = service.standing(&log).await?;
-    let masks = Masks::of(&standing.definition, service.library());
+    let masks = service.library().masks(&standing.definition);
     let (_, entity) = service.find(&run).await?;
     Ok(answer(StatusCode::OK, snapshot(&run, &standing, &masks, is_stopping(&entity))))
 }

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::discovery::EVENT_LOG_SCHEMA_VERSION;
-use crate::definition::Definition;
-use crate::event::Kind;
 use crate::log::Standing;
-use crate::masks::{Masks, mask_keys};
 use crate::service::status;
-use crate::state::{NodeStatus, RunState};
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::event::Kind;
+use sandglass_workflow::masks::{Masks, mask_keys};
+use sandglass_workflow::state::{NodeStatus, RunState};
 
 /// How a run stands.
 pub(crate) fn snapshot(run: &str, standing: &Standing, masks: &Masks, is_stopping: bool) -> Value {
@@ -106,7 +106,10 @@ fn variables(definition: &Definition, state: &RunState, masks: &Masks) -> Value 
 }
 
 fn node_states(definition: &Definition, state: &RunState, masks: &Masks) -> Value {
-    let of = |(node, at): (&crate::definition::Node, &crate::state::NodeState)| {
+    let of = |(node, at): (
+        &sandglass_workflow::definition::Node,
+        &sandglass_workflow::state::NodeState,
+    )| {
         // What was under way when its run came to its end was ended with it.
         let is_cut = state.ended.is_some()
             && matches!(at.status, NodeStatus::Running | NodeStatus::Suspended);

@@ -9,16 +9,16 @@ use sandglass_runtime::{ActorError, HandlerRun, Request, StopRequest};
 use serde_json::{Map, Value, json};
 
 use super::Executed;
-use crate::context::{Context, size};
-use crate::definition::{Definition, Node};
-use crate::event::{Kind, RunEvent};
+use crate::context::Context;
 use crate::handlers::{Shared, again_later, cancelled, service, stopped, unless_closing};
 use crate::http::error::{Code, Error};
-use crate::masks::Masks;
-use crate::projection::{EVENTS, TELL};
 use crate::service::{Service, Wanted, id};
-use crate::state::RunState;
-use crate::step::Parent;
+use sandglass_workflow::definition::{Definition, Node};
+use sandglass_workflow::event::{Kind, RunEvent};
+use sandglass_workflow::json_size;
+use sandglass_workflow::projection::{EVENTS, TELL};
+use sandglass_workflow::state::RunState;
+use sandglass_workflow::step::Parent;
 
 /// How deep runs may work for one another: as deep as asks of entities may.
 const DEPTH_MAX: u32 = sandglass_liveness::decide::ASK_DEPTH_MAX;
@@ -87,7 +87,7 @@ async fn harvested(service: &Service, child: &EntityRef) -> Result<Option<Ended>
             outputs = payload.get("outputs").cloned().unwrap_or_default();
             let mut masked = outputs.clone();
             let definition = service.definition_of(&log).await?;
-            Masks::of(&definition, service.library()).mask_all_outputs(&mut masked);
+            service.library().masks(&definition).mask_all_outputs(&mut masked);
             shown["outputs"] = masked;
             "completed"
         }
@@ -105,7 +105,7 @@ async fn harvested(service: &Service, child: &EntityRef) -> Result<Option<Ended>
 fn told_at_once(events: &[RunEvent]) -> usize {
     let mut bytes = 0_usize;
     let fits = events.iter().take_while(|event| {
-        bytes = bytes.saturating_add(size(&event.payload));
+        bytes = bytes.saturating_add(json_size(&event.payload));
         bytes <= TOLD_MAX_BYTES
     });
     fits.count().max(1)

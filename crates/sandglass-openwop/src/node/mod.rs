@@ -1,47 +1,16 @@
-//! What nodes do: the types that every host has, orchestrators and their dispatching, and the
-//! nodes of packs.
+//! What executes nodes: child runs, and the nodes of packs.
 
-pub(crate) mod builtin;
 pub(crate) mod dispatch;
-pub(crate) mod inputs;
-pub(crate) mod orchestrator;
 pub(crate) mod packed;
 
 use sandglass_model::RunReport;
-use serde_json::{Value, json};
-
-use crate::context::size;
-use crate::definition::Node;
-use crate::event::{Kind, RunError, RunEvent};
-
-/// Does nothing.
-pub(crate) const NOOP: &str = "core.noop";
-/// Answers what it is given.
-pub(crate) const IDENTITY: &str = "core.identity";
-/// Waits.
-pub(crate) const DELAY: &str = "core.delay";
-/// Fails.
-pub(crate) const FAIL: &str = "core.fail";
-/// Decides what comes next, turn by turn.
-pub(crate) const SUPERVISOR: &str = "core.orchestrator.supervisor";
-/// Starts the workers that an orchestrator has chosen.
-pub(crate) const DISPATCH: &str = "core.dispatch";
-
-/// The node types that every host has.
-pub const BUILTIN: [&str; 6] = [NOOP, IDENTITY, DELAY, FAIL, SUPERVISOR, DISPATCH];
+use sandglass_workflow::event::{Kind, RunError, RunEvent};
+use sandglass_workflow::json_size;
+use sandglass_workflow::node::End;
+use serde_json::Value;
 
 /// Most of what a node has logged before it failed that is kept, in bytes of JSON.
 const SAID_MAX_BYTES: usize = 64 << 10;
-
-/// Whether it decides, turn by turn.
-pub(crate) fn is_orchestrator(node: &Node) -> bool {
-    node.type_id == SUPERVISOR
-}
-
-/// Whether it starts the workers that an orchestrator has chosen.
-pub(crate) fn is_dispatch(node: &Node) -> bool {
-    node.type_id == DISPATCH
-}
 
 /// How a node has ended, and what the host says of it where it was a pack's.
 #[derive(Debug)]
@@ -52,19 +21,6 @@ pub(crate) struct Executed {
     /// Its pack's answer.
     pub(crate) response: Option<Value>,
     pub(crate) report: Option<Box<RunReport>>,
-}
-
-/// How a node has ended.
-#[derive(Debug, PartialEq)]
-pub(crate) enum End {
-    /// With outputs: an object.
-    Completed(Value),
-    /// It waits for an answer to this: `{kind, key, data, ..}`.
-    Suspended(Value),
-    /// By an error.
-    Failed(RunError),
-    /// It was ended, or its guest broke down, as the report says.
-    Broken,
 }
 
 impl From<End> for Executed {
@@ -90,7 +46,7 @@ impl Executed {
         let mut bytes = 0_usize;
         let lines = std::mem::take(&mut self.events).into_iter().rev();
         let lines = lines.filter(|event| event.kind == Kind::LogAppended).take_while(|event| {
-            bytes = bytes.saturating_add(size(&event.payload));
+            bytes = bytes.saturating_add(json_size(&event.payload));
             bytes <= SAID_MAX_BYTES
         });
         let mut lines: Vec<RunEvent> = lines.collect();
@@ -98,31 +54,7 @@ impl Executed {
         lines
     }
 
-    pub(crate) fn with(self, events: Vec<RunEvent>) -> Self {
-        Self { events, ..self }
+    pub(crate) fn from_decision((end, events): (End, Vec<RunEvent>)) -> Self {
+        Self { events, ..end.into() }
     }
-}
-
-/// The outputs that an answer is: an object by its keys, anything else as `output`.
-pub(crate) fn outputs_of(answer: Value) -> Value {
-    match answer {
-        Value::Object(_) => answer,
-        Value::Null => json!({}),
-        other => json!({ "output": other }),
-    }
-}
-
-/// The events by which `node` is suspended with the `nth` interrupt of its run.
-pub(crate) fn suspended(node: &str, nth: u64, interrupt: &Value) -> [RunEvent; 2] {
-    let id = crate::state::interrupt_id(node, nth);
-    let payload = json!({
-        "nodeId": node,
-        "interruptId": id,
-        "kind": interrupt["kind"],
-        "key": interrupt["key"],
-    });
-    [
-        RunEvent::of_node(Kind::NodeSuspended, node, payload),
-        RunEvent::of_node(Kind::InterruptRequested, node, interrupt.clone()),
-    ]
 }

@@ -10,14 +10,16 @@ use sandglass_runtime::HandlerRun;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{End, Executed, outputs_of};
-use crate::context::{Context, size};
-use crate::definition::{Definition, Node};
-use crate::event::{Kind, RunError, RunEvent};
+use super::Executed;
+use crate::context::Context;
 use crate::library::PackNode;
-use crate::projection::BUDGET;
-use crate::schema::Schema;
-use crate::state::RunState;
+use sandglass_workflow::definition::{Definition, Node};
+use sandglass_workflow::event::{Kind, RunError, RunEvent};
+use sandglass_workflow::json_size;
+use sandglass_workflow::node::{End, outputs_of};
+use sandglass_workflow::projection::BUDGET;
+use sandglass_workflow::schema::Schema;
+use sandglass_workflow::state::RunState;
 
 /// Most that one invocation may write to channels, variables and the log, together, in bytes of
 /// JSON.
@@ -77,7 +79,7 @@ pub(crate) async fn invoke(
     };
     let end = match &report.outcome {
         Outcome::Completed(completion) => end_of(&completion.result),
-        Outcome::Failed(failure) => End::Failed(crate::projection::told(failure)),
+        Outcome::Failed(failure) => End::Failed(sandglass_workflow::projection::told(failure)),
         _ => End::Broken,
     };
     Executed { end, events: reach.events(), response, report: Some(Box::new(report)) }
@@ -225,7 +227,7 @@ impl Reach {
     /// Notes what the node has done, unless it is too much.
     fn note(&self, kind: Kind, payload: Value) -> NodeStatus {
         let mut written = self.lock();
-        let bytes = written.bytes.saturating_add(size(&payload)).saturating_add(64);
+        let bytes = written.bytes.saturating_add(json_size(&payload)).saturating_add(64);
         if bytes > WRITTEN_MAX_BYTES {
             return NodeStatus::CapabilityBreach;
         }

@@ -6,11 +6,11 @@ use sandglass_model::{Completion, Ended, Event, Outcome};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::event::{Entry, Kind, Origin, RunEvent};
 use crate::handlers::{Shared, not_taken};
 use crate::library::PackNode;
-use crate::node::{DELAY, DISPATCH, End, SUPERVISOR, builtin, inputs, orchestrator};
-use crate::state::RunState;
+use sandglass_workflow::event::{Entry, Kind, Origin, RunEvent};
+use sandglass_workflow::node::{DELAY, DISPATCH, End, SUPERVISOR, builtin, inputs, orchestrator};
+use sandglass_workflow::state::RunState;
 
 /// How a node that was executed again differs from what was recorded.
 pub(super) struct Difference {
@@ -46,9 +46,9 @@ pub(super) async fn again(
             match orchestrator::decider(definition, before, index, node) {
                 Ok(orchestrator::Decider::Pack(type_id)) => type_id,
                 Ok(orchestrator::Decider::Decided(decision)) => {
-                    let decided = orchestrator::decided(node, before, decision.clone());
-                    if matches!(decided.end, End::Failed(_)) {
-                        return compared(&entry.event, &decided.end);
+                    let decided = orchestrator::decided(node, before, decision.clone()).0;
+                    if matches!(decided, End::Failed(_)) {
+                        return compared(&entry.event, &decided);
                     }
                     let recorded = context.state.decision.as_ref();
                     return differs("output", "decision", recorded, Some(&decision));
@@ -63,7 +63,7 @@ pub(super) async fn again(
         Err(error) => return compared(&entry.event, &End::Failed(error)),
         Ok(inputs) => {
             if let Some(executed) = builtin::pure(node, &inputs) {
-                return compared(&entry.event, &executed.end);
+                return compared(&entry.event, &executed);
             }
         }
     }

@@ -15,14 +15,15 @@ use serde_json::json;
 
 pub use self::again::end_of_node;
 use self::again::{Difference, again};
-use crate::context::{Context, size};
-use crate::event::{Entry, Kind, RunError, RunEvent, event_id};
+use crate::context::Context;
 use crate::handlers::{AGAIN_AFTER_MS, Answer, Shared, cancelled, failed, go_on, wait};
-use crate::log::{Folded, fold};
-use crate::projection::{CANCEL_AS_RECORDED, ENDING, FAIL, NEXT, StepResult};
+use crate::log::Folded;
 use crate::service::id::entity_of;
-use crate::state::RunState;
-use crate::step::{Fork, ForkMode, Next};
+use sandglass_workflow::event::{Entry, Kind, RunError, RunEvent, event_id};
+use sandglass_workflow::json_size;
+use sandglass_workflow::projection::{CANCEL_AS_RECORDED, ENDING, FAIL, NEXT, StepResult};
+use sandglass_workflow::state::RunState;
+use sandglass_workflow::step::{Fork, ForkMode, Next};
 
 /// Most events, and most of them in bytes of JSON, that one step takes over.
 const STEP_MAX_EVENTS: usize = 256;
@@ -74,7 +75,7 @@ pub(crate) async fn step(
         }
         context.apply(&entry.event);
         events.push(entry.event.clone());
-        bytes += size(&entry.event.payload);
+        bytes += json_size(&entry.event.payload);
         next += 1;
         if entry.event.kind == Kind::NodeStarted || entry.event.kind == Kind::NodeResumed {
             before.clone_from(&context.state);
@@ -113,7 +114,7 @@ fn before(context: &Context, source: &[Entry], at: u64) -> RunState {
     let begins = |entry: &Entry| matches!(entry.event.kind, Kind::NodeStarted | Kind::NodeResumed);
     match source[..copied].iter().rposition(begins) {
         Some(begun) if context.state.current(definition).is_some() => {
-            fold(definition, source[..=begun].iter().map(|entry| &entry.event))
+            RunState::fold(definition, source[..=begun].iter().map(|entry| &entry.event))
         }
         _ => context.state.clone(),
     }

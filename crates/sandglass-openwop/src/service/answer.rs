@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::Service;
 use crate::action::resume;
-use crate::event::{Kind, RunEvent};
 use crate::http::error::{Code, Error};
 use crate::log::Standing;
-use crate::projection::{EVENTS, WAITING};
-use crate::state::Waiting;
+use sandglass_workflow::event::{Kind, RunEvent};
+use sandglass_workflow::projection::{EVENTS, WAITING};
+use sandglass_workflow::state::Waiting;
 
 /// How often an answer is given where the run moves on meanwhile, and waits for it all the same.
 const RESOLVE_ATTEMPTS: usize = 4;

@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 
 use super::{Service, id};
 use crate::context::Context;
-use crate::definition::Definition;
 use crate::handlers::first_step;
 use crate::http::error::{Code, Error};
-use crate::projection::{BEGIN, NEXT, PENDING};
-use crate::step::{Begin, Copied, Next, Parent};
-use crate::variables;
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::projection::{BEGIN, NEXT, PENDING};
+use sandglass_workflow::step::{Begin, Copied, Next, Parent};
+use sandglass_workflow::variables;
 
 /// A run that somebody asks for, once it is known that it can be.
 #[derive(Clone, Debug, Default)]

@@ -3,14 +3,14 @@
 use sandglass_liveness::session::LimitSettings;
 use serde_json::{Map, Value};
 
-use super::cut::Cut;
 use super::{Created, Service, id};
-use crate::definition::Definition;
-use crate::event::RunEvent;
 use crate::http::error::{Code, Error};
 use crate::http::request::bounds;
 use crate::settings::unbounded;
-use crate::step::{Begin, Copied, Fork, ForkMode};
+use sandglass_workflow::cut::Cut;
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::event::RunEvent;
+use sandglass_workflow::step::{Begin, Copied, Fork, ForkMode};
 
 /// What a fork has other than its source.
 #[derive(Clone, Debug, Default)]

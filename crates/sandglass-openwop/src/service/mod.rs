@@ -2,7 +2,6 @@
 
 mod answer;
 mod creation;
-mod cut;
 mod fork;
 pub(crate) mod id;
 
@@ -19,16 +18,16 @@ use sandglass_telemetry::metrics::OpenwopRefusal;
 pub(crate) use self::creation::{Bounds, Created, Wanted};
 pub(crate) use self::fork::Overlay;
 use crate::context::Unknown;
-use crate::definition::Definition;
-use crate::event::Kind;
 use crate::feed::Feeds;
 use crate::handlers::RunHandlers;
 use crate::http::error::{Code, Error};
 use crate::library::Library;
-use crate::log::{RunLog, Standing as RunStanding, fold};
-use crate::projection::PENDING;
+use crate::log::{RunLog, Standing as RunStanding};
 use crate::settings::Settings;
-use crate::state::RunState;
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::event::Kind;
+use sandglass_workflow::projection::PENDING;
+use sandglass_workflow::state::RunState;
 
 /// The operator that a client's cancel is by.
 pub const OPERATOR: &str = "openwop";
@@ -119,7 +118,7 @@ impl Service {
         let definition = self.definition_of(log).await?;
         let folded = log.folded().await;
         let lines = log.all();
-        let state = fold(&definition, lines.iter().map(|line| &line.entry.event));
+        let state = RunState::fold(&definition, lines.iter().map(|line| &line.entry.event));
         Ok(RunStanding { folded, definition, state })
     }
 

@@ -2,10 +2,11 @@
 
 #[path = "../../../sandglass-http/tests/described/client.rs"]
 mod client;
-mod definitions;
 #[path = "../../../sandglass-http/tests/described/document.rs"]
 mod document;
 mod host;
 mod operations;
+#[path = "../../../sandglass-workflow/tests/all/pointers.rs"]
+mod pointers;
 mod protocol;
 mod refusals;

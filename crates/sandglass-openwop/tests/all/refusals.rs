@@ -7,8 +7,8 @@ use sandglass_openwop::Settings;
 use serde_json::{Map, Value, json};
 
 use crate::client::{connect, request};
-use crate::definitions::pointers;
 use crate::host::{KEY, Make, World};
+use crate::pointers::pointers;
 
 /// What is put in the place of each value.
 fn others() -> Vec<Value> {

@@ -12,7 +12,7 @@ use crate::state::{NodeStatus, RunState};
 
 /// What comes next.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
+pub enum Step {
     /// This node, by its place in the definition.
     Run(usize),
     /// It waits for an answer.
@@ -25,13 +25,15 @@ pub(crate) enum Step {
 
 /// What comes next, and what is decided on the way there.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Plan {
-    pub(crate) events: Vec<RunEvent>,
-    pub(crate) step: Step,
+pub struct Plan {
+    /// The events of these decisions, in order.
+    pub events: Vec<RunEvent>,
+    /// The next step.
+    pub step: Step,
 }
 
 /// What `state` leads to. The events are folded into it.
-pub(crate) fn plan(definition: &Definition, state: &mut RunState) -> Plan {
+pub fn plan(definition: &Definition, state: &mut RunState) -> Plan {
     let mut events = Vec::new();
     let mut step = step(definition, state, &mut events);
     if let Step::Complete(_) = step
@@ -224,7 +226,7 @@ fn is_chosen(state: &RunState, node: &str) -> bool {
 }
 
 /// What conditions and expressions see.
-pub(crate) fn scope(state: &RunState, status: &str, outputs: &Value) -> Value {
+pub fn scope(state: &RunState, status: &str, outputs: &Value) -> Value {
     json!({
         "status": status,
         "output": outputs,

@@ -6,29 +6,33 @@ use serde_json::{Map, Value, json};
 
 use crate::definition::Definition;
 use crate::event::{Entry, Kind};
-use crate::library::Library;
 
 /// What stands in the place of what is sensitive.
 const MASK: &str = "[masked]";
 
 /// What clients don't see of a definition's runs.
 #[derive(Debug, Default)]
-pub(crate) struct Masks {
-    pub(crate) variables: BTreeSet<String>,
-    pub(crate) channels: BTreeSet<String>,
+pub struct Masks {
+    /// Names of sensitive variables.
+    pub variables: BTreeSet<String>,
+    /// Names of sensitive channels.
+    pub channels: BTreeSet<String>,
     /// Outputs, by node.
     outputs: BTreeSet<(String, String)>,
 }
 
 impl Masks {
-    /// Those of `definition`: what it says of outputs comes before what packs say of theirs.
-    pub(crate) fn of(definition: &Definition, library: &Library) -> Self {
+    /// Those of `definition`: what it says of outputs comes before what packs say of theirs, which
+    /// `sensitive_outputs` returns for a type of nodes.
+    pub fn of<'a, I>(definition: &Definition, sensitive_outputs: impl Fn(&str) -> I) -> Self
+    where
+        I: IntoIterator<Item = &'a str>,
+    {
         let variables = definition.variables.iter().filter(|variable| variable.sensitive);
         let channels = definition.channels.iter().filter(|(_, channel)| channel.sensitive);
         let mut outputs = BTreeSet::new();
         for node in &definition.nodes {
-            let of_pack = library.node(&node.type_id).map(|of| of.sensitive_outputs());
-            for port in of_pack.into_iter().flatten() {
+            for port in sensitive_outputs(&node.type_id) {
                 outputs.insert((node.id.clone(), port.to_owned()));
             }
             for (port, is_sensitive) in &node.output_sensitivity {
@@ -52,7 +56,7 @@ impl Masks {
     }
 
     /// An event, as clients get it.
-    pub(crate) fn event(&self, run: &str, entry: &Entry) -> Value {
+    pub fn event(&self, run: &str, entry: &Entry) -> Value {
         let mut document = entry.document(run);
         if self.is_empty() {
             return document;
@@ -79,14 +83,15 @@ impl Masks {
         document
     }
 
-    pub(crate) fn mask_outputs(&self, node: &str, outputs: &mut Value) {
+    /// Masks the sensitive outputs of `node`.
+    pub fn mask_outputs(&self, node: &str, outputs: &mut Value) {
         mask_keys(outputs, |port| self.outputs.contains(&(node.to_owned(), port.to_owned())));
         // What a node hands on of a variable's is the variable's, too.
         mask_keys(outputs, |port| self.variables.contains(port));
     }
 
     /// The outputs of a run: those of one node, or of several by their ids.
-    pub(crate) fn mask_all_outputs(&self, outputs: &mut Value) {
+    pub fn mask_all_outputs(&self, outputs: &mut Value) {
         let ports: BTreeSet<&str> = self.outputs.iter().map(|(_, port)| port.as_str()).collect();
         let is_masked = |name: &str| ports.contains(name) || self.variables.contains(name);
         mask_keys(outputs, is_masked);
@@ -101,7 +106,7 @@ fn payload_name<'a>(payload: &'a Value, key: &str) -> &'a str {
 }
 
 /// Masks the values of the keys that are.
-pub(crate) fn mask_keys(value: &mut Value, is_masked: impl Fn(&str) -> bool) {
+pub fn mask_keys(value: &mut Value, is_masked: impl Fn(&str) -> bool) {
     for (key, value) in value.as_object_mut().into_iter().flatten() {
         if is_masked(key) {
             *value = json!(MASK);

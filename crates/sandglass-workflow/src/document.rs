@@ -51,7 +51,7 @@ pub(crate) fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> 
 
 /// The pointer to the first object in `text`, which is valid JSON, that has a key twice; and the
 /// key.
-pub(crate) fn doubled(text: &str) -> Option<(String, String)> {
+pub fn doubled(text: &str) -> Option<(String, String)> {
     let mut found = None;
     walk(text, |pointer, _, seen| {
         if let Seen::Twice(key) = seen {

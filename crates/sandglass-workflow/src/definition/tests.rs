@@ -37,7 +37,8 @@ fn with(pointer: &str, value: Value) -> String {
 
 #[test]
 fn all_workflows_of_the_protocol_are_read() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("data/workflows");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../sandglass-openwop/data/workflows");
     let mut read = 0;
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -51,7 +52,8 @@ fn all_workflows_of_the_protocol_are_read() {
 
 #[test]
 fn a_loop_of_the_protocol_begins_at_its_orchestrator() {
-    let text = include_str!("../../data/workflows/conformance-dispatch-loop.json");
+    let text =
+        include_str!("../../../sandglass-openwop/data/workflows/conformance-dispatch-loop.json");
     let definition = Definition::parse(text).expect("a definition");
     assert_eq!(definition.graph.entries(), [0]);
     assert!(!definition.graph.is_back(0));

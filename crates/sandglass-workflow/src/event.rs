@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sandglass_model::{DispatchId, WallTime};
+use sandglass_model::{DispatchId, Limit, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ impl Kind {
     }
 
     /// Whether a node's handler has come to an end by it.
-    pub(crate) const fn ends_a_run_of_a_node(self) -> bool {
+    pub const fn ends_a_run_of_a_node(self) -> bool {
         matches!(
             self,
             Self::NodeCompleted | Self::NodeFailed | Self::NodeSuspended | Self::NodeRetried
@@ -104,70 +104,71 @@ impl fmt::Display for Kind {
 
 /// Where a node was really run: a replay of a replay goes back to that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// The dispatch.
-    pub(crate) dispatch: DispatchId,
+    pub dispatch: DispatchId,
     /// Which attempt of it.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
 }
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RunEvent {
+pub struct RunEvent {
     /// What.
     #[serde(rename = "type")]
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// At which node.
     #[serde(rename = "nodeId", default, skip_serializing_if = "Option::is_none")]
-    pub(crate) node_id: Option<String>,
+    pub node_id: Option<String>,
     /// What is to say of it.
-    pub(crate) payload: Value,
+    pub payload: Value,
     /// Of the end of a node's handler: where that was run. Clients don't see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<Origin>,
+    pub origin: Option<Origin>,
 }
 
 impl RunEvent {
     /// About the whole run.
-    pub(crate) fn of_run(kind: Kind, payload: Value) -> Self {
+    pub fn of_run(kind: Kind, payload: Value) -> Self {
         Self { kind, node_id: None, payload, origin: None }
     }
 
     /// About one node.
-    pub(crate) fn of_node(kind: Kind, node: &str, payload: Value) -> Self {
+    pub fn of_node(kind: Kind, node: &str, payload: Value) -> Self {
         Self { kind, node_id: Some(node.to_owned()), payload, origin: None }
     }
 
     /// That a node has done its work, with what came of it.
-    pub(crate) fn completed(node: &str, outputs: &Value) -> Self {
+    pub fn completed(node: &str, outputs: &Value) -> Self {
         Self::of_node(Kind::NodeCompleted, node, json!({ "nodeId": node, "outputs": outputs }))
     }
 
     /// That a node has failed.
-    pub(crate) fn failed(node: &str, error: &RunError) -> Self {
+    pub fn failed(node: &str, error: &RunError) -> Self {
         Self::of_node(Kind::NodeFailed, node, json!({ "nodeId": node, "error": error }))
     }
 
     /// That a node isn't run.
-    pub(crate) fn skipped(node: &str, reason: &str) -> Self {
+    pub fn skipped(node: &str, reason: &str) -> Self {
         Self::of_node(Kind::NodeSkipped, node, json!({ "nodeId": node, "reason": reason }))
     }
 }
 
 /// Why a node or run has failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RunError {
+pub struct RunError {
     /// For programs.
-    pub(crate) code: String,
+    pub code: String,
     /// For people.
-    pub(crate) message: String,
+    pub message: String,
     /// What else is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) details: Option<Value>,
+    pub details: Option<Value>,
 }
 
 impl RunError {
-    pub(crate) fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+    /// An error with a code and a message; each gets a default if it is empty.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         // The protocol wants some text in both.
         let some = |text: String, else_: &str| {
             if text.is_empty() { else_.to_owned() } else { text }
@@ -179,35 +180,37 @@ impl RunError {
         }
     }
 
-    pub(crate) fn details(self, details: Value) -> Self {
+    /// Adds details for programs.
+    #[must_use]
+    pub fn details(self, details: Value) -> Self {
         Self { details: Some(details), ..self }
     }
 
     /// With these details, where they are an object.
-    pub(crate) fn details_or(self, details: Option<Value>) -> Self {
+    pub fn details_or(self, details: Option<Value>) -> Self {
         Self { details: details.filter(Value::is_object), ..self }
     }
 }
 
 /// An event at its place in the log of its run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Its number, from 0.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// When it was recorded.
-    pub(crate) at: WallTime,
+    pub at: WallTime,
     /// What happened.
-    pub(crate) event: RunEvent,
+    pub event: RunEvent,
 }
 
 impl Entry {
     /// Its id: the same for whoever asks, whenever.
-    pub(crate) fn id(&self, run: &str) -> String {
+    pub fn id(&self, run: &str) -> String {
         event_id(run, self.sequence)
     }
 
     /// As clients get it.
-    pub(crate) fn document(&self, run: &str) -> Value {
+    pub fn document(&self, run: &str) -> Value {
         let mut document = json!({
             "eventId": self.id(run),
             "runId": run,
@@ -224,6 +227,21 @@ impl Entry {
 }
 
 /// The id of an event of a run.
-pub(crate) fn event_id(run: &str, sequence: u64) -> String {
+pub fn event_id(run: &str, sequence: u64) -> String {
     format!("{run}:{sequence}")
+}
+
+/// The kinds of breaches of runs' bounds.
+pub const KINDS_OF_RUNS: [&str; 3] = ["run-duration", "node-executions", "loop-iterations"];
+
+/// The kind of a breach of a run's bound, as clients know it; none for limits that are no
+/// bounds of runs.
+#[must_use]
+pub const fn kind_of(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::ExecutionTimeout | Limit::RunTimeout => Some(KINDS_OF_RUNS[0]),
+        Limit::MaxHandlerRuns => Some(KINDS_OF_RUNS[1]),
+        Limit::MaxLoopIterations => Some(KINDS_OF_RUNS[2]),
+        _ => None,
+    }
 }

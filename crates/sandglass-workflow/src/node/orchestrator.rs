@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{End, Executed};
+use super::End;
 use crate::definition::{Definition, Node};
 use crate::event::{Kind, RunError, RunEvent};
 use crate::state::RunState;
@@ -17,10 +17,11 @@ const WORKERS_MAX: usize = 256;
 const ID_MAX_BYTES: usize = 256;
 
 /// What of its `config` names the pack's node that decides.
-pub(crate) const DECIDER: &str = "decider";
+pub const DECIDER: &str = "decider";
 
 /// Who decides.
-pub(crate) enum Decider<'a> {
+#[derive(Debug)]
+pub enum Decider<'a> {
     /// A node type of a pack.
     Pack(&'a str),
     /// It is decided already.
@@ -30,7 +31,7 @@ pub(crate) enum Decider<'a> {
 /// Who decides the next turn of `node`: its `config.decider`, else its `config.plan` (or
 /// `mockDispatchPlan`, as the protocol's fixtures call it), one decision for each turn, else
 /// one pass over what follows it.
-pub(crate) fn decider<'a>(
+pub fn decider<'a>(
     definition: &Definition,
     state: &RunState,
     index: usize,
@@ -63,7 +64,7 @@ pub(crate) fn decider<'a>(
 
 /// What a pack's node is given to decide by: the orchestrator's own inputs and configuration,
 /// which turn it is, what was decided last, and what people have answered.
-pub(crate) fn inputs(node: &Node, state: &RunState, own: Map<String, Value>) -> Map<String, Value> {
+pub fn inputs(node: &Node, state: &RunState, own: Map<String, Value>) -> Map<String, Value> {
     let mut inputs: Map<String, Value> = node.config.clone().into_iter().collect();
     inputs.remove(DECIDER);
     inputs.extend(own);
@@ -76,9 +77,10 @@ pub(crate) fn inputs(node: &Node, state: &RunState, own: Map<String, Value>) -> 
 }
 
 /// What follows from a decision.
-pub(crate) fn decided(node: &Node, state: &RunState, decision: Value) -> Executed {
+pub fn decided(node: &Node, state: &RunState, decision: Value) -> (End, Vec<RunEvent>) {
     if let Err(why) = check(&decision) {
-        return Executed::failed("invalid_decision", format!("the orchestrator's decision: {why}"));
+        let message = format!("the orchestrator's decision: {why}");
+        return (End::Failed(RunError::new("invalid_decision", message)), Vec::new());
     }
     let iteration = state.iteration.saturating_add(1);
     let payload = json!({
@@ -89,7 +91,7 @@ pub(crate) fn decided(node: &Node, state: &RunState, decision: Value) -> Execute
     let event = RunEvent::of_node(Kind::OrchestratorDecided, &node.id, payload);
     let outputs = json!({ "decision": decision, "iteration": iteration });
     if decision["kind"] != "ask-user" {
-        return Executed::completed(outputs).with(vec![event]);
+        return (End::Completed(outputs), vec![event]);
     }
     let prompt = decision["prompt"].clone();
     let interrupt = json!({
@@ -97,11 +99,11 @@ pub(crate) fn decided(node: &Node, state: &RunState, decision: Value) -> Execute
         "key": format!("turn-{iteration}"),
         "data": { "questions": [{ "id": "answer", "question": prompt }] },
     });
-    Executed::from(End::Suspended(interrupt)).with(vec![event])
+    (End::Suspended(interrupt), vec![event])
 }
 
 /// What the orchestrator puts out once somebody has answered it.
-pub(crate) fn answered(state: &RunState) -> Value {
+pub fn answered(state: &RunState) -> Value {
     json!({
         "decision": state.decision,
         "iteration": state.iteration,

@@ -22,7 +22,7 @@ const TOLD_MAX_CHARS: usize = 300;
 
 /// A schema that values can be checked against.
 #[derive(Debug)]
-pub(crate) struct Schema {
+pub struct Schema {
     validator: Validator,
     cost: u64,
 }
@@ -32,7 +32,7 @@ impl Schema {
     ///
     /// # Errors
     /// It is no JSON Schema, refers to itself, or is too large.
-    pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
+    pub fn compile(schema: &Value) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > SCHEMA_MAX_BYTES {
             return Err(format!(
@@ -50,7 +50,7 @@ impl Schema {
 
     /// What of `value` isn't as the schema says: the place in it, as a JSON pointer, and what.
     /// Of a large value that it differs is all that is told.
-    pub(crate) fn differences(&self, value: &Value) -> Vec<(String, String)> {
+    pub fn differences(&self, value: &Value) -> Vec<(String, String)> {
         let work = self.cost.saturating_mul(cost::values(value));
         if work > WORK_MAX {
             let what = "it has too many values to be checked by this schema; make it smaller";

@@ -18,31 +18,30 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::breach::kind_of;
-use crate::event::{Kind, Origin, RunError, RunEvent};
+use crate::event::{Kind, Origin, RunError, RunEvent, kind_of};
 use crate::node::{self, DELAY};
 use crate::step::{Begin, Next};
 
 /// The state of a run's entity before it has begun.
-pub(crate) const PENDING: &str = "Pending";
+pub const PENDING: &str = "Pending";
 /// The state of a run's entity that waits for somebody's answer.
-pub(crate) const WAITING: &str = "Waiting";
+pub const WAITING: &str = "Waiting";
 /// The action by which a run has failed.
-pub(crate) const FAIL: &str = "Fail";
+pub const FAIL: &str = "Fail";
 /// The action that tells of a run what happens while a handler of it is under way.
-pub(crate) const TELL: &str = "Tell";
+pub const TELL: &str = "Tell";
 /// The action by which a replay ends as the run that it replays was cancelled.
-pub(crate) const CANCEL_AS_RECORDED: &str = "CancelAsRecorded";
+pub const CANCEL_AS_RECORDED: &str = "CancelAsRecorded";
 /// The param of an action that says what is run next.
-pub(crate) const NEXT: &str = "next";
+pub const NEXT: &str = "next";
 /// The param of an action that says how long the pack may take that runs a node, in milliseconds.
-pub(crate) const BUDGET: &str = "budget_ms";
+pub const BUDGET: &str = "budget_ms";
 /// The param of a run's first action: all that it begins with.
-pub(crate) const BEGIN: &str = "begin";
+pub const BEGIN: &str = "begin";
 /// The param of an action that says what happened by it.
-pub(crate) const EVENTS: &str = "events";
+pub const EVENTS: &str = "events";
 /// The param of a run's last action: the payload of its last event.
-pub(crate) const ENDING: &str = "ending";
+pub const ENDING: &str = "ending";
 
 /// The integrations that begin a node.
 const NODES: [&str; 3] = ["node", "effect", "turn"];
@@ -56,19 +55,19 @@ const RERUN: [&str; 2] = ["node", "resumed_node"];
 
 /// What the handler of a step answers.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct StepResult {
+pub struct StepResult {
     /// What happened.
-    pub(crate) events: Vec<RunEvent>,
+    pub events: Vec<RunEvent>,
     /// The answer of a pack's node, as it was: a replay compares with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) response: Option<Value>,
+    pub response: Option<Value>,
 }
 
 /// Makes a run's events of its records, one after the other.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Projection {
+pub struct Projection {
     /// What its first action said.
-    pub(crate) begin: Option<Begin>,
+    pub begin: Option<Begin>,
     /// What the last action has led to.
     next: Option<Next>,
     /// The node that is being run.
@@ -76,11 +75,11 @@ pub(crate) struct Projection {
     /// What waits for the time of its interrupt to be over.
     expiry: Option<DispatchId>,
     /// Where it is run, or was last.
-    pub(crate) origin: Option<Origin>,
+    pub origin: Option<Origin>,
     /// Whether it is run again where its host is lost.
     is_rerun: bool,
     /// Why the node has failed that is being run, where it has.
-    pub(crate) failed: Option<RunError>,
+    pub failed: Option<RunError>,
     /// Why the last handler has failed, where it has.
     told: Option<RunError>,
     /// What the last action said of the run's end.
@@ -88,14 +87,14 @@ pub(crate) struct Projection {
     /// The error of the run that a breach of its bounds stops.
     breach: Option<RunError>,
     /// Whether its end was recorded.
-    pub(crate) is_over: bool,
+    pub is_over: bool,
     /// Whether it is being stopped.
-    pub(crate) is_stopping: bool,
+    pub is_stopping: bool,
 }
 
 impl Projection {
     /// What happened by `record`.
-    pub(crate) fn apply(&mut self, record: &Record) -> Vec<RunEvent> {
+    pub fn apply(&mut self, record: &Record) -> Vec<RunEvent> {
         match &record.event {
             Event::Transition { action, params, from, .. } => self.transition(action, params, from),
             Event::Dispatched(dispatched) => self.dispatched(dispatched).into_iter().collect(),
@@ -315,7 +314,7 @@ impl Projection {
 }
 
 /// The param `name` of an action; none where it isn't there, or can't be read.
-pub(crate) fn param<T: DeserializeOwned>(params: &Object, name: &str) -> Option<T> {
+pub fn param<T: DeserializeOwned>(params: &Object, name: &str) -> Option<T> {
     params.get(name).and_then(|value| T::deserialize(value).ok())
 }
 
@@ -419,7 +418,7 @@ fn failure(node: &str, ended: &Ended) -> Option<(Option<RunEvent>, RunError)> {
 }
 
 /// The error that a node has told, or what is wrong with what it told.
-pub(crate) fn told(failure: &Failure) -> RunError {
+pub fn told(failure: &Failure) -> RunError {
     let told = failure.result.as_ref().and_then(|result| result.get("error"));
     match told.and_then(|told| serde_json::from_value::<RunError>(told.clone()).ok()) {
         Some(error) => RunError::new(error.code, error.message).details_or(error.details),

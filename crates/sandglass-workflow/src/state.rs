@@ -13,7 +13,7 @@ use crate::variables;
 
 /// How a node stands.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) enum NodeStatus {
+pub enum NodeStatus {
     /// It has not been come to.
     #[default]
     Pending,
@@ -31,12 +31,12 @@ pub(crate) enum NodeStatus {
 
 impl NodeStatus {
     /// Whether nothing more comes of it.
-    pub(crate) const fn is_resolved(&self) -> bool {
+    pub const fn is_resolved(&self) -> bool {
         matches!(self, Self::Completed | Self::Failed(_) | Self::Skipped)
     }
 
     /// As clients see it.
-    pub(crate) const fn as_str(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Running => "running",
@@ -50,65 +50,70 @@ impl NodeStatus {
 
 /// One node of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct NodeState {
-    pub(crate) status: NodeStatus,
+pub struct NodeState {
+    /// Its status in the current round.
+    pub status: NodeStatus,
     /// How it stood at the end of the round before, where another one has begun since and has
     /// not come to it.
-    pub(crate) before: NodeStatus,
+    pub before: NodeStatus,
     /// What came of it.
-    pub(crate) outputs: Value,
+    pub outputs: Value,
     /// How often it was begun.
-    pub(crate) executions: u64,
+    pub executions: u64,
     /// How often it was retried since it was last begun anew.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
     /// The answer that it goes on with, where it has waited for one.
-    pub(crate) resumed_with: Option<Value>,
+    pub resumed_with: Option<Value>,
 }
 
 /// What a run waits for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Waiting {
-    pub(crate) node: String,
+pub struct Waiting {
+    /// The node that waits.
+    pub node: String,
     /// The id of the interrupt.
-    pub(crate) interrupt: String,
+    pub interrupt: String,
     /// What was asked: `{kind, key, data, ..}`.
-    pub(crate) payload: Value,
+    pub payload: Value,
 }
 
 /// How a run stands.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct RunState {
-    pub(crate) inputs: Map<String, Value>,
-    pub(crate) variables: Map<String, Value>,
-    pub(crate) channels: BTreeMap<String, Value>,
+pub struct RunState {
+    /// The inputs that the run started with.
+    pub inputs: Map<String, Value>,
+    /// The variables, by name.
+    pub variables: Map<String, Value>,
+    /// The channels that have a value, by name.
+    pub channels: BTreeMap<String, Value>,
     /// By the place of the node in the definition.
-    pub(crate) nodes: Vec<NodeState>,
+    pub nodes: Vec<NodeState>,
     /// Turns of its orchestrator.
-    pub(crate) iteration: u64,
+    pub iteration: u64,
     /// Nodes that were begun.
-    pub(crate) executions: u64,
+    pub executions: u64,
     /// Who orchestrates it, once that has decided something.
-    pub(crate) orchestrator: Option<String>,
+    pub orchestrator: Option<String>,
     /// What that has decided last.
-    pub(crate) decision: Option<Value>,
+    pub decision: Option<Value>,
     /// The child runs of the dispatch that is being run, or was last, by their ids; with what
     /// came of each, but for its outputs, once all of that was told.
-    pub(crate) children: BTreeMap<String, Option<Value>>,
+    pub children: BTreeMap<String, Option<Value>>,
     /// What people have answered the orchestrator, in order.
-    pub(crate) answers: Vec<Value>,
+    pub answers: Vec<Value>,
     /// The answers to interrupts, by node and key: who asks again is given them.
-    pub(crate) resolved: BTreeMap<(String, String), Value>,
+    pub resolved: BTreeMap<(String, String), Value>,
     /// What it waits for.
-    pub(crate) waiting: Option<Waiting>,
+    pub waiting: Option<Waiting>,
     /// How many interrupts it has had.
-    pub(crate) interrupts: u64,
+    pub interrupts: u64,
     /// Its last event, where it has come to its end.
-    pub(crate) ended: Option<(Kind, Value)>,
+    pub ended: Option<(Kind, Value)>,
 }
 
 impl RunState {
     /// Before anything has happened.
-    pub(crate) fn new(definition: &Definition) -> Self {
+    pub fn new(definition: &Definition) -> Self {
         let nodes = vec![NodeState::default(); definition.nodes.len()];
         let channels = definition.channels.iter();
         let channels = channels.filter_map(|(name, channel)| {
@@ -117,8 +122,20 @@ impl RunState {
         Self { nodes, channels: channels.collect(), ..Self::default() }
     }
 
+    /// The state that `events` lead to.
+    pub fn fold<'a>(
+        definition: &Definition,
+        events: impl IntoIterator<Item = &'a RunEvent>,
+    ) -> Self {
+        let mut state = Self::new(definition);
+        for event in events {
+            state.apply(definition, event);
+        }
+        state
+    }
+
     /// Folds in one more event.
-    pub(crate) fn apply(&mut self, definition: &Definition, event: &RunEvent) {
+    pub fn apply(&mut self, definition: &Definition, event: &RunEvent) {
         let payload = &event.payload;
         let index = event.node_id.as_deref().and_then(|node| definition.node(node));
         match event.kind {
@@ -261,13 +278,13 @@ impl RunState {
     }
 
     /// What the outputs of a node are.
-    pub(crate) fn outputs(&self, definition: &Definition, node: &str) -> Option<&Value> {
+    pub fn outputs(&self, definition: &Definition, node: &str) -> Option<&Value> {
         let state = self.nodes.get(definition.node(node)?)?;
         matches!(state.status, NodeStatus::Completed).then_some(&state.outputs)
     }
 
     /// The node that is being run or waits.
-    pub(crate) fn current<'a>(&self, definition: &'a Definition) -> Option<&'a str> {
+    pub fn current<'a>(&self, definition: &'a Definition) -> Option<&'a str> {
         let is_current =
             |node: &NodeState| matches!(node.status, NodeStatus::Running | NodeStatus::Suspended);
         let index = self.nodes.iter().position(is_current)?;
@@ -292,10 +309,11 @@ fn downstream(definition: &Definition, index: usize) -> Vec<usize> {
 }
 
 /// The id of the `nth` interrupt of a run, at `node`.
-pub(crate) fn interrupt_id(node: &str, nth: u64) -> String {
+pub fn interrupt_id(node: &str, nth: u64) -> String {
     format!("{node}-{nth}")
 }
 
-pub(crate) fn object(value: Option<&Value>) -> Map<String, Value> {
+/// The fields of `value`; none if it is not an object.
+pub fn object(value: Option<&Value>) -> Map<String, Value> {
     value.and_then(Value::as_object).cloned().unwrap_or_default()
 }

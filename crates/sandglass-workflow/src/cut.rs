@@ -2,29 +2,29 @@
 
 use serde_json::Value;
 
-use crate::breach::KINDS_OF_RUNS;
 use crate::definition::Definition;
-use crate::event::{Kind, RunEvent};
-use crate::log::fold;
+use crate::event::{KINDS_OF_RUNS, Kind, RunEvent};
 use crate::node::is_orchestrator;
 use crate::state::RunState;
 use crate::step::Copied;
 
 /// The event from which on a fork isn't simply its source, and what was counted before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
-    pub(super) from: u64,
-    pub(super) copied: Copied,
+pub struct Cut {
+    /// The first event that the fork does not copy.
+    pub from: u64,
+    /// What the copied events count toward the limits of the fork.
+    pub copied: Copied,
 }
 
 impl Cut {
     /// Of a replay, which counts nothing.
-    pub(super) fn of_replay(from: u64) -> Self {
+    pub fn of_replay(from: u64) -> Self {
         Self { from, copied: Copied::default() }
     }
 
     /// Of a branch from number `from` of its source's `events`: there, or before it.
-    pub(super) fn of_branch(definition: &Definition, events: &[&RunEvent], from: u64) -> Self {
+    pub fn of_branch(definition: &Definition, events: &[&RunEvent], from: u64) -> Self {
         let mut from = usize::try_from(from).unwrap_or(usize::MAX).min(events.len());
         // It has bounds of its own, and isn't stopped: what came of that isn't in it.
         let ends = |event: &&RunEvent| is_breach_of_run(event) || event.kind == Kind::NodeCancelled;
@@ -32,7 +32,7 @@ impl Cut {
         // The answer and what goes on with it are one.
         let last = from.checked_sub(1).map(|last| events[last].kind);
         from -= usize::from(last == Some(Kind::InterruptResolved));
-        let fold_to = |from: usize| fold(definition, events[..from].iter().copied());
+        let fold_to = |from: usize| RunState::fold(definition, events[..from].iter().copied());
         let mut before = fold_to(from);
         if open(definition, &before).is_some() {
             // That node runs once more: what it had written by then is left out.

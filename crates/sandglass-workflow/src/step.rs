@@ -6,52 +6,52 @@ use serde_json::{Map, Value, json};
 /// All that a run begins with. Kept in its first record, so that nothing else is needed to
 /// tell its story.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Begin {
+pub struct Begin {
     /// The workflow.
-    pub(crate) workflow: String,
+    pub workflow: String,
     /// The digest of its definition: later versions of it change nothing for this run.
-    pub(crate) digest: String,
+    pub digest: String,
     /// What whoever asked for it gave.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub(crate) inputs: Map<String, Value>,
+    pub inputs: Map<String, Value>,
     /// How it is to run.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub(crate) configurable: Map<String, Value>,
+    pub configurable: Map<String, Value>,
     /// What it is found by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tags: Vec<String>,
+    pub tags: Vec<String>,
     /// What whoever asked for it wants to know again.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub(crate) metadata: Map<String, Value>,
+    pub metadata: Map<String, Value>,
     /// The digest of the request, where it came with an idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) request: Option<String>,
+    pub request: Option<String>,
     /// The run that it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) fork: Option<Fork>,
+    pub fork: Option<Fork>,
     /// What of its bounds was used by the events that it has from that run.
     #[serde(default, skip_serializing_if = "Copied::is_nothing")]
-    pub(crate) copied: Copied,
+    pub copied: Copied,
     /// The run that it works for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) parent: Option<Parent>,
+    pub parent: Option<Parent>,
 }
 
 /// How a run was forked from another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Fork {
+pub struct Fork {
     /// That run.
-    pub(crate) source: String,
+    pub source: String,
     /// The first of its events that is not simply taken over.
-    pub(crate) from: u64,
+    pub from: u64,
     /// What becomes of the others.
-    pub(crate) mode: ForkMode,
+    pub mode: ForkMode,
 }
 
 /// What a fork does with the events of its source from some point on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum ForkMode {
+pub enum ForkMode {
     /// It comes to them again: pure nodes are run once more and compared.
     Replay,
     /// It goes on by itself.
@@ -60,11 +60,11 @@ pub(crate) enum ForkMode {
 
 /// What a fork has of its source's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Copied {
+pub struct Copied {
     /// Nodes that were executed.
-    pub(crate) executions: u64,
+    pub executions: u64,
     /// Turns that an orchestrator took.
-    pub(crate) turns: u64,
+    pub turns: u64,
 }
 
 impl Copied {
@@ -76,18 +76,18 @@ impl Copied {
 
 /// Who a child run works for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Parent {
+pub struct Parent {
     /// The run.
-    pub(crate) run: String,
+    pub run: String,
     /// Its node.
-    pub(crate) node: String,
+    pub node: String,
     /// How many runs are above this one.
-    pub(crate) depth: u32,
+    pub depth: u32,
 }
 
 impl Begin {
     /// The payload of the run's first event.
-    pub(crate) fn started(&self) -> Value {
+    pub fn started(&self) -> Value {
         let mut payload = json!({
             "workflowId": self.workflow,
             "inputs": self.inputs,
@@ -113,7 +113,7 @@ impl Begin {
 /// What a run does next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(crate) enum Next {
+pub enum Next {
     /// It runs a node.
     Node {
         /// Which.

@@ -96,7 +96,8 @@ impl Problems {
 }
 
 /// A foreign text as a message quotes it.
-pub(crate) fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     format!("`{}`", shortened(text, QUOTED_MAX_CHARS))
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Executed, FAIL, IDENTITY, NOOP};
+use super::{End, FAIL, IDENTITY, NOOP};
 use crate::definition::Node;
 use crate::event::RunError;
 
@@ -10,14 +10,14 @@ use crate::event::RunError;
 const DELAY_MAX_MS: u64 = sandglass_model::limit::MAX_BUDGET_MS;
 
 /// What comes of a node of a type that is a pure function; none where it is no such type.
-pub(crate) fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<Executed> {
+pub fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<End> {
     Some(match node.type_id.as_str() {
-        NOOP => Executed::completed(json!({})),
-        IDENTITY => Executed::completed(Value::Object(inputs.clone())),
+        NOOP => End::Completed(json!({})),
+        IDENTITY => End::Completed(Value::Object(inputs.clone())),
         FAIL => {
             let said = |key: &str| inputs.get(key).or(node.config.get(key)).and_then(Value::as_str);
             let message = said("message").unwrap_or("this node always fails");
-            Executed::failed(said("code").unwrap_or("conformance_test_failure"), message)
+            End::Failed(RunError::new(said("code").unwrap_or("conformance_test_failure"), message))
         }
         _ => return None,
     })
@@ -27,7 +27,7 @@ pub(crate) fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<Executed>
 ///
 /// # Errors
 /// It says nothing of it, or what can't be meant.
-pub(crate) fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, RunError> {
+pub fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, RunError> {
     let given = inputs.get("delayMs").or_else(|| node.config.get("delayMs"));
     let Some(given) = given else {
         let message = "a delay needs `delayMs`, as an input or in its config";

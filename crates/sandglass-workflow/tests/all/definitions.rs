@@ -5,10 +5,12 @@ use std::sync::LazyLock;
 use jsonschema::Validator;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sandglass_openwop::definition::Definition;
-use sandglass_openwop::pack::Manifest;
-use sandglass_openwop::{PROBLEMS_MAX, Problem};
+use sandglass_workflow::definition::Definition;
+use sandglass_workflow::pack::Manifest;
+use sandglass_workflow::{PROBLEMS_MAX, Problem};
 use serde_json::{Map, Value, json};
+
+use crate::pointers::pointers;
 
 /// Words that mean something somewhere, so that what is made up gets far.
 const WORDS: &[&str] = &[
@@ -135,24 +137,6 @@ fn whole_pack() -> Value {
     })
 }
 
-/// Pointers to all that is in a value.
-pub(crate) fn pointers(value: &Value, path: String, out: &mut Vec<String>) {
-    out.push(path.clone());
-    match value {
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                pointers(item, format!("{path}/{index}"), out);
-            }
-        }
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                pointers(value, format!("{path}/{key}"), out);
-            }
-        }
-        _ => {}
-    }
-}
-
 /// `whole` with something else somewhere.
 fn damaged(whole: fn() -> Value) -> impl Strategy<Value = Value> {
     vec((any::<proptest::sample::Index>(), any_json()), 1..4).prop_map(move |damages| {
@@ -184,10 +168,12 @@ fn schema(text: &str) -> Validator {
     jsonschema::validator_for(&schema).expect("a schema")
 }
 
-static DEFINITIONS: LazyLock<Validator> =
-    LazyLock::new(|| schema(include_str!("../../data/schemas/workflow-definition.schema.json")));
-static MANIFESTS: LazyLock<Validator> =
-    LazyLock::new(|| schema(include_str!("../../data/schemas/node-pack-manifest.schema.json")));
+static DEFINITIONS: LazyLock<Validator> = LazyLock::new(|| {
+    schema(include_str!("../../../sandglass-openwop/data/schemas/workflow-definition.schema.json"))
+});
+static MANIFESTS: LazyLock<Validator> = LazyLock::new(|| {
+    schema(include_str!("../../../sandglass-openwop/data/schemas/node-pack-manifest.schema.json"))
+});
 
 fn check_valid(validator: &Validator, value: &Value) {
     if let Err(error) = validator.validate(value) {

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::context::size;
 use crate::definition::{Definition, Node, Port};
 use crate::event::RunError;
+use crate::json_size;
 use crate::plan::scope;
 use crate::state::RunState;
 
@@ -12,7 +12,7 @@ use crate::state::RunState;
 const INPUTS_MAX_BYTES: usize = 4 << 20;
 
 /// The values of the ports of `node`, and what edges bring to ports that it doesn't declare.
-pub(crate) fn resolve(
+pub fn resolve(
     definition: &Definition,
     state: &RunState,
     index: usize,
@@ -63,7 +63,7 @@ pub(crate) fn resolve(
 
 /// The size of all inputs with `value` among them.
 fn bounded(bytes: usize, value: &Value) -> Result<usize, RunError> {
-    let bytes = bytes.saturating_add(size(value));
+    let bytes = bytes.saturating_add(json_size(value));
     if bytes > INPUTS_MAX_BYTES {
         let message = format!("the inputs of a node are {INPUTS_MAX_BYTES} bytes at most");
         return Err(RunError::new("input_too_large", message));

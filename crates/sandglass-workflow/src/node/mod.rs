@@ -1,0 +1,74 @@
+//! What nodes do without a host: their inputs, the types that every host has, and the turns of
+//! orchestrators.
+
+pub mod builtin;
+pub mod inputs;
+pub mod orchestrator;
+
+use serde_json::{Value, json};
+
+use crate::definition::Node;
+use crate::event::{Kind, RunError, RunEvent};
+
+/// Does nothing.
+pub const NOOP: &str = "core.noop";
+/// Answers what it is given.
+pub const IDENTITY: &str = "core.identity";
+/// Waits.
+pub const DELAY: &str = "core.delay";
+/// Fails.
+pub const FAIL: &str = "core.fail";
+/// Decides what comes next, turn by turn.
+pub const SUPERVISOR: &str = "core.orchestrator.supervisor";
+/// Starts the workers that an orchestrator has chosen.
+pub const DISPATCH: &str = "core.dispatch";
+
+/// The node types that every host has.
+pub const BUILTIN: [&str; 6] = [NOOP, IDENTITY, DELAY, FAIL, SUPERVISOR, DISPATCH];
+
+/// Whether it decides, turn by turn.
+pub fn is_orchestrator(node: &Node) -> bool {
+    node.type_id == SUPERVISOR
+}
+
+/// Whether it starts the workers that an orchestrator has chosen.
+pub fn is_dispatch(node: &Node) -> bool {
+    node.type_id == DISPATCH
+}
+
+/// How a node has ended.
+#[derive(Debug, PartialEq)]
+pub enum End {
+    /// With outputs: an object.
+    Completed(Value),
+    /// It waits for an answer to this: `{kind, key, data, ..}`.
+    Suspended(Value),
+    /// By an error.
+    Failed(RunError),
+    /// It was ended, or its guest broke down, as the report says.
+    Broken,
+}
+
+/// The outputs that an answer is: an object by its keys, anything else as `output`.
+pub fn outputs_of(answer: Value) -> Value {
+    match answer {
+        Value::Object(_) => answer,
+        Value::Null => json!({}),
+        other => json!({ "output": other }),
+    }
+}
+
+/// The events by which `node` is suspended with the `nth` interrupt of its run.
+pub fn suspended(node: &str, nth: u64, interrupt: &Value) -> [RunEvent; 2] {
+    let id = crate::state::interrupt_id(node, nth);
+    let payload = json!({
+        "nodeId": node,
+        "interruptId": id,
+        "kind": interrupt["kind"],
+        "key": interrupt["key"],
+    });
+    [
+        RunEvent::of_node(Kind::NodeSuspended, node, payload),
+        RunEvent::of_node(Kind::InterruptRequested, node, interrupt.clone()),
+    ]
+}

@@ -1,0 +1,4 @@
+//! Definitions and manifests of packs, as authors write them.
+
+mod definitions;
+mod pointers;
