@@ -19,7 +19,7 @@ def monitors():
 
 
 def odd(value, path):
-    """What the models have no place for: values that don't fit, and keys that they don't know."""
+    """The parts that the models reject: values of the wrong type, and unknown keys."""
     if getattr(value, "_unparsed", False):
         yield f"{path}: not as {type(value).__name__} wants it"
     if hasattr(value, "_data_store"):
@@ -27,7 +27,7 @@ def odd(value, path):
             if key not in getattr(value, "openapi_types", {key}):
                 yield f"{path}: {type(value).__name__} has no `{key}`"
             yield from odd(inner, f"{path}.{key}")
-        # One of several models, the one that fits.
+        # If several models are possible, the one that fits best.
         for inner in getattr(value, "_composed_instances", []):
             yield from odd(inner, path)
     elif isinstance(value, list):
@@ -47,7 +47,7 @@ def models():
     found = list(odd(read(overview(), Dashboard), "dashboard"))
     for monitor in monitors():
         found += odd(read(monitor, Monitor), monitor["name"])
-    # A key that isn't there must be noticed, or nothing was looked at.
+    # An unknown key must be detected; otherwise the check checks nothing.
     wrong = overview()
     wrong["widgets"][0]["definition"]["widgets"][1]["definition"]["requests"][0]["colour"] = "red"
     if not list(odd(read(wrong, Dashboard), "dashboard")):
@@ -58,7 +58,7 @@ def models():
 
 
 def asked():
-    """Each metric that a query asks for, with the tags that it is chosen and grouped by."""
+    """Each metric of a query, with the tags by which it is filtered and grouped."""
     text = json.dumps([overview(), [monitor["query"] for monitor in monitors()]])
     pattern = r"temper\.([a-z0-9_.]+)\{([^}]*)\}(?: by \{([^}]*)\})?"
     for name, scope, groups in re.findall(pattern, text):
@@ -76,7 +76,7 @@ def names(url):
     for instance in instances:
         instance["openmetrics_endpoint"] = f"{url}/metrics"
         check = OpenMetricsBaseCheckV2("openmetrics", {}, [instance])
-        # What counts is a difference, so that it takes two runs.
+        # Counters are submitted as differences, so two runs are needed.
         for _ in range(2):
             said = check.run()
             if said:
@@ -85,7 +85,7 @@ def names(url):
         for name, found in stubs.items():
             tags = submitted.setdefault(name, set())
             tags.update(tag.split(":")[0] for one in found for tag in one.tags)
-    # The agent adds it to everything.
+    # The agent adds this tag to everything.
     from_agent = {"host"}
     wrong = [
         f"{name} by {sorted(tags)}: " + ("not submitted" if name not in submitted else "no such tag")

@@ -27,7 +27,7 @@ ALERTS_NOT_PROVOKED = {
     "BlockingCallsLinger": "the daemon has no blocking host functions; those of embedders are",
 }
 
-# What stays at zero here, and why. Everything else has to happen.
+# The metrics that stay at zero here, and why. All others must change.
 METRICS_NOT_PROVOKED = {
     "handler_recordings_refused_total": "takes more recordings at once than fit into memory",
     "metric_observations_folded_total": "a host of so few names folds nothing, or it is a fault",
@@ -37,8 +37,8 @@ METRICS_NOT_PROVOKED = {
     "cancels_refused_total": "the daemon has no keys, so everybody may cancel",
 }
 
-# A machine that is busy with something else has these by itself, and rightly so: they need not
-# be silent before the faults, and clear when nothing runs any more.
+# On a machine that is busy with other work, these alerts fire, and correctly so: they need not be silent
+# before the faults, and clear when nothing runs any more.
 ALERTS_OF_THE_MACHINE = {"EpochTickerLate", "HandlerKillsSlow"}
 
 CONTRACT = [
@@ -48,13 +48,13 @@ CONTRACT = [
     "handler_kill_latency_ms",
 ]
 
-# The real rules look back over minutes and wait for minutes. These are the same rules, with
-# every window and wait as long as a test may take; their real ones are in rules.test.yml.
+# The real rules look back over minutes and wait for minutes. These are the same rules with short
+# windows and waits; rules.test.yml tests the real ones.
 WINDOW, WAIT = "15s", "2s"
 
 
 class Servers(http.server.BaseHTTPRequestHandler):
-    """What handlers call: /quick answers at once, /slow/MS later, and /silent never."""
+    """The server that handlers call: /quick responds at once, /slow/MS later, and /silent never."""
 
     protocol_version = "HTTP/1.1"
     over = threading.Event()
@@ -101,7 +101,7 @@ def answers(url):
 
 
 def eventually(what, holds, seconds=30):
-    """Asks until it holds, and answers what it answered then."""
+    """Calls a function until its result is true, and returns that result."""
     until = time.monotonic() + seconds
     while True:
         found = holds()
@@ -155,7 +155,7 @@ class Load:
         return [self.post(f"{entity}/actions/{action}", {"params": params}) for action in actions]
 
     def prepare(self):
-        """An entity that is there before the trouble begins, so that an action is what fails."""
+        """Creates an entity before the faults begin, so that its action is what fails."""
         self.post("Session/prepared", {})
 
     def refused(self):
@@ -181,7 +181,7 @@ class Load:
             self.send("Agent")
 
     def resume(self):
-        """Has those go on that wait for it, with all the time there is."""
+        """Resumes the sessions that wait for it, without a time limit."""
         for agent in self.agents:
             self.post(f"{agent}/resume", {"limits": {"run_timeout": 0}}, of="sessions")
 
@@ -227,8 +227,8 @@ def described(scrape):
 
 
 def happened(scrape):
-    """Fails where a metric was never reported: a histogram or counter that counts nothing,
-    or a gauge that isn't there."""
+    """Fails if a metric was never reported: a histogram or counter that counted nothing,
+    or a gauge that is absent."""
     missing = []
     for name, kind in table():
         suffix = "_count" if kind == "histogram" else ""
@@ -241,7 +241,7 @@ def happened(scrape):
 
 
 class World:
-    """The daemon on a small disk of its own, and Prometheus beside it."""
+    """The daemon on a separate small disk, and Prometheus."""
 
     def __init__(self, arguments):
         self.work, self.disk = arguments.work.resolve(), arguments.disk.resolve()
@@ -252,7 +252,7 @@ class World:
             arguments.sandglass, "up", "--specs", ROOT / "guest-fixtures/faults",
             "--listen", "127.0.0.1:0", "--journal", self.disk / "runs.journal",
             "--compiled-cache", self.work / "compiled",
-            # A collector of traces that nobody reaches.
+            # A collector of traces that cannot be reached.
             OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
         )
         self.daemon, self.address = daemon, listening(said, r"listening on (http://\S+)")
@@ -328,7 +328,7 @@ class World:
 
 
 class Repeating:
-    """Does something again and again in a thread, until told to end."""
+    """Repeats a function in a thread, until it is stopped."""
 
     def __init__(self, does, every):
         self.over = threading.Event()
@@ -362,7 +362,7 @@ def check(arguments, world):
     faults = Repeating(world.load.faults, 0.2)
     alerts_fire(world, prometheus)
     faults.end()
-    # A run that has just begun may still take too long.
+    # A session run that has just begun may still take too long.
     time.sleep(5)
     world.load.resume()
     eventually("alerts have cleared", lambda: prometheus.firing() <= ALERTS_OF_THE_MACHINE, 90)
@@ -384,8 +384,8 @@ def check(arguments, world):
 
 
 def alerts_fire(world, prometheus):
-    """Has every alert fire that can: beside the load's faults, a machine that is paused and a
-    disk that is full."""
+    """Makes every alert fire that can: besides the load's faults, with a paused machine and a
+    full disk."""
     wanted = alerts_of((ROOT / "dashboards/prometheus/rules.yml").read_text())
     wanted -= set(ALERTS_NOT_PROVOKED)
     time.sleep(8)
@@ -396,7 +396,7 @@ def alerts_fire(world, prometheus):
 
     eventually("pauses are told of", machine_is_late, 60)
     world.load.prepare()
-    # Again and again: SQLite gives room back now and then, and takes a few records more.
+    # Repeatedly, because SQLite sometimes frees space, and then accepts a few more records.
     filling = Repeating(world.fill_disk, 0.01)
     eventually("the journal takes nothing", lambda: world.shows("temper_journal_available 0"))
     eventually("JournalFailing fires", lambda: "JournalFailing" in prometheus.have_fired())
@@ -416,7 +416,7 @@ def alerts_fire(world, prometheus):
 
 
 def answered(prometheus, queries):
-    """Fails where a query returns no figures."""
+    """Fails if a query returns no figures."""
     answers = {query: prometheus.query(query) for query in queries}
     silent = [
         query for query, found in answers.items() if all(one["value"][1] == "NaN" for one in found)

@@ -19,7 +19,7 @@ console.log(`import type * as grafana from '@grafana/schema';
 import type * as stat from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen';
 import type * as timeseries from '@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen';
 
-// An enum is written in JSON as the text or number that it is, and no other.
+// In JSON, an enum is one of its texts or numbers.
 type Plain<T> = T extends string
   ? \`\${T}\`
   : T extends number
@@ -30,7 +30,7 @@ type Plain<T> = T extends string
         ? { [Key in keyof T]: Plain<T[Key]> }
         : T;
 
-// What a panel leaves out, Grafana fills in.
+// Grafana adds the defaults that a panel leaves out.
 interface Typed<Options, Custom> extends Omit<grafana.Panel, 'options' | 'fieldConfig' | 'targets'> {
   options: Partial<Options>;
   fieldConfig: Omit<grafana.FieldConfigSource, 'defaults'> & {
@@ -40,11 +40,11 @@ interface Typed<Options, Custom> extends Omit<grafana.Panel, 'options' | 'fieldC
 type TimeSeriesPanel = Typed<timeseries.Options, timeseries.FieldConfig>;
 type StatPanel = Typed<stat.Options, never>;
 type RowPanel = grafana.RowPanel;
-// Grafana writes the definition of a variable that is a query, and leaves it out of its types.
+// Grafana writes the definition of a query variable, but its types lack it.
 interface Variable extends grafana.VariableModel {
   definition?: string;
 }
-// What the data source of Prometheus takes, which Grafana publishes no types of.
+// The options of the Prometheus data source, for which Grafana publishes no types.
 interface Query extends grafana.DataQuery {
   datasource: { type: 'prometheus'; uid: string };
   editorMode: 'code' | 'builder';

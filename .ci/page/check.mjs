@@ -1,5 +1,5 @@
-// Opens the page of a running daemon in Chromium, as an operator would: sees handlers come and
-// go, reads a story by keyboard, cancels one, gives a key, and is told of a daemon that freezes.
+// Opens the page of a running daemon in Chromium, as an operator would: watches handlers start and
+// end, opens an explanation by keyboard, cancels a handler, enters a key, and sees that a daemon froze.
 // Takes the addresses of two daemons, one that needs no key and one that needs KEY, and a folder
 // for screenshots; FROZEN is the process of the first.
 import assert from "node:assert/strict";
@@ -44,7 +44,7 @@ async function tab(at, options = {}) {
   const home = new URL(at).origin;
   page.on("pageerror", (error) => faults.push(`${error}`));
   page.on("console", (message) => {
-    // A browser says of each refused answer that it was; what the page makes of it is checked.
+    // A browser logs each refused response; the check is about what the page shows.
     const refused = /Failed to load resource: the server responded with a status/;
     if (message.type() === "error" && !refused.test(message.text())) faults.push(message.text());
   });
