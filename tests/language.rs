@@ -28,31 +28,22 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("docs/adr/0011-retries.md", "whoever", "the name of a test"),
     ("docs/adr/0019-benchmarks-beside-plain-wasmtime.md", "told", "the name of a test"),
     ("docs/adr/0024-virtual-time.md", "told", "the name of a test"),
+    ("docs/guests/misbehaving.md", "told", "generated, with the help text of a member of the kit"),
+    ("docs/metrics.md", "told", "generated, with the help text of a metric"),
 ];
 
 /// Files and folders of text that people read, as far as they are rewritten.
 const SEARCHED: &[&str] = &[
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "docs/adr",
-    "docs/architecture.md",
-    "docs/embedding.md",
-    "docs/errors",
-    "docs/guest-abi.md",
-    "docs/guest-components.md",
-    "docs/guests.md",
-    "docs/guests/assemblyscript.md",
-    "docs/guests/c.md",
-    "docs/guests/javascript.md",
-    "docs/guests/python.md",
-    "docs/guests/rust.md",
-    "docs/manifest.md",
-    "docs/node-packs.md",
-    "docs/openwop.md",
-    "docs/scenarios.md",
-    "docs/spec-files.md",
-    "docs/why.md",
-    "docs/workflows.md",
+    "Cargo.toml",
+    "README.md",
+    "SECURITY.md",
+    "clippy.toml",
+    "deny.toml",
+    "docs",
+    "guest-fixtures/README.md",
+    "guest-fixtures/openwop/README.md",
 ];
 
 const EXTENSIONS: &[&str] =
