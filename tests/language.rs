@@ -40,6 +40,7 @@ const SEARCHED: &[&str] = &[
     "README.md",
     "SECURITY.md",
     "clippy.toml",
+    "dashboards",
     "deny.toml",
     "docs",
     "guest-fixtures/README.md",
