@@ -4,8 +4,8 @@
 use std::fmt;
 
 use axum::http::{HeaderMap, Uri};
-use sandglass_http::{Holder, key, same_site};
-use sandglass_telemetry::metrics::CancelOf;
+use sandglass_http::{Holder, key, require_same_site};
+use sandglass_telemetry::metrics::CancelTarget;
 
 use crate::Daemon;
 use crate::error::{Code, Error};
@@ -131,7 +131,7 @@ impl Principal {
     }
 
     /// Whether it may cancel that; where it may not, that is counted.
-    pub(crate) fn require_to_cancel(&self, of: CancelOf, daemon: &Daemon) -> Result<(), Error> {
+    pub(crate) fn require_to_cancel(&self, of: CancelTarget, daemon: &Daemon) -> Result<(), Error> {
         let metrics = &daemon.handlers().host().telemetry().metrics;
         self.require(Permission::Operate).inspect_err(|_| metrics.cancel_refused(of))
     }
@@ -162,7 +162,7 @@ impl Keys {
     /// Who sends a request with these headers.
     pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Principal, Error> {
         if self.is_empty() {
-            same_site(uri, headers)?;
+            require_same_site(uri, headers)?;
             return Ok(Principal::local());
         }
         let keys = self.0.iter().map(|key| (&key.digest, &key.principal));

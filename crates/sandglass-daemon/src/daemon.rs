@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sandglass_host::TickerHealth;
-use sandglass_http::{Shares, Slot};
+use sandglass_http::{SharedSlots, Slot};
 use sandglass_journal::{Health, Journal};
 use sandglass_model::{Clock, EntityRef};
 use sandglass_runtime::{HostHandlers, RunView, Runtime};
@@ -61,10 +61,10 @@ struct Inner {
     feed: Feed,
     live: Live,
     closing: watch::Sender<bool>,
-    waiting: Shares,
-    subscribers: Shares,
-    puts: Shares,
-    large_bodies: Shares,
+    waiting: SharedSlots,
+    subscribers: SharedSlots,
+    puts: SharedSlots,
+    large_bodies: SharedSlots,
     reading: Arc<Semaphore>,
 }
 
@@ -88,10 +88,10 @@ impl Daemon {
             live,
             keys: watch::Sender::new(Arc::new(keys)),
             closing: watch::Sender::new(false),
-            waiting: Shares::new(settings.max_waiting),
-            subscribers: Shares::new(settings.max_subscribers),
-            puts: Shares::new(PUTS_MAX),
-            large_bodies: Shares::new(LARGE_BODIES_MAX),
+            waiting: SharedSlots::new(settings.max_waiting),
+            subscribers: SharedSlots::new(settings.max_subscribers),
+            puts: SharedSlots::new(PUTS_MAX),
+            large_bodies: SharedSlots::new(LARGE_BODIES_MAX),
             reading: places(READING_MAX),
             parts,
             settings,
@@ -233,7 +233,7 @@ impl Daemon {
     }
 }
 
-fn share(shares: &Shares, principal: &Principal, what: &str) -> Result<Slot, Error> {
+fn share(shares: &SharedSlots, principal: &Principal, what: &str) -> Result<Slot, Error> {
     shares.take(&principal.holder()).map_err(|refused| {
         let message = format!("no slot for {what} is free: {refused}; try again later");
         Error::new(Code::Busy, message)

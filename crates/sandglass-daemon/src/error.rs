@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use sandglass_http::{CrossSite, Unserved, body};
+use sandglass_http::{CrossSite, NoRoute, body};
 use sandglass_journal as journal;
 use sandglass_liveness::Refusal;
 use sandglass_model::{Rejection, RejectionKind};
@@ -168,14 +168,14 @@ impl From<CrossSite> for Error {
     }
 }
 
-impl From<Unserved> for Error {
-    fn from(unserved: Unserved) -> Self {
+impl From<NoRoute> for Error {
+    fn from(unserved: NoRoute) -> Self {
         match unserved {
-            Unserved::Path { .. } => {
+            NoRoute::Path { .. } => {
                 let message = format!("{unserved}; {} tells what there is", openapi::PATH);
                 Self::new(Code::UnknownPath, message)
             }
-            Unserved::Method { .. } => Self::new(Code::MethodNotAllowed, unserved.to_string()),
+            NoRoute::Method { .. } => Self::new(Code::MethodNotAllowed, unserved.to_string()),
         }
     }
 }

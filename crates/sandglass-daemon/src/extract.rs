@@ -5,7 +5,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use sandglass_http::body::{self, Limits};
-use sandglass_http::half_encoded;
+use sandglass_http::find_invalid_escape;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{DispatchId, EntityRef, TraceContext};
 use serde::de::DeserializeOwned;
@@ -97,7 +97,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Daemon> for Segments<T> {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
-        if let Some(at) = half_encoded(parts.uri.path()) {
+        if let Some(at) = find_invalid_escape(parts.uri.path()) {
             let message = format!("`%` at byte {at} of the path is followed by no two digits");
             return Err(Error::new(Code::BadPath, message));
         }

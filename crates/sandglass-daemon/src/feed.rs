@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use sandglass_http::patience::within;
+use sandglass_http::timer::within;
 use sandglass_journal::{Entry, Journal};
 use sandglass_model::Position;
 use sandglass_runtime::{Event, Runtime};

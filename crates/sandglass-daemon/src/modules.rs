@@ -15,7 +15,7 @@ use crate::view::{ModuleView, Source};
 
 /// A module of the folder, and its grants. These hold for versions that are put, too.
 #[derive(Clone, Debug)]
-pub struct Declared {
+pub struct DeclaredModule {
     /// The name that integrations give it.
     pub name: String,
     /// Its bytes.
@@ -41,8 +41,8 @@ struct Known {
 }
 
 impl Known {
-    fn of(declared: Declared) -> (String, Self) {
-        let Declared { name, bytes, manifest } = declared;
+    fn of(declared: DeclaredModule) -> (String, Self) {
+        let DeclaredModule { name, bytes, manifest } = declared;
         let size = bytes.len();
         let module = Module::new(bytes, manifest);
         let view = ModuleView {
@@ -82,7 +82,7 @@ impl Modules {
     /// # Errors
     /// What was put before can't be read.
     pub fn open(
-        declared: impl IntoIterator<Item = Declared>,
+        declared: impl IntoIterator<Item = DeclaredModule>,
         folder: Option<PathBuf>,
     ) -> Result<Self, StoreError> {
         let mut table: BTreeMap<String, Known> = declared.into_iter().map(Known::of).collect();
@@ -105,12 +105,12 @@ impl Modules {
     }
 
     /// What to give to [`HostHandlers::new`].
-    pub fn to_run(&self) -> Vec<(String, Module)> {
+    pub fn for_handlers(&self) -> Vec<(String, Module)> {
         self.lock().iter().map(|(name, known)| (name.clone(), known.module.clone())).collect()
     }
 
     /// The names of those that were put by a client, and by whom.
-    pub fn were_put(&self) -> Vec<(String, String)> {
+    pub fn uploaded(&self) -> Vec<(String, String)> {
         let put = |known: &Known| Some((known.view.name.clone(), known.view.by.clone()?));
         self.lock().values().filter_map(put).collect()
     }
@@ -161,7 +161,7 @@ impl Modules {
     pub(crate) async fn prepare<'m>(
         &'m self,
         handlers: &HostHandlers,
-        declared: impl IntoIterator<Item = Declared>,
+        declared: impl IntoIterator<Item = DeclaredModule>,
     ) -> Result<Prepared<'m>, (String, Rejection)> {
         let declared: Vec<_> = declared.into_iter().map(Known::of).collect();
         // Before the lock is taken, as in `put`.

@@ -5,7 +5,7 @@ use sandglass_liveness::session::Ceilings;
 use sandglass_model::Rejection;
 
 use crate::access::Keys;
-use crate::{Daemon, Declared};
+use crate::{Daemon, DeclaredModule};
 
 /// Why nothing was reloaded.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ impl Daemon {
     pub async fn reload(
         &self,
         specs: Vec<Spec>,
-        declared: Vec<Declared>,
+        declared: Vec<DeclaredModule>,
         keys: Keys,
         ceilings: Ceilings,
     ) -> Result<(), ReloadError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use sandglass_http::Tls;
-use sandglass_http::patience::{pause, within};
+use sandglass_http::timer::{pause, within};
 use sandglass_model::{EntityRef, Monotonic};
 use sandglass_runtime::RunView;
 use tokio::net::TcpListener;
@@ -35,7 +35,7 @@ pub struct Serving {
 
 /// How the draining goes.
 #[derive(Clone, Debug)]
-pub enum Draining {
+pub enum ShutdownProgress {
     /// No connection is accepted any more, and so many handlers are in flight.
     Waiting {
         /// How many.
@@ -54,7 +54,7 @@ impl Daemon {
     /// # Errors
     /// The listener doesn't know its address.
     pub fn serve(&self, listener: TcpListener) -> io::Result<Serving> {
-        self.serve_beside(listener, Router::new(), None)
+        self.serve_with(listener, Router::new(), None)
     }
 
     /// The same, with the routes of `others` beside its own, and over HTTPS if there is `tls`.
@@ -64,7 +64,7 @@ impl Daemon {
     ///
     /// # Panics
     /// A route of `others` is one of its own, or they have a fallback.
-    pub fn serve_beside(
+    pub fn serve_with(
         &self,
         listener: TcpListener,
         others: Router,
@@ -102,7 +102,7 @@ impl Serving {
     pub async fn shutdown(
         self,
         grace: Duration,
-        mut tell: impl FnMut(Draining),
+        mut tell: impl FnMut(ShutdownProgress),
     ) -> Vec<(EntityRef, RunView)> {
         let clock = Arc::clone(self.daemon.clock());
         let over = clock.now().after(grace);
@@ -110,7 +110,7 @@ impl Serving {
         self.daemon.close();
         self.http.stop_accepting();
         let runtime = self.daemon.runtime();
-        tell(Draining::Waiting { in_flight: self.daemon.awaited().len() });
+        tell(ShutdownProgress::Waiting { in_flight: self.daemon.awaited().len() });
         let ending = (grace / ENDING_PART).min(ENDING_MAX);
         let settled = async {
             // Recorded at once: whoever sends a signal may send a harder one soon.
@@ -120,7 +120,7 @@ impl Serving {
             }
         };
         if within(left(over).saturating_sub(ending), settled).await.is_err() {
-            tell(Draining::Stopping { handlers: self.daemon.awaited() });
+            tell(ShutdownProgress::Stopping { handlers: self.daemon.awaited() });
         }
         let answers = (ending / 2).min(ANSWERS_MAX);
         let mut ending = left(over).saturating_sub(answers);

@@ -231,7 +231,7 @@ impl Execution {
     async fn start(&self, now: Monotonic, mappings: mappings::Held) -> RunReport {
         let metrics = &self.shared.telemetry.metrics;
         let queue = now.since(self.queued_at);
-        let _live = metrics.holding(Level::LiveDispatches);
+        let _live = metrics.hold_scoped(Level::LiveDispatches);
         self.metrics.queue_wait(queue);
 
         let started_at = self.shared.clock.wall();
@@ -247,8 +247,8 @@ impl Execution {
 
         let limits = self.integration.manifest.limits;
         let mut store = self.store(&deadline);
-        let live_store = metrics.holding(Level::LiveStores);
-        let in_flight = metrics.holding(Level::InFlight);
+        let live_store = metrics.hold_scoped(Level::LiveStores);
+        let in_flight = metrics.hold_scoped(Level::InFlight);
         let mut moments = Moments::default();
         let code = &self.integration.compiled.code;
         let work = (code, &self.dispatch.work);
@@ -347,7 +347,7 @@ impl Execution {
         let speaker = Arc::new(Speaker::new(whose, redactor, metrics, rates));
         let log = GuestLog::new(Arc::clone(&speaker), (self.id, self.trace));
         let span = (Arc::clone(&self.span), self.trace);
-        let heard = self.span.is_seen().then(|| Arc::clone(&speaker));
+        let heard = self.span.is_recorded().then(|| Arc::clone(&speaker));
         let call_spans = CallSpans::new(Arc::clone(&self.span), heard);
         let cache = self.shared.cache.view(Scope {
             tenant: self.tenant(),

@@ -137,7 +137,7 @@ impl Compiled {
         if let Some(known) = of(&announced) {
             return known;
         }
-        let dispatches = metrics.of_dispatches(entity_type, action);
+        let dispatches = metrics.dispatch_metrics(entity_type, action);
         if announced.values().map(BTreeMap::len).sum::<usize>() < MAX_ANNOUNCED {
             let spans: Vec<&str> = self.needs.waits_in.iter().map(String::as_str).collect();
             metrics.expect_dispatches(entity_type, action, &spans);

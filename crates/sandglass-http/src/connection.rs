@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use crate::patience::pause;
 use crate::slots::{Busy, ConnectionSlot};
+use crate::timer::pause;
 
 #[derive(Debug)]
 pub(crate) struct Connection {

@@ -17,7 +17,7 @@ const METHOD_TOLD_MAX: usize = 40;
 
 /// What no route serves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unserved {
+pub enum NoRoute {
     /// There is no such path: 404.
     #[error("there is no `{path}`")]
     Path {
@@ -34,42 +34,42 @@ pub enum Unserved {
 
 /// Has `router` answer what it doesn't serve with what `told` makes of it. Layers that are
 /// added afterwards are around these answers, too.
-pub fn fallbacks<S, T>(router: Router<S>, told: T) -> Router<S>
+pub fn with_fallbacks<S, T>(router: Router<S>, told: T) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
-    T: Fn(Unserved) -> Response + Clone + Send + Sync + 'static,
+    T: Fn(NoRoute) -> Response + Clone + Send + Sync + 'static,
 {
-    method_fallback(router.fallback(unserved_path(told.clone())), told)
+    with_method_fallback(router.fallback(path_fallback(told.clone())), told)
 }
 
 /// Has the routes of `router` answer methods that they don't take with what `told` makes of it,
 /// and leaves other paths to those that it is merged with.
-pub fn method_fallback<S, T>(router: Router<S>, told: T) -> Router<S>
+pub fn with_method_fallback<S, T>(router: Router<S>, told: T) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
-    T: Fn(Unserved) -> Response + Clone + Send + Sync + 'static,
+    T: Fn(NoRoute) -> Response + Clone + Send + Sync + 'static,
 {
     router.method_not_allowed_fallback(async move |method: Method| {
         let method = method.as_str().chars().take(METHOD_TOLD_MAX).collect();
-        told(Unserved::Method { method })
+        told(NoRoute::Method { method })
     })
 }
 
 /// A handler of paths that aren't there, which answers what `told` makes of them.
-pub fn unserved_path<T>(told: T) -> impl Fn(Uri) -> Ready<Response> + Clone + Send + Sync + 'static
+pub fn path_fallback<T>(told: T) -> impl Fn(Uri) -> Ready<Response> + Clone + Send + Sync + 'static
 where
-    T: Fn(Unserved) -> Response + Clone + Send + Sync + 'static,
+    T: Fn(NoRoute) -> Response + Clone + Send + Sync + 'static,
 {
     move |uri: Uri| {
         let path = uri.path().chars().take(PATH_TOLD_MAX).collect();
-        ready(told(Unserved::Path { path }))
+        ready(told(NoRoute::Path { path }))
     }
 }
 
 /// Has `router` say of each answer that it is what it says it is and, where nothing else is
 /// said, that it isn't kept by anybody; and has a request that panics answered with what
 /// `panicked` says. To be added around all else.
-pub fn guarded<S>(router: Router<S>, panicked: fn() -> Response) -> Router<S>
+pub fn with_guards<S>(router: Router<S>, panicked: fn() -> Response) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
 {

@@ -21,10 +21,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::patience::{now, pause};
 use crate::requests::{answer, stopping};
 use crate::settings::{HEAD_MIN_BYTES, Settings};
 use crate::slots::ConnectionSlot;
+use crate::timer::{now, pause};
 use crate::tls::Io;
 
 /// Requests of a connection at once: enough for a page and its live views. Each may have a body in

@@ -20,22 +20,24 @@ mod http2;
 mod in_flight;
 pub mod key;
 mod loopback;
-pub mod patience;
 mod requests;
 mod same_site;
 mod serving;
 mod settings;
-mod shares;
+mod shared_slots;
 mod slots;
 mod target;
+pub mod timer;
 mod tls;
 
-pub use guard::{Unserved, fallbacks, guarded, method_fallback, unserved_path};
+pub use guard::{NoRoute, path_fallback, with_fallbacks, with_guards, with_method_fallback};
 pub use loopback::{is_loopback_address, is_loopback_host};
-pub use same_site::{CrossSite, same_site};
+pub use same_site::{CrossSite, require_same_site};
 pub use serving::{Serving, listen, serve};
 pub use settings::{HEAD_MIN_BYTES, Settings};
-pub use shares::{Holder, NoSlot, Shares, Slot};
+pub use shared_slots::{Holder, NoSlot, SharedSlots, Slot};
 pub use slots::{ConnectionSlot, NoConnection};
-pub use target::half_encoded;
-pub use tls::{Tls, TlsError, TlsSettings, certificates, private_key, root_store};
+pub use target::find_invalid_escape;
+pub use tls::{
+    Tls, TlsError, TlsSettings, parse_certificates, parse_private_key, parse_root_store,
+};

@@ -21,9 +21,9 @@ use crate::connection::Connection;
 use crate::event_stream;
 use crate::http2::Http2;
 use crate::in_flight::InFlight;
-use crate::patience::pause;
 use crate::settings::{HEAD_MIN_BYTES, Settings};
 use crate::slots::ConnectionSlot;
+use crate::timer::pause;
 use crate::tls::{Io, Tls, speaks_http2};
 
 /// What serves the connections of one interface.

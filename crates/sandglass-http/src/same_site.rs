@@ -16,7 +16,7 @@ pub struct CrossSite(&'static str);
 ///
 /// # Errors
 /// It is of another site, or doesn't say enough to tell.
-pub fn same_site(uri: &Uri, headers: &HeaderMap) -> Result<(), CrossSite> {
+pub fn require_same_site(uri: &Uri, headers: &HeaderMap) -> Result<(), CrossSite> {
     let refuse = |why| Err(CrossSite(why));
     let text = |name| match headers.get(name) {
         Some(value) => value.to_str().map(Some).map_err(|_| ()),
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn only_this_machine_is_served_and_no_page_of_others() {
         let admitted = |pairs: &[(&'static str, &str)]| {
-            same_site(&Uri::from_static("/v1"), &headers(pairs)).is_ok()
+            require_same_site(&Uri::from_static("/v1"), &headers(pairs)).is_ok()
         };
         for host in ["localhost", "LOCALHOST:7341", "127.0.0.1:7341", "[::1]:7341", "127.9.9.9"] {
             assert!(admitted(&[("host", host)]), "{host}");
@@ -100,6 +100,6 @@ mod tests {
         assert!(!admitted(&[host, ("sec-fetch-site", "cross-site")]));
         assert!(!admitted(&[]));
         let absolute = Uri::from_static("http://evil.example/v1");
-        assert!(same_site(&absolute, &headers(&[host])).is_err());
+        assert!(require_same_site(&absolute, &headers(&[host])).is_err());
     }
 }

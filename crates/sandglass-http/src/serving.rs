@@ -12,10 +12,10 @@ use tokio::task::{JoinHandle, JoinSet, yield_now};
 
 use crate::connection::Connection;
 use crate::descriptors::{Spares, is_exhausted};
-use crate::patience::{TooLong, now, pause, within};
 use crate::requests::Requests;
 use crate::settings::Settings;
 use crate::slots::{ConnectionSlot, Slots};
+use crate::timer::{TimedOut, now, pause, within};
 use crate::tls::Tls;
 
 /// How long to wait before accepting again if the process has no descriptor left: a connection
@@ -99,7 +99,7 @@ impl Serving {
     ///
     /// # Errors
     /// Something was left.
-    pub async fn drain(mut self, time: Duration) -> Result<(), TooLong> {
+    pub async fn drain(mut self, time: Duration) -> Result<(), TimedOut> {
         self.stop_accepting();
         let answered = async {
             if let Ok(mut connections) = (&mut self.accepting).await {

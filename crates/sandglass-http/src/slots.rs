@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::patience::now;
 use crate::settings::Settings;
-use crate::shares::{Holder, NoSlot, may_take};
+use crate::shared_slots::{Holder, NoSlot, may_take};
+use crate::timer::now;
 
 /// The bits of an IPv6 address that name its network: clients have all addresses of one.
 const NETWORK_BITS: u32 = 64;

@@ -2,7 +2,7 @@
 
 /// The place of a `%` that begins no percent-encoded byte (RFC 3986, 2.1).
 #[must_use]
-pub fn half_encoded(path: &str) -> Option<usize> {
+pub fn find_invalid_escape(path: &str) -> Option<usize> {
     let bytes = path.as_bytes();
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     let percents = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
@@ -23,7 +23,7 @@ mod tests {
             ("/%20/%zz", Some(5)),
             ("/%%20", Some(1)),
         ] {
-            assert_eq!(half_encoded(path), at, "{path}");
+            assert_eq!(find_invalid_escape(path), at, "{path}");
         }
     }
 }

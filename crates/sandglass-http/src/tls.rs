@@ -73,15 +73,15 @@ impl TlsSettings {
         client_ca: Option<&[u8]>,
     ) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
-        let chain = certificates(certificate).map_err(TlsError::Certificate)?;
-        let key = private_key(key).map_err(TlsError::Key)?;
+        let chain = parse_certificates(certificate).map_err(TlsError::Certificate)?;
+        let key = parse_private_key(key).map_err(TlsError::Key)?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Certificate(error.to_string()))?;
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
             Some(roots) => {
-                let roots = root_store(roots).map_err(TlsError::ClientCa)?;
+                let roots = parse_root_store(roots).map_err(TlsError::ClientCa)?;
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 let verifier = verifier
@@ -110,7 +110,7 @@ impl TlsSettings {
 /// # Errors
 /// Errors if the text contains no private key, or an encrypted one. The error never contains a part
 /// of the key.
-pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+pub fn parse_private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(text).map_err(|error| {
         let text = String::from_utf8_lossy(text);
         if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
@@ -127,7 +127,7 @@ pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
 ///
 /// # Errors
 /// Errors if the text contains no certificate, or is not valid PEM.
-pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn parse_certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> =
         CertificateDer::pem_slice_iter(text).take(CERTIFICATES_MAX + 1).collect();
     let read = read.map_err(|_| NOT_PEM.to_owned())?;
@@ -144,9 +144,9 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String>
 ///
 /// # Errors
 /// Errors if the text contains no certificate, or one that is not valid.
-pub fn root_store(text: &[u8]) -> Result<RootCertStore, String> {
+pub fn parse_root_store(text: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(text)? {
+    for certificate in parse_certificates(text)? {
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
     Ok(roots)

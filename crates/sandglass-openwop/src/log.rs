@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use sandglass_http::patience::within;
+use sandglass_http::timer::within;
 use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
 use sandglass_model::{EntityRef, Position, WallTime};
 use tokio::sync::{Mutex, Notify, watch};

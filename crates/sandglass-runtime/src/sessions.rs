@@ -7,7 +7,7 @@ use sandglass_liveness::Refusal;
 use sandglass_liveness::decide::{directive, told};
 use sandglass_liveness::session::{Ceilings, Standing, StatusView};
 use sandglass_model::{EntityRef, StopCause};
-use sandglass_telemetry::metrics::CancelOf;
+use sandglass_telemetry::metrics::CancelTarget;
 use tokio::task::JoinSet;
 
 use crate::actor::{Handle, Message};
@@ -53,7 +53,7 @@ impl Runtime {
             return self.stop_run(entity, stop).await;
         };
         let metrics = &self.0.shared.telemetry.metrics;
-        self.allows(by).inspect_err(|_| metrics.cancel_refused(CancelOf::Session))?;
+        self.allows(by).inspect_err(|_| metrics.cancel_refused(CancelTarget::Session))?;
         let (cause, reason) = told(&stop.cause);
         loop {
             let stopped = self.stop_run(entity, stop.clone()).await;

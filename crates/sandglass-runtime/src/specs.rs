@@ -10,7 +10,7 @@ use sandglass_liveness::session::{Ceilings, LimitSettings};
 use sandglass_liveness::{Entity, Spec};
 use sandglass_model::{Limit, Position, RunLimits, Sequence, SpecDigest, StopCause};
 use sandglass_telemetry::Metrics;
-use sandglass_telemetry::metrics::{ExpectedEvents, ExpectedOfSessions, ResumedBy};
+use sandglass_telemetry::metrics::{ExpectedEvents, ExpectedSessionEvents, ResumedBy};
 
 use crate::error::ActorError;
 use crate::shared::{Shared, recorded};
@@ -114,7 +114,7 @@ pub(crate) fn expect(metrics: &Metrics, specs: &Specs, ceilings: &Ceilings) {
 }
 
 /// What can happen to sessions that obey `spec`, where nobody asks for other limits.
-fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedOfSessions {
+fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedSessionEvents {
     let holding = ceilings.effective(spec, &LimitSettings::default());
     let limits: Vec<Limit> =
         Limit::ALL.into_iter().filter(|limit| is_on(*limit, &holding)).collect();
@@ -132,7 +132,7 @@ fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedOfSessions {
     let others = others.map(|cause| (cause.code(), Some(directive(&cause, 0))));
     let by_itself = [StopCause::Trap, StopCause::Completion].map(|cause| (cause.code(), None));
     let is_retried = limits.iter().any(|limit| retried(*limit));
-    ExpectedOfSessions {
+    ExpectedSessionEvents {
         stops: by_limits.chain(others).chain(by_itself).collect(),
         resumes: [ResumedBy::Request]
             .into_iter()

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_model::{Allocation, Busy, BusyScope, Clock, Monotonic};
 use sandglass_telemetry::Metrics;
-use sandglass_telemetry::metrics::{Held, Level, Refusal};
+use sandglass_telemetry::metrics::{Level, LevelGuard, Refusal};
 use tokio::sync::oneshot;
 
 use crate::manifest::Manifest;
@@ -71,7 +71,7 @@ struct Seat {
     /// Told when it may run, while it waits for that.
     wake: Option<oneshot::Sender<()>>,
     running_since: Option<Monotonic>,
-    level: Option<Held>,
+    level: Option<LevelGuard>,
 }
 
 impl Admission {

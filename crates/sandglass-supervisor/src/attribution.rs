@@ -6,7 +6,7 @@ use sandglass_telemetry::trace::names;
 
 /// Completes the span of a run, and says in the log what an operator should see.
 pub fn describe(span: &Span, report: &RunReport) {
-    if span.is_seen() {
+    if span.is_recorded() {
         complete(span, report);
     }
     let dispatch = report.dispatch_id;

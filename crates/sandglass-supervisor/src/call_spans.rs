@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sandglass_model::TraceContext;
 use sandglass_telemetry::Span;
-use sandglass_telemetry::metrics::Told;
+use sandglass_telemetry::metrics::DroppedTelemetry;
 use sandglass_telemetry::trace::{Kind, names};
 
 use crate::capability::speaker::Speaker;
@@ -79,7 +79,7 @@ impl CallSpans {
     /// A call of `function` begins.
     #[inline]
     pub fn begin(&mut self, function: FunctionId, functions: &Functions) {
-        if self.dispatch.is_seen() {
+        if self.dispatch.is_recorded() {
             self.begin_seen(function, functions);
         }
     }
@@ -119,7 +119,7 @@ impl CallSpans {
     pub fn end(&mut self, took: Duration, has_failed: bool, functions: &Functions) {
         if self.spanless.is_some() {
             self.end_spanless(took, has_failed, functions);
-        } else if self.present.is_seen() {
+        } else if self.present.is_recorded() {
             self.present = Span::disabled();
         }
     }
@@ -175,7 +175,7 @@ impl Drop for CallSpans {
         if self.unrecorded > 0 {
             self.dispatch.set(&[(names::UNRECORDED, self.unrecorded.into())]);
             if let Some(speaker) = &self.speaker {
-                speaker.drop_many(Told::HostCallSpan, self.unrecorded);
+                speaker.drop_many(DroppedTelemetry::HostCallSpan, self.unrecorded);
             }
         }
     }
@@ -186,12 +186,12 @@ mod tests {
     use super::*;
     use crate::functions::Class;
     use crate::secret::Redactor;
-    use sandglass_telemetry::trace::{Captured, CapturedSpan};
+    use sandglass_telemetry::trace::{CapturedSpan, CapturedSpans};
     use sandglass_telemetry::{Metrics, SpanStart, Tracer};
 
     const SHORT: Duration = Duration::from_micros(1);
 
-    fn spans() -> (CallSpans, Captured, Functions, FunctionId) {
+    fn spans() -> (CallSpans, CapturedSpans, Functions, FunctionId) {
         let (tracer, captured) = Tracer::capturing();
         let dispatch = tracer.start(&SpanStart {
             name: names::DISPATCH,
@@ -209,7 +209,7 @@ mod tests {
         (CallSpans::new(Arc::new(dispatch), Some(speaker)), captured, functions, function)
     }
 
-    fn calls(captured: &Captured) -> Vec<CapturedSpan> {
+    fn calls(captured: &CapturedSpans) -> Vec<CapturedSpan> {
         captured.spans().into_iter().filter(|span| span.name == names::HOST_CALL).collect()
     }
 

@@ -253,7 +253,7 @@ impl Functions {
             return;
         }
         let Function { name, metrics: looked, .. } = &self.0[usize::from(id.0)];
-        looked.get_or_init(|| metrics.of_host_calls(name)).took(time);
+        looked.get_or_init(|| metrics.host_call_metrics(name)).took(time);
     }
 
     /// The name of the function with this number; `None` if there is none.

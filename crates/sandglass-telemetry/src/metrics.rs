@@ -23,16 +23,16 @@ use sandglass_model::OutcomeKind;
 
 use crate::table::{Families, Prefix};
 pub use dispatches::{DispatchEnded, DispatchMetrics, HostCallMetrics};
-pub use expected::{ExpectedEvents, ExpectedOfSessions};
+pub use expected::{ExpectedEvents, ExpectedSessionEvents};
 pub(crate) use family::{Counters, Gauges, Histograms, IdleGauges, Source};
 pub use family::{LABEL_VALUE_MAX_BYTES, LABEL_VALUES_MAX, OVERFLOW, SERIES_MAX};
 use guest::GuestMetrics;
 pub use guest::{GuestKind, GuestMetric};
 use level::Levels;
-pub use level::{Held, Holding, Level};
+pub use level::{Level, LevelGuard, ScopedLevelGuard};
 pub use openwop::OpenwopRefusal;
 pub use room::SCRAPE_MAX_BYTES;
-pub use sessions::{CancelOf, ResumedBy};
+pub use sessions::{CancelTarget, ResumedBy};
 
 /// Takes what is measured, and reports it. Cheap to clone; the default reports
 /// nowhere.
@@ -142,7 +142,7 @@ impl SpansDropped {
 
 /// Something that a guest told and that went over its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum DroppedTelemetry {
     /// A span.
     Span,
     /// An event of a span.
@@ -159,7 +159,7 @@ pub enum Told {
     HostCallSpan,
 }
 
-impl Told {
+impl DroppedTelemetry {
     /// The value of the label `what`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -200,13 +200,13 @@ impl Metrics {
     /// timeout must apply it to gauges only.
     #[must_use]
     pub fn new(recorder: Arc<dyn Recorder + Send + Sync>, prefix: &Prefix) -> Self {
-        Self::within(recorder, prefix, SCRAPE_MAX_BYTES)
+        Self::with_scrape_limit(recorder, prefix, SCRAPE_MAX_BYTES)
     }
 
     /// The same, where a scrape may have `scrape_max_bytes`. What is exported in any case
     /// takes about 32 KiB, and is exported where less is given, too.
     #[must_use]
-    pub fn within(
+    pub fn with_scrape_limit(
         recorder: Arc<dyn Recorder + Send + Sync>,
         prefix: &Prefix,
         scrape_max_bytes: usize,
@@ -290,12 +290,12 @@ impl Metrics {
     }
 
     /// Something that a guest of `integration` told went nowhere.
-    pub fn telemetry_dropped(&self, integration: &str, what: Told) {
+    pub fn telemetry_dropped(&self, integration: &str, what: DroppedTelemetry) {
         self.telemetry_dropped_many(integration, what, 1);
     }
 
     /// The same, of so many.
-    pub fn telemetry_dropped_many(&self, integration: &str, what: Told, many: u64) {
+    pub fn telemetry_dropped_many(&self, integration: &str, what: DroppedTelemetry, many: u64) {
         let Some(families) = self.families() else { return };
         families.telemetry_dropped.add([integration, what.as_str()], many);
     }

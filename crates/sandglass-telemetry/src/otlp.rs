@@ -36,7 +36,7 @@ pub struct Otlp {
 /// What became of the spans of an exporter that has stopped.
 #[derive(Debug)]
 #[must_use = "it says whether spans were lost"]
-pub struct Stopped {
+pub struct ShutdownReport {
     /// Spans that were not exported since the exporter was set up: the queue was full, the
     /// collector didn't take them, or they still waited, in the queue or for its answer.
     pub lost: u64,
@@ -143,7 +143,7 @@ impl Otlp {
 
     /// Exports what is left and stops; answers what was lost. Blocks the thread for at most
     /// `timeout`.
-    pub fn shutdown(self, timeout: Duration) -> Stopped {
+    pub fn shutdown(self, timeout: Duration) -> ShutdownReport {
         let stopped = self.provider.shutdown_with_timeout(timeout);
         let error = stopped.err().map(|error| {
             // The provider gives all errors the same kind.
@@ -154,7 +154,7 @@ impl Otlp {
                 self.failure.or(&error)
             })
         });
-        Stopped { lost: self.losses.at_the_end(), refusal: self.losses.refusal(), error }
+        ShutdownReport { lost: self.losses.at_the_end(), refusal: self.losses.refusal(), error }
     }
 }
 

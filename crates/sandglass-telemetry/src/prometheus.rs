@@ -37,13 +37,13 @@ impl Exporter {
     /// [`SCRAPE_MAX_BYTES`], and what guests measure.
     #[must_use]
     pub fn new(prefix: Prefix) -> Self {
-        Self::within(prefix, SCRAPE_MAX_BYTES)
+        Self::with_scrape_limit(prefix, SCRAPE_MAX_BYTES)
     }
 
     /// The same, where a scrape may have `scrape_max_bytes`: for hosts of many entity types
     /// and actions.
     #[must_use]
-    pub fn within(prefix: Prefix, scrape_max_bytes: usize) -> Self {
+    pub fn with_scrape_limit(prefix: Prefix, scrape_max_bytes: usize) -> Self {
         let builder = with_buckets(PrometheusBuilder::new(), &prefix)
             .expect("the histograms of guests have buckets");
         let recorder = builder.build_recorder();

@@ -391,7 +391,7 @@ A scrape of these metrics has at most 200 KiB, however many names there are: a l
 values, a metric at most 1,000 combinations of them, and all series together what room there is, where histograms \
 leave the last quarter to counters and gauges. What comes after is reported under the value `other`, and counted in \
 `temper_metric_observations_folded_total`. One action that runs, times out and is waited for takes 5 to 8 KiB; a host \
-of more than twenty needs more room: `size` under `[metrics]` of the daemon, `Exporter::within` for an embedder.
+of more than twenty needs more room: `size` under `[metrics]` of the daemon, `Exporter::with_scrape_limit` for an embedder.
 
 Counters of what can happen to the entities of a spec that a runtime has are there from the first scrape on, at zero, \
 so that `increase()` sees the first event; where half of the room is taken, the rest appears when it happens. Of \

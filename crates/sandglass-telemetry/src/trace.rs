@@ -20,8 +20,8 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span as SdkSpan};
 use sandglass_model::{SpanId, TraceContext, TraceId};
 
-pub use capture::{Captured, CapturedEvent, CapturedSpan};
-pub use foreign::Foreign;
+pub use capture::{CapturedEvent, CapturedSpan, CapturedSpans};
+pub use foreign::GuestAttribute;
 pub use ids::DecidedIds;
 
 /// An attribute's name and value.
@@ -201,13 +201,13 @@ struct Live {
     tracer: SdkTracer,
     span: Mutex<SdkSpan>,
     /// Whether its trace is sampled: if it isn't, nobody sees what is under it either.
-    is_seen: bool,
+    is_recorded: bool,
 }
 
 impl Live {
     fn new(tracer: &SdkTracer, span: SdkSpan) -> Self {
-        let is_seen = span.is_recording();
-        Self { tracer: tracer.clone(), span: Mutex::new(span), is_seen }
+        let is_recorded = span.is_recording();
+        Self { tracer: tracer.clone(), span: Mutex::new(span), is_recorded }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut SdkSpan) -> T) -> T {
@@ -227,8 +227,8 @@ impl Span {
 
     /// Whether anybody sees it. Where nobody does, what it would be told need not be made.
     #[must_use]
-    pub fn is_seen(&self) -> bool {
-        self.0.as_ref().is_some_and(|live| live.is_seen)
+    pub fn is_recorded(&self) -> bool {
+        self.0.as_ref().is_some_and(|live| live.is_recorded)
     }
 
     /// Starts a span under this one, with an id of its own, now.

@@ -12,7 +12,7 @@ use rustls::{
 };
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use sandglass_host::file;
-use sandglass_http::root_store;
+use sandglass_http::parse_root_store;
 
 use crate::tls::PEM_MAX_BYTES;
 
@@ -30,7 +30,7 @@ pub(super) fn tls(ca: Option<&Path>, identity: Option<&Path>) -> anyhow::Result<
     let builder = builder()?;
     let builder = match ca {
         Some(path) => {
-            let roots = root_store(&file::read(path, PEM_MAX_BYTES).context("--ca")?);
+            let roots = parse_root_store(&file::read(path, PEM_MAX_BYTES).context("--ca")?);
             let roots = roots.map_err(|why| anyhow!("--ca: `{}`: {why}", path.display()))?;
             builder.with_root_certificates(roots)
         }
@@ -43,9 +43,9 @@ pub(super) fn tls(ca: Option<&Path>, identity: Option<&Path>) -> anyhow::Result<
         Some(path) => {
             let unusable = || format!("--identity: `{}`", path.display());
             let pem = file::read(path, PEM_MAX_BYTES).context("--identity")?;
-            let chain = sandglass_http::certificates(&pem);
+            let chain = sandglass_http::parse_certificates(&pem);
             let chain = chain.map_err(anyhow::Error::msg).with_context(unusable)?;
-            let key = sandglass_http::private_key(&pem);
+            let key = sandglass_http::parse_private_key(&pem);
             let key = key.map_err(anyhow::Error::msg).with_context(unusable)?;
             builder.with_client_auth_cert(chain, key).map_err(not_a_pair).with_context(unusable)?
         }

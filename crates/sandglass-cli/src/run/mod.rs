@@ -91,7 +91,7 @@ fn traced(arguments: &Arguments) -> Result<(RunReport, u64), Rejection> {
 }
 
 /// Says how many spans went nowhere, if any did.
-fn tell_lost(stopped: &otlp::Stopped) {
+fn tell_lost(stopped: &otlp::ShutdownReport) {
     let why = match (&stopped.error, &stopped.refusal) {
         (Some(error), _) => error.to_string(),
         (None, Some(refusal)) => refusal.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use sandglass_daemon::Declared;
+use sandglass_daemon::DeclaredModule;
 use sandglass_host::{Secret, file};
 use sandglass_liveness::Spec;
 use sandglass_runtime::{Folder, FolderError, FolderModule, one_of_each_type};
@@ -18,7 +18,7 @@ use crate::scenario::{self, Scenario};
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) specs: Vec<Spec>,
-    pub(super) modules: Vec<Declared>,
+    pub(super) modules: Vec<DeclaredModule>,
     /// What is legal and hardly meant.
     pub(super) warnings: Vec<String>,
 }
@@ -48,7 +48,8 @@ fn of_folder(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<
             .ok_or_else(|| format!("the environment has no `{variable}`"))
     };
     let modules = folder.modules(&secret).map_err(wrong)?;
-    let declared = |FolderModule { name, bytes, manifest }| Declared { name, bytes, manifest };
+    let declared =
+        |FolderModule { name, bytes, manifest }| DeclaredModule { name, bytes, manifest };
     Ok(Served {
         warnings: folder.warnings.iter().map(|one| told(std::slice::from_ref(one))).collect(),
         modules: modules.into_iter().map(declared).collect(),
@@ -86,7 +87,7 @@ fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
     }
     let declared = modules.values().map(|module| {
         let (name, manifest, bytes) = guest(module)?;
-        Ok(Declared { name, bytes: bytes.into(), manifest })
+        Ok(DeclaredModule { name, bytes: bytes.into(), manifest })
     });
     Ok(Served {
         modules: declared.collect::<anyhow::Result<_>>()?,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use sandglass_daemon::{Daemon, Draining, Modules, Parts, Serving};
+use sandglass_daemon::{Daemon, Modules, Parts, Serving, ShutdownProgress};
 use sandglass_host::Host;
 use sandglass_http::Tls;
 use sandglass_journal::{Journal, MemoryJournal};
@@ -127,7 +127,7 @@ impl Up {
         let listener = sandglass_http::listen(config.listen)
             .with_context(|| format!("can't listen on {}", config.listen))?;
         let MetricsConfig { prefix, scrape_max_bytes } = config.metrics.clone();
-        let exporter = Exporter::within(prefix, scrape_max_bytes);
+        let exporter = Exporter::with_scrape_limit(prefix, scrape_max_bytes);
         let metrics = exporter.metrics();
         let otlp = otlp::from_env(&metrics)?;
         let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
@@ -144,10 +144,10 @@ impl Up {
             .context("can't start the host")?;
         let journal = journal(config.journal.clone()).await?;
         let modules = Modules::open(modules, config.journal.as_deref().map(modules_beside))?;
-        for (name, by) in modules.were_put() {
+        for (name, by) in modules.uploaded() {
             tell(&format!("module `{name}` is the version that `{by}` put, not the folder's"));
         }
-        let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules.to_run())
+        let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules.for_handlers())
             .recording(config.recording);
         handlers.compile().await;
         let mounted = Mounted::read(arguments, &host, &journal, &clock, &config).await?;
@@ -179,7 +179,7 @@ impl Up {
         };
         let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
         let beside = openwop.as_ref().map(OpenWop::beside).unwrap_or_default();
-        let serving = daemon.serve_beside(listener, beside, tls.clone())?;
+        let serving = daemon.serve_with(listener, beside, tls.clone())?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         Output::new().line(format!("listening on {scheme}://{}", serving.local_addr()))?;
         Ok(Self { config, daemon, serving, host, exporter, otlp, openwop, tls })
@@ -253,14 +253,14 @@ async fn reload(daemon: Daemon, tls: Option<Tls>, running: Config, arguments: Ar
     }
 }
 
-fn say(draining: &Draining, grace: &str) {
+fn say(draining: &ShutdownProgress, grace: &str) {
     match draining {
-        Draining::Waiting { in_flight } => {
+        ShutdownProgress::Waiting { in_flight } => {
             tell(&format!(
                 "accepting no more; {in_flight} handlers in flight have {grace} at most"
             ));
         }
-        Draining::Stopping { handlers } => {
+        ShutdownProgress::Stopping { handlers } => {
             for (entity, run) in handlers.iter().take(NAMED_MAX) {
                 tell(&format!("stopping `{}` of {entity} ({})", run.integration, run.dispatch));
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use sandglass_http::patience::within;
+use sandglass_http::timer::within;
 use sandglass_model::Monotonic;
 use tokio::sync::watch;
 

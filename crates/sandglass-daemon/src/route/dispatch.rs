@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use sandglass_insight::why::Explanation;
 use sandglass_model::DispatchId;
-use sandglass_telemetry::metrics::CancelOf;
+use sandglass_telemetry::metrics::CancelTarget;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -152,7 +152,7 @@ pub(crate) async fn cancel(
     Dispatch(dispatch): Dispatch,
     Body(cancel): Body<Cancel>,
 ) -> Result<(StatusCode, Json<CancelledView>), Error> {
-    principal.require_to_cancel(CancelOf::Dispatch, &daemon)?;
+    principal.require_to_cancel(CancelTarget::Dispatch, &daemon)?;
     let reason = reason(&principal, &cancel.reason)?;
     let (entity, _) = lookup::owner(&daemon, &principal, dispatch).await?;
     daemon.operates(&entity)?;

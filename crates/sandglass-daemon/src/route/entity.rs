@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use sandglass_http::patience::within;
+use sandglass_http::timer::within;
 use sandglass_model::{DEFAULT_TENANT, EntityRef, Object, Position, Sequence};
 use sandglass_runtime::{Accepted, ActorError, Birth, Request, Snapshot};
 use serde::Deserialize;

@@ -15,8 +15,8 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use sandglass_http::patience::within;
-use sandglass_http::{ConnectionSlot, NoConnection, fallbacks, guarded};
+use sandglass_http::timer::within;
+use sandglass_http::{ConnectionSlot, NoConnection, with_fallbacks, with_guards};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -60,10 +60,10 @@ impl Daemon {
             .routes(routes!(module::put));
         let (router, document) = quick.merge(patient).split_for_parts();
         let document = openapi::finished(document);
-        let router = fallbacks(router, |unserved| Error::from(unserved).into_response())
+        let router = with_fallbacks(router, |unserved| Error::from(unserved).into_response())
             .layer(axum::Extension(document))
             .layer(from_fn_with_state(self.clone(), door));
-        guarded(router, panicked).with_state(self.clone())
+        with_guards(router, panicked).with_state(self.clone())
     }
 }
 

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use sandglass_liveness::session::LimitSettings;
 use sandglass_model::{EntityRef, Object, StopCause};
 use sandglass_runtime::{SessionResume, SessionStop};
-use sandglass_telemetry::metrics::CancelOf;
+use sandglass_telemetry::metrics::CancelTarget;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -137,7 +137,7 @@ pub(crate) async fn cancel(
     Entity(entity): Entity,
     Body(cancel): Body<Cancel>,
 ) -> Result<(StatusCode, Json<StoppedView>), Error> {
-    principal.require_to_cancel(CancelOf::Session, &daemon)?;
+    principal.require_to_cancel(CancelTarget::Session, &daemon)?;
     let Cancel { run_seq, reason } = cancel;
     short(&reason)?;
     lookup::entity(&daemon, &principal, &entity).await?;

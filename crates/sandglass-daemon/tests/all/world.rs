@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_daemon::{Daemon, Declared, Keys, Modules, Parts, Serving, Settings};
+use sandglass_daemon::{Daemon, DeclaredModule, Keys, Modules, Parts, Serving, Settings};
 use sandglass_host::{Host, Manifest};
 use sandglass_journal::{Journal, MemoryJournal};
 use sandglass_liveness::Spec;
@@ -227,13 +227,13 @@ async fn served(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
     let settings = make.host.unwrap_or_else(small);
     let host =
         Host::builder().settings(settings).telemetry(telemetry.clone()).build().expect("a host");
-    let declared = [("finishes", FINISHES), ("waits", WAITS)].map(|(name, text)| Declared {
+    let declared = [("finishes", FINISHES), ("waits", WAITS)].map(|(name, text)| DeclaredModule {
         name: name.to_owned(),
         bytes: text.as_bytes().into(),
         manifest: Manifest::named(name),
     });
     let modules = Modules::open(declared, make.modules).expect("a folder that can be read");
-    let handlers = HostHandlers::new(host, clock.clone(), modules.to_run());
+    let handlers = HostHandlers::new(host, clock.clone(), modules.for_handlers());
     let elsewhere = BOUNDED.replace("Bounded", ELSEWHERE);
     let specs = [SESSION, BOUNDED, &elsewhere];
     let runtime = Runtime::builder(journal.clone())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_supervisor::secret::Answer;
 use sandglass_telemetry::Metrics;
-use sandglass_telemetry::metrics::{Held, Level};
+use sandglass_telemetry::metrics::{Level, LevelGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The blocking calls of one host.
@@ -54,7 +54,7 @@ impl fmt::Debug for BlockingCalls {
 enum Stage {
     #[default]
     Running,
-    Lingering(#[allow(dead_code, reason = "it counts while it lives")] Held),
+    Lingering(#[allow(dead_code, reason = "it counts while it lives")] LevelGuard),
     Ended,
 }
 

@@ -8,12 +8,12 @@ use sandglass_host::{
 };
 use sandglass_model::Cause;
 use sandglass_telemetry::prometheus::Exporter;
-use sandglass_telemetry::trace::{Captured, CapturedSpan, names};
+use sandglass_telemetry::trace::{CapturedSpan, CapturedSpans, names};
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 
 const SUCCESS: &str = r#"{\"success\":true}"#;
 
-fn host() -> (Host, Captured, Exporter) {
+fn host() -> (Host, CapturedSpans, Exporter) {
     let (tracer, captured) = Tracer::capturing();
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), tracer };
@@ -104,7 +104,7 @@ const POLLING: &str = "wasi_snapshot_preview1.poll_oneoff";
 
 const SHOULD_STOP: &str = r#"(import "env" "host_should_stop" (func $should_stop (result i32)))"#;
 
-fn dispatch_span(captured: &Captured) -> CapturedSpan {
+fn dispatch_span(captured: &CapturedSpans) -> CapturedSpan {
     let mut spans = captured.spans().into_iter();
     spans.find(|span| span.name == names::DISPATCH).expect("it has ended")
 }

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 
 pub use self::error::Error;
 pub use self::json::{DEPTH_MAX, json};
-use crate::patience::within;
+use crate::timer::within;
 
 /// How much a body may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

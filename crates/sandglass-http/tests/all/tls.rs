@@ -13,7 +13,7 @@ use reqwest::blocking::{Client, Response};
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use sandglass_http::{Settings, Tls, TlsError, TlsSettings, root_store};
+use sandglass_http::{Settings, Tls, TlsError, TlsSettings, parse_root_store};
 
 use crate::world::{SHORT, World};
 
@@ -59,7 +59,7 @@ impl Ca {
 
     /// A client that trusts this CA.
     fn client(&self, identity: Option<&Signed>, alpn: &[u8]) -> Client {
-        let roots = root_store(self.pem().as_bytes()).expect("a certificate");
+        let roots = parse_root_store(self.pem().as_bytes()).expect("a certificate");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

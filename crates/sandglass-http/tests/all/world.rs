@@ -10,7 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use sandglass_http::{
-    ConnectionSlot, Holder, Serving, Settings, Tls, Unserved, fallbacks, guarded, serve,
+    ConnectionSlot, Holder, NoRoute, Serving, Settings, Tls, serve, with_fallbacks, with_guards,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -31,8 +31,8 @@ impl World {
 
     pub(crate) fn with_tls(router: Router, settings: Settings, tls: Option<Tls>) -> Self {
         let runtime = Runtime::new().expect("threads");
-        let router = fallbacks(router, unserved).layer(from_fn(door));
-        let router = guarded(router, panicked);
+        let router = with_fallbacks(router, unserved).layer(from_fn(door));
+        let router = with_guards(router, panicked);
         let serving = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
             serve(listener, router, settings, tls).expect("it has an address")
@@ -124,10 +124,10 @@ async fn door(request: Request, next: Next) -> Response {
     }
 }
 
-fn unserved(unserved: Unserved) -> Response {
+fn unserved(unserved: NoRoute) -> Response {
     let status = match unserved {
-        Unserved::Path { .. } => StatusCode::NOT_FOUND,
-        Unserved::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+        NoRoute::Path { .. } => StatusCode::NOT_FOUND,
+        NoRoute::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
     };
     (status, format!("told: {unserved}")).into_response()
 }

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
-use sandglass_http::patience::within;
+use sandglass_http::timer::within;
 use sandglass_model::Monotonic;
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -26,8 +26,8 @@ use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use sandglass_http::key::{self, Digest};
 use sandglass_http::{
-    ConnectionSlot, Holder, NoConnection, Unserved, body, fallbacks, guarded, method_fallback,
-    unserved_path,
+    ConnectionSlot, Holder, NoConnection, NoRoute, body, path_fallback, with_fallbacks,
+    with_guards, with_method_fallback,
 };
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_telemetry::prometheus::Exporter;
@@ -146,7 +146,7 @@ impl OpenWop {
         let status = Router::new()
             .route(HEALTH_PATH, get(status::health))
             .route(METRICS_PATH, get(status::metrics));
-        self.guarded(fallbacks(self.routes().merge(status), neither), Holder::Operator)
+        self.guarded(with_fallbacks(self.routes().merge(status), neither), Holder::Operator)
     }
 
     /// The routes of the protocol alone, to be served beside others: what neither has is
@@ -154,9 +154,9 @@ impl OpenWop {
     pub fn beside(&self) -> Router {
         let below = ["/v1/runs/", "/v1/runs/{run}/", "/v1/runs/{run}/{*below}"].into_iter();
         let router = below
-            .fold(self.routes(), |router, path| router.route(path, any(unserved_path(neither))));
+            .fold(self.routes(), |router, path| router.route(path, any(path_fallback(neither))));
         // The others need connections, too.
-        self.guarded(method_fallback(router, neither), Holder::Client("openwop".into()))
+        self.guarded(with_method_fallback(router, neither), Holder::Client("openwop".into()))
     }
 
     fn routes(&self) -> Router<Self> {
@@ -174,7 +174,7 @@ impl OpenWop {
     /// `holder` is under which name connections of clients with the key count.
     fn guarded(&self, router: Router<Self>, holder: Holder) -> Router {
         let router = router.layer(from_fn_with_state((self.clone(), holder), door));
-        guarded(router, || {
+        with_guards(router, || {
             Error::new(Code::Internal, "the host failed at this request; its log says where")
                 .into_response()
         })
@@ -267,10 +267,10 @@ impl Drop for ReaderPlace {
 }
 
 /// What the protocol's interface doesn't serve.
-fn neither(unserved: Unserved) -> Response {
+fn neither(unserved: NoRoute) -> Response {
     let code = match unserved {
-        Unserved::Path { .. } => Code::NotFound,
-        Unserved::Method { .. } => Code::MethodNotAllowed,
+        NoRoute::Path { .. } => Code::NotFound,
+        NoRoute::Method { .. } => Code::MethodNotAllowed,
     };
     Error::new(code, unserved.to_string()).into_response()
 }

@@ -4,7 +4,7 @@
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use sandglass_http::half_encoded;
+use sandglass_http::find_invalid_escape;
 use serde::de::DeserializeOwned;
 
 use super::error::{Code, Error};
@@ -16,7 +16,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
-        if let Some(at) = half_encoded(parts.uri.path()) {
+        if let Some(at) = find_invalid_escape(parts.uri.path()) {
             let message = format!("`%` at byte {at} of the path is followed by no two digits");
             return Err(Error::new(Code::Validation, message));
         }

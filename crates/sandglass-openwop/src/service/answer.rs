@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandglass_http::patience::within;
+use sandglass_http::timer::within;
 use sandglass_liveness::Refusal;
 use sandglass_model::Object;
 use sandglass_runtime::{ActorError, Request};

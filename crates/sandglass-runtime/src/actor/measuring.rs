@@ -3,7 +3,7 @@
 
 use sandglass_liveness::{Entity, session};
 use sandglass_model::{Event, Limit, LimitBreached, Monotonic, StopCause, WallTime};
-use sandglass_telemetry::metrics::{Held, Level, ResumedBy};
+use sandglass_telemetry::metrics::{Level, LevelGuard, ResumedBy};
 
 use super::Actor;
 use crate::blocked::Entry;
@@ -21,7 +21,7 @@ pub(super) struct Measured {
 #[derive(Debug)]
 pub(crate) struct Counted {
     level: Level,
-    _held: Held,
+    _held: LevelGuard,
     _listed: Option<Entry>,
 }
 

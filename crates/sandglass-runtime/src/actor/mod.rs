@@ -18,7 +18,7 @@ use sandglass_liveness::instant::Due;
 use sandglass_liveness::session::Due as Breach;
 use sandglass_liveness::{Entity, Input, Spec};
 use sandglass_model::{Clock, Monotonic, Position, SpecDigest};
-use sandglass_telemetry::metrics::{Held, Level};
+use sandglass_telemetry::metrics::{Level, LevelGuard};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::error::ActorError;
@@ -91,7 +91,7 @@ pub(crate) struct Actor {
     measured: measuring::Measured,
     standing: Standing,
     is_closing: bool,
-    _counted: Held,
+    _counted: LevelGuard,
 }
 
 impl Actor {

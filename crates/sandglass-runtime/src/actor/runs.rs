@@ -188,7 +188,7 @@ impl Runs {
                 }
             };
             let metrics = &shared.telemetry.metrics;
-            let dispatches = metrics.of_dispatches(entity.entity_type(), &dispatched.action);
+            let dispatches = metrics.dispatch_metrics(entity.entity_type(), &dispatched.action);
             dispatches.ended(&DispatchEnded {
                 outcome: outcome.kind(),
                 budget: Duration::from_millis(dispatched.budget_ms),

@@ -114,7 +114,7 @@ pub(super) fn expired(
 
 fn dispatches(host: &Host, run: &HandlerRun) -> DispatchMetrics {
     let metrics = &host.telemetry().metrics;
-    metrics.of_dispatches(run.entity.entity_type(), &run.dispatched.action)
+    metrics.dispatch_metrics(run.entity.entity_type(), &run.dispatched.action)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use sandglass_model::text::is_unprintable;
 use sandglass_model::{DispatchId, TelemetryDropped, TraceContext};
-use sandglass_telemetry::metrics::Told;
+use sandglass_telemetry::metrics::DroppedTelemetry;
 use sandglass_telemetry::trace::names;
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ impl GuestLog {
         if self.speaker.rates.log.take(&self.speaker.tenant, bytes) {
             return self.emit(level, message, fields);
         }
-        self.speaker.drop_one(Told::LogLine);
+        self.speaker.drop_one(DroppedTelemetry::LogLine);
         if !self.speaker.is_over_rate.swap(true, Ordering::Relaxed) {
             let dropped = "the handlers of this tenant log too much: lines are dropped";
             self.emit(Level::Warn, dropped, None);
@@ -138,7 +138,7 @@ impl GuestLog {
             self.emit(Level::Warn, dropped, None);
         }
         if line > MAX_LINES {
-            self.speaker.drop_one(Told::LogLine);
+            self.speaker.drop_one(DroppedTelemetry::LogLine);
         }
         line <= MAX_LINES
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_telemetry::metrics::{GuestKind, GuestMetric, Told};
+use sandglass_telemetry::metrics::{DroppedTelemetry, GuestKind, GuestMetric};
 
 use super::Guest;
 use super::speaker::Speaker;
@@ -57,7 +57,7 @@ impl Meter {
             return Err(InvalidMetric::CounterGoesDown);
         }
         if self.observations >= OBSERVATIONS_MAX {
-            self.speaker.drop_one(Told::Metric);
+            self.speaker.drop_one(DroppedTelemetry::Metric);
             return Ok(());
         }
         self.observations += 1;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use sandglass_model::SpanId;
 use sandglass_telemetry::Span;
-use sandglass_telemetry::metrics::Told;
-use sandglass_telemetry::trace::{Foreign, Kind, Value, names};
+use sandglass_telemetry::metrics::DroppedTelemetry;
+use sandglass_telemetry::trace::{GuestAttribute, Kind, Value, names};
 use serde_json::Value as Json;
 
 use super::Guest;
@@ -132,9 +132,9 @@ impl Spans {
             // Without a parent of its own choosing it belongs to the innermost.
             let parent = parent.and_then(|parent| self.open.get(&parent));
             let parent = parent.or_else(|| self.open.values().next_back());
-            parent.unwrap_or(&self.dispatch).foreign_child(&name, kind, &foreign(&attributes))
+            parent.unwrap_or(&self.dispatch).guest_child(&name, kind, &foreign(&attributes))
         } else {
-            self.speaker.drop_one(Told::Span);
+            self.speaker.drop_one(DroppedTelemetry::Span);
             Span::disabled()
         };
         self.open.insert(handle, span);
@@ -149,7 +149,7 @@ impl Spans {
     ) -> Result<(), NoSuchSpan> {
         self.find(span)?;
         if let Some((name, attributes)) = self.event(name, attributes) {
-            self.find(span)?.foreign_event(&name, &foreign(&attributes));
+            self.find(span)?.guest_event(&name, &foreign(&attributes));
         }
         Ok(())
     }
@@ -157,14 +157,14 @@ impl Spans {
     /// An event of the dispatch itself.
     fn add_event_of_the_dispatch(&mut self, name: &str, attributes: Attributes) {
         if let Some((name, attributes)) = self.event(name, attributes) {
-            self.dispatch.foreign_event(&name, &foreign(&attributes));
+            self.dispatch.guest_event(&name, &foreign(&attributes));
         }
     }
 
     fn set(&mut self, span: i64, attributes: Attributes) -> Result<(), NoSuchSpan> {
         self.find(span)?;
         let attributes = self.attributes(attributes);
-        self.find(span)?.set_foreign(&foreign(&attributes));
+        self.find(span)?.set_guest_attributes(&foreign(&attributes));
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl Spans {
             let kind = kind.map(|kind| self.name(&kind)).filter(|kind| !kind.is_empty());
             let mut message = self.text(message, VALUE_MAX_BYTES);
             if !self.take(message.len()) {
-                self.speaker.drop_one(Told::Attribute);
+                self.speaker.drop_one(DroppedTelemetry::Attribute);
                 message.clear();
             }
             ended.error(kind.as_deref().unwrap_or(names::GUEST_ERROR), &message);
@@ -190,7 +190,7 @@ impl Spans {
     fn event(&mut self, name: &str, given: Attributes) -> Option<(String, Vec<(String, Held)>)> {
         let name = self.name(name);
         if !self.take(name.len()) {
-            self.speaker.drop_one(Told::SpanEvent);
+            self.speaker.drop_one(DroppedTelemetry::SpanEvent);
             return None;
         }
         Some((name, self.attributes(given)))
@@ -201,7 +201,7 @@ impl Spans {
         let mut kept = Vec::new();
         for (name, value) in given {
             if self.left_bytes < OVERHEAD_BYTES {
-                self.speaker.drop_one(Told::Attribute);
+                self.speaker.drop_one(DroppedTelemetry::Attribute);
                 continue;
             }
             let name = self.name(&name);
@@ -210,7 +210,7 @@ impl Spans {
             if usable && self.take(name.len() + value.len()) {
                 kept.push((name, value));
             } else {
-                self.speaker.drop_one(Told::Attribute);
+                self.speaker.drop_one(DroppedTelemetry::Attribute);
             }
         }
         kept
@@ -275,7 +275,7 @@ impl Held {
     }
 }
 
-fn foreign(attributes: &[(String, Held)]) -> Vec<Foreign<'_>> {
+fn foreign(attributes: &[(String, Held)]) -> Vec<GuestAttribute<'_>> {
     let value = |held| match held {
         &Held::Number(number) => Value::Number(number),
         &Held::Fraction(number) => Value::Fraction(number),
@@ -344,15 +344,15 @@ mod tests {
     use super::*;
     use crate::secret::{Redactor, Secret};
     use sandglass_model::TraceContext;
-    use sandglass_telemetry::trace::{Captured, CapturedSpan};
+    use sandglass_telemetry::trace::{CapturedSpan, CapturedSpans};
     use sandglass_telemetry::{Metrics, SpanStart, Tracer};
     use serde_json::json;
 
-    fn spans() -> (Spans, Captured) {
+    fn spans() -> (Spans, CapturedSpans) {
         spans_of(TraceContext::root([9; 24]))
     }
 
-    fn spans_of(context: TraceContext) -> (Spans, Captured) {
+    fn spans_of(context: TraceContext) -> (Spans, CapturedSpans) {
         let (tracer, captured) = Tracer::capturing();
         let dispatch = tracer.start(&SpanStart {
             name: names::DISPATCH,
@@ -372,7 +372,7 @@ mod tests {
         spans.start(None, name, Kind::Internal, Vec::new()).expect("no parent was named")
     }
 
-    fn named(captured: &Captured, name: &str) -> CapturedSpan {
+    fn named(captured: &CapturedSpans, name: &str) -> CapturedSpan {
         captured.spans().into_iter().find(|span| span.name == name).expect("it has ended")
     }
 

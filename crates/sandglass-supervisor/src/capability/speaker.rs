@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use sandglass_model::TelemetryDropped;
 use sandglass_telemetry::Metrics;
-use sandglass_telemetry::metrics::Told;
+use sandglass_telemetry::metrics::DroppedTelemetry;
 
 use super::tenant_rate::Rates;
 use crate::covered;
@@ -84,17 +84,17 @@ impl Speaker {
     }
 
     /// Counts something that goes nowhere because it went over a bound.
-    pub(super) fn drop_one(&self, what: Told) {
+    pub(super) fn drop_one(&self, what: DroppedTelemetry) {
         self.metrics.telemetry_dropped(&self.integration, what);
         let Dropped { spans, span_events, attributes, metrics, log_lines } = &self.dropped;
         let count = match what {
-            Told::Span => spans,
-            Told::SpanEvent => span_events,
-            Told::Attribute => attributes,
-            Told::Metric => metrics,
-            Told::LogLine => log_lines,
+            DroppedTelemetry::Span => spans,
+            DroppedTelemetry::SpanEvent => span_events,
+            DroppedTelemetry::Attribute => attributes,
+            DroppedTelemetry::Metric => metrics,
+            DroppedTelemetry::LogLine => log_lines,
             // Those are not what one run told too much of.
-            Told::Label | Told::HostCallSpan => return,
+            DroppedTelemetry::Label | DroppedTelemetry::HostCallSpan => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -113,7 +113,7 @@ impl Speaker {
     }
 
     /// The same, of so many.
-    pub fn drop_many(&self, what: Told, many: u64) {
+    pub fn drop_many(&self, what: DroppedTelemetry, many: u64) {
         self.metrics.telemetry_dropped_many(&self.integration, what, many);
     }
 }

@@ -45,7 +45,7 @@ pub struct DispatchEnded {
 impl Metrics {
     /// The metrics of handlers of `action` of `entity_type`: to be kept where there are many.
     #[must_use]
-    pub fn of_dispatches(&self, entity_type: &str, action: &str) -> DispatchMetrics {
+    pub fn dispatch_metrics(&self, entity_type: &str, action: &str) -> DispatchMetrics {
         DispatchMetrics(self.is_enabled().then(|| {
             Arc::new(Dispatches {
                 metrics: self.clone(),
@@ -64,7 +64,7 @@ impl Metrics {
 
     /// The metric of host calls of `function`: to be kept where there are many.
     #[must_use]
-    pub fn of_host_calls(&self, function: &str) -> HostCallMetrics {
+    pub fn host_call_metrics(&self, function: &str) -> HostCallMetrics {
         HostCallMetrics {
             metrics: self.clone(),
             function: function.into(),

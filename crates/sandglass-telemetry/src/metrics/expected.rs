@@ -4,7 +4,7 @@
 use sandglass_model::{Directive, Limit, OutcomeKind};
 
 use super::openwop::OpenwopRefusal;
-use super::sessions::{CancelOf, ResumedBy, directive};
+use super::sessions::{CancelTarget, ResumedBy, directive};
 use super::{Metrics, Refusal, SpansDropped};
 
 /// Every outcome that a dispatch can have.
@@ -36,12 +36,12 @@ pub struct ExpectedEvents<'a> {
     /// Its integrations that declare no budget.
     pub without_budget: Vec<&'a str>,
     /// What can happen to them as sessions, where they are some.
-    pub sessions: Option<ExpectedOfSessions>,
+    pub sessions: Option<ExpectedSessionEvents>,
 }
 
 /// What can happen to the sessions of one type, as far as that is known beforehand.
 #[derive(Clone, Debug, Default)]
-pub struct ExpectedOfSessions {
+pub struct ExpectedSessionEvents {
     /// The limits that hold them.
     pub limits: Vec<Limit>,
     /// Why their runs can stop, as codes, and what becomes of them then.
@@ -60,7 +60,7 @@ impl Metrics {
             for reason in SpansDropped::ALL {
                 families.spans_dropped.expect([reason.as_str()]);
             }
-            for of in CancelOf::ALL {
+            for of in CancelTarget::ALL {
                 families.cancels_refused.expect([of.as_str()]);
             }
             families.openwop_readers_dropped.expect([]);
@@ -120,9 +120,9 @@ impl Metrics {
         }
     }
 
-    fn expect_of_sessions(&self, entity_type: &str, expected: &ExpectedOfSessions) {
+    fn expect_of_sessions(&self, entity_type: &str, expected: &ExpectedSessionEvents) {
         let Some(families) = self.families() else { return };
-        let ExpectedOfSessions { limits, stops, resumes } = expected;
+        let ExpectedSessionEvents { limits, stops, resumes } = expected;
         for limit in limits {
             let does = limit.action().as_str();
             families.limit_breaches.expect_in_half([entity_type, limit.as_str(), does]);

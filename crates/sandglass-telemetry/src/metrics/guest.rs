@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use ::metrics::{Key, Label, SharedString};
 
 use super::family::{LABEL_VALUES_MAX, METADATA, OVERFLOW, SharedRecorder, printable};
-use super::{Metrics, Told};
+use super::{DroppedTelemetry, Metrics};
 use crate::table::Prefix;
 
 /// Series that the guests of one integration may have: for each of two tenants a few dozen metrics
@@ -124,11 +124,11 @@ impl Metrics {
         match inner.guests.admit(metric) {
             Some(admitted) => {
                 for _ in 0..admitted.dropped_labels {
-                    self.telemetry_dropped(metric.integration, Told::Label);
+                    self.telemetry_dropped(metric.integration, DroppedTelemetry::Label);
                 }
                 inner.guests.record(metric, &admitted);
             }
-            None => self.telemetry_dropped(metric.integration, Told::Metric),
+            None => self.telemetry_dropped(metric.integration, DroppedTelemetry::Metric),
         }
     }
 }

@@ -145,28 +145,28 @@ impl Inner {
 
 impl Metrics {
     /// Counts one more of `level`, until the guard is dropped.
-    pub fn hold(&self, level: Level) -> Held {
+    pub fn hold(&self, level: Level) -> LevelGuard {
         if let Some(inner) = &self.0 {
             inner.count(level).one_more();
         }
-        Held(self.0.clone(), level)
+        LevelGuard(self.0.clone(), level)
     }
 
     /// The same, for a guard that goes before these metrics: it costs less.
-    pub fn holding(&self, level: Level) -> Holding<'_> {
+    pub fn hold_scoped(&self, level: Level) -> ScopedLevelGuard<'_> {
         let count = self.0.as_deref().map(|inner| inner.count(level));
         if let Some(count) = count {
             count.one_more();
         }
-        Holding(count, level)
+        ScopedLevelGuard(count, level)
     }
 }
 
 /// One of a [`Level`], counted while this lives.
 #[must_use = "it is counted out when this is dropped"]
-pub struct Held(Option<Arc<Inner>>, Level);
+pub struct LevelGuard(Option<Arc<Inner>>, Level);
 
-impl Drop for Held {
+impl Drop for LevelGuard {
     fn drop(&mut self) {
         if let Some(inner) = &self.0 {
             inner.count(self.1).one_less();
@@ -174,17 +174,17 @@ impl Drop for Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for LevelGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Held").field(&self.0.as_ref().map(|_| self.1)).finish()
+        f.debug_tuple("LevelGuard").field(&self.0.as_ref().map(|_| self.1)).finish()
     }
 }
 
 /// One of a [`Level`], counted while this lives.
 #[must_use = "it is counted out when this is dropped"]
-pub struct Holding<'a>(Option<&'a Count>, Level);
+pub struct ScopedLevelGuard<'a>(Option<&'a Count>, Level);
 
-impl Drop for Holding<'_> {
+impl Drop for ScopedLevelGuard<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.0 {
             count.one_less();
@@ -192,8 +192,8 @@ impl Drop for Holding<'_> {
     }
 }
 
-impl fmt::Debug for Holding<'_> {
+impl fmt::Debug for ScopedLevelGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Holding").field(&self.0.map(|_| self.1)).finish()
+        f.debug_tuple("ScopedLevelGuard").field(&self.0.map(|_| self.1)).finish()
     }
 }

@@ -32,14 +32,14 @@ impl ResumedBy {
 
 /// What was to be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CancelOf {
+pub enum CancelTarget {
     /// The run of a session.
     Session,
     /// One handler.
     Dispatch,
 }
 
-impl CancelOf {
+impl CancelTarget {
     pub(super) const ALL: [Self; 2] = [Self::Session, Self::Dispatch];
 
     /// The value of the label `of`.
@@ -85,7 +85,7 @@ impl Metrics {
     }
 
     /// Somebody may not cancel what they wanted to.
-    pub fn cancel_refused(&self, of: CancelOf) {
+    pub fn cancel_refused(&self, of: CancelTarget) {
         let Some(families) = self.families() else { return };
         families.cancels_refused.count([of.as_str()]);
     }

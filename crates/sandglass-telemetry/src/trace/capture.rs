@@ -44,13 +44,13 @@ pub struct CapturedEvent {
 
 /// The spans that a [`Tracer::capturing`] has seen end.
 #[derive(Clone, Debug, Default)]
-pub struct Captured(Arc<Mutex<Vec<CapturedSpan>>>);
+pub struct CapturedSpans(Arc<Mutex<Vec<CapturedSpan>>>);
 
 /// Spans that are kept: more than any test looks at, so that a tracer left
 /// capturing doesn't grow for ever.
 const CAPTURED_MAX: usize = 100_000;
 
-impl Captured {
+impl CapturedSpans {
     /// The spans that have ended so far, in the order of their ends.
     #[must_use]
     pub fn spans(&self) -> Vec<CapturedSpan> {
@@ -61,8 +61,8 @@ impl Captured {
 impl Tracer {
     /// A tracer whose spans are kept in memory, up to 100,000.
     #[must_use]
-    pub fn capturing() -> (Self, Captured) {
-        let captured = Captured::default();
+    pub fn capturing() -> (Self, CapturedSpans) {
+        let captured = CapturedSpans::default();
         let provider = SdkTracerProvider::builder()
             .with_id_generator(DecidedIds::default())
             .with_span_processor(captured.clone())
@@ -71,7 +71,7 @@ impl Tracer {
     }
 }
 
-impl SpanProcessor for Captured {
+impl SpanProcessor for CapturedSpans {
     fn on_start(&self, _: &mut SdkSpan, _: &Context) {}
 
     fn on_end(&self, span: SpanData) {

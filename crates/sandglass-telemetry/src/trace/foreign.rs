@@ -7,9 +7,9 @@ use opentelemetry::trace::{Span as _, SpanBuilder};
 use super::{Kind, Span, Value, span_kind};
 
 /// An attribute's name, chosen by a guest, and its value.
-pub type Foreign<'a> = (&'a str, Value<'a>);
+pub type GuestAttribute<'a> = (&'a str, Value<'a>);
 
-fn key_values(attributes: &[Foreign<'_>]) -> Vec<KeyValue> {
+fn key_values(attributes: &[GuestAttribute<'_>]) -> Vec<KeyValue> {
     attributes
         .iter()
         .map(|(name, value)| KeyValue::new((*name).to_owned(), value.owned()))
@@ -18,7 +18,7 @@ fn key_values(attributes: &[Foreign<'_>]) -> Vec<KeyValue> {
 
 impl Span {
     /// Starts a span under this one, as [`Span::child`] does.
-    pub fn foreign_child(&self, name: &str, kind: Kind, attributes: &[Foreign<'_>]) -> Self {
+    pub fn guest_child(&self, name: &str, kind: Kind, attributes: &[GuestAttribute<'_>]) -> Self {
         if self.0.is_none() {
             return Self(None);
         }
@@ -29,13 +29,13 @@ impl Span {
     }
 
     /// Notes that something happened, as [`Span::event`] does.
-    pub fn foreign_event(&self, name: &str, attributes: &[Foreign<'_>]) {
+    pub fn guest_event(&self, name: &str, attributes: &[GuestAttribute<'_>]) {
         let Some(live) = &self.0 else { return };
         live.with(|span| span.add_event(name.to_owned(), key_values(attributes)));
     }
 
     /// Adds what has become known, as [`Span::set`] does.
-    pub fn set_foreign(&self, attributes: &[Foreign<'_>]) {
+    pub fn set_guest_attributes(&self, attributes: &[GuestAttribute<'_>]) {
         let Some(live) = &self.0 else { return };
         live.with(|span| span.set_attributes(key_values(attributes)));
     }

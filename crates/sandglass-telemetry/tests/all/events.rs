@@ -5,8 +5,8 @@ use std::time::Duration;
 use sandglass_model::{Action, Directive, Limit, OutcomeKind};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{
-    CancelOf, CompiledCode, DispatchEnded, Health, Level, OpenwopRefusal, Refusal, ResumedBy,
-    SpansDropped, Told,
+    CancelTarget, CompiledCode, DispatchEnded, DroppedTelemetry, Health, Level, OpenwopRefusal,
+    Refusal, ResumedBy, SpansDropped,
 };
 
 /// Reports every event once, with different values where values can differ.
@@ -31,7 +31,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     }
     metrics.expect_dispatches("Session", "Ask", &["host_http_call"]);
     metrics.default_budget_used("run_tools");
-    let dispatches = metrics.of_dispatches("Session", "Ask");
+    let dispatches = metrics.dispatch_metrics("Session", "Ask");
     dispatches.queue_wait(Duration::from_millis(3));
     dispatches.started(Duration::from_millis(1500));
     metrics.host_call("host_http_call", second);
@@ -48,7 +48,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     dispatches.memory_peak(1 << 20);
     dispatches.soft_deadline_passed();
     metrics.host_call_timed_out("host_http_call");
-    metrics.telemetry_dropped("run_tools", Told::Metric);
+    metrics.telemetry_dropped("run_tools", DroppedTelemetry::Metric);
     metrics.spans_dropped(SpansDropped::QueueFull, 3);
     metrics.dispatch_interrupted("Session", "Ask");
     metrics.dispatch_refused(Refusal::QueueFull);
@@ -72,7 +72,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.run_stopped("Session", "completed", None);
     metrics.run_stopped_within("Session", Duration::from_millis(250));
     metrics.session_resumed("Session", ResumedBy::Request);
-    metrics.cancel_refused(CancelOf::Session);
+    metrics.cancel_refused(CancelTarget::Session);
     metrics.openwop_readers(2);
     metrics.openwop_reader_dropped();
     metrics.openwop_refused(OpenwopRefusal::Runs);

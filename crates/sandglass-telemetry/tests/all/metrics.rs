@@ -125,13 +125,13 @@ fn a_label_with_too_many_values_overflows_into_one() {
 
 #[test]
 fn a_metric_with_too_many_combinations_overflows_into_one() {
-    let exporter = Exporter::within(Prefix::default(), usize::MAX);
+    let exporter = Exporter::with_scrape_limit(Prefix::default(), usize::MAX);
     let metrics = exporter.metrics();
     for entity in 0..40 {
         for action in 0..40 {
             metrics.transition(&format!("type-{entity}"), &format!("action-{action}"));
             let dispatches =
-                metrics.of_dispatches(&format!("type-{entity}"), &format!("action-{action}"));
+                metrics.dispatch_metrics(&format!("type-{entity}"), &format!("action-{action}"));
             dispatches.started(Duration::from_secs(1));
         }
     }
@@ -155,10 +155,10 @@ fn metrics_that_are_kept_report_as_those_that_are_asked_for_anew() {
     for (room, labels, folded) in
         [(SCRAPE_MAX_BYTES, ["Session", "Ask"], 0), (0, [OVERFLOW, OVERFLOW], 16)]
     {
-        let exporter = Exporter::within(Prefix::default(), room);
+        let exporter = Exporter::with_scrape_limit(Prefix::default(), room);
         let metrics = exporter.metrics();
-        let kept = metrics.of_dispatches("Session", "Ask");
-        for dispatches in [&kept, &kept, &kept, &metrics.of_dispatches("Session", "Ask")] {
+        let kept = metrics.dispatch_metrics("Session", "Ask");
+        for dispatches in [&kept, &kept, &kept, &metrics.dispatch_metrics("Session", "Ask")] {
             dispatches.ended(&ended);
             dispatches.memory_peak(1);
         }
@@ -209,7 +209,7 @@ fn a_gauge_is_asked_for_each_time_where_the_recorder_may_have_dropped_it() {
     let recorder = Forgetful::default();
     let metrics = Metrics::new(Arc::new(recorder.clone()), &Prefix::default());
     let held = metrics.hold(Level::InFlight);
-    let holding = metrics.holding(Level::InFlight);
+    let holding = metrics.hold_scoped(Level::InFlight);
     drop(held);
     drop(holding);
     let gauges = recorder.0.lock().expect("no panic");

@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use prost::Message as _;
 use sandglass_model::{DispatchId, TraceContext};
-use sandglass_telemetry::otlp::{self, Otlp, Stopped};
+use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::trace::{Kind, names};
 use sandglass_telemetry::{Metrics, Prefix, SpanStart};
@@ -231,7 +231,7 @@ fn a_dead_collector_delays_nobody() {
 }
 
 /// Exports one span and stops at once.
-fn export_one(variables: &[(&str, &str)], metrics: &Metrics, patience: Duration) -> Stopped {
+fn export_one(variables: &[(&str, &str)], metrics: &Metrics, patience: Duration) -> ShutdownReport {
     let otlp = counted(variables, metrics);
     let run = TraceContext::root([7; 24]).of_dispatch(DispatchId::from_bytes([9; 16]), 1);
     otlp.tracer().start(&start(names::DISPATCH, run)).end();

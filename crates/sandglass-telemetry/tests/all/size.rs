@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use sandglass_model::OutcomeKind;
-use sandglass_telemetry::metrics::{DispatchEnded, ExpectedEvents, SCRAPE_MAX_BYTES, Told};
+use sandglass_telemetry::metrics::{
+    DispatchEnded, DroppedTelemetry, ExpectedEvents, SCRAPE_MAX_BYTES,
+};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::table::TABLE;
 use sandglass_telemetry::{Metrics, Prefix};
@@ -19,13 +21,13 @@ fn dispatch(
 ) {
     let took = Duration::from_micros(u64::from(nth));
     ended(metrics, nth, names);
-    let dispatches = metrics.of_dispatches(entity_type, action);
+    let dispatches = metrics.dispatch_metrics(entity_type, action);
     dispatches.queue_wait(took);
     dispatches.started(Duration::from_millis(u64::from(nth)));
     metrics.host_call(dying_span, took);
     dispatches.memory_peak(u64::from(nth) << 10);
     metrics.transition(entity_type, action);
-    metrics.telemetry_dropped(integration, Told::Span);
+    metrics.telemetry_dropped(integration, DroppedTelemetry::Span);
     metrics.default_budget_used(integration);
     dispatches.soft_deadline_passed();
     metrics.outcome_superseded(entity_type, action);
@@ -39,7 +41,7 @@ fn dispatch(
 /// Reports how a dispatch ended: every other one at its deadline.
 fn ended(metrics: &Metrics, nth: u32, [entity_type, action, dying_span, _]: [&str; 4]) {
     let took = Duration::from_micros(u64::from(nth));
-    let dispatches = metrics.of_dispatches(entity_type, action);
+    let dispatches = metrics.dispatch_metrics(entity_type, action);
     let outcome = if nth.is_multiple_of(2) {
         dispatches.deadline_exceeded(dying_span);
         dispatches.kill_latency(took);
@@ -135,7 +137,7 @@ fn what_may_never_happen_leaves_half_of_the_room_to_what_does() {
     assert!(expected.contains("entity_type=\"Type0\""), "{expected}");
     // The last type has no zeros, and still a series of its own.
     assert!(!expected.contains("entity_type=\"Type99\""), "{expected}");
-    metrics.of_dispatches("Type99", "Ask").deadline_exceeded("guest");
+    metrics.dispatch_metrics("Type99", "Ask").deadline_exceeded("guest");
     let name = "temper_handler_deadline_exceeded_total";
     assert_eq!(counted(&exporter.render(), name), (1.0, 0.0));
 }
@@ -143,7 +145,7 @@ fn what_may_never_happen_leaves_half_of_the_room_to_what_does() {
 #[test]
 fn more_room_tells_more_apart_and_none_leaves_what_must_be_there() {
     let size_in = |room| {
-        let exporter = Exporter::within(Prefix::default(), room);
+        let exporter = Exporter::with_scrape_limit(Prefix::default(), room);
         let metrics = exporter.metrics();
         for nth in 0..100_u32 {
             let names = ["type", "action", "span", "of"].map(|kind| format!("{kind}-{nth}"));

@@ -137,9 +137,9 @@ fn a_guest_names_spans_events_and_attributes_itself() {
     let (tracer, captured) = Tracer::capturing();
     let run = TraceContext::root([1; 24]);
     let span = tracer.start(&start(names::DISPATCH, run));
-    let own = span.foreign_child("tool.call", Kind::Client, &[("tool.name", "grep".into())]);
-    own.set_foreign(&[("cost", 0.5.into()), ("cached", true.into())]);
-    own.foreign_event("first.byte", &[("n", 7_i64.into())]);
+    let own = span.guest_child("tool.call", Kind::Client, &[("tool.name", "grep".into())]);
+    own.set_guest_attributes(&[("cost", 0.5.into()), ("cached", true.into())]);
+    own.guest_event("first.byte", &[("n", 7_i64.into())]);
     own.end();
     span.event(names::SOFT_DEADLINE_PASSED, &[]);
     span.end();

@@ -10,14 +10,14 @@ use tokio::time::{Instant, Sleep};
 /// That something took longer than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it took longer than it may")]
-pub struct TooLong;
+pub struct TimedOut;
 
 /// What `work` answers, where it does so in `time`.
 ///
 /// # Errors
 /// It doesn't; it is dropped then.
-pub async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Result<T, TooLong> {
-    tokio::time::timeout(time, work).await.map_err(|_| TooLong)
+pub async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Result<T, TimedOut> {
+    tokio::time::timeout(time, work).await.map_err(|_| TimedOut)
 }
 
 /// Ends after `time`.

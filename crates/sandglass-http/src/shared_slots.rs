@@ -63,7 +63,7 @@ pub(crate) fn may_take(
 
 /// A number of slots for work that takes long, such as waiting. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Shares(Arc<Inner>);
+pub struct SharedSlots(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -71,7 +71,7 @@ struct Inner {
     held: Mutex<BTreeMap<Holder, usize>>,
 }
 
-impl Shares {
+impl SharedSlots {
     /// So many slots.
     #[must_use]
     pub fn new(most: usize) -> Self {
@@ -97,10 +97,10 @@ impl Shares {
     }
 }
 
-/// One of the slots of [`Shares`].
+/// One of the slots of [`SharedSlots`].
 #[derive(Debug)]
 pub struct Slot {
-    of: Shares,
+    of: SharedSlots,
     holder: Holder,
 }
 
@@ -124,13 +124,13 @@ mod tests {
         Holder::Client(name.into())
     }
 
-    fn take_all(shares: &Shares, holder: &Holder) -> Vec<Slot> {
+    fn take_all(shares: &SharedSlots, holder: &Holder) -> Vec<Slot> {
         std::iter::from_fn(|| shares.take(holder).ok()).collect()
     }
 
     #[test]
     fn a_client_leaves_half_and_each_next_one_leaves_some_and_operators_have_a_reserve() {
-        let shares = Shares::new(128);
+        let shares = SharedSlots::new(128);
         let first = take_all(&shares, &client("a"));
         assert_eq!(first.len(), 56, "half of what is not reserved");
         assert_eq!(
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_single_slot_is_for_everybody() {
-        let shares = Shares::new(1);
+        let shares = SharedSlots::new(1);
         let slot = shares.take(&client("a")).expect("it is free");
         assert!(shares.take(&Holder::Operator).is_err());
         drop(slot);
