@@ -21,7 +21,7 @@ use sandglass_openwop::OpenWop;
 use sandglass_runtime::{Handlers, HostHandlers, Pruned, Runtime};
 use sandglass_source::{Diagnostic, Finding};
 use sandglass_telemetry::Telemetry;
-use sandglass_telemetry::otlp::{self, Otlp, Stopped};
+use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
 use sandglass_telemetry::prometheus::Exporter;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -214,7 +214,7 @@ impl Up {
 pub(crate) async fn export_rest(otlp: Option<Otlp>) {
     let Some(otlp) = otlp else { return };
     let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
-    if let Ok(Stopped { lost, error: Some(error), .. }) = exported {
+    if let Ok(ShutdownReport { lost, error: Some(error), .. }) = exported {
         tracing::warn!(%error, lost, "the last spans are lost");
     }
 }

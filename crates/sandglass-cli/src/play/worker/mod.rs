@@ -21,7 +21,7 @@ use sandglass_runtime::{
     SimClock,
 };
 use sandglass_source::Finding;
-use sandglass_telemetry::otlp::{self, Otlp, Stopped};
+use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
 use sandglass_telemetry::prometheus::{Exporter, Serving};
 use sandglass_telemetry::{Prefix, Telemetry};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
@@ -305,7 +305,7 @@ impl Worker {
         }
         if let Some(otlp) = self.otlp {
             let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
-            if let Ok(Stopped { lost, error: Some(error), .. }) = exported {
+            if let Ok(ShutdownReport { lost, error: Some(error), .. }) = exported {
                 tracing::warn!(%error, lost, "the last spans are lost");
             }
         }
