@@ -26,8 +26,6 @@ const BANNED: &[(&str, &str)] = &[
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("docs/adr/0006-sqlite-journal.md", "told", "the name of a test"),
     ("docs/adr/0011-retries.md", "whoever", "the name of a test"),
-    ("docs/adr/0019-benchmarks-beside-plain-wasmtime.md", "told", "the name of a test"),
-    ("docs/adr/0024-virtual-time.md", "told", "the name of a test"),
     ("docs/guests/misbehaving.md", "told", "generated, with the help text of a member of the kit"),
     ("docs/metrics.md", "told", "generated, with the help text of a metric"),
 ];
