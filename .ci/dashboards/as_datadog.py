@@ -95,7 +95,7 @@ def names(url):
     if wrong:
         sys.exit("\n".join(wrong))
     wanted = {name for name, _ in asked()}
-    print(f"  SUCCESS: the agent's check submits all {len(wanted)} metrics that are asked for")
+    print(f"  SUCCESS: the agent's check submits all {len(wanted)} metrics of the queries")
 
 
 if __name__ == "__main__":
@@ -104,4 +104,4 @@ if __name__ == "__main__":
     elif len(sys.argv) == 3 and sys.argv[1] == "names":
         names(sys.argv[2])
     else:
-        sys.exit("say `models`, or `names URL`")
+        sys.exit("usage: as_datadog.py models | names URL")

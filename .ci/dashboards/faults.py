@@ -237,7 +237,7 @@ def happened(scrape):
         if seen == (name in METRICS_NOT_PROVOKED):
             missing.append(name)
     if missing:
-        sys.exit(f"never reported, or reported although it can't be: {missing}")
+        sys.exit(f"never reported, or reported although it cannot be: {missing}")
 
 
 class World:
@@ -357,7 +357,7 @@ def check(arguments, world):
     time.sleep(6)
     if alerts := prometheus.have_fired() - ALERTS_OF_THE_MACHINE:
         sys.exit(f"alerts of a healthy host: {alerts}")
-    print("  SUCCESS: no alert while all is well")
+    print("  SUCCESS: no alert of a healthy host")
 
     faults = Repeating(world.load.faults, 0.2)
     alerts_fire(world, prometheus)
@@ -368,14 +368,14 @@ def check(arguments, world):
     eventually("alerts have cleared", lambda: prometheus.firing() <= ALERTS_OF_THE_MACHINE, 90)
     healthy.end()
     eventually("all alerts have cleared", lambda: not prometheus.firing(), 60)
-    print("  SUCCESS: alerts fired and cleared; by unit tests alone:")
+    print("  SUCCESS: alerts fired and cleared; checked only by unit tests:")
     for alert, reason in ALERTS_NOT_PROVOKED.items():
         print(f"    {alert}: {reason}")
 
     scrape = world.metrics()
     (world.work / "scrape").write_text(scrape)
     happened(scrape)
-    print(f"  SUCCESS: of {len(table())} metrics all were reported but:")
+    print(f"  SUCCESS: of {len(table())} metrics, all were reported except:")
     for metric, reason in METRICS_NOT_PROVOKED.items():
         print(f"    {metric}: {reason}")
     answered(prometheus, arguments.queries.read_text().splitlines())

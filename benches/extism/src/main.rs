@@ -1,6 +1,6 @@
-//! What one dispatch on a plugin of its own costs in Extism, beside the same work in the
-//! Wasmtime that it uses. `sandglass bench --only dispatch_inline` has the same of
-//! Sandglass, beside the Wasmtime that that uses; the ratios are what can be compared.
+//! Measures a dispatch on a fresh plugin in Extism, and the same work in the Wasmtime that
+//! Extism uses. `sandglass bench --only dispatch_inline` measures the same for Sandglass and
+//! its Wasmtime. The versions of Wasmtime differ, so compare the ratios, not the times.
 
 #![expect(clippy::disallowed_methods, reason = "time is what is measured")]
 
@@ -14,11 +14,11 @@ use wasmtime::{
     Module, PoolingAllocationConfig, Store,
 };
 
-/// What both guests answer.
+/// The result of both guests.
 const ANSWER: &str = r#"{"success":true,"params":{}}"#;
 
-/// A handler as plugins are: what it answers goes into memory of Extism's, in words, and
-/// is named as the output. Plugins are built by kits that do the same.
+/// A handler as a plugin: it copies its result into Extism's memory, word by word, and declares
+/// it as the output. Extism's plugin kits do the same.
 const PLUGIN: &str = r#"(module
   (import "extism:host/env" "alloc" (func $alloc (param i64) (result i64)))
   (import "extism:host/env" "store_u64" (func $store (param i64 i64)))
@@ -37,7 +37,7 @@ const PLUGIN: &str = r#"(module
     (call $output (local.get $at) (i64.const 28))
     (i32.const 0)))"#;
 
-/// The same for the baseline: one host call takes the answer out of its memory.
+/// The handler for the baseline: one host call copies the result from its memory.
 const PLAIN: &str = r#"(module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)
@@ -46,13 +46,13 @@ const PLAIN: &str = r#"(module
     (call $set_result (i32.const 1024) (i32.const 28))
     (i32.const 0)))"#;
 
-/// How long one of them runs before the next one does: machines change their pace.
+/// How long one candidate is measured before the next: the speed of a machine varies.
 const TURN: Duration = Duration::from_millis(50);
-/// Turns of each: some seconds.
+/// Turns of each candidate: some seconds.
 const TURNS: usize = 40;
 /// Memory that stays resident in a slot, in bytes: more than these guests touch.
 const KEEP_RESIDENT_BYTES: usize = 4 << 20;
-/// A deadline, as handlers have one.
+/// A timeout, because handlers have a deadline.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
@@ -85,14 +85,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs `dispatch` for the time of a turn, and notes what each took.
+/// Calls `dispatch` for the time of a turn, and records the time of each call.
 fn turn(samples: &mut Vec<u64>, mut dispatch: impl FnMut() -> Result<String>) -> Result<()> {
     let until = Instant::now() + TURN;
     loop {
         let began = Instant::now();
         let answer = dispatch()?;
         let now = Instant::now();
-        ensure!(answer == ANSWER, "the guest answered {answer:?}");
+        ensure!(answer == ANSWER, "the guest returned {answer:?}");
         samples.push(u64::try_from((now - began).as_nanos())?);
         if now >= until {
             return Ok(());
@@ -110,16 +110,16 @@ fn manifest() -> Manifest {
 }
 
 fn compiled(builder: PluginBuilder<'_>) -> Result<CompiledPlugin> {
-    builder.compile().context("the plugin can't be compiled")
+    builder.compile().context("the plugin cannot be compiled")
 }
 
-/// A plugin of its own for each dispatch: nothing of the one before is there.
+/// A fresh plugin for each dispatch, without any state of the one before.
 fn dispatch(compiled: &CompiledPlugin) -> Result<String> {
     let mut plugin = Plugin::new_from_compiled(compiled)?;
     Ok(plugin.call::<&str, String>("run", "")?)
 }
 
-/// As Sandglass's own baseline: as fast as Wasmtime's pool gets.
+/// The fastest configuration of Wasmtime's pool, as in Sandglass's own baseline.
 fn pool() -> Config {
     let mut pooling = PoolingAllocationConfig::new();
     pooling
@@ -137,7 +137,7 @@ fn pooled() -> Result<Engine> {
     Ok(Engine::new(&pool())?)
 }
 
-/// A module that is compiled and linked, and its engine.
+/// A compiled and linked module, and its engine.
 struct Linked {
     engine: Engine,
     pre: InstancePre<String>,
