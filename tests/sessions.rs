@@ -107,7 +107,7 @@ fn a_run_over_its_time_is_blocked_resumed_and_reported_as_a_watchdog_record() {
 
     let resume: [&dyn AsRef<std::ffi::OsStr>; 6] =
         [&"resume", &session, &"--url", &url, &"--limit", &"run_timeout=1h"];
-    sandglass(&resume).exits(0).says("Waiter/a goes on");
+    sandglass(&resume).exits(0).says("Waiter/a resumes");
     sandglass(&resume).exits(1).says("run 2 of the session goes on");
     let view = &sandglass(&[&"status", &url, &session, &"--json"]).exits(0).json_lines()[0];
     assert_eq!((&view["run_seq"], &view["in_flight"]), (&2.into(), &serde_json::json!(["waits"])));

@@ -1,4 +1,4 @@
-//! `sandglass top`: the live view of a daemon, as scripts and terminals see it.
+//! `sandglass top`: the live view of a daemon, as scripts read it and terminals show it.
 
 mod binary;
 
@@ -81,7 +81,7 @@ fn without_a_terminal_one_snapshot_is_printed() {
     let line = said.out.lines().find(|line| line.contains("Waiter/")).expect("it is in flight");
     assert!(line.contains("Wait") && line.contains("██████████"), "{line}");
     assert!(!said.out.contains('\u{1b}') && line.contains(r"\u{202e}"), "{line}");
-    assert!(said.out.contains("none was killed"), "{}", said.out);
+    assert!(said.out.contains("no kills"), "{}", said.out);
 
     let json = sandglass(&[&"top", &up.url, &"--once", &"--json"]).exits(0).json_lines();
     let [scene] = &json[..] else { panic!("{json:?}") };
@@ -154,7 +154,7 @@ fn sessions_are_shown_with_their_status_and_blocked_ones_are_listed() {
     up.post("Agent/1/actions/Watch");
     up.post("Brief/1");
     binary::until(|| shown().contains("run 1  SILENT STUCK  3h 59m"));
-    binary::until(|| shown().contains("1 blocked, to be resumed"));
+    binary::until(|| shown().contains("1 blocked until they are resumed"));
     let said = shown();
     let line = said.lines().find(|line| line.starts_with("Brief/1")).expect("it is blocked");
     assert!(line.contains("run 1  watchdog_wall_clock_exceeded  for "), "{line}");
@@ -173,7 +173,7 @@ fn one_snapshot_takes_no_slot_of_a_follower() {
 }
 
 #[test]
-fn a_line_of_json_comes_with_each_change() {
+fn each_change_prints_a_line_of_json() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     let mut top = Running::start(&[&"top", &up.url, &"--json"]);
@@ -239,25 +239,33 @@ fn a_server_that_is_no_daemon_or_requires_a_key_is_reported() {
     sandglass(&[&"top", &up.url]).exits(2).says("--api-key-env");
     let asked: &[&dyn AsRef<std::ffi::OsStr>] = &[&"top", &up.url, &"--api-key-env", &"UP_KEY"];
     sandglass(asked).exits(2).says("`UP_KEY` holds no key");
-    with_variable("UP_KEY", "a-key-that-is-wrong", asked).exits(2).says("asks for a key");
+    with_variable("UP_KEY", "a-key-that-is-wrong", asked).exits(2).says("requires a key");
     with_variable("UP_KEY", secret, asked).exits(0).says("no handler is in flight");
     up.ends();
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one");
     sandglass(&[&"top", &format!("http://{nobody}")]).exits(2).says("can't get");
     sandglass(&[&"top", &"ftp://127.0.0.1:1"]).exits(2).says("https://HOST:PORT");
-    sandglass(&[&"top", &"http://[::1/x"]).exits(2).says("no address");
+    sandglass(&[&"top", &"http://[::1/x"]).exits(2).says("not an address");
     sandglass(&[&"top", &"http://127.0.0.1:99999"]).exits(2).says("port `99999`");
 }
 
-/// `sandglass top` on a terminal of its own, which `script` makes.
+/// Columns and rows of the terminal.
+const SIZE: (u16, u16) = (110, 30);
+
+/// `sandglass top` on a terminal of its own, which `script` makes. Only cells that change are
+/// written, so a parser keeps what the screen shows.
 struct Terminal {
     child: Child,
-    shown: String,
+    screen: vt100::Parser,
+    /// Everything that was written.
+    written: String,
 }
 
 impl Terminal {
     fn open(url: &str) -> Self {
-        let top = format!("stty cols 110 rows 30; {} top {url}", env!("CARGO_BIN_EXE_sandglass"));
+        let (columns, rows) = SIZE;
+        let binary = env!("CARGO_BIN_EXE_sandglass");
+        let top = format!("stty cols {columns} rows {rows}; {binary} top {url}");
         let child = Command::new("script")
             .args(["-qec", &top, "/dev/null"])
             .env("NO_COLOR", "1")
@@ -266,18 +274,32 @@ impl Terminal {
             .stdout(Stdio::piped())
             .spawn()
             .expect("`script` is part of every Linux");
-        Self { child, shown: String::new() }
+        let screen = vt100::Parser::new(rows, columns, 0);
+        Self { child, screen, written: String::new() }
     }
 
-    /// Reads what is shown up to `text`.
+    /// Reads until the alternate screen is entered.
+    #[track_caller]
+    fn enters(&mut self) {
+        self.read_until("the alternate screen", |screen| screen.alternate_screen());
+    }
+
+    /// Reads until the screen shows `text`.
     #[track_caller]
     fn until(&mut self, text: &str) {
+        self.read_until(text, |screen| screen.contents().contains(text));
+    }
+
+    #[track_caller]
+    fn read_until(&mut self, what: &str, is_shown: impl Fn(&vt100::Screen) -> bool) {
         let out = self.child.stdout.as_mut().expect("it is piped");
-        let (mut piece, from) = ([0; 4096], self.shown.len());
-        while !self.shown[from..].contains(text) {
+        // Small pieces, so that no frame between two is missed.
+        let mut piece = [0; 64];
+        while !is_shown(self.screen.screen()) {
             let read = out.read(&mut piece).expect("it is open");
-            assert!(read > 0, "no {text:?} in {}", self.shown);
-            self.shown.push_str(&String::from_utf8_lossy(&piece[..read]));
+            assert!(read > 0, "no {what:?} in {}", self.written);
+            self.screen.process(&piece[..read]);
+            self.written.push_str(&String::from_utf8_lossy(&piece[..read]));
         }
     }
 
@@ -286,13 +308,13 @@ impl Terminal {
         keys.write_all(text.as_bytes()).and_then(|()| keys.flush()).expect("it is open");
     }
 
-    /// The exit code, and all that was shown.
+    /// Reads to the end; returns the exit code and everything that was written.
     fn ends(mut self) -> (Option<i32>, String) {
         let mut rest = Vec::new();
         let out = self.child.stdout.as_mut().expect("it is piped");
         out.read_to_end(&mut rest).expect("it is open");
-        self.shown.push_str(&String::from_utf8_lossy(&rest));
-        (self.child.wait().expect("our child").code(), std::mem::take(&mut self.shown))
+        self.written.push_str(&String::from_utf8_lossy(&rest));
+        (self.child.wait().expect("our child").code(), std::mem::take(&mut self.written))
     }
 }
 
@@ -312,14 +334,14 @@ fn a_terminal_shows_changes_waits_for_an_absent_daemon_and_is_restored() {
     let folder = Folder::new();
     let up = Up::start(&folder, &[], &[]);
     let mut terminal = Terminal::open(&up.url);
-    terminal.until(ENTER);
+    terminal.enters();
     terminal.until("no handler is in flight");
     up.wait("a");
     terminal.until("Waiter/a");
     terminal.until("wasi_snapshot");
     let address = up.address().to_owned();
     up.ends();
-    terminal.until("the daemon went away; coming again");
+    terminal.until("the connection ended; reconnecting");
     let again = Up::start(&folder, &[], &["--listen", &address]);
     terminal.until("no handler is in flight");
     terminal.types("q");
@@ -336,9 +358,9 @@ fn a_frozen_daemon_is_reported_retried_and_found_again() {
     let mut terminal = Terminal::open(&up.url);
     terminal.until("ticker and journal work");
     up.running.signal("STOP");
-    terminal.until("no news for");
-    terminal.until("the daemon was silent for 3.0 s; coming again");
-    terminal.until("asking it again");
+    terminal.until("no updates for");
+    terminal.until("the daemon was silent for 3.0 s; reconnecting in");
+    terminal.until("reconnecting now");
     up.running.signal("CONT");
     terminal.until("ticker and journal work");
     terminal.types("q");

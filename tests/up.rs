@@ -278,7 +278,7 @@ fn budgets_are_computed_from_the_metrics_of_a_daemon() {
     up.ends(0);
     sandglass(&[&"budgets", &address]).exits(2).says("can't get");
     sandglass(&[&"budgets", &"ftp://127.0.0.1:1"]).exits(2).says("https://HOST:PORT");
-    sandglass(&[&"budgets", &"http://[::1/x"]).exits(2).says("no address");
+    sandglass(&[&"budgets", &"http://[::1/x"]).exits(2).says("not an address");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use sandglass_model::{
 };
 use sandglass_source::printable;
 
-use crate::duration::{exact_millis, measured_micros};
+use crate::duration::{format_micros, format_millis_exactly};
 
 /// Frames that the text shows: where a run died is in the first few, or, where a library's
 /// panic stands before it, a dozen further on.
@@ -77,7 +77,7 @@ pub(crate) fn time(split: &TimeSplit) -> String {
         ("host", split.host),
         ("teardown", split.teardown),
     ];
-    let parts = parts.iter().map(|(name, took)| format!("{name} {}", measured_micros(*took)));
+    let parts = parts.iter().map(|(name, took)| format!("{name} {}", format_micros(*took)));
     parts.collect::<Vec<_>>().join(", ")
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn time(split: &TimeSplit) -> String {
 pub(crate) fn sums(calls: &HostCalls) -> Vec<String> {
     let line = |calls: &FunctionCalls| {
         let unfinished = if calls.in_flight { ", unfinished" } else { "" };
-        let took = measured_micros(calls.total_us);
+        let took = format_micros(calls.total_us);
         format!("{} x{}, {took}{unfinished}", printable(&calls.name), calls.count)
     };
     calls.by_function.iter().map(line).collect()
@@ -95,7 +95,8 @@ pub(crate) fn sums(calls: &HostCalls) -> Vec<String> {
 pub(crate) fn overruns(overruns: &[Overrun]) -> Vec<String> {
     let line = |overrun: &Overrun| {
         let Overrun { limit, host_call, threshold_ms, observed_ms, times, .. } = overrun;
-        let (allowed, took) = (exact_millis(*threshold_ms), exact_millis(*observed_ms));
+        let (allowed, took) =
+            (format_millis_exactly(*threshold_ms), format_millis_exactly(*observed_ms));
         let by = host_call.as_ref().map(|call| format!(" by {}", printable(call)));
         let times = if *times > 1 { format!(", {times} times") } else { String::new() };
         format!("{limit} of {allowed} breached{}: {took}{times}", by.unwrap_or_default())
@@ -107,7 +108,7 @@ pub(crate) fn overruns(overruns: &[Overrun]) -> Vec<String> {
 pub(crate) fn calls(story: &Story) -> Vec<String> {
     let width = story.calls.iter().map(|call| printable(&call.name).chars().count()).max();
     let line = |call: &Call| {
-        let (at, took) = (measured_micros(call.started_us), measured_micros(call.duration_us));
+        let (at, took) = (format_micros(call.started_us), format_micros(call.duration_us));
         let outcome = match call.outcome {
             CallOutcome::Ok => "",
             CallOutcome::Failed => "  failed",
@@ -141,15 +142,19 @@ pub(crate) fn waited(story: &Story, deadline: &DeadlineReport, span: &str) -> St
     let elapsed_us = deadline.elapsed_ms.saturating_mul(1_000);
     let left = |at_us: u64| {
         let left = deadline.budget_ms.saturating_sub(at_us / 1_000);
-        format!("{} of {} left", exact_millis(left), exact_millis(deadline.budget_ms))
+        format!(
+            "{} of {} left",
+            format_millis_exactly(left),
+            format_millis_exactly(deadline.budget_ms)
+        )
     };
     let last = story.calls.last();
     if let Some(call) = last.filter(|call| call.outcome == CallOutcome::Unfinished) {
-        let (name, took) = (printable(&call.name), measured_micros(call.duration_us));
+        let (name, took) = (printable(&call.name), format_micros(call.duration_us));
         return format!("{took} in {name}, called with {}", left(call.started_us));
     }
     let since = last.map_or(0, |call| call.started_us.saturating_add(call.duration_us));
-    let own = measured_micros(elapsed_us.saturating_sub(since));
+    let own = format_micros(elapsed_us.saturating_sub(since));
     match last {
         Some(call) => format!(
             "for nothing: {own} in its own code, since {} came back with {}",
@@ -167,7 +172,7 @@ pub(crate) fn waited(story: &Story, deadline: &DeadlineReport, span: &str) -> St
 pub(crate) fn requests(story: &Story) -> Vec<String> {
     let line = |one: &OutgoingRequest| {
         let what = format!("{} {}{}", one.method, one.host, one.path);
-        let (at, took) = (measured_micros(one.started_us), measured_micros(one.duration_us));
+        let (at, took) = (format_micros(one.started_us), format_micros(one.duration_us));
         if one.outcome == RequestOutcome::Refused {
             return format!("{}  refused, never sent (at {at})", printable(&what));
         }

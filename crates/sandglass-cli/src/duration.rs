@@ -1,14 +1,14 @@
-//! Durations as people read them.
+//! Formats durations for people.
 
 use std::time::Duration;
 
-/// As long as a wait is told: `850 ms`, `2.0 s`, `15m`.
-pub(crate) fn told(time: Duration) -> String {
-    told_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+/// Formats a wait in about two digits: `850 ms`, `2.0 s`, `15m`.
+pub(crate) fn format_duration(time: Duration) -> String {
+    format_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The same of milliseconds.
-pub(crate) fn told_millis(millis: u64) -> String {
+/// [`format_duration`] of milliseconds.
+pub(crate) fn format_millis(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis} ms"),
         1_000..60_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
@@ -16,13 +16,13 @@ pub(crate) fn told_millis(millis: u64) -> String {
     }
 }
 
-/// To the millisecond: `1m 30s 5ms`.
-pub(crate) fn exact_millis(millis: u64) -> String {
+/// Formats to the millisecond: `1m 30s 5ms`.
+pub(crate) fn format_millis_exactly(millis: u64) -> String {
     humantime::format_duration(Duration::from_millis(millis)).to_string()
 }
 
-/// What was measured in microseconds, in about three digits: `85 us`, `1.5 ms`.
-pub(crate) fn measured_micros(micros: u64) -> String {
+/// Formats a measurement in microseconds in about three digits: `85 us`, `1.5 ms`.
+pub(crate) fn format_micros(micros: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
     let micros = micros as f64;
     if micros >= 1e6 {
@@ -39,12 +39,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_as_people_say_them() {
-        let said: Vec<String> = [850, 2_013, 59_999, 900_000].map(told_millis).into();
-        assert_eq!(said, ["850 ms", "2.0 s", "59.9 s", "15m"]);
-        assert_eq!(told(Duration::MAX), told_millis(u64::MAX));
-        assert_eq!(exact_millis(90_005), "1m 30s 5ms");
-        let said: Vec<String> = [85, 1_540, 2_345_678].map(measured_micros).into();
-        assert_eq!(said, ["85 us", "1.5 ms", "2.35 s"]);
+    fn durations_are_rounded_to_what_people_read() {
+        let formatted: Vec<String> = [850, 2_013, 59_999, 900_000].map(format_millis).into();
+        assert_eq!(formatted, ["850 ms", "2.0 s", "59.9 s", "15m"]);
+        assert_eq!(format_duration(Duration::MAX), format_millis(u64::MAX));
+        assert_eq!(format_millis_exactly(90_005), "1m 30s 5ms");
+        let formatted: Vec<String> = [85, 1_540, 2_345_678].map(format_micros).into();
+        assert_eq!(formatted, ["85 us", "1.5 ms", "2.35 s"]);
     }
 }

@@ -1,4 +1,5 @@
-//! Asks a daemon for a page over HTTP or HTTPS, in bounded time and memory.
+//! The HTTP client of the commands that talk to a daemon: bounded in time and memory, and sending
+//! keys only over TLS or to this machine.
 
 mod tls;
 
@@ -18,26 +19,26 @@ use serde_json::Value;
 use self::tls::{no_tls, tls, tls_error, tls_hint};
 use crate::play::pause;
 
-/// How long all of it may take: a page that takes longer is of a daemon that hangs.
+/// How long a request may take, with its response: a daemon that needs longer hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Largest page that is read, in bytes: a hundred times what a daemon's metrics take.
-const PAGE_MAX_BYTES: usize = 20 << 20;
-/// Largest answer that says why there is none, in bytes, and how much of its message is
-/// shown, in characters: a daemon's are a few lines.
+/// Largest body that is read, in bytes: a hundred times the metrics of a daemon.
+const BODY_MAX_BYTES: usize = 20 << 20;
+/// Largest body of an error, in bytes, and how many characters of its message are shown: those of
+/// a daemon are a few lines.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 const MESSAGE_MAX_CHARS: usize = 400;
 
-/// How a command reaches a daemon, besides its address.
+/// The flags with which a command reaches a daemon, besides its address.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Access {
-    /// The environment variable with a key of the daemon, if it needs one
+    /// The environment variable that holds a key of the daemon, if it requires one
     #[arg(long, value_name = "VAR")]
     api_key_env: Option<String>,
-    /// Trust the certificates in this file (PEM) alone, instead of those of the system
+    /// Trust only the certificates in this file (PEM), instead of those of the system
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Present the certificate in this file, which also has its private key (PEM), to a daemon that
-    /// requires one
+    /// Present the certificate in this file, which also contains its private key (PEM), to a daemon
+    /// that requires one
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
     /// Send the key over plain HTTP to other machines too; anyone on the network path can read it
@@ -45,58 +46,60 @@ pub(crate) struct Access {
     insecure: bool,
 }
 
-/// Sends requests to a daemon, with a key if there is one.
+/// Sends requests to a daemon, with the key if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
     key: Option<String>,
     is_insecure: bool,
-    /// Whether a server that requires a certificate would refuse it.
+    /// Whether it presents no certificate, which a server may require.
     is_anonymous: bool,
 }
 
-/// The address that `text` names. Nobody logs in by it, and a login that is in it is never
-/// shown.
+/// Parses an address. A login in it is rejected and never shown, because a password in a command
+/// line is visible to all users of the machine.
 ///
 /// # Errors
-/// It names none, or has a login, or a port that can't be.
+/// Errors if it is not an address, has a login, or has an invalid port.
 pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
-    if let Some((_, place)) = text.rsplit_once('@') {
+    if let Some((_, host)) = text.rsplit_once('@') {
         bail!(
-            "an address with a login (…@{}) isn't taken; name the variable with a key by \
-             --api-key-env",
-            printable(place)
+            "an address with a login (…@{}) is not accepted; name the variable that holds the key \
+             with --api-key-env",
+            printable(host)
         );
     }
     let bad = |_| {
         anyhow!(
-            "`{}` is no address; name one as http://HOST:PORT or https://HOST:PORT",
+            "`{}` is not an address; write http://HOST:PORT or https://HOST:PORT",
             printable(text)
         )
     };
     let address: Uri = text.parse().map_err(bad)?;
-    let port = address.authority().and_then(|named| {
-        let port = named.as_str().strip_prefix(named.host())?.strip_prefix(':')?;
-        named.port_u16().is_none_or(|port| port == 0).then_some(port)
+    // `Uri` accepts a port that does not fit 16 bits, and then behaves as if there was none.
+    let port = address.authority().and_then(|authority| {
+        let port = authority.as_str().strip_prefix(authority.host())?.strip_prefix(':')?;
+        authority.port_u16().is_none_or(|port| port == 0).then_some(port)
     });
     if let Some(port) = port {
-        bail!("`{}` has the port `{}`; name one from 1 to 65535", printable(text), printable(port));
+        bail!(
+            "`{}` has the port `{}`; a port is from 1 to 65535",
+            printable(text),
+            printable(port)
+        );
     }
     Ok(address)
 }
 
-/// The key that a variable of the environment holds, where one is named.
-///
-/// # Errors
-/// It holds none.
+/// Reads the key from the environment variable, if one is named.
 fn key(variable: Option<&str>) -> anyhow::Result<Option<String>> {
-    let held =
+    let read =
         |name| std::env::var(name).with_context(|| format!("--api-key-env: `{name}` holds no key"));
-    variable.map(held).transpose()
+    variable.map(read).transpose()
 }
 
 impl Client {
-    /// A client for the daemon at `address`.
+    /// Creates a client for the daemon at `address`.
     ///
     /// # Errors
     /// Errors if the variable holds no key, or one of the files cannot be used.
@@ -110,7 +113,7 @@ impl Client {
         let is_anonymous = address.scheme_str() == Some("https") && identity.is_none();
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            // The key is for this address, and for no other that it or the environment names.
+            // The key is for this address only, not for one that the daemon or the environment names.
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
@@ -119,64 +122,65 @@ impl Client {
         Ok(Self { http, key, is_insecure: *insecure, is_anonymous })
     }
 
-    /// The text at `url`.
+    /// Returns the body at `url`.
     ///
     /// # Errors
-    /// Errors if there is none, or it is no text, or larger than any page of a daemon.
+    /// Errors if the daemon cannot be reached or refuses, or the body is too large or not UTF-8.
     pub(crate) async fn text(&self, url: &Uri) -> anyhow::Result<String> {
         let whole = async {
-            let answer = require_ok(self.get(url).await?).await?;
-            let body = bytes(answer, PAGE_MAX_BYTES).await?;
-            String::from_utf8(body).context("the answer is no text")
+            let response = require_ok(self.get(url).await?).await?;
+            let body = bytes(response, BODY_MAX_BYTES).await?;
+            String::from_utf8(body).context("the response is not UTF-8")
         };
-        soon(whole).await.with_context(|| format!("can't get `{url}`"))
+        within_patience(whole).await.with_context(|| format!("can't get `{url}`"))
     }
 
-    /// The head of the answer at `url`, of any status; its body takes as long as it takes.
+    /// Returns the head of the response at `url`, of any status. Only the head is bounded in time.
     ///
     /// # Errors
-    /// Errors if there is none.
+    /// Errors if the daemon cannot be reached.
     pub(crate) async fn open(&self, url: &Uri) -> anyhow::Result<Response> {
-        soon(self.get(url)).await.with_context(|| format!("can't get `{url}`"))
+        within_patience(self.get(url)).await.with_context(|| format!("can't get `{url}`"))
     }
 
-    /// Asks for something to be done at `url`.
+    /// Posts `body` to `url`.
     ///
     /// # Errors
-    /// Errors if there is no answer, or the key is not allowed to.
+    /// Errors if the daemon cannot be reached, or the key does not permit it.
     pub(crate) async fn post(&self, url: &Uri, body: &Value) -> anyhow::Result<Posted> {
         let whole = async {
             let request = self.request(Method::POST, url)?;
             let request = request.header(CONTENT_TYPE, "application/json");
-            let answer = self.send(request.body(serde_json::to_vec(body)?)).await?;
-            let status = answer.status();
+            let response = self.send(request.body(serde_json::to_vec(body)?)).await?;
+            let status = response.status();
             if matches!(
                 status,
                 StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY
             ) {
-                return Ok(Posted::Refused(refusal(answer).await.to_string()));
+                return Ok(Posted::Refused(refusal(response).await.to_string()));
             }
             if !status.is_success() {
-                return Err(refusal(answer).await);
+                return Err(refusal(response).await);
             }
-            let body = bytes(answer, REFUSAL_MAX_BYTES).await?;
-            serde_json::from_slice(&body).map(Posted::Taken).context("the answer is no JSON")
+            let body = bytes(response, REFUSAL_MAX_BYTES).await?;
+            serde_json::from_slice(&body).map(Posted::Accepted).context("the response is not JSON")
         };
-        soon(whole).await.with_context(|| format!("request to `{url}` failed"))
+        within_patience(whole).await.with_context(|| format!("request to `{url}` failed"))
     }
 
     async fn get(&self, url: &Uri) -> anyhow::Result<Response> {
         self.send(self.request(Method::GET, url)?).await
     }
 
-    /// The answer to `request`, or an error that says what to do.
+    /// Sends `request`. An error of TLS states what to do.
     async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
         request.send().await.map_err(|error| {
             let hint = tls_error(&error).and_then(tls_hint).or_else(|| {
-                // With TLS 1.3 a server refuses a client after the client's side is complete.
+                // With TLS 1.3 a server refuses a client's certificate, or its absence, only after
+                // the handshake is complete for the client, so this is not an error of TLS.
                 (self.is_anonymous && !error.is_connect()).then_some(
-                    "it closed the connection without an answer; if it requires a certificate of \
-                     its clients, name one with --identity",
+                    "it closed the connection without a response; if it requires a certificate \
+                     from its clients, name one with --identity",
                 )
             });
             let error = anyhow::Error::from(error.without_url());
@@ -189,11 +193,11 @@ impl Client {
         let is_plain = match url.scheme_str() {
             Some("http") => true,
             Some("https") => false,
-            _ => bail!("name an address as http://HOST:PORT or https://HOST:PORT"),
+            _ => bail!("write the address as http://HOST:PORT or https://HOST:PORT"),
         };
-        // The host that is connected to: there are many ways to write an address.
+        // The host as the client will connect to it: an address has many spellings.
         let url = reqwest::Url::parse(&url.to_string())?;
-        let host = url.host_str().context("it names no host")?.to_owned();
+        let host = url.host_str().context("the address has no host")?.to_owned();
         let request = self.http.request(method, url);
         let Some(key) = &self.key else { return Ok(request) };
         ensure!(
@@ -205,45 +209,45 @@ impl Client {
     }
 }
 
-/// The body of an answer.
+/// Reads the body of a response.
 ///
 /// # Errors
-/// Errors if it breaks off, or has more than `max_bytes`.
-async fn bytes(mut answer: Response, max_bytes: usize) -> anyhow::Result<Vec<u8>> {
+/// Errors if it breaks off, or is larger than `max_bytes`.
+async fn bytes(mut response: Response, max_bytes: usize) -> anyhow::Result<Vec<u8>> {
     let mut body = Vec::new();
-    while let Some(piece) = answer.chunk().await? {
-        ensure!(
-            body.len() + piece.len() <= max_bytes,
-            "the answer has more than {max_bytes} bytes"
-        );
+    while let Some(piece) = response.chunk().await? {
+        let len = body.len() + piece.len();
+        ensure!(len <= max_bytes, "the response has more than {max_bytes} bytes");
         body.extend_from_slice(&piece);
     }
     Ok(body)
 }
 
-/// The answer, where it is the one that was asked for.
+/// Returns the response if its status is 200.
 ///
 /// # Errors
-/// It is a refusal: what that says, and what to do.
-pub(crate) async fn require_ok(answer: Response) -> anyhow::Result<Response> {
-    if answer.status() == StatusCode::OK { Ok(answer) } else { Err(refusal(answer).await) }
+/// Errors with the [`refusal`] otherwise.
+pub(crate) async fn require_ok(response: Response) -> anyhow::Result<Response> {
+    if response.status() == StatusCode::OK { Ok(response) } else { Err(refusal(response).await) }
 }
 
-/// What an answer that is no success says, and what to do. Takes as long as answers may.
-pub(crate) async fn refusal(answer: Response) -> anyhow::Error {
-    let status = answer.status();
-    let kind = answer.headers().get(CONTENT_TYPE);
+/// The error that a response without success states, and what to do about it.
+pub(crate) async fn refusal(response: Response) -> anyhow::Error {
+    let status = response.status();
+    let kind = response.headers().get(CONTENT_TYPE);
     let is_text = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
-    // If it does not come whole, the status is shown.
-    let body = soon(bytes(answer, REFUSAL_MAX_BYTES)).await.unwrap_or_default();
-    if is_text {
+    // If the body is incomplete, the status is shown alone.
+    let body = within_patience(bytes(response, REFUSAL_MAX_BYTES)).await.unwrap_or_default();
+    let refusal = if is_text {
         let message = String::from_utf8_lossy(&body).trim_end().to_owned();
-        return Refusal { code: String::new(), message }.told(status);
-    }
-    Refusal::of(serde_json::from_slice(&body).ok()).told(status)
+        Refusal { code: String::new(), message }
+    } else {
+        Refusal::parse(&body)
+    };
+    refusal.into_error(status)
 }
 
-/// What a daemon says of why it refuses.
+/// The error in the body of a daemon's response.
 #[derive(Debug, Default, Deserialize)]
 struct Refusal {
     #[serde(default)]
@@ -252,53 +256,52 @@ struct Refusal {
     message: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Envelope {
     error: Refusal,
 }
 
 impl Refusal {
-    fn of(envelope: Option<Envelope>) -> Self {
-        envelope.map(|envelope| envelope.error).unwrap_or_default()
+    fn parse(body: &[u8]) -> Self {
+        serde_json::from_slice::<Envelope>(body).unwrap_or_default().error
     }
 
-    fn told(&self, status: StatusCode) -> anyhow::Error {
+    fn into_error(self, status: StatusCode) -> anyhow::Error {
         let message = shortened(&self.message, MESSAGE_MAX_CHARS);
         match (status, &*self.code) {
             (_, "cross_site") => {
-                anyhow!(
-                    "it doesn't serve whom it is asked by this name (status {status}): {message}"
-                )
+                anyhow!("it does not serve requests to this host name (status {status}): {message}")
             }
-            (_, "forbidden") => {
-                anyhow!("{message} (status {status}); name a key that may by --api-key-env")
-            }
-            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => anyhow!(
-                "it asks for a key that may read (status {status}); name one by --api-key-env"
+            (_, "forbidden") => anyhow!(
+                "{message} (status {status}); name a key that has the permission with --api-key-env"
             ),
-            _ if message.is_empty() => anyhow!("it answers {status}"),
-            _ => anyhow!("it answers {status}: {message}"),
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => anyhow!(
+                "it requires a key that may read (status {status}); name one with --api-key-env"
+            ),
+            _ if message.is_empty() => anyhow!("it responded with {status}"),
+            _ => anyhow!("it responded with {status}: {message}"),
         }
     }
 }
 
-/// What came of asking a daemon to do something.
+/// How a daemon responded to a request to change something.
 pub(crate) enum Posted {
-    /// It does it; what it says of that.
-    Taken(Value),
-    /// It doesn't: why.
+    Accepted(Value),
+    /// Refused because of the state of the session; the reason.
     Refused(String),
 }
 
-/// A piece of a path or query as addresses have it.
+/// Percent-encodes a part of a path or query.
 pub(crate) fn path_segment(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-async fn soon<T>(got: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+/// Bounds a request in time. The timeout of reqwest is no substitute: it includes the body, which
+/// a live view never completes.
+async fn within_patience<T>(request: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
-        got = got => got,
-        () = pause(PATIENCE) => Err(anyhow!("there is no answer within {PATIENCE:?}")),
+        response = request => response,
+        () = pause(PATIENCE) => Err(anyhow!("no response within {PATIENCE:?}")),
     }
 }
 
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_cannot_be_is_refused_and_taken_for_no_other() {
+    fn an_invalid_port_is_refused_and_not_replaced_by_the_default() {
         for (text, port) in [
             ("http://127.0.0.1:99999", "99999"),
             ("http://[::1]:65536/x", "65536"),
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_reached_without_a_network() {
+    fn only_loopback_hosts_count_as_this_machine() {
         for host in
             ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]"]
         {
@@ -346,17 +349,16 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_by_name_is_asked_for_no_key() {
-        let told = |status, body: &str| {
-            Refusal::of(serde_json::from_str(body).ok()).told(status).to_string()
-        };
+    fn a_refusal_of_the_host_name_does_not_suggest_a_key() {
+        let message =
+            |status, body: &str| Refusal::parse(body.as_bytes()).into_error(status).to_string();
         let named = r#"{"error": {"code": "cross_site", "message": "only `localhost`"}}"#;
-        let said = told(StatusCode::FORBIDDEN, named);
+        let said = message(StatusCode::FORBIDDEN, named);
         assert!(said.contains("only `localhost`") && !said.contains("key"), "{said}");
         let may_not = r#"{"error": {"code": "forbidden", "message": "the key of `a` may not"}}"#;
-        let said = told(StatusCode::FORBIDDEN, may_not);
+        let said = message(StatusCode::FORBIDDEN, may_not);
         assert!(said.contains("the key of `a` may not"), "{said}");
-        assert!(told(StatusCode::FORBIDDEN, "no JSON").contains("asks for a key"));
-        assert_eq!(told(StatusCode::NOT_FOUND, "[]"), "it answers 404 Not Found");
+        assert!(message(StatusCode::FORBIDDEN, "no JSON").contains("requires a key"));
+        assert_eq!(message(StatusCode::NOT_FOUND, "[]"), "it responded with 404 Not Found");
     }
 }

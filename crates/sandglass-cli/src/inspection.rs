@@ -11,7 +11,7 @@ use sandglass_source::{printable, shortened};
 use serde::Serialize;
 
 use crate::anatomy::named;
-use crate::duration::exact_millis;
+use crate::duration::format_millis_exactly;
 use crate::explain;
 use crate::terminal::{Output, Tone};
 
@@ -294,13 +294,13 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
         format!("responses and result: {}", bytes(granted.response_bytes)),
         format!("held by the host: {}", bytes(granted.host_memory_bytes)),
         match granted.soft_deadline_ms {
-            Some(before) => format!("warned {} before its deadline", exact_millis(before)),
+            Some(before) => format!("warned {} before its deadline", format_millis_exactly(before)),
             None => "not warned before its deadline".to_owned(),
         },
     ];
     let timeouts = &granted.host_call_timeouts_ms;
     may.extend(timeouts.iter().take(LIST_MAX).map(|(name, limit)| {
-        format!("a call of {} takes at most {}", printable(name), exact_millis(*limit))
+        format!("a call of {} takes at most {}", printable(name), format_millis_exactly(*limit))
     }));
     may.extend(granted.fuel.map(|fuel| format!("fuel: {fuel}")));
     may.extend(granted.max_in_flight.map(|most| format!("at most {most} handlers at a time")));

@@ -7,7 +7,7 @@ use sandglass_liveness::fold::Unfit;
 use sandglass_model::{Event, Position, Record};
 
 use crate::exit::Exit;
-use crate::terminal::{note, tell};
+use crate::terminal::{note, report_progress};
 
 /// Opens the journal at `path` for writing, or makes one. Blocks while it is read.
 ///
@@ -16,7 +16,10 @@ use crate::terminal::{note, tell};
 pub(crate) fn open(path: &Path) -> Result<SqliteJournal, Error> {
     let Opened { journal, recovered } = SqliteJournal::open(path, Settings::default())?;
     for torn in recovered {
-        tell(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
+        report_progress(&format!(
+            "recovered the journal: position {}: {}",
+            torn.position, torn.what
+        ));
     }
     Ok(journal)
 }

@@ -1,6 +1,6 @@
-//! The binary `sandglass`: settings, wiring, exit codes and views. It holds no
-//! logic that a user of the libraries would miss, and is a library for `main.rs` and
-//! for who tests how it reads its files.
+//! The binary `sandglass`: arguments, wiring, exit codes and terminal views. It holds no logic that
+//! a user of the libraries would miss. It is a library for `main.rs` and for the fuzz targets that
+//! test how it reads files.
 
 mod anatomy;
 mod command;
@@ -31,6 +31,7 @@ mod tls;
 mod top;
 mod up;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -49,15 +50,16 @@ struct Arguments {
     command: Command,
 }
 
-/// Does what the arguments of this process ask for.
+/// Executes the command that the arguments of this process name.
 pub fn main() -> ExitCode {
-    // Before all else: it has no environment, no log, and its standard output is its host's.
+    // First: a compile helper has an empty environment and no log, and its standard output is a
+    // channel to its host.
     if std::env::args_os().nth(1).is_some_and(|command| command == compiling::HELPER_COMMAND) {
         return sandglass_host::compile_helper();
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return refused_arguments(&error),
+        Err(error) => return report_arguments(&error),
     };
     let on_error = arguments.command.exit_on_error();
     let levels = match std::env::var_os(logs::LEVEL_VARIABLE) {
@@ -65,50 +67,44 @@ pub fn main() -> ExitCode {
         None => Some(arguments.command.log_levels()),
     };
     let log = logs::init(logs::Format::Text, levels);
-    let done = match &log {
+    let executed = match &log {
         Ok(_) => arguments.command.execute(),
         Err(error) => {
             let error = anyhow::Error::new(error.clone()).context(logs::LEVEL_VARIABLE);
             arguments.command.refuse(error)
         }
     };
-    match done {
+    match executed {
         Ok(exit) => exit.into(),
         Err(error) => {
-            terminal::complain(&error);
+            terminal::report_error(&error);
             on_error.into()
         }
     }
 }
 
-/// Help and version are no errors; for the rest each command has its own code.
-fn refused_arguments(error: &clap::Error) -> ExitCode {
+/// Reports arguments that cannot be parsed. Help and the version arrive here too, and are no errors.
+fn report_arguments(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
-    let shown = printable_lines(&text);
-    // Where it can't be written, the exit code says it. What drives a terminal in it is of
-    // an argument, and shown without colours, which would be escaped as well.
-    let _ = if shown == text {
-        error.print()
-    } else {
-        terminal::complain_of_arguments(&shown);
-        Ok(())
-    };
-    let asked_for_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
-    if asked_for_run && error.exit_code() != 0 && asks_for_json() {
-        let why = error.render().to_string();
-        let first = why.lines().next().unwrap_or_default();
+    let escaped = printable_lines(&text);
+    // If this cannot be written, the exit code still reports it. Only an argument can contain what
+    // was escaped; the text is then written without colors, which would be escaped as well.
+    let _ = if escaped == text { error.print() } else { write!(std::io::stderr(), "{escaped}") };
+    let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+    if is_run && error.exit_code() != 0 && requests_json() {
+        let first = text.lines().next().unwrap_or_default();
         // As above.
         let _ = run::refuse_arguments(first.trim_start_matches("error: "));
     }
     match error.exit_code() {
         0 => Exit::Ok.into(),
-        _ if asked_for_run => Exit::Rejected.into(),
+        _ if is_run => Exit::Rejected.into(),
         _ => Exit::Unusable.into(),
     }
 }
 
-/// Whether a script waits for a JSON report, of arguments that can't be parsed.
-fn asks_for_json() -> bool {
+/// Whether the arguments, which cannot be parsed, request a JSON report.
+fn requests_json() -> bool {
     let arguments: Vec<_> = std::env::args_os().collect();
     arguments.iter().any(|one| one == "--report=json")
         || arguments.windows(2).any(|pair| pair[0] == "--report" && pair[1] == "json")

@@ -10,7 +10,7 @@ use sandglass_model::{
 };
 use sandglass_source::{printable, shortened};
 
-use crate::duration::told_millis;
+use crate::duration::format_millis;
 use crate::terminal::Tone;
 
 /// Most dispatches whose integration is remembered until they end: far more than
@@ -55,7 +55,7 @@ impl Narrator {
             Event::Dispatched(dispatched) => Self::dispatched(dispatched),
             Event::Ended(ended) => self.ended(ended),
             Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
-                let (idle, after) = (told_millis(*idle_ms), told_millis(*after_ms));
+                let (idle, after) = (format_millis(*idle_ms), format_millis(*after_ms));
                 let follows = follows(action, *taken);
                 let detail =
                     format!("{state} had no action for {idle} (allowed {after}): {follows}");
@@ -115,7 +115,7 @@ impl Narrator {
             DeadlineOwner::Handler if dispatched.budget_defaulted => " by default",
             DeadlineOwner::Handler => "",
         };
-        let budget = told_millis(dispatched.budget_ms);
+        let budget = format_millis(dispatched.budget_ms);
         let Dispatched { integration, .. } = dispatched;
         let again = dispatched.retried.as_ref().map(|retried| match retried.reason.as_str() {
             "" => format!(" for {}", retried.by),
@@ -128,7 +128,7 @@ impl Narrator {
 
     fn ended(&self, ended: &Ended) -> (String, String, Tone) {
         let name = self.integration(ended.dispatch);
-        let after = told_millis(ended.deadline.elapsed_ms);
+        let after = format_millis(ended.deadline.elapsed_ms);
         let inside = ended.dying_span.as_ref().map_or(String::new(), |span| format!(" in {span}"));
         let (how, tone) = match &ended.outcome {
             Outcome::Completed(_) => (format!("completed after {after}"), Tone::Good),
@@ -180,7 +180,7 @@ impl Narrator {
 /// What the params of a transition say of the handler that was killed.
 fn killed(params: &Object) -> Option<String> {
     let text = |key: &str| params.get(key)?.as_str();
-    let elapsed = told_millis(params.get("elapsed_ms")?.as_u64()?);
+    let elapsed = format_millis(params.get("elapsed_ms")?.as_u64()?);
     let (integration, span) = (text("integration")?, text("dying_span")?);
     Some(format!("{integration} killed after {elapsed} in {span}"))
 }

@@ -1,16 +1,19 @@
-//! Lines to people: colour only where somebody looks and wants it, and no control
+//! Writes lines for people: in color only on a terminal that wants it, and without control
 //! characters of foreign origin.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
+use ratatui::backend::IntoCrossterm as _;
+use ratatui::style::Style;
+use ratatui::text::Line;
 use sandglass_source::{is_unprintable, printable};
 use serde::Serialize;
 
 use crate::json;
 
-/// How a piece of text is meant.
+/// The meaning of a piece of text, which decides its style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -22,14 +25,14 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    const fn code(self) -> Option<&'static str> {
+    pub(crate) const fn style(self) -> Style {
         match self {
-            Self::Plain => None,
-            Self::Quiet => Some("2"),
-            Self::Strong => Some("1"),
-            Self::Good => Some("32"),
-            Self::Doubtful => Some("33"),
-            Self::Bad => Some("31"),
+            Self::Plain => Style::new(),
+            Self::Quiet => Style::new().dim(),
+            Self::Strong => Style::new().bold(),
+            Self::Good => Style::new().green(),
+            Self::Doubtful => Style::new().yellow(),
+            Self::Bad => Style::new().red(),
         }
     }
 }
@@ -52,93 +55,94 @@ impl Output {
         self.color
     }
 
-    /// Writes a line, at once. What is foreign in it has gone through [`printable`].
-    /// Whoever closes its reading end has seen enough, which is no error: the exit
-    /// code stays what it would have been.
+    /// Writes and flushes a line. The caller has escaped foreign text with [`printable`]. A closed
+    /// pipe is not an error: its reader has seen enough, and the exit code stays what it would be.
     pub(crate) fn line(&mut self, line: impl Display) -> io::Result<()> {
         let mut stdout = self.stdout.lock();
         let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-        unless_nobody_reads(written).map_err(|error| {
+        ignore_broken_pipe(written).map_err(|error| {
             io::Error::new(error.kind(), format!("can't write to standard output: {error}"))
         })
     }
 
-    /// Writes a value as a line of JSON, as [`Self::line`] does.
+    /// Writes a value as one line of JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
         self.line(json::line(value)?)
     }
 
-    /// The same in lines that people read.
+    /// Writes a value as indented JSON.
     pub(crate) fn json_pretty(&mut self, value: &impl Serialize) -> io::Result<()> {
         self.line(json::pretty(value)?)
     }
 
-    /// `text` in a colour, where colours are shown.
+    /// `text` in the style of `tone`, if color is on.
     pub(crate) fn paint<'a>(&self, tone: Tone, text: &'a str) -> Cow<'a, str> {
-        match tone.code() {
-            Some(code) if self.color => format!("\u{1b}[{code}m{text}\u{1b}[0m").into(),
-            _ => text.into(),
+        if !self.color || tone == Tone::Plain {
+            return text.into();
         }
+        tone.style().into_crossterm().apply(text).to_string().into()
+    }
+
+    /// A styled line, with its styles only if color is on.
+    pub(crate) fn styled(&self, line: &Line<'_>) -> String {
+        if !self.color {
+            return line.to_string();
+        }
+        let spans = line.spans.iter();
+        spans.map(|span| span.style.into_crossterm().apply(&span.content).to_string()).collect()
     }
 }
 
-/// What came of writing, where a reader that has gone away is no error.
-pub(crate) fn unless_nobody_reads(written: io::Result<()>) -> io::Result<()> {
+/// The result of a write, of which a closed pipe is no error.
+pub(crate) fn ignore_broken_pipe(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
 }
 
-/// Says on standard error how it goes.
-pub(crate) fn tell(text: &str) {
-    // Nobody has to listen.
+/// Writes a line about progress to standard error.
+pub(crate) fn report_progress(text: &str) {
+    // Standard error may be closed, which must not end the work.
     let _ = writeln!(io::stderr(), "{}", printable(text));
 }
 
-/// Says on standard error why something could not be done.
-pub(crate) fn complain(error: &anyhow::Error) {
+/// Writes an error to standard error.
+pub(crate) fn report_error(error: &anyhow::Error) {
     let text = format!("{error:#}");
-    // Where even this can't be written, the exit code says it.
+    // If this cannot be written either, the exit code still reports it.
     let _ = writeln!(io::stderr(), "error: {}", printable(&text));
 }
 
-/// Says on standard error, in lines that are printable, what is wrong with the arguments.
-pub(crate) fn complain_of_arguments(lines: &str) {
-    // As above.
-    let _ = write!(io::stderr(), "{lines}");
-}
-
-/// Says on standard error what somebody who waits wants to know.
+/// Writes a note to standard error.
 pub(crate) fn note(text: &str) {
-    // Nobody need read it.
-    let _ = writeln!(io::stderr(), "note: {}", printable(text));
+    report_progress(&format!("note: {text}"));
 }
 
-/// Whether colours are shown on a stream (<https://no-color.org>).
+/// Whether `stream` shows colors (<https://no-color.org>).
 pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stream.is_terminal() && !refused
 }
 
-/// What may be many lines, with nothing unprintable but their ends.
+/// Escapes everything unprintable but line breaks.
 pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
-    let drives = |c: char| is_unprintable(c) && c != '\n';
-    if !text.contains(drives) {
+    let is_escaped = |c: char| is_unprintable(c) && c != '\n';
+    if !text.contains(is_escaped) {
         return text.into();
     }
-    let shown = |c: char| if drives(c) { c.escape_default().to_string() } else { c.into() };
-    text.chars().map(shown).collect::<String>().into()
+    let escape = |c: char| if is_escaped(c) { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(escape).collect::<String>().into()
 }
 
-/// Text of foreign origin as it may reach a terminal, in as many bytes and with line
-/// breaks and tabs left alone, so that places in it stay where they are.
+/// Replaces everything unprintable but line breaks and tabs with as many `?` as it has bytes, so
+/// that byte offsets stay valid.
 pub(crate) fn printable_in_place(text: &str) -> String {
-    let shown = |c: char| {
-        let kept = !is_unprintable(c) || c == '\n' || c == '\t';
-        if kept { c.to_string() } else { "?".repeat(c.len_utf8()) }
+    let replace = |c: char| {
+        let is_kept = !is_unprintable(c) || c == '\n' || c == '\t';
+        if is_kept { c.to_string() } else { "?".repeat(c.len_utf8()) }
     };
-    text.chars().map(shown).collect()
+    text.chars().map(replace).collect()
 }
 
 #[cfg(test)]
@@ -146,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_foreign_drives_the_terminal() {
+    fn foreign_text_does_not_control_the_terminal() {
         assert_eq!(printable_lines("a\u{1b}\u{2028}\nb"), "a\\u{1b}\\u{2028}\nb");
         let source = "a\u{1b}\u{9b}\tb\n";
         let shown = printable_in_place(source);

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use sandglass_host::file;
 use sandglass_http::{TlsError, TlsSettings, is_loopback_address};
 
-use crate::terminal::tell;
+use crate::terminal::report_progress;
 
 /// Largest file of certificates or keys, in bytes: the roots of a whole system fit.
 pub(crate) const PEM_MAX_BYTES: u64 = 1 << 20;
@@ -71,7 +71,7 @@ impl TlsFiles {
         let mode = std::fs::metadata(key).map_or(0, |metadata| metadata.mode());
         if mode & EVERYBODY != 0 {
             let path = key.display();
-            tell(&format!(
+            report_progress(&format!(
                 "warning: every user of this machine can read the TLS key in `{path}`; `chmod 600` \
                  it"
             ));
@@ -83,7 +83,7 @@ impl TlsFiles {
 /// Warns that clients send their keys in clear text, if other machines can reach `listen`.
 pub(crate) fn warn_of_plain_http(listen: SocketAddr) {
     if let Some(warning) = plain_http_warning(listen) {
-        tell(&warning);
+        report_progress(&warning);
     }
 }
 

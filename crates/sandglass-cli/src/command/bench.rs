@@ -3,7 +3,7 @@
 use sandglass_bench::{Effort, Key};
 
 use crate::exit::Exit;
-use crate::terminal::{Output, Tone, note, tell};
+use crate::terminal::{Output, Tone, note, report_progress};
 
 /// Measures the host on this machine: what a dispatch costs beside plain Wasmtime, how soon
 /// after its deadline a handler is killed, and what others feel of it
@@ -46,7 +46,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let program = std::env::current_exe()?;
     let report = sandglass_bench::run(effort, &keys, Some(&program), &mut |key| {
         at += 1;
-        tell(&format!("{at} of {}: {key}, {}", keys.len(), key.about()));
+        report_progress(&format!("{at} of {}: {key}, {}", keys.len(), key.about()));
     })?;
     let exit = if report.is_complete() { Exit::Ok } else { Exit::Failed };
     let mut output = Output::new();

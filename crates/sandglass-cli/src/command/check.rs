@@ -13,7 +13,7 @@ use crate::compiling;
 use crate::diagnosis::{as_json, rendered};
 use crate::exit::Exit;
 use crate::integrations::Integrations;
-use crate::terminal::{Output, Tone, complain};
+use crate::terminal::{Output, Tone, report_error};
 
 /// Checks spec files, manifests, modules, and folders of them: all errors at once, each
 /// with its line and column, and warnings for what is legal but hardly meant
@@ -51,7 +51,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             Ok(findings) => findings,
             Err(error) => {
                 // The other files are checked all the same.
-                complain(&error);
+                report_error(&error);
                 let Finding { path, diagnostic, .. } =
                     Finding::of_a_whole_file(path, &format!("{error:#}"));
                 all.push(as_json(&path, &diagnostic));

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::interrupts::Interrupted;
 use crate::play::{Director, Style, Tally, Timeline};
 use crate::scenario::{self, Scenario};
-use crate::terminal::{Output, complain};
+use crate::terminal::{Output, report_error};
 
 /// Plays a scenario: sends actions to entities, waits, kills and restarts the
 /// runtime, and checks what is expected, on a timeline
@@ -77,7 +77,7 @@ async fn play(
             Ok(tally) => tally,
             Err(error) if error.is::<Interrupted>() => return Ok(Exit::Cancelled),
             Err(error) => {
-                complain(&error);
+                report_error(&error);
                 return Ok(Exit::Failed);
             }
         };

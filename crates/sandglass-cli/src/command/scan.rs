@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sandglass_insight::scan::{Scan, Scanned};
 use sandglass_source::printable;
 
-use crate::duration::told_millis;
+use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::journal_file;
 use crate::terminal::{Output, Tone, note};
@@ -57,8 +57,8 @@ fn print(scanned: &Scanned, output: &mut Output) -> anyhow::Result<()> {
     let name = session.to_string();
     let name = output.paint(Tone::Strong, &printable(&name)).into_owned();
     let timeouts = match timeouts {
-        1 => format!("1 timeout ({})", told_millis(*timeouts_ms)),
-        many => format!("{many} timeouts ({})", told_millis(*timeouts_ms)),
+        1 => format!("1 timeout ({})", format_millis(*timeouts_ms)),
+        many => format!("{many} timeouts ({})", format_millis(*timeouts_ms)),
     };
     let calls = match call_timeouts {
         0 => String::new(),
@@ -70,13 +70,14 @@ fn print(scanned: &Scanned, output: &mut Output) -> anyhow::Result<()> {
         1 => ", 1 handler that started too late".to_owned(),
         many => format!(", {many} handlers that started too late"),
     };
-    output.line(format_args!("{name}  cost {}, {timeouts}{calls}{late}", told_millis(*cost_ms)))?;
+    output
+        .line(format_args!("{name}  cost {}, {timeouts}{calls}{late}", format_millis(*cost_ms)))?;
     for repeat in repeats {
         let signature = repeat.signature.to_string();
         output.line(format_args!(
             "  {} times, {}: {}",
             repeat.count,
-            told_millis(repeat.cost_ms),
+            format_millis(repeat.cost_ms),
             printable(&signature)
         ))?;
         if !repeat.sample.is_empty() {

@@ -1,4 +1,4 @@
-//! `sandglass cancel` and `sandglass resume`: what operators do about sessions of a daemon.
+//! `sandglass cancel` and `sandglass resume`: an operator's control over the sessions of a daemon.
 
 use sandglass_model::EntityRef;
 use serde_json::{Map, Value, json};
@@ -8,19 +8,19 @@ use crate::fetch::{self, Posted};
 use crate::terminal::{Output, note};
 use crate::threads;
 
-/// Where a daemon listens where nothing is said.
+/// The address of a daemon with default settings.
 const DAEMON: &str = "http://127.0.0.1:7341";
 
-/// Which session, of which daemon.
+/// The session, and the daemon that runs it.
 #[derive(Debug, clap::Args)]
-struct Of {
+struct Target {
     /// The session
     #[arg(value_name = "TYPE/ID")]
     session: EntityRef,
-    /// Why, for the record
+    /// The reason, for the record
     #[arg(long, default_value = "")]
     reason: String,
-    /// The run that was seen: refused where it isn't the last one any more
+    /// The run that you have seen; refused if it is no longer the last one
     #[arg(long, value_name = "N")]
     run_seq: Option<u32>,
     /// The daemon (http://HOST:PORT or https://HOST:PORT)
@@ -28,83 +28,85 @@ struct Of {
     url: String,
     #[command(flatten)]
     access: fetch::Access,
-    /// Print the daemon's answer as JSON
+    /// Print the daemon's response as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Stops a session of a daemon for good
+/// Stops a session of a daemon permanently
 ///
-/// What is queued of it never starts, and what runs is stopped now, also in the middle of a
-/// host call. The owner of the key and the reason are recorded, and a restart doesn't run it again.
+/// Queued handlers never start, and running ones are stopped at once, even inside a host call.
+/// The owner of the key and the reason are recorded. A restart does not resume the session.
 ///
-/// Exit code: 0 it is being stopped, 1 it isn't (it has stopped already, or there is none), 2 no
-/// daemon there or no key that may.
+/// Exit code: 0 the session stops, 1 it does not (it has stopped already, or does not exist),
+/// 2 the daemon cannot be reached, or the key lacks the permission.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass cancel Session/42 --reason \"wrong branch\"\n  \
     sandglass cancel Session/42 --reason late --api-key-env OPERATOR_KEY")]
 pub(crate) struct CancelArguments {
     #[command(flatten)]
-    of: Of,
+    target: Target,
 }
 
-/// Has a session go on that is BLOCKED
+/// Resumes a session that is BLOCKED
 ///
-/// Its next run begins, with the handlers dispatched anew that the stop has cut.
+/// Its next run starts, and the handlers that the stop cut off are dispatched again.
 ///
-/// Exit code: 0 it goes on, 1 it doesn't (it has a run, it is over, or there is none), 2 no
-/// daemon there or no key that may.
+/// Exit code: 0 the session resumes, 1 it does not (it is running or done, or does not exist),
+/// 2 the daemon cannot be reached, or the key lacks the permission.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass resume Session/42\n  \
     sandglass resume Session/42 --limit run_timeout=2h --reason \"nearly done\"")]
 pub(crate) struct ResumeArguments {
     #[command(flatten)]
-    of: Of,
-    /// A limit of the next run that is to be another than the spec's; may be repeated
-    #[arg(long = "limit", value_name = "NAME=VALUE")]
-    limits: Vec<String>,
+    target: Target,
+    /// Override a limit of the spec for the next run; may be repeated
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limit)]
+    limits: Vec<(String, Value)>,
 }
 
-pub(crate) fn cancel(CancelArguments { of }: &CancelArguments) -> anyhow::Result<Exit> {
-    ask(of, "cancel", Map::new(), "is stopped")
+pub(crate) fn cancel(CancelArguments { target }: &CancelArguments) -> anyhow::Result<Exit> {
+    send(target, "cancel", Map::new(), "is stopped")
 }
 
-pub(crate) fn resume(ResumeArguments { of, limits }: &ResumeArguments) -> anyhow::Result<Exit> {
-    let limits = limits.iter().map(|limit| named(limit)).collect::<Result<Map<_, _>, _>>()?;
-    let body = [("limits".to_owned(), Value::Object(limits))].into_iter().collect();
-    ask(of, "resume", body, "goes on")
+pub(crate) fn resume(ResumeArguments { target, limits }: &ResumeArguments) -> anyhow::Result<Exit> {
+    let limits = Value::Object(limits.iter().cloned().collect());
+    send(target, "resume", Map::from_iter([("limits".to_owned(), limits)]), "resumes")
 }
 
-/// `NAME=VALUE`; a number is one.
-fn named(limit: &str) -> anyhow::Result<(String, Value)> {
-    let (name, value) = limit.split_once('=').ok_or_else(|| {
-        anyhow::anyhow!("`--limit {limit}` names no value; write it as run_timeout=2h")
-    })?;
+/// Parses `NAME=VALUE`; digits are a number.
+fn limit(text: &str) -> Result<(String, Value), &'static str> {
+    let (name, value) =
+        text.split_once('=').ok_or("a value is missing; write it as run_timeout=2h")?;
     let number = value.parse::<u64>().ok().map(Value::from);
     Ok((name.to_owned(), number.unwrap_or_else(|| value.into())))
 }
 
-fn ask(of: &Of, what: &str, mut body: Map<String, Value>, done: &str) -> anyhow::Result<Exit> {
-    let base = of.url.trim_end_matches('/');
-    let (entity_type, id) = (of.session.entity_type(), of.session.id());
-    let [entity_type, id] = [entity_type, id].map(fetch::path_segment);
-    let address = fetch::address(&format!("{base}/v1/sessions/{entity_type}/{id}/{what}"))?;
-    let client = fetch::Client::new(&of.access, &address)?;
-    body.insert("reason".to_owned(), of.reason.clone().into());
-    if let Some(run_seq) = of.run_seq {
+fn send(
+    target: &Target,
+    operation: &str,
+    mut body: Map<String, Value>,
+    done: &str,
+) -> anyhow::Result<Exit> {
+    let base = target.url.trim_end_matches('/');
+    let [entity_type, id] =
+        [target.session.entity_type(), target.session.id()].map(fetch::path_segment);
+    let address = fetch::address(&format!("{base}/v1/sessions/{entity_type}/{id}/{operation}"))?;
+    let client = fetch::Client::new(&target.access, &address)?;
+    body.insert("reason".to_owned(), target.reason.clone().into());
+    if let Some(run_seq) = target.run_seq {
         body.insert("run_seq".to_owned(), run_seq.into());
     }
     let body = Value::Object(body);
-    let asked = client.post(&address, &body);
-    match threads::start(Some(1))?.block_on(asked)? {
-        Posted::Taken(answer) => {
+    match threads::start(Some(1))?.block_on(client.post(&address, &body))? {
+        Posted::Accepted(response) => {
             let mut output = Output::new();
-            if of.json {
-                output.json(&answer)?;
+            if target.json {
+                output.json(&response)?;
             } else {
-                output.line(format_args!("{} {done}", of.session))?;
-                if answer["recorded"] == json!(false) {
-                    note("the journal takes nothing now; the record follows when it does");
+                output.line(format_args!("{} {done}", target.session))?;
+                if response["recorded"] == json!(false) {
+                    note("the journal takes no records now; the record follows when it does");
                 }
             }
             Ok(Exit::Ok)

@@ -12,7 +12,7 @@ use sandglass_model::{Clock as _, EntityRef, SystemClock};
 use sandglass_source::printable;
 use serde::Deserialize;
 
-use crate::duration::told_millis;
+use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::play::pause;
@@ -228,9 +228,9 @@ fn told(view: &StatusView) -> Vec<String> {
     if view.stuck && view.status != Status::Stuck {
         told.push("STUCK".to_owned());
     }
-    told.push(format!("run {} for {}", view.run_seq, told_millis(view.elapsed_ms)));
+    told.push(format!("run {} for {}", view.run_seq, format_millis(view.elapsed_ms)));
     if let Some(left) = view.budget_left_ms {
-        told.push(format!("{} left", told_millis(left)));
+        told.push(format!("{} left", format_millis(left)));
     }
     if !view.in_flight.is_empty() {
         let mut doing = format!("in {}", view.in_flight.join(", "));
@@ -240,7 +240,7 @@ fn told(view: &StatusView) -> Vec<String> {
         told.push(doing);
     }
     if let (Some(last), Some(silent)) = (&view.last_signal, view.silent_ms) {
-        told.push(format!("last {} {} ago", last.kind, told_millis(silent)));
+        told.push(format!("last {} {} ago", last.kind, format_millis(silent)));
     }
     told.extend(view.status_text.iter().map(|text| format!("\u{201c}{text}\u{201d}")));
     told

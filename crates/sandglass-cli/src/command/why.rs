@@ -12,7 +12,7 @@ use sandglass_journal::SqliteJournal;
 use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Record, Retried};
 use sandglass_source::{printable, shortened};
 
-use crate::duration::{exact_millis, measured_micros};
+use crate::duration::{format_micros, format_millis_exactly};
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
 use crate::{anatomy, explain, journal_file};
@@ -201,7 +201,11 @@ fn headline(ending: &Ending, output: &Output) -> String {
     let mut line = output.paint(tone, &how).into_owned();
     if ended.started_at.is_some() && !ending.is_time_unknown() {
         let (elapsed, budget) = (ended.deadline.elapsed_ms, ended.deadline.budget_ms);
-        line += &format!(" after {} of {}", exact_millis(elapsed), exact_millis(budget));
+        line += &format!(
+            " after {} of {}",
+            format_millis_exactly(elapsed),
+            format_millis_exactly(budget)
+        );
     }
     if let Some(span) = &ended.dying_span {
         line += &format!(", in {}", output.paint(Tone::Strong, &printable(span)));
@@ -309,7 +313,11 @@ fn how_it_went(attempt: &Attempt) -> String {
     };
     let mut line = outcome.as_str().replace('_', " ");
     if let Some(elapsed) = attempt.elapsed_ms {
-        line += &format!(" after {} of {}", exact_millis(elapsed), exact_millis(attempt.budget_ms));
+        line += &format!(
+            " after {} of {}",
+            format_millis_exactly(elapsed),
+            format_millis_exactly(attempt.budget_ms)
+        );
     }
     if let Some(span) = &attempt.dying_span {
         line += &format!(", in {}", printable(span));
@@ -369,11 +377,11 @@ fn run(ending: &Ending) -> Vec<(&'static str, String)> {
     details.extend(anatomy::named("limits", anatomy::overruns(&ended.overruns)));
     details.extend(anatomy::named("at", anatomy::frames(ended.frames())));
     if matches!(ended.outcome, Outcome::TimedOut(_)) {
-        let after = measured_micros(ended.deadline.overrun_us);
+        let after = format_micros(ended.deadline.overrun_us);
         details.push(("stopped", format!("{after} after its deadline")));
     }
     if let Some(account) = &ended.account {
-        let (cpu, wall) = (measured_micros(account.cpu_us), measured_micros(account.wall_us));
+        let (cpu, wall) = (format_micros(account.cpu_us), format_micros(account.wall_us));
         let memory = account.peak_memory_bytes.div_ceil(1024);
         details.push(("used", format!("{cpu} of CPU in {wall}, {memory} KiB of memory")));
     }

@@ -1,4 +1,4 @@
-//! TLS of clients: whom they trust, and what its errors mean.
+//! TLS of the HTTP client: which certificates it trusts and presents, and what its errors mean.
 
 use std::error::Error as StdError;
 use std::io;
@@ -68,14 +68,14 @@ pub(super) fn no_tls() -> anyhow::Result<ClientConfig> {
     Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-/// The error of TLS in `error` or its sources.
+/// Finds the error of TLS in `error` or its sources.
 pub(super) fn tls_error<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e Error> {
-    // An error that an error of I/O wraps is not its source.
+    // `source` skips the error that an I/O error wraps.
     let wrapped = || error.downcast_ref::<io::Error>()?.get_ref();
     error.downcast_ref().or_else(|| tls_error(wrapped()?)).or_else(|| tls_error(error.source()?))
 }
 
-/// What to do about an error of TLS.
+/// The advice for an error of TLS.
 pub(super) fn tls_hint(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::InvalidCertificate(
@@ -86,7 +86,7 @@ pub(super) fn tls_hint(error: &Error) -> Option<&'static str> {
         ) => "its certificate is for another name; use the name that the certificate has",
         Error::InvalidCertificate(_) => "its certificate is not valid",
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            "it requires a certificate of its clients; name one with --identity"
+            "it requires a certificate from its clients; name one with --identity"
         }
         Error::InvalidMessage(_) => "it does not speak TLS; use http:// if that is intended",
         _ => return None,

@@ -2,7 +2,7 @@
 
 use sandglass_model::{Event, Limit, Meter, RunLimits, StopCause};
 
-use crate::duration::told_millis;
+use crate::duration::format_millis;
 use crate::terminal::Tone;
 
 /// A record of a session: what it is, what it says, and how it is to look.
@@ -23,7 +23,7 @@ pub(super) fn told(event: &Event) -> (String, String, Tone) {
         }
         Event::LimitBreached(breach) => {
             let amount = |value: u64| match breach.kind {
-                Meter::Elapsed => told_millis(value),
+                Meter::Elapsed => format_millis(value),
                 Meter::Count => value.to_string(),
             };
             let doing = breach.in_flight.as_ref().map(|doing| match &doing.host_call {
@@ -49,13 +49,13 @@ pub(super) fn told(event: &Event) -> (String, String, Tone) {
             ("limit".into(), detail, tone)
         }
         Event::LimitCleared { limit, silent_ms, .. } => {
-            let detail = format!("{limit} cleared after {}", told_millis(*silent_ms));
+            let detail = format!("{limit} cleared after {}", format_millis(*silent_ms));
             ("limit".into(), detail, Tone::Good)
         }
         Event::RunStopping(stopping) => {
             let grace = match stopping.grace_ms {
                 0 => String::new(),
-                grace => format!(", its handlers have {}", told_millis(grace)),
+                grace => format!(", its handlers have {}", format_millis(grace)),
             };
             let detail = format!(
                 "run {} is to stop ({}{}); {}{grace}",
@@ -68,7 +68,7 @@ pub(super) fn told(event: &Event) -> (String, String, Tone) {
         }
         Event::RunStopped(stopped) => {
             let directive = stopped.directive.map_or("", |directive| directive.as_str());
-            let after = told_millis(stopped.elapsed_ms);
+            let after = format_millis(stopped.elapsed_ms);
             let most = stopped
                 .signature
                 .as_ref()
@@ -94,7 +94,7 @@ fn holds(limits: &RunLimits) -> String {
         (Limit::ProgressTimeout, limits.progress_timeout_ms),
     ];
     let times = times.into_iter().filter_map(|(limit, millis)| Some((limit, millis?)));
-    times.map(|(limit, millis)| format!(", {limit} {}", told_millis(millis))).collect()
+    times.map(|(limit, millis)| format!(", {limit} {}", format_millis(millis))).collect()
 }
 
 fn who(cause: &StopCause) -> String {

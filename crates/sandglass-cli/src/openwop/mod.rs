@@ -23,7 +23,7 @@ use crate::command::openwop::{Arguments, Bounds};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::play::every;
-use crate::terminal::{Output, complain, note, tell};
+use crate::terminal::{Output, note, report_error, report_progress};
 use crate::tls::{TlsFiles, warn_of_plain_http};
 use crate::up::{UPKEEP_EVERY, export_rest, journal};
 
@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let up = tokio::select! {
         up = Up::start(arguments) => up?,
         _ = interrupts.next() => {
-            tell("stopped before it listened; nothing was accepted");
+            report_progress("stopped before it listened; nothing was accepted");
             return Ok(Exit::Ok);
         }
     };
@@ -66,11 +66,11 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     tokio::select! {
         () = up.stop() => {
-            tell(&format!("stopped; {left}"));
+            report_progress(&format!("stopped; {left}"));
             Ok(Exit::Ok)
         }
         _ = interrupts.next() => {
-            tell(&format!("ended at once; {left}"));
+            report_progress(&format!("ended at once; {left}"));
             Ok(Exit::Cancelled)
         }
     }
@@ -141,14 +141,14 @@ impl Up {
     fn reload(&self) {
         let folders = "folders are read at the start only";
         let Some((tls, files)) = &self.tls else {
-            return tell(&format!("nothing was reloaded: {folders}; start it again"));
+            return report_progress(&format!("nothing was reloaded: {folders}; start it again"));
         };
         match files.read() {
             Ok(settings) => {
                 tls.replace(settings);
-                tell(&format!("reloaded the certificate; {folders}"));
+                report_progress(&format!("reloaded the certificate; {folders}"));
             }
-            Err(error) => complain(&error.context("the old certificate remains in use")),
+            Err(error) => report_error(&error.context("the old certificate remains in use")),
         }
     }
 

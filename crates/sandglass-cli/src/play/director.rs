@@ -207,7 +207,7 @@ impl<'a> Director<'a> {
                     .map_err(|why| anyhow!(why))
             }
             Act::Wait { time } => {
-                self.told(None, &format!("wait {}", duration::told(*time)), "")?;
+                self.told(None, &format!("wait {}", duration::format_duration(*time)), "")?;
                 let until = self.clock.now().after(*time);
                 while let Came::Reply(_) = self.next(until).await? {}
                 Ok(())
@@ -394,7 +394,10 @@ impl<'a> Director<'a> {
                 Came::Reply(Reply::Done { id: of, .. }) if of == id => break,
                 Came::Reply(_) => {}
                 Came::Time => {
-                    bail!("the runtime didn't stop within {}", duration::told(ANSWER_MAX))
+                    bail!(
+                        "the runtime didn't stop within {}",
+                        duration::format_duration(ANSWER_MAX)
+                    )
                 }
             }
         }
@@ -421,7 +424,10 @@ impl<'a> Director<'a> {
                 Came::Reply(Reply::Refused { id: of, why }) if of == id => return Ok(Err(why)),
                 Came::Reply(_) => {}
                 Came::Time => {
-                    bail!("the runtime gave no answer within {}", duration::told(ANSWER_MAX))
+                    bail!(
+                        "the runtime gave no answer within {}",
+                        duration::format_duration(ANSWER_MAX)
+                    )
                 }
             }
         }
@@ -450,7 +456,7 @@ impl<'a> Director<'a> {
                 }
                 Came::Reply(reply) => appended = Some(reply),
                 Came::Time => {
-                    let max = duration::told(GO_ON_MAX);
+                    let max = duration::format_duration(GO_ON_MAX);
                     bail!("virtual time didn't go on within {max}: a guest computes for so long")
                 }
             }
@@ -581,7 +587,7 @@ async fn started(start: &Start, interrupts: &mut Interrupts) -> anyhow::Result<(
         interrupted = interrupts.next() => Err(interrupted.into()),
         ready = begun => ready,
         () = pause(START_MAX) => {
-            Err(anyhow!("the runtime didn't start within {}", duration::told(START_MAX)))
+            Err(anyhow!("the runtime didn't start within {}", duration::format_duration(START_MAX)))
         }
     }?;
     Ok((worker, ready))

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::anatomy;
 use crate::command::run::Form;
-use crate::duration::{exact_millis, measured_micros};
+use crate::duration::{format_micros, format_millis_exactly};
 use crate::explain;
 use crate::terminal::{Output, Tone};
 
@@ -102,7 +102,7 @@ fn headline(report: &RunReport, output: &Output) -> String {
     let mut line = output.paint(tone, text).into_owned();
     if report.started_at.is_some() {
         let (elapsed, budget) =
-            (exact_millis(deadline.elapsed_ms), exact_millis(deadline.budget_ms));
+            (format_millis_exactly(deadline.elapsed_ms), format_millis_exactly(deadline.budget_ms));
         let _ = write!(line, " after {elapsed} of {budget}");
     }
     if let Some(span) = &report.dying_span {
@@ -119,7 +119,7 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
     if report.outcome.kind() == OutcomeKind::TimedOut {
         details.push((
             "stopped",
-            format!("{} after its deadline", measured_micros(report.deadline.overrun_us)),
+            format!("{} after its deadline", format_micros(report.deadline.overrun_us)),
         ));
     }
     details.extend(story(report).map(|line| ("waited", line)));
@@ -139,7 +139,7 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
     details.extend(anatomy::named("requests", anatomy::requests(&report.story)));
     details.push(("time", anatomy::time(&report.time_split_us)));
     if report.started_at.is_some() {
-        let (cpu, wall) = (measured_micros(report.cpu_us), measured_micros(report.wall_us));
+        let (cpu, wall) = (format_micros(report.cpu_us), format_micros(report.wall_us));
         details.push(("cpu", format!("{cpu} of {wall}")));
     }
     if report.started_at.is_some() {

@@ -8,7 +8,7 @@ use sandglass_testkit::Ran;
 
 use super::Tested;
 use crate::anatomy;
-use crate::duration::{exact_millis, measured_micros};
+use crate::duration::{format_micros, format_millis_exactly};
 use crate::explain;
 use crate::scenario::shown;
 use crate::terminal::{Output, Tone, printable_lines};
@@ -73,14 +73,14 @@ fn times(ran: &Ran) -> String {
     let elapsed = ran.report.deadline.elapsed_ms;
     let took = micros(ran.took);
     if Duration::from_millis(elapsed) > ran.took.max(Duration::from_millis(100)) {
-        format!("({took} for {})", exact_millis(elapsed))
+        format!("({took} for {})", format_millis_exactly(elapsed))
     } else {
         format!("({took})")
     }
 }
 
 fn micros(time: Duration) -> String {
-    measured_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    format_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// What an author wants to know of a run that wasn't as expected.

@@ -9,7 +9,7 @@ use notify::{Event, EventKind, RecursiveMode, Watcher, recommended_watcher};
 
 use crate::command::test::Arguments;
 use crate::exit::Exit;
-use crate::terminal::{complain, note};
+use crate::terminal::{note, report_error};
 
 /// How long nothing must change before it is looked at: compilers write in pieces.
 const QUIET: Duration = Duration::from_millis(200);
@@ -38,7 +38,7 @@ pub(super) fn run_again(
     loop {
         // What is wrong now may be right after the next change.
         if let Err(error) = run() {
-            complain(&error);
+            report_error(&error);
         }
         note("waiting for a change; Ctrl-C ends it");
         changes.recv().context("nothing is watched any more")?;

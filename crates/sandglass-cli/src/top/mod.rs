@@ -1,183 +1,198 @@
-//! The live view of a daemon: follows what it tells, and shows it.
+//! The live view of a daemon: follows its snapshots, and shows or prints them.
 //!
 //! ```text
-//! daemon ── scenes ──▶ source ── news ──▶ show ── lines (drawing) ──▶ screen
-//!             (comes again when it ends)   ▲
-//!                 keys, resizes, the tick ─┘
+//! daemon ── scenes ──▶ source ── updates ──▶ show ── lines (view) ──▶ screen
+//!          (reconnects when they end)         ▲
+//!                keys and resizes, the tick ──┘
 //! ```
 
-mod drawing;
 mod reader;
 mod scene;
 mod screen;
 mod source;
+mod view;
 
 use std::time::Duration;
 
 use anyhow::Context as _;
+use crossterm::event::{Event, EventStream, KeyCode, KeyModifiers};
+use ratatui::text::Line;
 use sandglass_model::{Clock as _, Monotonic, SystemClock};
 use sandglass_source::printable;
-use tokio::signal::unix::{SignalKind, signal};
+use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
 
-use crate::duration::exact_millis;
+use crate::duration::format_millis_exactly;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::play::{every, pause};
 use crate::terminal::Output;
 
-use drawing::View;
 use reader::Reader;
 use scene::Scene;
 use screen::Screen;
 pub(crate) use source::Source;
-use source::{News, follow};
+use source::{Update, follow};
+use view::View;
 
-/// How often figures go on by themselves.
+/// How often times advance without an update.
 const TICK: Duration = Duration::from_millis(250);
-/// News that wait to be shown: the latest is enough.
-const NEWS_MAX: usize = 1;
-/// How long a connection may take before the terminal shows that it is waited for.
+/// Updates that wait to be shown: only the latest matters.
+const UPDATES_MAX: usize = 1;
+/// How long a connection may take before the terminal shows that it is pending.
 const SOON: Duration = Duration::from_millis(500);
-/// After how many halves of the longest silence of a daemon that lives it is doubted.
+/// After how many halves of the keep-alive interval the view reports silence.
 const DOUBTED_AFTER: u32 = 3;
-/// Columns and rows of what is printed where there is no terminal.
+/// Columns and rows if standard output is not a terminal.
 const PAPER: (u16, u16) = (120, u16::MAX);
 
-/// Prints scenes as JSON, a line each, as they come.
+/// Prints each snapshot as a line of JSON.
 pub(crate) async fn print_json(source: Source) -> anyhow::Result<Exit> {
     let mut interrupts = Interrupts::listen()?;
     let mut output = Output::new();
-    let reader = Reader::of_output();
-    let mut scenes = tokio::select! {
-        scenes = source.scenes() => scenes?,
-        () = reader.gone() => return Ok(Exit::Ok),
-        _ = interrupts.next() => return Ok(Exit::Cancelled),
+    let reader = Reader::of_stdout();
+    let print = async {
+        let mut scenes = source.connect().await?;
+        while let Some(data) = scenes.next().await? {
+            output.json(&serde_json::from_str::<Value>(&data)?)?;
+        }
+        Ok(Exit::Ok)
     };
-    loop {
-        let scene = tokio::select! {
-            scene = scenes.next() => scene?,
-            () = reader.gone() => return Ok(Exit::Ok),
-            _ = interrupts.next() => return Ok(Exit::Cancelled),
-        };
-        let Some(data) = scene else { break };
-        output.json(&serde_json::from_str::<serde_json::Value>(&data)?)?;
+    tokio::select! {
+        printed = print => printed,
+        () = reader.gone() => Ok(Exit::Ok),
+        _ = interrupts.next() => Ok(Exit::Cancelled),
     }
-    Ok(Exit::Ok)
 }
 
-/// Prints one moment as JSON.
+/// Prints one snapshot as JSON.
 pub(crate) async fn print_json_once(source: Source) -> anyhow::Result<Exit> {
     let scene = source.once().await?;
-    Output::new().json(&serde_json::from_str::<serde_json::Value>(&scene)?)?;
+    Output::new().json(&serde_json::from_str::<Value>(&scene)?)?;
     Ok(Exit::Ok)
 }
 
-/// Prints one moment, for whoever reads it later.
-pub(crate) async fn print_once(source: Source, name: &str) -> anyhow::Result<Exit> {
+/// Prints one snapshot as text.
+pub(crate) async fn print_once(source: Source, address: &str) -> anyhow::Result<Exit> {
     let scene = Scene::read(&source.once().await?)?;
     let mut output = Output::new();
-    let view = View { name, scene: &scene, passed: Duration::ZERO, away: None };
-    for line in view.lines(PAPER, &|tone, text| output.paint(tone, text).into_owned()) {
-        output.line(line)?;
+    let view = View { address, scene: &scene, age: Duration::ZERO, problem: None };
+    for line in view.lines(PAPER) {
+        let line = output.styled(&line);
+        output.line(line.trim_end())?;
     }
     Ok(Exit::Ok)
 }
 
-/// What ends the view, beside Ctrl-C.
-const QUIT: u8 = b'q';
-
-/// Shows every change, until somebody has seen enough.
-pub(crate) async fn show(source: Source, name: &str) -> anyhow::Result<Exit> {
+/// Shows each snapshot on the terminal, until a key or a signal ends it.
+pub(crate) async fn show(source: Source, address: &str) -> anyhow::Result<Exit> {
     let mut interrupts = Interrupts::listen()?;
-    let (sender, mut news) = mpsc::channel(NEWS_MAX);
+    let (sender, mut updates) = mpsc::channel(UPDATES_MAX);
     tokio::spawn(follow(source, sender));
-    let mut shown = Shown::default();
-    // Before the screen is touched: a wrong address is an error among others.
+    let mut latest = Latest::default();
+    // Before the screen is entered, so that a wrong address is reported like other errors.
     tokio::select! {
-        heard = news.recv() => shown.take(heard)?,
+        update = updates.recv() => latest.take(update)?,
         () = pause(SOON) => {}
         _ = interrupts.next() => return Ok(Exit::Cancelled),
     }
-    let mut resized = signal(SignalKind::window_change()).context("can't listen for resizes")?;
-    let mut screen = Screen::open().context("can't use the terminal")?;
-    let mut keys = screen.keys();
+    let mut screen = Screen::open()?;
+    let mut events = EventStream::new();
     let mut tick = every(TICK);
-    let output = Output::new();
-    let paint = |tone, text: &str| output.paint(tone, text).into_owned();
+    let color = Output::new().color();
     loop {
         tokio::select! {
-            heard = news.recv() => shown.take(heard)?,
-            Some(key) = keys.recv() => if key == QUIT { return Ok(Exit::Ok) },
-            Some(()) = resized.recv() => screen.measure(),
+            update = updates.recv() => latest.take(update)?,
+            Some(event) = events.next() => match event.context("can't read from the terminal")? {
+                Event::Resize(..) => screen.resize()?,
+                event => if let Some(exit) = exit_of(&event) { return Ok(exit) },
+            },
             _ = tick.tick() => {}
             _ = interrupts.next() => return Ok(Exit::Cancelled),
         }
-        screen.draw(|size| shown.lines(name, size, &paint))?;
+        screen.draw(|size| {
+            let lines = latest.lines(address, size);
+            if color {
+                lines
+            } else {
+                lines.iter().map(|line| Line::raw(line.to_string())).collect()
+            }
+        })?;
     }
 }
 
-/// The last that was heard.
-struct Shown {
-    clock: SystemClock,
-    scene: Option<(Scene, Monotonic)>,
-    /// When there was a sign of life, or when it began.
-    alive_at: Monotonic,
-    /// The longest silence of a daemon that lives, once there is a connection.
-    keep_alive: Option<Duration>,
-    away: Option<String>,
+/// How the view ends if `event` is a key that ends it. In raw mode Ctrl-C is a key, not a signal.
+fn exit_of(event: &Event) -> Option<Exit> {
+    let key = event.as_key_press_event()?;
+    match key.code {
+        KeyCode::Char('q') => Some(Exit::Ok),
+        KeyCode::Char('c') if key.modifiers == KeyModifiers::CONTROL => Some(Exit::Cancelled),
+        _ => None,
+    }
 }
 
-impl Default for Shown {
+/// The latest snapshot, and the state of the connection.
+struct Latest {
+    clock: SystemClock,
+    scene: Option<(Scene, Monotonic)>,
+    /// When the daemon last sent anything, or when the view started.
+    alive_at: Monotonic,
+    /// The longest silence of a healthy connection; `None` before the first one.
+    keep_alive: Option<Duration>,
+    disconnected: Option<String>,
+}
+
+impl Default for Latest {
     fn default() -> Self {
         let clock = SystemClock::new();
         let alive_at = clock.now();
-        Self { clock, scene: None, alive_at, keep_alive: None, away: None }
+        Self { clock, scene: None, alive_at, keep_alive: None, disconnected: None }
     }
 }
 
-impl Shown {
-    fn take(&mut self, heard: Option<News>) -> anyhow::Result<()> {
-        match heard.context("the daemon is followed no more")? {
-            News::Connected(keep_alive) => self.keep_alive = Some(keep_alive),
-            News::Alive => self.lives(),
-            News::Scene(scene) => {
-                self.lives();
+impl Latest {
+    fn take(&mut self, update: Option<Update>) -> anyhow::Result<()> {
+        match update.context("the connection's task has ended")? {
+            Update::Connected(keep_alive) => self.keep_alive = Some(keep_alive),
+            Update::Alive => self.mark_alive(),
+            Update::Scene(scene) => {
+                self.mark_alive();
                 self.scene = Some((scene, self.alive_at));
             }
-            News::Away(why) => self.away = Some(why),
-            News::Refused(why) => return Err(why),
+            Update::Disconnected(why) => self.disconnected = Some(why),
+            Update::Refused(why) => return Err(why),
         }
         Ok(())
     }
 
-    fn lives(&mut self) {
+    fn mark_alive(&mut self) {
         self.alive_at = self.clock.now();
-        self.away = None;
+        self.disconnected = None;
     }
 
-    /// Why there is no news, where there should be some.
-    fn away(&self, now: Monotonic) -> Option<String> {
+    /// Why there are no updates, if there should be some.
+    fn problem(&self, now: Monotonic) -> Option<String> {
         let silent = now.since(self.alive_at);
-        let is_doubted =
+        let is_silent =
             self.keep_alive.is_some_and(|keep_alive| silent > keep_alive * DOUBTED_AFTER / 2);
-        // Nobody counts in fractions how long they wait.
-        let silent = exact_millis(silent.as_secs().saturating_mul(1000));
-        match &self.away {
-            Some(why) => Some(format!("no news for {silent}: {why}")),
-            None => is_doubted.then(|| format!("no news for {silent}")),
+        // In whole seconds, because the line would flicker otherwise.
+        let silent = format_millis_exactly(silent.as_secs().saturating_mul(1000));
+        match &self.disconnected {
+            Some(why) => Some(format!("no updates for {silent}: {why}")),
+            None => is_silent.then(|| format!("no updates for {silent}")),
         }
     }
 
-    fn lines(&self, name: &str, size: (u16, u16), paint: &drawing::Paint<'_>) -> Vec<String> {
+    fn lines(&self, address: &str, size: (u16, u16)) -> Vec<Line<'static>> {
         let now = self.clock.now();
-        let away = self.away(now);
-        let Some((scene, heard_at)) = &self.scene else {
-            let begun = if self.keep_alive.is_some() { "connected" } else { "connecting" };
-            let how = away.as_deref().unwrap_or(begun);
-            return vec![printable(&format!("{name}: {how}")).into_owned()];
+        let problem = self.problem(now);
+        let Some((scene, received_at)) = &self.scene else {
+            let state = if self.keep_alive.is_some() { "connected" } else { "connecting" };
+            let state = problem.as_deref().unwrap_or(state);
+            return vec![Line::raw(printable(&format!("{address}: {state}")).into_owned())];
         };
-        let passed = now.since(*heard_at);
-        View { name, scene, passed, away: away.as_deref() }.lines(size, paint)
+        let age = now.since(*received_at);
+        View { address, scene, age, problem: problem.as_deref() }.lines(size)
     }
 }

@@ -1,5 +1,5 @@
-//! Who reads standard output: whether they have gone away, which writing alone would tell
-//! only when there is something to write.
+//! Notices that the reader of standard output has gone away, which a write alone would reveal only
+//! at the next change.
 
 use std::future::pending;
 use std::io;
@@ -13,15 +13,15 @@ use tokio::io::unix::AsyncFd;
 pub(super) struct Reader(Option<AsyncFd<OwnedFd>>);
 
 impl Reader {
-    /// Must be called where tasks run. A file and some others can't be asked: nobody is ever
-    /// gone from those.
-    #[expect(deprecated, reason = "what it can't know, that nobody else closes it, is so here")]
-    pub(super) fn of_output() -> Self {
+    /// Must be called inside a Tokio runtime. A regular file cannot be polled and has no reader
+    /// that could go away.
+    #[expect(deprecated, reason = "it assumes that no other code closes the descriptor, as here")]
+    pub(super) fn of_stdout() -> Self {
         let output = io::stdout().as_fd().try_clone_to_owned();
         Self(output.and_then(|fd| AsyncFd::with_interest(fd, Interest::ERROR)).ok())
     }
 
-    /// Returns when nobody can read any more.
+    /// Returns once standard output has no reader.
     pub(super) async fn gone(&self) {
         let Some(output) = &self.0 else { return pending().await };
         if output.ready(Interest::ERROR).await.is_err() {

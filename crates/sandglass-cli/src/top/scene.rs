@@ -1,9 +1,9 @@
-//! A scene as the daemon tells it (`GET /v1/live`): what of it is shown.
+//! A snapshot of the live view as the daemon sends it (`GET /v1/live`): the parts that are shown.
 
 use anyhow::Context as _;
 use serde::Deserialize;
 
-/// What the handlers are doing at one moment.
+/// What the handlers do at one moment.
 #[derive(Debug, Deserialize)]
 pub(super) struct Scene {
     pub(super) at: i64,
@@ -11,7 +11,7 @@ pub(super) struct Scene {
     pub(super) in_flight: usize,
     pub(super) handlers: Vec<Handler>,
     pub(super) kills: Vec<Kill>,
-    /// How many sessions wait to be resumed; a daemon before there were any doesn't say it.
+    /// How many sessions are blocked; absent in snapshots of daemons that have no sessions yet.
     #[serde(default)]
     pub(super) blocked: usize,
     #[serde(default)]
@@ -42,7 +42,7 @@ pub(super) struct Handler {
     pub(super) session: Option<Session>,
 }
 
-/// How a handler's session stands.
+/// The status of a handler's session.
 #[derive(Debug, Deserialize)]
 pub(super) struct Session {
     pub(super) run_seq: u32,
@@ -56,7 +56,7 @@ pub(super) struct Session {
     pub(super) budget_left_ms: Option<u64>,
 }
 
-/// A session that waits to be resumed.
+/// A session that is blocked until it is resumed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Blocked {
     pub(super) session: String,
@@ -79,11 +79,11 @@ pub(super) struct Kill {
 }
 
 impl Scene {
-    /// Reads the data of an event.
+    /// Parses the data of an event.
     ///
     /// # Errors
-    /// It is none of a daemon's that this version knows.
+    /// Errors if it is not a snapshot that this version knows.
     pub(super) fn read(data: &str) -> anyhow::Result<Self> {
-        serde_json::from_str(data).context("what it tells is no live view")
+        serde_json::from_str(data).context("the response is not a live view")
     }
 }

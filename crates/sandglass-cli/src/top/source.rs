@@ -1,5 +1,4 @@
-//! Where scenes come from: the server-sent events of a daemon, which is waited for when it
-//! goes away.
+//! Reads the live view from a daemon's server-sent events, and reconnects when they end.
 
 use std::time::Duration;
 
@@ -11,25 +10,25 @@ use reqwest::{Response, StatusCode};
 use tokio::sync::mpsc;
 
 use super::scene::Scene;
-use crate::duration::told;
+use crate::duration::format_duration;
 use crate::fetch;
 use crate::play::pause;
 
-/// Largest event, in bytes: some times the largest scene of the daemon's.
+/// Largest event, in bytes: several times the largest snapshot that a daemon sends.
 const EVENT_MAX_BYTES: usize = 4 << 20;
-/// How long to wait before coming again, at first and at most: nobody is kept waiting long
-/// who has restarted a daemon, nor does it ask often of one that is gone for the night.
-const AGAIN_FIRST: Duration = Duration::from_millis(500);
-const AGAIN_MAX: Duration = Duration::from_secs(15);
-/// The header by which a daemon tells how long it is silent at most, in milliseconds.
+/// How long to wait before reconnecting, at first and at most: short enough after a restart of
+/// the daemon, and no load on one that is gone for a night.
+const RECONNECT_FIRST: Duration = Duration::from_millis(500);
+const RECONNECT_MAX: Duration = Duration::from_secs(15);
+/// The header with the longest silence of a healthy daemon, in milliseconds.
 const KEEP_ALIVE_HEADER: &str = "sandglass-keep-alive-ms";
-/// What is taken for it where it isn't told: what daemons do unless they are told otherwise.
+/// The longest silence if the header is absent: the default of daemons.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// The shortest and the longest that is believed: less is the network's own jitter, and
-/// nobody waits a day for somebody who is gone.
+/// Bounds on the header's value: below the first, jitter of the network looks like silence; above
+/// the second, a lost daemon would go unnoticed.
 const KEEP_ALIVE_MIN: Duration = Duration::from_secs(1);
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(600);
-/// After how many times as long without a sign of life a connection is lost.
+/// After how many intervals of silence a connection counts as lost.
 const LOST_AFTER: u32 = 3;
 
 /// The live view of a daemon.
@@ -39,136 +38,134 @@ pub(crate) struct Source {
     pub(crate) client: fetch::Client,
 }
 
-/// What is heard of a daemon.
+/// What the connection reports to the view.
 #[derive(Debug)]
-pub(super) enum News {
-    /// There is a connection, which is never silent for longer than this.
+pub(super) enum Update {
+    /// Connected; a healthy daemon is never silent for longer than this.
     Connected(Duration),
-    /// It lives, and that is all.
+    /// A keep-alive, without a snapshot.
     Alive,
     Scene(Scene),
-    /// It is away, and will be asked again; why, and when.
-    Away(String),
-    /// It won't be asked again.
+    /// Not connected: why, and when it reconnects.
+    Disconnected(String),
+    /// The daemon refused the first connection; there is no further attempt.
     Refused(anyhow::Error),
 }
 
-/// The scenes of one connection.
+/// The snapshots of one connection.
 #[derive(Debug)]
 pub(super) struct Scenes {
-    answer: Response,
+    response: Response,
     events: Events,
-    /// The longest silence of a daemon that lives.
     keep_alive: Duration,
 }
 
-/// A part of a stream.
-enum Heard {
+/// One item of a stream.
+enum Item {
     Scene(String),
-    Alive,
+    KeepAlive,
 }
 
 impl Source {
-    /// Connects.
-    ///
     /// # Errors
-    /// There is no daemon there, or it doesn't let us in.
-    pub(super) async fn scenes(&self) -> anyhow::Result<Scenes> {
-        self.read(self.open().await?).await
+    /// Errors if the daemon cannot be reached, or refuses the request.
+    pub(super) async fn connect(&self) -> anyhow::Result<Scenes> {
+        self.scenes(self.client.open(&self.address).await?).await
     }
 
-    /// One scene, without a place among those that the daemon tells of changes.
+    /// Returns one snapshot, without taking one of the daemon's places for subscribers.
     ///
     /// # Errors
-    /// As [`scenes`](Self::scenes), or what is there is no daemon.
+    /// As [`connect`](Self::connect), or if the response is not a live view.
     pub(super) async fn once(&self) -> anyhow::Result<String> {
         let once = fetch::address(&format!("{}?once=true", self.address))?;
         let scene = self.client.text(&once).await?;
-        let is_scene = Scene::read(&scene).is_ok();
-        ensure!(is_scene, "`{}` is no live view; name a daemon", self.address);
+        ensure!(Scene::read(&scene).is_ok(), self.not_a_live_view());
         Ok(scene)
     }
 
-    /// The same again; or why it may be there later.
-    async fn again(&self) -> anyhow::Result<Result<Scenes, String>> {
-        match self.open().await {
-            Ok(answer) if may_pass(answer.status()) => {
-                Ok(Err(fetch::refusal(answer).await.to_string()))
+    /// Connects again. The inner error is one that may pass.
+    async fn reconnect(&self) -> anyhow::Result<Result<Scenes, String>> {
+        match self.client.open(&self.address).await {
+            Ok(response) if is_temporary(response.status()) => {
+                Ok(Err(fetch::refusal(response).await.to_string()))
             }
-            Ok(answer) => self.read(answer).await.map(Ok),
+            Ok(response) => self.scenes(response).await.map(Ok),
             Err(error) => Ok(Err(format!("{error:#}"))),
         }
     }
 
-    async fn open(&self) -> anyhow::Result<Response> {
-        self.client.open(&self.address).await
+    async fn scenes(&self, response: Response) -> anyhow::Result<Scenes> {
+        let response = fetch::require_ok(response).await;
+        let response = response.with_context(|| format!("can't get `{}`", self.address))?;
+        let kind = response.headers().get(CONTENT_TYPE);
+        let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        ensure!(is_stream, self.not_a_live_view());
+        let keep_alive = keep_alive(response.headers());
+        Ok(Scenes { response, events: Events::default(), keep_alive })
     }
 
-    async fn read(&self, answer: Response) -> anyhow::Result<Scenes> {
-        let answer = fetch::require_ok(answer).await;
-        let answer = answer.with_context(|| format!("can't get `{}`", self.address))?;
-        let kind = answer.headers().get(CONTENT_TYPE);
-        let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        ensure!(is_stream, "`{}` is no live view; name a daemon", self.address);
-        let keep_alive = keep_alive(answer.headers());
-        Ok(Scenes { answer, events: Events::default(), keep_alive })
+    fn not_a_live_view(&self) -> String {
+        format!("`{}` is not a live view; give the address of a daemon", self.address)
     }
 }
 
 fn keep_alive(headers: &HeaderMap) -> Duration {
-    let told = headers.get(KEEP_ALIVE_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
-    told.map_or(KEEP_ALIVE, Duration::from_millis).clamp(KEEP_ALIVE_MIN, KEEP_ALIVE_MAX)
+    let millis = headers.get(KEEP_ALIVE_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
+    millis.map_or(KEEP_ALIVE, Duration::from_millis).clamp(KEEP_ALIVE_MIN, KEEP_ALIVE_MAX)
 }
 
-/// Whether a daemon that answers this may let us in later.
-fn may_pass(status: StatusCode) -> bool {
+/// Whether a later request may succeed.
+fn is_temporary(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
-/// Tells `news` of all that `source` tells, and comes again when that ends, for as long as
-/// somebody hears it. Where it can't be had the first time, it isn't asked again.
-pub(super) async fn follow(source: Source, news: mpsc::Sender<News>) {
-    let mut scenes = source.scenes().await.map(Ok);
-    let mut wait = AGAIN_FIRST;
+/// Sends what `source` reports to `updates`, and reconnects when its stream ends, until the
+/// receiver is gone or the daemon refuses.
+pub(super) async fn follow(source: Source, updates: mpsc::Sender<Update>) {
+    let mut scenes = source.connect().await.map(Ok);
+    let mut wait = RECONNECT_FIRST;
     loop {
         let why = match scenes {
-            Ok(Ok(connected)) => match tell_all(connected, &news, &mut wait).await {
-                Ok(()) => "the daemon went away".to_owned(),
+            Ok(Ok(connected)) => match forward(connected, &updates, &mut wait).await {
+                Ok(()) => "the connection ended".to_owned(),
                 Err(error) => format!("{error:#}"),
             },
             Ok(Err(why)) => why,
             Err(error) => {
-                // Nobody hears it any more.
-                let _ = news.send(News::Refused(error)).await;
+                // The receiver may be gone.
+                let _ = updates.send(Update::Refused(error)).await;
                 return;
             }
         };
-        let away = format!("{why}; coming again in {}", told(wait));
-        if news.send(News::Away(away)).await.is_err() {
+        let problem = format!("{why}; reconnecting in {}", format_duration(wait));
+        if updates.send(Update::Disconnected(problem)).await.is_err() {
             return;
         }
         pause(wait).await;
-        wait = (wait * 2).min(AGAIN_MAX);
-        if news.send(News::Away(format!("{why}; asking it again"))).await.is_err() {
+        wait = (wait * 2).min(RECONNECT_MAX);
+        let problem = format!("{why}; reconnecting now");
+        if updates.send(Update::Disconnected(problem)).await.is_err() {
             return;
         }
-        scenes = source.again().await;
+        scenes = source.reconnect().await;
     }
 }
 
-async fn tell_all(
+/// Forwards what one connection sends. A snapshot resets `wait`, because the daemon is back.
+async fn forward(
     mut scenes: Scenes,
-    news: &mpsc::Sender<News>,
+    updates: &mpsc::Sender<Update>,
     wait: &mut Duration,
 ) -> anyhow::Result<()> {
-    let mut told = News::Connected(scenes.keep_alive);
-    while news.send(told).await.is_ok() {
-        told = match scenes.hear().await? {
-            Some(Heard::Scene(data)) => {
-                *wait = AGAIN_FIRST;
-                News::Scene(Scene::read(&data)?)
+    let mut update = Update::Connected(scenes.keep_alive);
+    while updates.send(update).await.is_ok() {
+        update = match scenes.next_item().await? {
+            Some(Item::Scene(data)) => {
+                *wait = RECONNECT_FIRST;
+                Update::Scene(Scene::read(&data)?)
             }
-            Some(Heard::Alive) => News::Alive,
+            Some(Item::KeepAlive) => Update::Alive,
             None => return Ok(()),
         };
     }
@@ -176,38 +173,40 @@ async fn tell_all(
 }
 
 impl Scenes {
-    /// The data of the next event; none at the end of the stream.
+    /// Returns the data of the next event; `None` at the end of the stream.
     ///
     /// # Errors
-    /// The connection breaks or is silent for too long, or an event is too large, or no
-    /// text.
+    /// Errors if the connection breaks or is silent for too long, or if an event is too large or
+    /// not UTF-8.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<String>> {
         loop {
-            match self.hear().await? {
-                Some(Heard::Scene(data)) => return Ok(Some(data)),
-                Some(Heard::Alive) => {}
+            match self.next_item().await? {
+                Some(Item::Scene(data)) => return Ok(Some(data)),
+                Some(Item::KeepAlive) => {}
                 None => return Ok(None),
             }
         }
     }
 
-    /// The same, or that it lives.
-    async fn hear(&mut self) -> anyhow::Result<Option<Heard>> {
+    async fn next_item(&mut self) -> anyhow::Result<Option<Item>> {
         if let Some(data) = self.events.take()? {
-            return Ok(Some(Heard::Scene(data)));
+            return Ok(Some(Item::Scene(data)));
         }
         let patience = self.keep_alive * LOST_AFTER;
         let piece = tokio::select! {
-            piece = self.answer.chunk() => piece,
-            () = pause(patience) => bail!("the daemon was silent for {}", told(patience)),
+            piece = self.response.chunk() => piece,
+            () = pause(patience) => {
+                bail!("the daemon was silent for {}", format_duration(patience))
+            }
         };
         let Some(bytes) = piece? else { return Ok(None) };
         self.events.put(&bytes)?;
-        Ok(Some(self.events.take()?.map_or(Heard::Alive, Heard::Scene)))
+        Ok(Some(self.events.take()?.map_or(Item::KeepAlive, Item::Scene)))
     }
 }
 
-/// Server-sent events, out of the pieces that they come in.
+/// Splits the pieces of a stream into server-sent events. Written by hand, because no dependency of
+/// the project reads them with a bound on the size of an event, and the view needs only the data.
 #[derive(Debug, Default)]
 struct Events(Vec<u8>);
 
@@ -218,11 +217,11 @@ impl Events {
         Ok(())
     }
 
-    /// The data of the next whole event that has some.
+    /// Returns the data of the next complete event that has any.
     fn take(&mut self) -> anyhow::Result<Option<String>> {
         while let Some(end) = self.0.windows(2).position(|two| two == b"\n\n") {
             let event: Vec<u8> = self.0.drain(..end + 2).collect();
-            let text = str::from_utf8(&event).context("an event is no text")?;
+            let text = str::from_utf8(&event).context("an event is not UTF-8")?;
             let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
             let data = data.map(|line| line.strip_prefix(' ').unwrap_or(line));
             let data = data.collect::<Vec<_>>().join("\n");
@@ -239,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_found_however_they_are_cut_and_comments_are_none() {
+    fn events_are_found_wherever_the_stream_is_cut_and_comments_are_skipped() {
         let stream =
             ":\n\nevent: live\r\ndata: {\"a\":\ndata:1}\n\n: alive\n\ndata: é\n\ndata: cut";
         for size in [1, 2, 7, stream.len()] {
@@ -255,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_end_and_one_that_is_no_text_are_refused() {
+    fn an_endless_event_and_one_that_is_not_utf8_are_refused() {
         let mut events = Events::default();
         let piece = Bytes::from(vec![b'x'; EVENT_MAX_BYTES]);
         events.put(&piece).expect("just small enough");
         events.put(&Bytes::from_static(b"x")).expect_err("too large");
         let mut events = Events::default();
         events.put(&Bytes::from_static(b"data: \xff\n\n")).expect("small");
-        events.take().expect_err("no text");
+        events.take().expect_err("not UTF-8");
     }
 }

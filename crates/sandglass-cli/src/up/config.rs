@@ -22,7 +22,7 @@ use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
 use super::{limits, told};
 use crate::command::up::Arguments;
-use crate::terminal::tell;
+use crate::terminal::report_progress;
 use crate::tls::TlsFiles;
 
 /// Largest configuration, in bytes: far more than people write by hand.
@@ -120,7 +120,8 @@ impl Config {
             }
             // What was doubtful in the cache is not, where the folder is named by a flag.
             if arguments.compiled_cache.is_none() {
-                Finding::all_of(path, &source, doubtful).for_each(|found| tell(&told(&[found])));
+                Finding::all_of(path, &source, doubtful)
+                    .for_each(|found| report_progress(&told(&[found])));
             }
         }
         for variable in &arguments.api_key_env {

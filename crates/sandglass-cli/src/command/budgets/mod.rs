@@ -10,7 +10,7 @@ use sandglass_insight::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Su
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
-use crate::duration::told_millis;
+use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
 use crate::{fetch, journal_file, threads};
@@ -106,7 +106,7 @@ fn print(found: &Budgets, nothing: &str, output: &mut Output) -> anyhow::Result<
         };
         output.line(format_args!("{name}{by}"))?;
         let default = if budget.is_default { " (the default)" } else { "" };
-        let budgeted = told_millis(budget.budget_ms);
+        let budgeted = format_millis(budget.budget_ms);
         output.line(format_args!("  budget  {budgeted}{default}, {} runs", budget.runs))?;
         if budget.runs > 0 {
             output.line(format_args!("  took    {}", took(budget)))?;
@@ -122,9 +122,9 @@ fn print(found: &Budgets, nothing: &str, output: &mut Output) -> anyhow::Result<
             Advice::AllKilled => (Tone::Bad, "look what they died in".to_owned()),
             Advice::Keep => (Tone::Good, "keep it".to_owned()),
             Advice::Hangs => (Tone::Bad, "keep it".to_owned()),
-            Advice::Raise(millis) => (Tone::Bad, format!("raise it to {}", told_millis(millis))),
+            Advice::Raise(millis) => (Tone::Bad, format!("raise it to {}", format_millis(millis))),
             Advice::Lower(millis) => {
-                (Tone::Doubtful, format!("lower it to {}", told_millis(millis)))
+                (Tone::Doubtful, format!("lower it to {}", format_millis(millis)))
             }
         };
         let what = output.paint(tone, &what).into_owned();
@@ -141,7 +141,7 @@ fn took(budget: &Budget) -> String {
     let about = about(budget);
     let took = [("p50", p50_ms), ("p99", p99_ms), ("p99.9", p999_ms)].map(|(name, millis)| {
         let share = percent(millis, budget.budget_ms);
-        format!("{name} {about}{} ({about}{share} %)", told_millis(millis))
+        format!("{name} {about}{} ({about}{share} %)", format_millis(millis))
     });
     took.join(", ")
 }
@@ -166,7 +166,7 @@ fn reason(budget: &Budget) -> String {
             "99 in 100 of those that ended by themselves took {}{} at most, so the ones that \
              were killed hung; more time wouldn't help them",
             about(budget),
-            told_millis(by_itself.p99_ms)
+            format_millis(by_itself.p99_ms)
         ),
         Advice::Raise(_) if budget.kills() > 0 => {
             "it cuts off runs that were on their way, and nobody knows what they would have taken"

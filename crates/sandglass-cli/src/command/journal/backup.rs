@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Wish;
 use crate::exit::Exit;
-use crate::terminal::{Output, complain};
+use crate::terminal::{Output, report_error};
 
 /// Copies a journal as it is at one moment, also while it is being written
 ///
@@ -47,7 +47,7 @@ pub(super) fn execute(arguments: &Arguments, wish: &Wish) -> anyhow::Result<Exit
         Ok(None) => Ok(Exit::Cancelled),
         Err(error @ Error::Damaged { .. }) => {
             let advice = "no backup was made; `sandglass journal export` gives what can be read";
-            complain(&anyhow::Error::new(error).context(advice));
+            report_error(&anyhow::Error::new(error).context(advice));
             Ok(Exit::Diverged)
         }
         Err(error) => Err(error.into()),

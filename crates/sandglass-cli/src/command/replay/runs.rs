@@ -276,7 +276,7 @@ enum Came {
 fn begin_trace(record: &Record, ended: &Ended, run: &RecordedRun) {
     let entity = record.entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     let end = ended.ended_at.map(|at| format!(", {at}")).unwrap_or_default();
-    crate::terminal::tell(&format!(
+    crate::terminal::report_progress(&format!(
         "{} attempt {}  {entity}  module {}  {}{end}",
         ended.dispatch,
         ended.attempt,
@@ -288,5 +288,5 @@ fn begin_trace(record: &Record, ended: &Ended, run: &RecordedRun) {
 fn trace(call: &PlayedCall) {
     let answer = call.answer.as_deref().map(|answer| format!(" -> {answer}")).unwrap_or_default();
     let PlayedCall { number, function, arguments, .. } = call;
-    crate::terminal::tell(&format!("{number:>6}  {function} {arguments}{answer}"));
+    crate::terminal::report_progress(&format!("{number:>6}  {function} {arguments}{answer}"));
 }

@@ -31,7 +31,7 @@ use super::protocol::{Ask, Reply, Request, Said, Start, VirtualTime};
 use super::wait::{every, pause};
 use crate::exit::Exit;
 use crate::scenario::Module;
-use crate::terminal::unless_nobody_reads;
+use crate::terminal::ignore_broken_pipe;
 use crate::threads;
 use sandglass_host::file;
 
@@ -126,7 +126,7 @@ fn say(said: &Said) -> anyhow::Result<()> {
     line.push(b'\n');
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(&line).and_then(|()| stdout.flush());
-    Ok(unless_nobody_reads(written)?)
+    Ok(ignore_broken_pipe(written)?)
 }
 
 struct Worker {
