@@ -10,9 +10,9 @@ use sandglass_model::{GuestLimits, Rejection};
 use sandglass_source::{printable, shortened};
 use serde::Serialize;
 
-use crate::anatomy::named;
 use crate::duration::format_millis_exactly;
 use crate::explain;
+use crate::handler_text::named;
 use crate::terminal::{Output, Tone};
 
 /// Imports, exports and such that a list shows; `--json` has all of them.

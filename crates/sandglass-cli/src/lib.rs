@@ -2,15 +2,15 @@
 //! a user of the libraries would miss. It is a library for `main.rs` and for the fuzz targets that
 //! test how it reads files.
 
-mod anatomy;
 mod command;
 mod compiling;
-mod diagnosis;
+mod diagnostic_text;
 mod duration;
 mod exit;
 mod explain;
 mod exposition;
 mod fetch;
+mod handler_text;
 mod inspection;
 mod integrations;
 mod interrupts;

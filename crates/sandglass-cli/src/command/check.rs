@@ -10,7 +10,7 @@ use sandglass_liveness::{Parsed, Spec, spec::SOURCE_MAX_BYTES};
 use sandglass_source::{Finding, Severity, printable};
 
 use crate::compiling;
-use crate::diagnosis::{as_json, rendered};
+use crate::diagnostic_text::{render, to_json};
 use crate::exit::Exit;
 use crate::integrations::Integrations;
 use crate::terminal::{Output, Tone, report_error};
@@ -54,7 +54,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
                 report_error(&error);
                 let Finding { path, diagnostic, .. } =
                     Finding::of_a_whole_file(path, &format!("{error:#}"));
-                all.push(as_json(&path, &diagnostic));
+                all.push(to_json(&path, &diagnostic));
                 exit = Exit::Unusable;
                 continue;
             }
@@ -66,11 +66,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             exit = Exit::Failed;
         }
         if arguments.json {
-            all.extend(findings.iter().map(|one| as_json(&one.path, &one.diagnostic)));
+            all.extend(findings.iter().map(|one| to_json(&one.path, &one.diagnostic)));
             continue;
         }
         for Finding { path, source, diagnostic } in &findings {
-            output.line(rendered(path, source, diagnostic, output.color()))?;
+            output.line(render(path, source, diagnostic, output.color()))?;
         }
         output.line(verdict(path, errors, warnings, &output))?;
     }

@@ -9,7 +9,7 @@ use sandglass_host::{FixedSecrets, Manifest, file};
 use sandglass_model::{GuestLimits, Rejection};
 
 use crate::compiling;
-use crate::diagnosis::in_one_line;
+use crate::diagnostic_text::one_line;
 use crate::exit::Exit;
 use crate::inspection::{self, Told};
 use crate::integrations::host;
@@ -89,7 +89,7 @@ fn found(arguments: &Arguments) -> anyhow::Result<Option<Found>> {
     };
     found.map_err(|error| match error {
         manifest::Error::Wrong(findings) => {
-            let told: Vec<String> = findings.iter().map(in_one_line).collect();
+            let told: Vec<String> = findings.iter().map(one_line).collect();
             anyhow::anyhow!("manifest: {}", told.join("; "))
         }
         error => error.into(),

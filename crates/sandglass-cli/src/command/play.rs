@@ -8,7 +8,7 @@ use sandglass_journal::SqliteJournal;
 use sandglass_source::Finding;
 
 use crate::compiling;
-use crate::diagnosis::{as_json, rendered};
+use crate::diagnostic_text::{render, to_json};
 use crate::exit::Exit;
 use crate::interrupts::Interrupted;
 use crate::play::{Director, Style, Tally, Timeline};
@@ -103,8 +103,8 @@ fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
     let mut output = Output::new();
     for Finding { path, source, diagnostic } in &findings {
         match style {
-            Style::Json => output.line(as_json(path, diagnostic))?,
-            Style::Text => output.line(rendered(path, source, diagnostic, output.color()))?,
+            Style::Json => output.line(to_json(path, diagnostic))?,
+            Style::Text => output.line(render(path, source, diagnostic, output.color()))?,
         }
     }
     Ok(None)

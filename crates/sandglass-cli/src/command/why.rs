@@ -15,7 +15,7 @@ use sandglass_source::{printable, shortened};
 use crate::duration::{format_micros, format_millis_exactly};
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
-use crate::{anatomy, explain, journal_file};
+use crate::{explain, handler_text, journal_file};
 
 /// Most characters that a line shows of what a handler was given or answered; `--json` has
 /// all of it.
@@ -236,25 +236,25 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     match ending {
         Some(ending) => {
             details.extend(run(ending));
-            details.extend(anatomy::named("started", others(&found.started)));
+            details.extend(handler_text::named("started", others(&found.started)));
             details.extend(decided(ending));
         }
         None if found.unread.is_some() => {
             details.extend(found.unread.as_ref().and_then(followed_unread));
-            details.extend(anatomy::named("started", others(&found.started)));
+            details.extend(handler_text::named("started", others(&found.started)));
         }
         None if found.host != Host::Alive => {
             details.push(("log ends", found.log_ends_at.to_string()));
-            details.extend(anatomy::named("started", others(&found.started)));
+            details.extend(handler_text::named("started", others(&found.started)));
         }
-        None => details.extend(anatomy::named("started", others(&found.started))),
+        None => details.extend(handler_text::named("started", others(&found.started))),
     }
-    details.extend(anatomy::named("attempts", attempts(found)));
-    details.extend(anatomy::named("unended", others(&found.unended)));
+    details.extend(handler_text::named("attempts", attempts(found)));
+    details.extend(handler_text::named("unended", others(&found.unended)));
     let next = found.next();
     let next = next.iter().enumerate();
     let next = next.map(|(number, line)| format!("{}. {}", number + 1, printable(line)));
-    details.extend(anatomy::named("next", next));
+    details.extend(handler_text::named("next", next));
     details.push(("dispatch", dispatched.dispatch.to_string()));
     details.push(("trace", dispatched.trace.trace_id.to_string()));
     let error = ending.as_ref().and_then(|ending| ending.ended.outcome.error());
@@ -364,18 +364,18 @@ fn run(ending: &Ending) -> Vec<(&'static str, String)> {
     }
     let time = match ending.is_time_unknown() {
         true => "unknown: its host ended in the middle of it".to_owned(),
-        false => anatomy::time(&ended.time_split_us),
+        false => handler_text::time(&ended.time_split_us),
     };
     details.push(("time", time));
     match &ended.account {
         Some(account) => {
-            details.extend(anatomy::named("calls", anatomy::calls(&account.story)));
-            details.extend(anatomy::named("requests", anatomy::requests(&account.story)));
+            details.extend(handler_text::named("calls", handler_text::calls(&account.story)));
+            details.extend(handler_text::named("requests", handler_text::requests(&account.story)));
         }
-        None => details.extend(anatomy::named("calls", anatomy::sums(&ended.host_calls))),
+        None => details.extend(handler_text::named("calls", handler_text::sums(&ended.host_calls))),
     }
-    details.extend(anatomy::named("limits", anatomy::overruns(&ended.overruns)));
-    details.extend(anatomy::named("at", anatomy::frames(ended.frames())));
+    details.extend(handler_text::named("limits", handler_text::overruns(&ended.overruns)));
+    details.extend(handler_text::named("at", handler_text::frames(ended.frames())));
     if matches!(ended.outcome, Outcome::TimedOut(_)) {
         let after = format_micros(ended.deadline.overrun_us);
         details.push(("stopped", format!("{after} after its deadline")));

@@ -10,7 +10,7 @@ use sandglass_model::{GuestLimits, Rejection};
 
 use super::{automaton, invalid};
 use crate::command::run::Arguments;
-use crate::diagnosis::in_one_line;
+use crate::diagnostic_text::one_line;
 use crate::secrets;
 
 /// The manifest that is named, or the one beside the guest that is about it, with
@@ -68,6 +68,6 @@ fn unusable(error: manifest::Error) -> Rejection {
     let manifest::Error::Wrong(findings) = error else {
         return invalid(format!("manifest: {error}"));
     };
-    let told: Vec<String> = findings.iter().map(in_one_line).collect();
+    let told: Vec<String> = findings.iter().map(one_line).collect();
     invalid(format!("manifest: {}", told.join("; ")))
 }

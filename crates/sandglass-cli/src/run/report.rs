@@ -6,10 +6,10 @@ use sandglass_model::{Allocation, OutcomeKind, Rejection, RunReport, TelemetryDr
 use sandglass_source::{printable, shortened};
 use serde_json::json;
 
-use crate::anatomy;
 use crate::command::run::Form;
 use crate::duration::{format_micros, format_millis_exactly};
 use crate::explain;
+use crate::handler_text;
 use crate::terminal::{Output, Tone};
 
 /// Longest result that a line shows, in characters; `--report json` has all of it.
@@ -123,21 +123,21 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
         ));
     }
     details.extend(story(report).map(|line| ("waited", line)));
-    if let Some(own) = anatomy::own_frame(&report.backtrace).filter(|_| ended_badly(report)) {
+    if let Some(own) = handler_text::own_frame(&report.backtrace).filter(|_| ended_badly(report)) {
         details.push(("where", own));
     }
     if let Some(result) = report.result() {
         let result = result.to_string();
         details.push(("result", shortened(&printable(&result), RESULT_MAX_CHARS).into_owned()));
     }
-    details.extend(anatomy::named("at", anatomy::frames(&report.backtrace)));
-    details.extend(anatomy::named("host calls", anatomy::sums(&report.host_calls)));
+    details.extend(handler_text::named("at", handler_text::frames(&report.backtrace)));
+    details.extend(handler_text::named("host calls", handler_text::sums(&report.host_calls)));
     if ended_badly(report) {
-        details.extend(anatomy::named("last calls", anatomy::last_calls(&report.story)));
+        details.extend(handler_text::named("last calls", handler_text::last_calls(&report.story)));
     }
-    details.extend(anatomy::named("limits", anatomy::overruns(&report.overruns)));
-    details.extend(anatomy::named("requests", anatomy::requests(&report.story)));
-    details.push(("time", anatomy::time(&report.time_split_us)));
+    details.extend(handler_text::named("limits", handler_text::overruns(&report.overruns)));
+    details.extend(handler_text::named("requests", handler_text::requests(&report.story)));
+    details.push(("time", handler_text::time(&report.time_split_us)));
     if report.started_at.is_some() {
         let (cpu, wall) = (format_micros(report.cpu_us), format_micros(report.wall_us));
         details.push(("cpu", format!("{cpu} of {wall}")));
@@ -157,7 +157,7 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
     }
     details.push(("dispatch", report.dispatch_id.to_string()));
     details.push(("trace", report.trace.trace_id.to_string()));
-    if let Some(hint) = anatomy::lacking(&report.backtrace) {
+    if let Some(hint) = handler_text::lacking(&report.backtrace) {
         details.push(("hint", hint.to_owned()));
     }
     details.extend(report.outcome.error().map(|(code, _)| ("explain", explain::command(&code))));
@@ -175,5 +175,5 @@ fn story(report: &RunReport) -> Option<String> {
     let is_stopped =
         matches!(report.outcome.kind(), OutcomeKind::TimedOut | OutcomeKind::Cancelled);
     let span = report.dying_span.as_deref().filter(|_| is_stopped)?;
-    report.started_at.map(|_| anatomy::waited(&report.story, &report.deadline, span))
+    report.started_at.map(|_| handler_text::waited(&report.story, &report.deadline, span))
 }

@@ -14,7 +14,7 @@ use sandglass_testkit::{Builder, Case, Guest, Kit, Ran, Suite, SuiteError, Updat
 use serde_json::json;
 
 use crate::command::test::Arguments;
-use crate::diagnosis::rendered;
+use crate::diagnostic_text::render;
 use crate::exit::Exit;
 use crate::scenario::shown;
 use crate::terminal::{Output, note};
@@ -124,7 +124,7 @@ fn finish(all: &[Tested], arguments: &Arguments, output: &mut Output) -> anyhow:
         junit::write(all, path)?;
     }
     if arguments.json {
-        let suites: Vec<_> = all.iter().map(as_json).collect();
+        let suites: Vec<_> = all.iter().map(to_json).collect();
         output.json_pretty(&json!({ "suites": suites, "passed": passed, "failed": failed }))?;
     } else {
         text::summary(all, (passed, failed), output)?;
@@ -158,7 +158,7 @@ fn suites(paths: &[PathBuf], output: &mut Output) -> anyhow::Result<Option<Vec<S
 
 fn show(findings: &[Finding], output: &mut Output) -> std::io::Result<()> {
     for Finding { path, source, diagnostic } in findings {
-        output.line(rendered(path, source, diagnostic, output.color()))?;
+        output.line(render(path, source, diagnostic, output.color()))?;
     }
     Ok(())
 }
@@ -207,7 +207,7 @@ fn update(tested: &Tested, output: &mut Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn as_json(tested: &Tested) -> serde_json::Value {
+fn to_json(tested: &Tested) -> serde_json::Value {
     let case = |(case, verdict): (&Case, &Verdict)| match &verdict.ran {
         Ok(ran) => json!({
             "name": case.name,

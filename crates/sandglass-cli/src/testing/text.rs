@@ -7,9 +7,9 @@ use sandglass_source::{printable, shortened};
 use sandglass_testkit::Ran;
 
 use super::Tested;
-use crate::anatomy;
 use crate::duration::{format_micros, format_millis_exactly};
 use crate::explain;
+use crate::handler_text;
 use crate::scenario::shown;
 use crate::terminal::{Output, Tone, printable_lines};
 
@@ -94,8 +94,8 @@ fn story(ran: &Ran) -> Vec<String> {
         let result = result.to_string();
         lines.push(format!("result: {}", shortened(&printable(&result), RESULT_MAX_CHARS)));
     }
-    let frames = anatomy::named("at", anatomy::frames(&report.backtrace));
-    let calls = anatomy::named("calls", anatomy::calls(&report.story));
+    let frames = handler_text::named("at", handler_text::frames(&report.backtrace));
+    let calls = handler_text::named("calls", handler_text::calls(&report.story));
     for (name, line) in frames.into_iter().chain(calls) {
         lines.push(format!("{name:<6} {line}"));
     }

@@ -26,7 +26,7 @@ const MESSAGE_MAX_CHARS: usize = 1_000;
 const MESSAGE_END_CHARS: usize = 200;
 
 /// The diagnostic as people read it: what, where, the source line, what to do.
-pub(crate) fn rendered(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String {
+pub(crate) fn render(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String {
     let Diagnostic { severity, message, help, code, span, line, column } = found;
     let level = match severity {
         Severity::Error => Level::Error,
@@ -55,7 +55,7 @@ pub(crate) fn rendered(path: &Path, source: &str, found: &Diagnostic, color: boo
 }
 
 /// The diagnostic as scripts read it.
-pub(crate) fn as_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
+pub(crate) fn to_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
     serde_json::json!({
         "file": path.display().to_string(),
         "severity": found.severity.to_string(),
@@ -68,7 +68,7 @@ pub(crate) fn as_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
 }
 
 /// The diagnostic in a line: where, and what.
-pub(crate) fn in_one_line(finding: &Finding) -> String {
+pub(crate) fn one_line(finding: &Finding) -> String {
     let at = &finding.diagnostic;
     format!("{}:{}:{}: {}", finding.path.display(), at.line, at.column, at.message)
 }
@@ -199,7 +199,7 @@ mod tests {
         let long = "a".repeat(70_000);
         let source = format!("first\nsecond\nx = \"{long}\" here {long}\nlast\nnever");
         let at = source.find("here").expect("there");
-        let text = rendered(Path::new("f"), &source, &found(&source, at..at + 4), false);
+        let text = render(Path::new("f"), &source, &found(&source, at..at + 4), false);
         for part in ["f:3:70008: wrong", "[f:3:70008]", "2 │ second", "3 │ …aaa", "4 │ last"]
         {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
@@ -213,7 +213,7 @@ mod tests {
         for source in ["", "\n", "a\r\nbü\r\n\u{1b}c", "\r\r\n\n\u{202e}", "\tä\n"] {
             for start in (0..=source.len()).filter(|at| source.is_char_boundary(*at)) {
                 for end in start..source.len() + 2 {
-                    let text = rendered(Path::new("f"), source, &found(source, start..end), false);
+                    let text = render(Path::new("f"), source, &found(source, start..end), false);
                     assert!(text.contains("wrong"), "{source:?} {start}..{end}: {text}");
                     assert!(!text.contains(['\u{1b}', '\u{202e}', '\r']), "{text:?}");
                 }
