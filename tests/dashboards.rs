@@ -107,7 +107,7 @@ fn a_different_file_is_overwritten_only_with_force() {
     fs::write(&rules, "groups: []\n").expect("written");
     fs::write(out.join("mine.txt"), "mine").expect("written");
     let refused = sandglass(&[&"dashboards", &"--out", &out]).exits(2);
-    refused.says("there is another `").says("prometheus/rules.yml").says("--force");
+    refused.says("exists with other content").says("prometheus/rules.yml").says("--force");
     assert_eq!(files(&out).len(), 2, "nothing was written");
     assert_eq!(fs::read_to_string(&rules).expect("text"), "groups: []\n");
     sandglass(&[&"dashboards", &"--out", &out, &"--force"]).exits(0);
@@ -129,12 +129,12 @@ fn unusable_arguments_are_refused_with_the_reason() {
         refused.says("is no metric prefix: use lower-case letters, digits and `_`");
     }
     let refused = sandglass(&[&"dashboards", &"--prefix", &"temper_", &"--out", &out]).exits(2);
-    refused.says("say `temper`");
+    refused.says("use `temper`");
     assert!(!out.exists());
     folder.write("file", "x");
     let file = folder.path("file");
-    sandglass(&[&"dashboards", &"--out", &file]).exits(2).says("can't be written");
+    sandglass(&[&"dashboards", &"--out", &file]).exits(2).says("can't write");
     fs::create_dir_all(out.join("README.md")).expect("made");
-    sandglass(&[&"dashboards", &"--out", &out, &"--force"]).exits(2).says("can't be written");
+    sandglass(&[&"dashboards", &"--out", &out, &"--force"]).exits(2).says("can't write");
     assert_eq!(files(&out).len(), 0, "nothing was written");
 }

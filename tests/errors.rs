@@ -161,7 +161,7 @@ fn a_trap_names_the_source_line_or_how_to_get_it() {
     assert!(place.is_some_and(|place| place.contains("panics/src/lib.rs:")), "{panics}");
     assert!(!panics.contains("hint"), "it has lines: {panics}");
     let traps = of("wat/traps.wat");
-    assert!(traps.contains("  hint       the guest carries no lines"), "{traps}");
+    assert!(traps.contains("  hint       the guest has no line numbers"), "{traps}");
     assert!(!traps.contains("\n  where"), "{traps}");
     let last = traps.lines().last().unwrap_or_default().trim();
     assert!(
@@ -179,7 +179,9 @@ fn why_and_check_name_the_code_too() {
     sandglass(&[&"why", &journal]).exits(0).says("sandglass explain unreachable");
 
     let missing = fixture("wat/missing_import.wat");
-    sandglass(&[&"check", &missing]).exits(1).says("`sandglass explain missing_import` tells more");
+    sandglass(&[&"check", &missing])
+        .exits(1)
+        .says("run `sandglass explain missing_import` for details");
     let json = sandglass(&[&"check", &missing, &"--json"]).exits(1).out;
     let findings: Vec<serde_json::Value> = serde_json::from_str(&json).expect("JSON");
     assert_eq!(findings[0]["code"], "missing_import", "{json}");

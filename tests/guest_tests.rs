@@ -236,7 +236,7 @@ fn a_new_project_contains_what_its_language_needs_and_its_name() {
             assert!(!text.expect("it is text").contains("{{"), "{}", path.display());
         }
         // What is there stays there.
-        sandglass(&[&"new", &project, &"--lang", &language]).exits(2).says("is there already");
+        sandglass(&[&"new", &project, &"--lang", &language]).exits(2).says("exists already");
         // Nothing is built yet, which is what a test tells.
         sandglass(&[&"test", &project]).exits(2).says(".wasm");
     }
@@ -249,12 +249,12 @@ fn a_project_name_must_be_valid_in_all_languages() {
         let project = folder.path(name);
         sandglass(&[&"new", &"--lang", &"c", &"--", &project])
             .exits(2)
-            .says("can't name a project");
+            .says("is not a name for a project");
         assert!(!project.exists());
     }
     sandglass(&[&"new", &"greeter", &"--lang", &"cobol"]).exits(2).says("possible values");
     let file = folder.write("taken", "");
-    sandglass(&[&"new", &file, &"--lang", &"c"]).exits(2).says("is there already");
+    sandglass(&[&"new", &file, &"--lang", &"c"]).exits(2).says("exists already");
 }
 
 #[test]

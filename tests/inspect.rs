@@ -136,7 +136,7 @@ fn a_node_pack_is_described_as_one_and_does_not_run_as_a_handler() {
     sandglass(&[&"inspect", &pack])
         .exits(0)
         .says("an OpenWOP node pack (OpenWOP node pack ABI 1), as text")
-        .says("its exports say which, once it runs")
+        .says("known only when it runs")
         .says("channels openwop_channel_read")
         .says("used     openwop_node_invoke  (i32, i32, i32) -> (i64)");
     let told = sandglass(&[&"inspect", &pack, &"--json"]).exits(0).out;

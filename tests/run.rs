@@ -92,7 +92,8 @@ fn a_flood_of_log_lines_is_reported_by_its_size() {
     for none in ["spans", "span_events", "attributes", "metrics"] {
         assert_eq!(dropped[none], 0, "{report}");
     }
-    let told = format!("the guest told more than a run may; dropped: {lines} lines of the log");
+    let told =
+        format!("the guest exceeded the limits on telemetry; dropped: {lines} lines of the log");
     let stderr = &said.exits(126).err;
     assert!(stderr.lines().any(|line| line.ends_with(&told)), "{stderr}");
     let (said, report) = run("wat/echo.wat", &[]);

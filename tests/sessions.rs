@@ -323,11 +323,11 @@ fn calls_that_take_too_long_are_one_record_however_many_they_are() {
     assert_eq!(breach["in_flight"]["host_call"], "host_http_call");
     assert!(breach["times"].as_u64() > Some(2), "{breach}");
     let said = sandglass(&[&"log", &journal]).exits(0);
-    said.says("host_call_timeout of 1 ms breached").says("times more");
+    said.says("host_call_timeout of 1 ms breached").says("more times");
     sandglass(&[&"log", &journal, &"--as", &"audit"])
         .exits(0)
         .says("\"host_call\":\"host_http_call\"");
-    sandglass(&[&"scan", &journal]).exits(0).says("host calls that timed out");
+    sandglass(&[&"scan", &journal]).exits(0).says("host calls timed out");
     sandglass(&[&"why", &journal])
         .exits(0)
         .says("host_call_timeout of 1ms breached by host_http_call");

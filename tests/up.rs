@@ -254,7 +254,7 @@ fn budgets_are_computed_from_the_metrics_of_a_daemon() {
     let address = format!("http://{}", up.address);
     let fresh: &[&dyn AsRef<std::ffi::OsStr>] =
         &[&"budgets", &address, &"--api-key-env", &"UP_KEY"];
-    with_variable("UP_KEY", secret, fresh).exits(0).says("nothing has run yet");
+    with_variable("UP_KEY", secret, fresh).exits(0).says("no handler has run yet");
     for id in ["a", "b"] {
         up.ask_with(&format!("POST /v1/entities/Waiter/{id}"), &bearer, b"");
         let waits = format!("POST /v1/entities/Waiter/{id}/actions/Wait?wait=settled&timeout=60s");

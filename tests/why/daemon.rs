@@ -148,7 +148,7 @@ fn handlers_lost_by_a_killed_host_are_explained_before_all_that_ended() {
     let found = up.why(None);
     assert_eq!((&found["dispatch_id"], &found["host"]), (&json!(cancelled), &json!("alive")));
     assert_eq!(found["unended"], json!([]));
-    assert!(up.text(&last).contains("has not ended: it is queued or runs"));
+    assert!(up.text(&last).contains("has not ended: it is queued or running"));
     up.kill();
     let found = up.why(None);
     assert_eq!((&found["dispatch_id"], &found["host"]), (&json!(last), &json!("gone")));
@@ -157,7 +157,7 @@ fn handlers_lost_by_a_killed_host_are_explained_before_all_that_ended() {
     let next = found["next"].to_string();
     assert!(next.contains("next start of its host") && next.contains("known to nobody"), "{next}");
     let said = sandglass(&[&"why", &up.journal()]).exits(0);
-    let said = said.says("was queued or running when the log ends").says("log ends");
+    let said = said.says("was queued or running when the log ended").says("log ends");
     said.says("Waiter/first for Wait");
     // The next start ends them, and says so.
     up.start();
@@ -197,9 +197,9 @@ fn every_attempt_of_a_rerun_and_a_retry_is_explained_and_can_be_named() {
     assert!(first["next"].to_string().contains("its later attempts tell more"), "{first}");
     let text = up.text(&dispatch);
     for line in [
-        "1: interrupted; it is run again",
+        "1: interrupted; it is dispatched again",
         "2: cancelled after",
-        "3: again for local: the upstream is back; timed out after",
+        "3: retried for local: the upstream is back; timed out after",
         "(this one)",
     ] {
         assert!(text.contains(line), "no {line:?} in {text}");

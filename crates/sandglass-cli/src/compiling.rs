@@ -1,5 +1,5 @@
-//! Compiling modules in a process of its own: the flags that bound it, and the hidden command
-//! that it is.
+//! The flags that limit the compilation of modules, and the hidden command that compiles one in a
+//! process of its own.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use sandglass_host::{CompileHelper, CompileLimits};
 use sandglass_source::size;
 use serde::{Deserialize, Serialize};
 
-/// The hidden subcommand that a helper is started with.
+/// The hidden command of a compile helper.
 pub(crate) const HELPER_COMMAND: &str = "compile-module";
 
-/// What compiling one module may take.
+/// The flags that limit the compilation of one module.
 #[derive(Clone, Copy, Debug, Default, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Arguments {
     /// Time limit for compiling one module [default: 60s]
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The limits that the flags state, and `otherwise` where they do not.
+    /// The limits that the flags state, and `otherwise` for those that they do not state.
     pub(crate) fn limits(self, otherwise: CompileLimits) -> CompileLimits {
         CompileLimits {
             timeout: self.compile_timeout.unwrap_or(otherwise.timeout),
@@ -30,20 +30,20 @@ impl Arguments {
         }
     }
 
-    /// The helper of a command that has no other settings for it.
+    /// The helper of a command whose only settings are these flags.
     pub(crate) fn helper(self) -> CompileHelper {
         helper(self.limits(CompileLimits::default()))
     }
 }
 
-/// This program, as what compiles one module within `limits`.
+/// This program as a compile helper with `limits`.
 pub(crate) fn helper(limits: CompileLimits) -> CompileHelper {
     CompileHelper::this_program([HELPER_COMMAND]).limits(limits)
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write \"60s\" or \"5m\", for instance"))?;
+        .map_err(|error| format!("{error}; write it as \"60s\" or \"5m\""))?;
     if time < Duration::from_millis(1) || time > CompileLimits::TIMEOUT_MAX {
         return Err("must be from 1ms to 24h".to_owned());
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_bounded_and_go_before_what_is_set_elsewhere() {
+    fn flags_are_bounded_and_override_other_settings() {
         assert_eq!(timeout("5m"), Ok(Duration::from_secs(300)));
         assert!(timeout("0s").is_err() && timeout("25h").is_err() && timeout("5").is_err());
         assert_eq!(memory("64MiB"), Ok(64 << 20));

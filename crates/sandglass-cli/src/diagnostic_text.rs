@@ -1,6 +1,7 @@
-//! What is wrong in a file, shown with the line that it stands in.
+//! Renders diagnostics of files that people write, with the source lines around them.
 
 use std::borrow::Cow;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -11,22 +12,22 @@ use miette::{
 use sandglass_source::{Diagnostic, Finding, Severity, printable, shortened};
 
 use crate::explain;
-use crate::terminal::printable_in_place;
+use crate::terminal::{Output, printable_in_place};
 
-/// Most characters that are shown of a line before and after where something is
-/// wrong: some lines of a terminal. What draws it can't draw a line of 64 Ki.
+/// Most characters of a line that are shown before and after the place: some lines of a terminal.
+/// miette cannot draw a line of 64 Ki characters.
 const AROUND_MAX_CHARS: usize = 120;
-/// Most characters of the place itself that are shown and underlined.
+/// Most characters of the place itself that are shown.
 const PLACE_MAX_CHARS: usize = 120;
-/// Most characters of a message before it is cut in its middle: more than a
-/// sentence with all names that it can suggest.
+/// Most characters of a message before its middle is cut: more than a sentence with all the names
+/// that it can suggest.
 const MESSAGE_MAX_CHARS: usize = 1_000;
-/// How many of a cut message's characters are its end, which says what is wrong
-/// with the value that made it long.
+/// How many characters of a cut message are its end, which states what is wrong with the value
+/// that made it long.
 const MESSAGE_END_CHARS: usize = 200;
 
-/// The diagnostic as people read it: what, where, the source line, what to do.
-pub(crate) fn render(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String {
+/// Renders a diagnostic for people: what is wrong and where, the source line, and what to do.
+fn render(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String {
     let Diagnostic { severity, message, help, code, span, line, column } = found;
     let level = match severity {
         Severity::Error => Level::Error,
@@ -38,7 +39,7 @@ pub(crate) fn render(path: &Path, source: &str, found: &Diagnostic, color: bool)
     let mut diagnostic = MietteDiagnostic::new(format!("{name}:{line}:{column}: {message}"))
         .with_severity(level)
         .with_label(LabeledSpan::underline(window.place.clone()));
-    let explained = code.map(|code| format!("`{}` tells more", explain::command(code)));
+    let explained = code.map(|code| format!("run `{}` for details", explain::command(code)));
     let help: Vec<_> = help.iter().cloned().chain(explained).collect();
     if !help.is_empty() {
         diagnostic = diagnostic.with_help(abridged(&help.join("; ")));
@@ -47,14 +48,14 @@ pub(crate) fn render(path: &Path, source: &str, found: &Diagnostic, color: bool)
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let mut text = String::new();
     let handler = GraphicalReportHandler::new_themed(theme).with_links(false);
-    // Writing to a string can't fail; a span outside the source would only lose the line.
+    // Only a span outside the source can fail, and then only the source line is lost.
     if handler.render_report(&mut text, report.as_ref()).is_err() {
         text = format!("  {line}:{column}: {severity}: {message}\n");
     }
     text
 }
 
-/// The diagnostic as scripts read it.
+/// The diagnostic as JSON.
 pub(crate) fn to_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
     serde_json::json!({
         "file": path.display().to_string(),
@@ -67,13 +68,23 @@ pub(crate) fn to_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
     })
 }
 
-/// The diagnostic in a line: where, and what.
-pub(crate) fn one_line(finding: &Finding) -> String {
-    let at = &finding.diagnostic;
-    format!("{}:{}:{}: {}", finding.path.display(), at.line, at.column, at.message)
+/// Prints findings with their source lines.
+pub(crate) fn print(findings: &[Finding], output: &mut Output) -> io::Result<()> {
+    findings.iter().try_for_each(|Finding { path, source, diagnostic }| {
+        output.line(render(path, source, diagnostic, output.color()))
+    })
 }
 
-/// A message that is no longer than people read.
+/// The findings in one line, without their sources.
+pub(crate) fn in_one_line(findings: &[Finding]) -> String {
+    let line = |Finding { path, diagnostic, .. }: &Finding| {
+        let Diagnostic { line, column, message, .. } = diagnostic;
+        format!("{}:{line}:{column}: {message}", path.display())
+    };
+    findings.iter().map(line).collect::<Vec<_>>().join("; ")
+}
+
+/// Cuts the middle of a long message.
 fn abridged(text: &str) -> Cow<'_, str> {
     if text.chars().nth(MESSAGE_MAX_CHARS).is_none() {
         return text.into();
@@ -83,43 +94,43 @@ fn abridged(text: &str) -> Cow<'_, str> {
     format!("{start}{}", &text[end..]).into()
 }
 
-/// The few lines around a place, and no more of them than people look at: what it
-/// costs to draw them doesn't depend on the size of the source.
+/// The lines around a place, cut to a bounded length, so that the cost of drawing them does not
+/// depend on the size of the source.
 #[derive(Debug)]
 struct Window {
     text: String,
-    /// Where in `text` something is wrong.
+    /// The place in `text`.
     place: Range<usize>,
     name: String,
     /// Line and column of the place in the source, from 0.
     line: usize,
     column: usize,
-    /// How many lines of `text` stand before the place.
+    /// How many lines of `text` precede that of the place.
     lines_before: usize,
 }
 
 impl Window {
     fn around(span: &Range<usize>, source: &str, found: &Diagnostic, name: &str) -> Self {
-        let start = boundary(source, span.start);
+        let start = source.floor_char_boundary(span.start);
         let line_start = source[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = source[start..].find('\n').map_or(source.len(), |at| start + at);
-        let end = boundary(source, span.end).clamp(start, line_end);
+        let end = source.floor_char_boundary(span.end).clamp(start, line_end);
         let mut text = String::new();
         let before = source[..line_start].strip_suffix('\n');
         if let Some(before) = before {
             let line = before.rsplit('\n').next().unwrap_or_default();
-            text.push_str(&line_shown(line));
+            text.push_str(&keep_start(line));
             text.push('\n');
         }
-        text.push_str(&end_of(&source[line_start..start]));
+        text.push_str(&keep_end(&source[line_start..start]));
         let place_start = text.len();
         let place = printable_in_place(&shortened(&source[start..end], PLACE_MAX_CHARS));
         text.push_str(&place);
         let place = place_start..text.len();
-        text.push_str(&line_shown(&source[end..line_end]));
+        text.push_str(&keep_start(&source[end..line_end]));
         if let Some(after) = source[line_end..].strip_prefix('\n').filter(|rest| !rest.is_empty()) {
             text.push('\n');
-            text.push_str(&line_shown(after.split('\n').next().unwrap_or_default()));
+            text.push_str(&keep_start(after.split('\n').next().unwrap_or_default()));
         }
         Self {
             text,
@@ -141,7 +152,7 @@ impl SourceCode for Window {
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let part = self.text.read_span(span, lines_before, lines_after)?;
         let line = (self.line + part.line()).saturating_sub(self.lines_before);
-        // Without lines before it the part begins with the place itself.
+        // Without preceding lines, the part starts with the place itself.
         let column = if lines_before == 0 { self.column } else { part.column() };
         Ok(Box::new(MietteSpanContents::new_named(
             self.name.clone(),
@@ -154,20 +165,14 @@ impl SourceCode for Window {
     }
 }
 
-/// The char boundary at or before `at`.
-fn boundary(text: &str, at: usize) -> usize {
-    let at = at.min(text.len());
-    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
-}
-
-/// A line, or its start where it is long.
-fn line_shown(line: &str) -> String {
+/// The start of a line, escaped.
+fn keep_start(line: &str) -> String {
     let line = line.strip_suffix('\r').unwrap_or(line);
     printable_in_place(&shortened(line, AROUND_MAX_CHARS))
 }
 
-/// The end of what stands before a place in its line.
-fn end_of(line: &str) -> String {
+/// The end of a line up to a place, escaped.
+fn keep_end(line: &str) -> String {
     match line.char_indices().rev().nth(AROUND_MAX_CHARS) {
         Some((at, skipped)) => {
             format!("…{}", printable_in_place(&line[at + skipped.len_utf8()..]))
@@ -209,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn any_place_of_any_source_can_be_shown() {
+    fn any_place_in_any_source_can_be_rendered() {
         for source in ["", "\n", "a\r\nbü\r\n\u{1b}c", "\r\r\n\n\u{202e}", "\tä\n"] {
             for start in (0..=source.len()).filter(|at| source.is_char_boundary(*at)) {
                 for end in start..source.len() + 2 {

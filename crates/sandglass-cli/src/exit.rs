@@ -1,19 +1,19 @@
-//! The exit codes, by name: a contract with scripts.
+//! The exit codes by name. They are a contract with scripts.
 
 use std::process::ExitCode;
 
-/// How the process ends.
+/// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// All is well.
+    /// Success.
     Ok = 0,
-    /// What was asked about doesn't hold: a spec has errors, an expectation of a
-    /// scenario failed, a guest answered failure.
+    /// A negative result: a spec has errors, an expectation of a scenario failed, a guest returned a
+    /// failure.
     Failed = 1,
-    /// What was given can't be used: arguments, a scenario, a journal.
+    /// Unusable input: arguments, a scenario, a journal.
     Unusable = 2,
-    /// The journal diverges from what is decided now, or holds damaged records.
+    /// The journal diverges from its replay, or contains damaged records.
     Diverged = 3,
     /// `run`: the handler's deadline passed.
     TimedOut = 124,
@@ -26,7 +26,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// How a command ends that read so many records of a journal, and met so many gaps.
+    /// The code of a command that has read `records` of a journal, with `gaps` between them.
     pub(crate) const fn of_reading(records: u64, gaps: u64) -> Self {
         match (records, gaps) {
             (_, 0) => Self::Ok,

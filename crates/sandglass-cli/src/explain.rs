@@ -1,12 +1,11 @@
-//! The pages about errors, by their codes, and how they read on a terminal. The pages
-//! themselves are `docs/errors/CODE.md`.
+//! The pages about error codes (`docs/errors/CODE.md`), and their text without markup.
 
 /// A page about a code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page {
-    /// The code, as reports and answers spell it.
+    /// The code, as reports and responses spell it.
     pub(crate) code: &'static str,
-    /// The page, in Markdown: `# code: title`, and what there is to say.
+    /// The page in Markdown, starting with `# code: title`.
     markdown: &'static str,
 }
 
@@ -75,23 +74,23 @@ pages! {
     "daemon",
 }
 
-/// The page of this code, however it is spelled.
+/// Finds the page of a code, in any case, with `-` or `_`.
 pub(crate) fn named(code: &str) -> Option<&'static Page> {
-    let spelled = |code: &str| code.trim().to_ascii_lowercase().replace('-', "_");
-    let wanted = spelled(code);
-    let own = PAGES.iter().find(|page| spelled(page.code) == wanted);
-    own.or_else(|| PAGES.iter().find(|page| page.tells_of(&wanted)))
+    let normalize = |code: &str| code.trim().to_ascii_lowercase().replace('-', "_");
+    let wanted = normalize(code);
+    let own = PAGES.iter().find(|page| normalize(page.code) == wanted);
+    own.or_else(|| PAGES.iter().find(|page| page.lists(&wanted)))
 }
 
 /// Pages about several codes, which each of them lists.
 const FAMILIES: [&str; 2] = ["ask", "daemon"];
 
-/// What to type to read about `code`.
+/// The command that explains `code`.
 pub(crate) fn command(code: &str) -> String {
     format!("sandglass explain {code}")
 }
 
-/// What a line of a page is.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Heading,
@@ -99,21 +98,21 @@ pub(crate) enum Line {
 }
 
 impl Page {
-    /// What it is, in a line.
+    /// Its title, without the code.
     pub(crate) fn title(&self) -> &'static str {
         let first = self.markdown.lines().next().unwrap_or_default();
         first.split_once(": ").map_or(first, |(_, title)| title)
     }
 
-    /// Whether it is about several codes, and `code` is one of them.
-    fn tells_of(&self, code: &str) -> bool {
+    /// Whether it is a page about several codes, and `code` is one of them.
+    fn lists(&self, code: &str) -> bool {
         let quoted = format!("`{code}`");
         let is_item = |line: &&str| line.starts_with("- `") || line.starts_with("  `");
         let mut items = self.markdown.lines().filter(is_item);
         FAMILIES.contains(&self.code) && items.any(|item| item.contains(&quoted))
     }
 
-    /// What there is to say below the title, line by line, without markup.
+    /// The lines below the title, without markup.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (Line, String)> {
         let mut is_code = false;
         self.markdown.lines().skip(1).filter_map(move |line| {
@@ -129,13 +128,13 @@ impl Page {
         })
     }
 
-    /// All of them.
+    /// All lines as one text.
     pub(crate) fn plain(&self) -> String {
         self.lines().map(|(_, line)| line + "\n").collect()
     }
 }
 
-/// A line without emphasis, and with links as what they name.
+/// Removes emphasis from a line, and replaces links by their names.
 fn without_markup(line: &str) -> String {
     let mut plain = String::new();
     let mut rest = line;
@@ -151,7 +150,7 @@ fn without_markup(line: &str) -> String {
             continue;
         };
         plain += name;
-        // Another page is found by its name.
+        // The name of another error page is enough to find it.
         if let Some(path) = target.strip_prefix("../") {
             plain += &format!(" (docs/{path})");
         }
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_all_its_parts_and_leads_somewhere() {
+    fn a_page_has_all_its_parts_and_valid_links() {
         for page in PAGES {
             let Page { code, markdown } = page;
             assert!(markdown.starts_with(&format!("# {code}: ")), "{code}");
@@ -225,7 +224,7 @@ mod tests {
                 let file = target.split('#').next().expect("a file");
                 let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
                 let path = folder.join("../../docs/errors").join(file);
-                assert!(path.exists(), "{code}: {target} leads nowhere");
+                assert!(path.exists(), "{code}: {target} does not exist");
             }
         }
     }
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_found_however_it_is_spelled() {
+    fn a_code_is_found_in_any_spelling() {
         for (spelled, code) in [
             ("wasm_memory", "wasm-memory"),
             ("Missing-Import", "missing_import"),

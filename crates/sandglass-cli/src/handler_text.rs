@@ -1,5 +1,5 @@
-//! The parts of a run in words: where it was, what it called and asked for, and where
-//! its time went. Used by reports of runs that have just ended and of recorded ones.
+//! Formats the parts of a handler's report: its frames, its host calls, its requests and where its
+//! time went. Used for handlers that have just ended and for recorded ones.
 
 use std::fmt::Write as _;
 
@@ -11,14 +11,14 @@ use sandglass_source::printable;
 
 use crate::duration::{format_micros, format_millis_exactly};
 
-/// Frames that the text shows: where a run died is in the first few, or, where a library's
-/// panic stands before it, a dozen further on.
+/// Most frames that are shown. The frame of interest is among the first few, or, behind those of a
+/// library's panic, a dozen further on.
 const MAX_FRAMES: usize = 16;
 
-/// Host calls that a report in text shows one by one: what led to the end, on half a screen.
+/// Most host calls that a report lists one by one: what led to the end, on half a screen.
 const LAST_CALLS: usize = 8;
 
-/// Where the guest was, a line for each of the innermost frames.
+/// One line for each of the innermost frames.
 pub(crate) fn frames(frames: &[Frame]) -> Vec<String> {
     let mut lines: Vec<_> = frames.iter().take(MAX_FRAMES).map(frame).collect();
     if frames.len() > MAX_FRAMES {
@@ -44,8 +44,8 @@ fn frame(frame: &Frame) -> String {
     line
 }
 
-/// The innermost frame that is likely the author's own: one with a file that is of neither a
-/// toolchain nor a library.
+/// The innermost frame that is likely the author's own: one whose file belongs neither to a
+/// toolchain nor to a library.
 pub(crate) fn own_frame(frames: &[Frame]) -> Option<String> {
     let foreign = ["/rustc/", "/.cargo/registry/", "/lib/rustlib/", "/wasi-libc/"];
     let is_own = |file: &String| !foreign.iter().any(|place| file.contains(place));
@@ -53,21 +53,21 @@ pub(crate) fn own_frame(frames: &[Frame]) -> Option<String> {
     own.map(frame)
 }
 
-/// What is missing in a guest whose frames tell less than they could, and how to have it.
-pub(crate) fn lacking(frames: &[Frame]) -> Option<&'static str> {
+/// How to build the guest so that its frames show names and lines, if they do not.
+pub(crate) fn debug_info_hint(frames: &[Frame]) -> Option<&'static str> {
     if frames.is_empty() || frames.iter().any(|frame| frame.file.is_some()) {
         return None;
     }
     Some(if frames.iter().all(|frame| frame.function.is_none()) {
-        "the guest carries neither names nor lines: don't strip it, and build it with debug \
-         information (Rust: `debug = \"line-tables-only\"`, C: `-g`, AssemblyScript: `--debug`)"
+        "the guest has neither function names nor line numbers: do not strip it, and build it with \
+         debug information (Rust: `debug = \"line-tables-only\"`, C: `-g`, AssemblyScript: `--debug`)"
     } else {
-        "the guest carries no lines: build it with debug information (Rust: \
-         `debug = \"line-tables-only\"`, C: `-g`), and don't strip it"
+        "the guest has no line numbers: build it with debug information (Rust: \
+         `debug = \"line-tables-only\"`, C: `-g`), and do not strip it"
     })
 }
 
-/// Where the time went, in a line.
+/// The phases of a handler with their times, in one line.
 pub(crate) fn time(split: &TimeSplit) -> String {
     let parts = [
         ("queue", split.queue),
@@ -81,8 +81,8 @@ pub(crate) fn time(split: &TimeSplit) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// The host calls by function, a line each.
-pub(crate) fn sums(calls: &HostCalls) -> Vec<String> {
+/// One line for each host function that was called.
+pub(crate) fn calls_by_function(calls: &HostCalls) -> Vec<String> {
     let line = |calls: &FunctionCalls| {
         let unfinished = if calls.in_flight { ", unfinished" } else { "" };
         let took = format_micros(calls.total_us);
@@ -91,7 +91,7 @@ pub(crate) fn sums(calls: &HostCalls) -> Vec<String> {
     calls.by_function.iter().map(line).collect()
 }
 
-/// The limits inside of a run that were breached, a line each.
+/// One line for each limit that was breached without ending the handler.
 pub(crate) fn overruns(overruns: &[Overrun]) -> Vec<String> {
     let line = |overrun: &Overrun| {
         let Overrun { limit, host_call, threshold_ms, observed_ms, times, .. } = overrun;
@@ -104,7 +104,7 @@ pub(crate) fn overruns(overruns: &[Overrun]) -> Vec<String> {
     overruns.iter().map(line).collect()
 }
 
-/// The host calls one by one, in columns.
+/// One line for each host call, in columns.
 pub(crate) fn calls(story: &Story) -> Vec<String> {
     let width = story.calls.iter().map(|call| printable(&call.name).chars().count()).max();
     let line = |call: &Call| {
@@ -127,7 +127,7 @@ pub(crate) fn calls(story: &Story) -> Vec<String> {
     lines
 }
 
-/// The last host calls, the last at the end.
+/// One line for each of the last host calls.
 pub(crate) fn last_calls(story: &Story) -> Vec<String> {
     let left_out = story.calls.len().saturating_sub(LAST_CALLS);
     let last = Story { calls: story.calls[left_out..].to_vec(), ..Story::default() };
@@ -137,8 +137,8 @@ pub(crate) fn last_calls(story: &Story) -> Vec<String> {
     earlier.into_iter().chain(calls(&last)).collect()
 }
 
-/// What a run that was stopped waited for, since when, and what was left of its budget then.
-pub(crate) fn waited(story: &Story, deadline: &DeadlineReport, span: &str) -> String {
+/// What a stopped handler waited for, since when, and how much of its budget remained then.
+pub(crate) fn last_wait(story: &Story, deadline: &DeadlineReport, span: &str) -> String {
     let elapsed_us = deadline.elapsed_ms.saturating_mul(1_000);
     let left = |at_us: u64| {
         let left = deadline.budget_ms.saturating_sub(at_us / 1_000);
@@ -157,18 +157,18 @@ pub(crate) fn waited(story: &Story, deadline: &DeadlineReport, span: &str) -> St
     let own = format_micros(elapsed_us.saturating_sub(since));
     match last {
         Some(call) => format!(
-            "for nothing: {own} in its own code, since {} came back with {}",
+            "for no host call: {own} in its own code, since {} returned with {}",
             printable(&call.name),
             left(since)
         ),
         None if span == "instantiate" => {
-            format!("for nothing: {own} in code that runs before its handler")
+            format!("for no host call: {own} in code that runs before its handler")
         }
-        None => format!("for nothing: {own} in its own code, without a host call"),
+        None => format!("for no host call: {own} in its own code"),
     }
 }
 
-/// What it asked of others, a line each.
+/// One line for each outgoing request.
 pub(crate) fn requests(story: &Story) -> Vec<String> {
     let line = |one: &OutgoingRequest| {
         let what = format!("{} {}{}", one.method, one.host, one.path);
@@ -187,17 +187,16 @@ pub(crate) fn requests(story: &Story) -> Vec<String> {
         format!("{}  sent at {at}, {outcome}", printable(&what))
     };
     let omitted = Some(story.requests_omitted).filter(|omitted| *omitted > 0);
-    let omitted = omitted.map(|omitted| format!("({omitted} earlier ones)"));
+    let omitted = omitted.map(|omitted| format!("({omitted} earlier)"));
     omitted.into_iter().chain(story.requests.iter().map(line)).collect()
 }
 
-/// What has a name, each of its lines behind it: the name stands before the first.
-pub(crate) fn named(
+/// Pairs `name` with the first of `lines`, and an empty name with each further one.
+pub(crate) fn labeled(
     name: &'static str,
     lines: impl IntoIterator<Item = String>,
 ) -> impl Iterator<Item = (&'static str, String)> {
-    let name_of = move |number| if number == 0 { name } else { "" };
-    lines.into_iter().enumerate().map(move |(number, line)| (name_of(number), line))
+    std::iter::once(name).chain(std::iter::repeat("")).zip(lines)
 }
 
 #[cfg(test)]
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_whose_body_hung_is_told_with_the_status_that_came() {
+    fn a_request_whose_body_hung_is_shown_with_its_status() {
         let request = |outcome, status| OutgoingRequest {
             method: "GET".to_owned(),
             host: "x".to_owned(),
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_cut_stands_last_and_names_of_guests_drive_no_terminal() {
+    fn an_unfinished_call_is_last_and_names_of_guests_are_escaped() {
         let call = |name: &str, started_us, outcome| Call {
             name: name.to_owned().into(),
             started_us,

@@ -1,4 +1,4 @@
-//! What `sandglass inspect` found, in lines for people.
+//! Formats the report of `sandglass inspect` for people.
 
 use std::path::Path;
 
@@ -12,34 +12,33 @@ use serde::Serialize;
 
 use crate::duration::format_millis_exactly;
 use crate::explain;
-use crate::handler_text::named;
+use crate::handler_text::labeled;
 use crate::terminal::{Output, Tone};
 
-/// Imports, exports and such that a list shows; `--json` has all of them.
+/// Most imports, exports and the like that are listed; `--json` has all of them.
 const LIST_MAX: usize = 60;
 
-/// Most characters of a type: a handler's is longer, and in `--json`.
+/// Most characters of a type; `--json` has all of them.
 const TYPE_MAX_CHARS: usize = 100;
 
-/// Custom sections that are shown: the largest.
+/// Most custom sections that are listed, the largest first.
 const SECTIONS_MAX: usize = 6;
 
-/// What is told of a guest.
+/// A guest, and what its manifest permits.
 #[derive(Debug, Serialize)]
-pub(crate) struct Told {
-    /// What the guest is.
+pub(crate) struct Report {
     pub(crate) guest: Inspection,
-    /// The path of the manifest; none where there is none.
+    /// The path of the manifest, if there is one.
     pub(crate) manifest: Option<String>,
-    /// What it may do under the manifest.
+    /// What the manifest permits.
     pub(crate) permissions: Option<Permissions>,
-    /// Why the host would not run it, under the manifest or without; none where it would.
+    /// Why the host would not run it; `None` if it would.
     pub(crate) rejection: Option<Rejection>,
 }
 
-/// The same of the guest at `path`, line by line.
-pub(crate) fn lines(path: &Path, told: &Told, output: &Output) -> Vec<String> {
-    let Told { guest, manifest, permissions, rejection } = told;
+/// Formats the report on the guest at `path`.
+pub(crate) fn lines(path: &Path, report: &Report, output: &Output) -> Vec<String> {
+    let Report { guest, manifest, permissions, rejection } = report;
     let path = printable(&path.display().to_string()).into_owned();
     let mut lines = vec![headline(&path, guest, output)];
     let mut add = |details: Vec<(&'static str, String)>| {
@@ -53,11 +52,11 @@ pub(crate) fn lines(path: &Path, told: &Told, output: &Output) -> Vec<String> {
     if guest.abi == Abi::NodePack {
         add(vec![("nodes", NODES.to_owned())]);
     }
-    add(named("memory", memories(guest, granted)).collect());
-    add(named("tables", guest.tables.iter().map(|one| table(one, granted))).collect());
-    add(named("exports", exports(guest)).collect());
-    add(named("imports", imports(guest, permissions.as_ref())).collect());
-    add(named("wasi", guest.wasi.iter().map(wasi)).collect());
+    add(labeled("memory", memories(guest, granted)).collect());
+    add(labeled("tables", guest.tables.iter().map(|one| table(one, granted))).collect());
+    add(labeled("exports", exports(guest)).collect());
+    add(labeled("imports", imports(guest, permissions.as_ref())).collect());
+    add(labeled("wasi", guest.wasi.iter().map(wasi)).collect());
     match (manifest, permissions) {
         (Some(path), Some(permissions)) => {
             let of = format!("{} ({})", permissions.integration, path);
@@ -70,10 +69,10 @@ pub(crate) fn lines(path: &Path, told: &Told, output: &Output) -> Vec<String> {
     lines
 }
 
-const NO_MANIFEST: &str = "none beside it names it, so it may reach nothing and is granted \
-                           what every guest is";
+const NO_MANIFEST: &str = "none beside it names it, so it has only the permissions that \
+                           every guest has";
 
-const NODES: &str = "its exports say which, once it runs; its bytes don't";
+const NODES: &str = "known only when it runs, from its exports";
 
 fn headline(path: &str, guest: &Inspection, output: &Output) -> String {
     let form = if guest.is_text { ", as text" } else { "" };
@@ -110,16 +109,15 @@ fn of_guest(guest: &Inspection) -> Vec<(&'static str, String)> {
         details.push(("", format!("{}{more}", sections.join(", "))));
     }
     details.push(("functions", format!("{} of its own", guest.functions)));
-    details.extend(named(
+    details.extend(labeled(
         "largest",
         guest.largest_functions.iter().take(5).map(|one| large(one, guest)),
     ));
     let made = guest.producers.iter().map(|one| {
         printable(&format!("{}: {} {}", one.field, one.name, one.version)).trim_end().to_owned()
     });
-    details.extend(named("made by", made.take(LIST_MAX)));
-    let names =
-        if guest.debug.function_names { "names of functions" } else { "no names of functions" };
+    details.extend(labeled("made by", made.take(LIST_MAX)));
+    let names = if guest.debug.function_names { "function names" } else { "no function names" };
     let lines = match (guest.debug.lines, guest.debug.source_map) {
         (true, _) => "files and lines (DWARF)",
         (false, true) => "no files and lines (a source map is not read)",
@@ -127,7 +125,7 @@ fn of_guest(guest: &Inspection) -> Vec<(&'static str, String)> {
     };
     details.push(("debug", format!("{names}, {lines}")));
     if guest.runs_at_start {
-        details.push(("start", "code of it runs before its handler, in its budget".to_owned()));
+        details.push(("start", "runs code before its handler, within its budget".to_owned()));
     }
     details
 }
@@ -149,14 +147,14 @@ fn memories(guest: &Inspection, granted: Option<&Granted>) -> Vec<String> {
             None => ", declares no maximum".to_owned(),
         };
         let not_run = match memory {
-            Memory { is_shared: true, .. } => "; shared, which this host doesn't run",
-            Memory { is_64_bit: true, .. } => "; 64-bit, which this host doesn't run",
-            Memory { is_imported: true, .. } => "; imported, and this host gives none",
+            Memory { is_shared: true, .. } => "; shared, which this host does not support",
+            Memory { is_64_bit: true, .. } => "; 64-bit, which this host does not support",
+            Memory { is_imported: true, .. } => "; imported, which this host does not support",
             _ => "",
         };
         format!("{begins}{grows}{not_run}")
     };
-    let granted = format!("together it may have {}", bytes(may));
+    let granted = format!("limit for all: {}", bytes(may));
     guest.memories.iter().map(line).chain([granted]).collect()
 }
 
@@ -166,7 +164,7 @@ fn table(table: &Table, granted: Option<&Granted>) -> String {
         Some(most) => format!(", never grows beyond {most}"),
         None => String::new(),
     };
-    format!("begins with {} elements{grows}; it may have {may}", table.initial_elements)
+    format!("starts with {} elements{grows}; its limit is {may}", table.initial_elements)
 }
 
 fn exports(guest: &Inspection) -> Vec<String> {
@@ -191,7 +189,7 @@ fn exports(guest: &Inspection) -> Vec<String> {
             None => format!("unused   {name}  {ty}"),
         }
     };
-    // What matters stands first.
+    // Used exports first.
     let mut exports: Vec<&Export> = guest.exports.iter().collect();
     exports.sort_by_key(|export| !export.is_used);
     lines.extend(exports.iter().take(LIST_MAX).map(|export| line(export)));
@@ -238,7 +236,7 @@ fn imports(guest: &Inspection, permissions: Option<&Permissions>) -> Vec<String>
             needs.unwrap_or_default()
         )
     };
-    // What is wrong stands first.
+    // Unusable imports first.
     let mut imports: Vec<&Import> = guest.imports.iter().collect();
     imports.sort_by_key(|one| one.is_known && one.expected_signature.is_none());
     let shown = imports.iter().take(LIST_MAX).map(|import| line(import));
@@ -264,14 +262,14 @@ fn wasi(wasi: &WasiUse) -> String {
         0 => String::new(),
         _ => {
             let names = shortened(&wasi.refused.join(", "), TYPE_MAX_CHARS).into_owned();
-            format!("; refused, since there are no files and no sockets: {names}")
+            format!("; refused, because there are no files and no sockets: {names}")
         }
     };
     let interface = &wasi.interface;
     printable(&format!("{interface}: {} {count}{refused}", wasi.functions)).into_owned()
 }
 
-/// What it may do, what it lacks, and what it doesn't need.
+/// Permissions that it has, that it lacks, and that it does not need.
 fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
     let Permissions { granted, not_granted, unused, .. } = permissions;
     let list = |names: &[String]| match names {
@@ -292,10 +290,12 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
             }
         ),
         format!("responses and result: {}", bytes(granted.response_bytes)),
-        format!("held by the host: {}", bytes(granted.host_memory_bytes)),
+        format!("memory of the host for it: {}", bytes(granted.host_memory_bytes)),
         match granted.soft_deadline_ms {
-            Some(before) => format!("warned {} before its deadline", format_millis_exactly(before)),
-            None => "not warned before its deadline".to_owned(),
+            Some(before) => {
+                format!("warning {} before its deadline", format_millis_exactly(before))
+            }
+            None => "no warning before its deadline".to_owned(),
         },
     ];
     let timeouts = &granted.host_call_timeouts_ms;
@@ -303,7 +303,7 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
         format!("a call of {} takes at most {}", printable(name), format_millis_exactly(*limit))
     }));
     may.extend(granted.fuel.map(|fuel| format!("fuel: {fuel}")));
-    may.extend(granted.max_in_flight.map(|most| format!("at most {most} handlers at a time")));
+    may.extend(granted.max_in_flight.map(|most| format!("at most {most} handlers at once")));
     may.extend(granted.max_queued.map(|most| format!("at most {most} waiting handlers")));
     let lacks = not_granted.iter().map(|one| {
         let imports = list(&one.imports);
@@ -311,9 +311,9 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
     });
     let idle =
         unused.iter().map(|one| printable(&format!("`{}`: {}", one.key, one.what)).into_owned());
-    let mut details: Vec<_> = named("may", may).collect();
-    details.extend(named("not granted", lacks));
-    details.extend(named("not used", idle));
+    let mut details: Vec<_> = labeled("may", may).collect();
+    details.extend(labeled("not granted", lacks));
+    details.extend(labeled("not used", idle));
     details
 }
 
@@ -330,7 +330,7 @@ fn verdict(rejection: Option<&Rejection>, output: &Output) -> Vec<(&'static str,
     }
 }
 
-/// A size as people read it.
+/// Formats a size for people.
 fn bytes(count: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
     let size = count as f64;

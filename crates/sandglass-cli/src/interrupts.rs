@@ -1,14 +1,14 @@
-//! Ctrl-C and its like, heard from the moment that somebody listens.
+//! Ctrl-C and SIGTERM, received from the moment of listening.
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C, or the wish of an operating system or container to end.
+/// The command was ended by Ctrl-C or SIGTERM.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// Listens from its making on, so that no Ctrl-C falls between two waits.
+/// Listens from its creation on, so that no Ctrl-C between two waits is lost.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     interrupt: Signal,
@@ -24,7 +24,7 @@ impl Interrupts {
         })
     }
 
-    /// Nothing is lost where the future is dropped.
+    /// Waits for the next one. Cancel safe.
     pub(crate) async fn next(&mut self) -> Interrupted {
         tokio::select! {
             _ = self.interrupt.recv() => Interrupted,

@@ -1,4 +1,4 @@
-//! The journal of a command: opened to be written, or read through; what is not whole is told.
+//! Opens and reads the journal of a command, and reports what is damaged or missing.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use sandglass_model::{Event, Position, Record};
 use crate::exit::Exit;
 use crate::terminal::{note, report_progress};
 
-/// Opens the journal at `path` for writing, or makes one. Blocks while it is read.
+/// Opens the journal at `path` for writing, and creates it if there is none. Blocks while it is read.
 ///
 /// # Errors
 /// As [`SqliteJournal::open`].
@@ -24,21 +24,22 @@ pub(crate) fn open(path: &Path) -> Result<SqliteJournal, Error> {
     Ok(journal)
 }
 
-/// Has `see` see each record of the journal at `path` that can be read, in their order, and
-/// none where there are some that can't; answers how a command ends that did no more: well,
-/// where all could be.
+/// Calls `visit` with each record of the journal at `path`, in order, and with `None` for each gap of
+/// records that cannot be read. Reports gaps on standard error. Returns the exit code of a command
+/// that only reads.
 ///
 /// # Errors
 /// As [`Salvage::open`] and [`Salvage::page`].
-pub(crate) fn read(path: &Path, see: impl FnMut(Option<&Record>)) -> Result<Exit, Error> {
-    let exit = read_again(path, see)?;
+pub(crate) fn read(path: &Path, visit: impl FnMut(Option<&Record>)) -> Result<Exit, Error> {
+    let exit = read_silently(path, visit)?;
     if exit != Exit::Ok {
-        note("some of the journal is damaged or missing; `sandglass log` says what");
+        note("some of the journal is damaged or missing; `sandglass log` shows where");
     }
     Ok(exit)
 }
 
-/// The same, folded by `fold`; how many records don't fit the ones before them is told.
+/// Folds the records of the journal at `path`, and reports how many do not follow from those before
+/// them.
 ///
 /// # Errors
 /// As [`read`].
@@ -58,12 +59,13 @@ pub(crate) fn read_folded(
         note(&error.to_string());
     }
     if unfit > 0 {
-        note(&format!("{unfit} of its records don't fit the ones before them"));
+        note(&format!("{unfit} of its records do not follow from those before them"));
     }
     Ok(exit)
 }
 
-/// Refuses a spec whose rules this build does not know: all that follows would seem to diverge.
+/// Rejects a spec whose rules this build does not know, because everything after it would seem to
+/// diverge.
 ///
 /// # Errors
 /// [`Unfit::UnknownRules`].
@@ -76,21 +78,24 @@ pub(crate) fn check_rules(record: &Record) -> Result<(), Unfit> {
     }
 }
 
-/// The same as [`read`], of a journal of which all that is wrong has been told.
+/// As [`read`], but without a report, for a journal that was read before.
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_again(path: &Path, mut see: impl FnMut(Option<&Record>)) -> Result<Exit, Error> {
+pub(crate) fn read_silently(
+    path: &Path,
+    mut visit: impl FnMut(Option<&Record>),
+) -> Result<Exit, Error> {
     let mut salvage = Salvage::open(path, None, Position(1))?;
     let (mut records, mut gaps) = (0, 0);
     while let Some(page) = salvage.page()? {
         for found in &page {
             if let Found::Entry(Entry::Record(record)) = found {
                 records += 1;
-                see(Some(record));
+                visit(Some(record));
             } else if found.is_gap() {
                 gaps += 1;
-                see(None);
+                visit(None);
             }
         }
     }

@@ -1,9 +1,10 @@
-//! The entry of the binary; all of it is in the library beside.
+//! The entry point of the binary; everything else is in the library.
 
 use std::process::ExitCode;
 
-/// Tasks are made on one thread and freed on another all the time, for which the C library's
-/// allocator takes a lock: that is a third of what a dispatch and its decision take in memory.
+/// Tasks are allocated on one thread and freed on another all the time. The C library's allocator
+/// takes a lock for that, which costs a third of the time that a dispatch and its decision take
+/// with a journal in memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

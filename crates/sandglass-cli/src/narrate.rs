@@ -1,4 +1,4 @@
-//! Records in words: one line each, for `log` and for the timeline of `play`.
+//! Describes records in one line each, for `log` and for the timeline of `play`.
 
 mod session;
 
@@ -13,30 +13,29 @@ use sandglass_source::{printable, shortened};
 use crate::duration::format_millis;
 use crate::terminal::Tone;
 
-/// Most dispatches whose integration is remembered until they end: far more than
-/// are in flight at once; of an older one only the number is told.
+/// Most dispatches whose integration is remembered until they end: far more than are in flight at
+/// once. A line about an older one shows its id instead.
 const REMEMBERED_MAX: usize = 10_000;
-/// Most characters of a payload that a line shows.
+/// Most characters of a payload that are shown.
 const PAYLOAD_MAX_CHARS: usize = 80;
 
-/// Tells records in order.
+/// Describes records, which it receives in order.
 #[derive(Debug, Default)]
 pub(crate) struct Narrator {
     integrations: BTreeMap<DispatchId, String>,
 }
 
-/// A record in words, printable.
+/// A record in words, escaped for a terminal.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    /// What happened, in a word or two: an action's name, where there is one.
+pub(crate) struct Line {
+    /// What happened, in a word or two: the name of the action, if there is one.
     pub(crate) what: String,
-    /// The rest of it.
     pub(crate) detail: String,
     pub(crate) tone: Tone,
 }
 
 impl Narrator {
-    pub(crate) fn tell(&mut self, record: &Record) -> Told {
+    pub(crate) fn describe(&mut self, record: &Record) -> Line {
         let (what, detail, tone) = match &record.event {
             Event::SpecRegistered { automaton, digest, .. } => {
                 let digest = digest.to_string();
@@ -83,13 +82,13 @@ impl Narrator {
             | Event::LimitCleared { .. }
             | Event::RunStopping(_)
             | Event::RunStopped(_)
-            | Event::SessionResumed { .. } => session::told(&record.event),
+            | Event::SessionResumed { .. } => session::describe(&record.event),
         };
         self.remember(record);
-        Told { what: printable(&what).into(), detail: printable(&detail).into(), tone }
+        Line { what: printable(&what).into(), detail: printable(&detail).into(), tone }
     }
 
-    /// Takes in a record that isn't told, for what later ones say of it.
+    /// Remembers what lines about later records need, of a record that is not described itself.
     pub(crate) fn remember(&mut self, record: &Record) {
         match &record.event {
             Event::Dispatched(dispatched) => {
@@ -108,21 +107,21 @@ impl Narrator {
     fn dispatched(dispatched: &Dispatched) -> (String, String, Tone) {
         let attempt = match dispatched.attempt {
             0 | 1 => String::new(),
-            again => format!(", attempt {again}"),
+            attempt => format!(", attempt {attempt}"),
         };
-        let whose = match dispatched.owner {
-            DeadlineOwner::Parent => ", all that its asker has left",
+        let source = match dispatched.owner {
+            DeadlineOwner::Parent => ", all that remains of its parent's",
             DeadlineOwner::Handler if dispatched.budget_defaulted => " by default",
             DeadlineOwner::Handler => "",
         };
         let budget = format_millis(dispatched.budget_ms);
         let Dispatched { integration, .. } = dispatched;
-        let again = dispatched.retried.as_ref().map(|retried| match retried.reason.as_str() {
+        let retried = dispatched.retried.as_ref().map(|retried| match retried.reason.as_str() {
             "" => format!(" for {}", retried.by),
             reason => format!(" for {}: {reason}", retried.by),
         });
-        let again = again.unwrap_or_default();
-        let detail = format!("{integration} starts (budget {budget}{whose}{attempt}){again}");
+        let retried = retried.unwrap_or_default();
+        let detail = format!("{integration} starts (budget {budget}{source}{attempt}){retried}");
         ("handler".into(), detail, Tone::Plain)
     }
 
@@ -133,7 +132,7 @@ impl Narrator {
         let (how, tone) = match &ended.outcome {
             Outcome::Completed(_) => (format!("completed after {after}"), Tone::Good),
             Outcome::TimedOut(_) => (format!("killed after {after}{inside}"), Tone::Bad),
-            // The reason may be anything; what was running must not read as a part of it.
+            // In parentheses, because the reason is free text that the span must not continue.
             Outcome::Cancelled(cancelled) => {
                 let inside = ended.dying_span.as_ref().map(|span| format!(" (in {span})"));
                 (format!("{cancelled}{}", inside.unwrap_or_default()), Tone::Doubtful)
@@ -146,9 +145,9 @@ impl Narrator {
         };
         let follows = match &ended.decision {
             Decision::Take { action } => format!("takes {action}"),
-            Decision::Superseded { action } => format!("{action} superseded, nothing changes"),
+            Decision::Superseded { action } => format!("{action} is superseded, nothing changes"),
             Decision::Rerun => "runs again".to_owned(),
-            Decision::Held => "is dispatched anew when its session is resumed".to_owned(),
+            Decision::Held => "is dispatched again when its session is resumed".to_owned(),
             Decision::Dropped => "its session is over, nothing follows".to_owned(),
         };
         ("handler".into(), format!("{name} {how}; {follows}"), tone)
@@ -172,12 +171,12 @@ impl Narrator {
     }
 
     fn integration(&self, dispatch: DispatchId) -> String {
-        let known = self.integrations.get(&dispatch).cloned();
-        known.unwrap_or_else(|| format!("dispatch {dispatch}"))
+        let integration = self.integrations.get(&dispatch).cloned();
+        integration.unwrap_or_else(|| format!("dispatch {dispatch}"))
     }
 }
 
-/// What the params of a transition say of the handler that was killed.
+/// Describes the killed handler that the params of a transition report.
 fn killed(params: &Object) -> Option<String> {
     let text = |key: &str| params.get(key)?.as_str();
     let elapsed = format_millis(params.get("elapsed_ms")?.as_u64()?);
@@ -186,8 +185,11 @@ fn killed(params: &Object) -> Option<String> {
 }
 
 fn follows(action: &str, taken: bool) -> String {
-    let refused = || format!("{action} is refused, by a guard or by the state");
-    if taken { format!("takes {action}") } else { refused() }
+    if taken {
+        format!("takes {action}")
+    } else {
+        format!("{action} is refused, by a guard or by the state")
+    }
 }
 
 fn payload_text(payload: &serde_json::Value) -> String {
@@ -215,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_handler_is_told_with_the_function_that_it_died_in() {
+    fn a_killed_handler_is_described_with_the_function_that_it_died_in() {
         let params = [
             ("integration".to_owned(), json!("run_tools")),
             ("elapsed_ms".to_owned(), json!(2_001)),
             ("dying_span".to_owned(), json!("host_http_call\u{1b}")),
         ];
         let dispatch = DispatchId::from_bytes([1; 16]);
-        let told = Narrator::default().tell(&record(Event::Transition {
+        let line = Narrator::default().describe(&record(Event::Transition {
             action: "HandlerTimedOut".to_owned(),
             params: params.into(),
             from: "Executing".to_owned(),
@@ -231,15 +233,15 @@ mod tests {
             cause: TransitionCause::HandlerEnded { dispatch },
             trace: TraceContext::root([1; 24]),
         }));
-        assert_eq!(told.what, "HandlerTimedOut");
+        assert_eq!(line.what, "HandlerTimedOut");
         assert_eq!(
-            told.detail,
+            line.detail,
             "Executing -> TimedOut  (run_tools killed after 2.0 s in host_http_call\\u{1b})"
         );
     }
 
     #[test]
-    fn a_cancelled_handler_is_told_with_the_reason_and_apart_from_it_where_it_was() {
+    fn a_cancelled_handler_is_described_with_its_reason_and_its_span_apart() {
         let event = json!({
             "type": "ended", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d", "attempt": 1,
             "outcome": {
@@ -255,21 +257,21 @@ mod tests {
                 {"compile": 0, "guest": 0, "host": 0, "instantiate": 1, "queue": 0, "teardown": 0},
         });
         let ended = record(serde_json::from_value(event).expect("as the journal has it"));
-        let told = Narrator::default().tell(&ended);
+        let line = Narrator::default().describe(&ended);
         assert!(
-            told.detail.ends_with(" cancelled: because (in instantiate); takes Stop"),
+            line.detail.ends_with(" cancelled: because (in instantiate); takes Stop"),
             "{}",
-            told.detail
+            line.detail
         );
     }
 
     #[test]
-    fn an_asked_transition_and_a_retry_are_told_with_who_asked() {
+    fn an_asked_transition_and_a_retry_name_their_cause() {
         let cause = json!({
             "cause": "asked", "by": "Order/7", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d",
             "attempt": 1, "until": "settled", "remaining_ms": 5, "depth": 2,
         });
-        let told = Narrator::default().tell(&record(Event::Transition {
+        let line = Narrator::default().describe(&record(Event::Transition {
             action: "Charge".to_owned(),
             params: Object::new(),
             from: "Open".to_owned(),
@@ -278,7 +280,7 @@ mod tests {
             cause: serde_json::from_value(cause).expect("as the journal has it"),
             trace: TraceContext::root([1; 24]),
         }));
-        assert!(told.detail.contains("of Order/7, 2 deep"), "{}", told.detail);
+        assert!(line.detail.contains("of Order/7, 2 deep"), "{}", line.detail);
         let again = json!({
             "type": "dispatched", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d",
             "integration": "charge", "module": "charge", "action": "Charge", "params": {},
@@ -287,14 +289,14 @@ mod tests {
             "retried": {"by": "ops\u{1b}", "reason": "the bank is back"},
         });
         let again = record(serde_json::from_value(again).expect("as the journal has it"));
-        let told = Narrator::default().tell(&again);
+        let line = Narrator::default().describe(&again);
         let expected = "charge starts (budget 2.0 s, attempt 2) for ops\\u{1b}: the bank is back";
-        assert_eq!(told.detail, expected);
+        assert_eq!(line.detail, expected);
     }
 
     #[test]
-    fn a_timer_whose_action_a_guard_refuses_is_not_told_as_a_wrong_state() {
-        let told = Narrator::default().tell(&record(Event::StateIdle {
+    fn a_timer_whose_action_is_refused_names_the_guard_and_the_state() {
+        let line = Narrator::default().describe(&record(Event::StateIdle {
             state: "On".to_owned(),
             after_ms: 1_000,
             idle_ms: 1_000,
@@ -303,7 +305,7 @@ mod tests {
             taken: false,
         }));
         assert_eq!(
-            told.detail,
+            line.detail,
             "On had no action for 1.0 s (allowed 1.0 s): Give is refused, by a guard or by the state"
         );
     }

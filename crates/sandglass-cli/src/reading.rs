@@ -1,5 +1,5 @@
-//! How the files are read that people write for the binary alone, for who tests that
-//! with any text. It opens no file.
+//! The readers of files that people write for the binary alone, for tests that feed them any text.
+//! They open no file.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use sandglass_source::{Diagnostic, Diagnostics};
 
 use crate::{scenario, up};
 
-/// All that is wrong in a scenario file.
+/// The diagnostics of a scenario file.
 #[must_use]
 pub fn scenario(source: &str) -> Vec<Diagnostic> {
     let mut out = Diagnostics::new(source);
@@ -15,7 +15,7 @@ pub fn scenario(source: &str) -> Vec<Diagnostic> {
     out.finish()
 }
 
-/// All that is wrong in a configuration of the daemon.
+/// The diagnostics of a configuration of the daemon.
 #[must_use]
 pub fn configuration(source: &str) -> Vec<Diagnostic> {
     up::configuration(source)

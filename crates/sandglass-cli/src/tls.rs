@@ -1,4 +1,4 @@
-//! The files of a server's certificate: which ones, and whether they can be used.
+//! The files of a server's certificate: their flags, and reading and checking them.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +13,7 @@ use crate::terminal::report_progress;
 /// Largest file of certificates or keys, in bytes: the roots of a whole system fit.
 pub(crate) const PEM_MAX_BYTES: u64 = 1 << 20;
 /// The bits of a mode that give all users of the machine access.
-const EVERYBODY: u32 = 0o007;
+const ALL_USERS: u32 = 0o007;
 
 /// The flags of a server that serves HTTPS.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -69,7 +69,7 @@ impl TlsFiles {
             anyhow!("{what} in `{}` cannot be used: {error}", path.display())
         })?;
         let mode = std::fs::metadata(key).map_or(0, |metadata| metadata.mode());
-        if mode & EVERYBODY != 0 {
+        if mode & ALL_USERS != 0 {
             let path = key.display();
             report_progress(&format!(
                 "warning: every user of this machine can read the TLS key in `{path}`; `chmod 600` \
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_in_clear_text_are_warned_of_unless_they_stay_on_this_machine() {
+    fn plain_http_is_warned_of_unless_it_stays_on_this_machine() {
         let warns = |listen: &str| plain_http_warning(listen.parse().expect("an address"));
         for listen in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(warns(listen), None, "{listen}");

@@ -1,18 +1,18 @@
-//! `sandglass bench`: what the host costs on this machine, and how exact its kills are.
+//! `sandglass bench`: measures the cost and the kill precision of the host on this machine.
 
 use sandglass_bench::{Effort, Key};
 
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note, report_progress};
 
-/// Measures the host on this machine: what a dispatch costs beside plain Wasmtime, how soon
-/// after its deadline a handler is killed, and what others feel of it
+/// Measures the host on this machine: the cost of a dispatch compared with plain Wasmtime, how soon
+/// after its deadline a handler is killed, and how that affects other handlers
 ///
-/// It takes the whole machine while it measures; whatever else runs shows in the figures. The
-/// table says of each figure whether it meets its goal, which is no error where it doesn't.
+/// Uses the whole machine; other programs distort the figures. The table shows whether each figure
+/// meets its goal; a missed goal does not change the exit code.
 ///
-/// Exit code: 0 measured, 1 something could not be measured (the others are printed all the
-/// same), 2 the arguments are wrong, or no host can be built here.
+/// Exit code: 0 measured, 1 a figure could not be measured (the others are printed), 2 invalid
+/// arguments, or no host can be built on this machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass bench --quick\n  \
     sandglass bench --only host_call,kill_spin_idle\n  \
@@ -22,17 +22,17 @@ pub(crate) struct Arguments {
     /// baseline?, ratio?, goals} or {error}, and {machine, quick}
     #[arg(long)]
     json: bool,
-    /// Measure less of each: all figures in a minute and a half on two cores
+    /// Take fewer samples: all figures in a minute and a half on two cores
     #[arg(long)]
     quick: bool,
-    #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1, help = of_only())]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1, help = only_help())]
     only: Vec<Key>,
 }
 
-/// What `--only` is, with all that it takes.
-fn of_only() -> String {
+/// The help of `--only`, with all of its values.
+fn only_help() -> String {
     let keys: Vec<&str> = Key::ALL.iter().map(|key| key.name()).collect();
-    format!("Measure these figures alone: {}", keys.join(", "))
+    format!("Measure only these figures: {}", keys.join(", "))
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
@@ -40,7 +40,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut keys = Key::ALL.to_vec();
     keys.retain(|key| arguments.only.is_empty() || arguments.only.contains(key));
     if cfg!(debug_assertions) {
-        note("this is a development build; only one built with --release says anything");
+        note("this is a development build; only a build with --release has meaningful figures");
     }
     let mut at = 0;
     let program = std::env::current_exe()?;

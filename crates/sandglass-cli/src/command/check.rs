@@ -1,5 +1,5 @@
-//! `sandglass check`: everything that is wrong or doubtful in spec files, manifests,
-//! modules and folders of them, at once.
+//! `sandglass check`: reports all errors and warnings in spec files, manifests, modules and folders
+//! of them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,31 +10,31 @@ use sandglass_liveness::{Parsed, Spec, spec::SOURCE_MAX_BYTES};
 use sandglass_source::{Finding, Severity, printable};
 
 use crate::compiling;
-use crate::diagnostic_text::{render, to_json};
+use crate::diagnostic_text::{self, to_json};
 use crate::exit::Exit;
 use crate::integrations::Integrations;
 use crate::terminal::{Output, Tone, report_error};
 
-/// Checks spec files, manifests, modules, and folders of them: all errors at once, each
-/// with its line and column, and warnings for what is legal but hardly meant
+/// Checks spec files, manifests, modules and folders of them
 ///
-/// A manifest is checked together with its module, which must be there, be what the
-/// manifest says, compile, and import nothing that it isn't granted. A module is checked
-/// with the manifest beside it that names it; without one it is granted nothing. In a
-/// folder, every module that a spec names must be there, too.
+/// Reports all errors at once, each with its line and column, and warnings for what is allowed but
+/// rarely intended. A manifest is checked together with its module, which must exist, match the
+/// manifest, compile, and import nothing that it is not granted. A module is checked with the
+/// manifest beside it that names it; without one, nothing is granted. In a folder, every module
+/// that a spec names must exist.
 ///
-/// Exit code: 0 usable (warnings are allowed), 1 errors, 2 a file can't be read.
+/// Exit code: 0 no errors (warnings are allowed), 1 errors, 2 a file cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass check session.ioa.toml\n  \
     sandglass check integrations/tools/integration.toml\n  sandglass check tool.wasm\n  \
     sandglass check specs/\n  sandglass check specs/*.ioa.toml --json | jq '.[] | select(.severity == \"error\")'")]
 pub(crate) struct Arguments {
-    /// Spec files (*.ioa.toml), manifests (integration.toml, *.integration.toml), modules
-    /// (*.wasm, *.wat), folders. One that is named twice is checked once
+    /// Spec files (*.ioa.toml), manifests (integration.toml, *.integration.toml), modules (*.wasm,
+    /// *.wat) and folders; each is checked once
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Print one JSON array of {file, severity, line, column, message, help, code}; what is about
-    /// a whole file, or about one that can't be read, stands at its first line and column
+    /// Print one JSON array of {file, severity, line, column, message, help, code}; a message about
+    /// a whole file has line and column 1
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         let findings = match check(path, &mut integrations) {
             Ok(findings) => findings,
             Err(error) => {
-                // The other files are checked all the same.
+                // The other files are checked nevertheless.
                 report_error(&error);
                 let Finding { path, diagnostic, .. } =
                     Finding::of_a_whole_file(path, &format!("{error:#}"));
@@ -69,9 +69,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             all.extend(findings.iter().map(|one| to_json(&one.path, &one.diagnostic)));
             continue;
         }
-        for Finding { path, source, diagnostic } in &findings {
-            output.line(render(path, source, diagnostic, output.color()))?;
-        }
+        diagnostic_text::print(&findings, &mut output)?;
         output.line(verdict(path, errors, warnings, &output))?;
     }
     if arguments.json {
@@ -80,11 +78,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// Each of `paths` once, however often and by whatever names it is there.
+/// The distinct files among `paths`, which may name one by several paths.
 fn distinct(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
     let mut seen = BTreeSet::new();
-    let known = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    paths.iter().map(PathBuf::as_path).filter(move |path| seen.insert(known(path)))
+    let identity = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    paths.iter().map(PathBuf::as_path).filter(move |path| seen.insert(identity(path)))
 }
 
 fn check(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Finding>> {
@@ -100,7 +98,7 @@ fn check(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Fin
 }
 
 fn check_spec(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Finding>> {
-    // One byte more than allowed shows that it is too large for a spec.
+    // One byte more than allowed is enough to reject a file that is too large.
     let bytes = file::start(path, SOURCE_MAX_BYTES as u64 + 1)?;
     let Parsed { spec, diagnostics } = Spec::parse_bytes(&bytes);
     let mut findings: Vec<Finding> =

@@ -1,5 +1,4 @@
-//! `sandglass dashboards`: writes dashboards, monitors and rules for the names that a
-//! host's metrics have.
+//! `sandglass dashboards`: writes dashboards, monitors and rules for the metrics of a host.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,7 +13,7 @@ use serde_json::json;
 use crate::exit::Exit;
 use crate::terminal::Output;
 
-/// The files of `dashboards/`, in the order of their names.
+/// The files of `dashboards/`, sorted by name.
 const FILES: [(&str, &str); 7] = [
     ("README.md", include_str!("../../../../dashboards/README.md")),
     (
@@ -34,49 +33,48 @@ const FILES: [(&str, &str); 7] = [
     ("prometheus/rules.yml", include_str!("../../../../dashboards/prometheus/rules.yml")),
 ];
 
-/// What Grafana knows its dashboard by, and how it is headed.
+/// The id and the title of the dashboard in Grafana.
 const UID: &str = "sandglass-handler-liveness";
 const TITLE: &str = "Sandglass: Handler Liveness";
-/// Longest such name that Grafana takes, in characters.
+/// Longest id that Grafana accepts, in characters.
 const UID_MAX_CHARS: usize = 40;
 
-/// Writes dashboards, monitors and alerts, for the prefix that a host's metrics have
+/// Writes dashboards, monitors and alerts for the metrics of a host
 ///
-/// For Grafana, Prometheus and Datadog, and how to read them (README.md). A file that is
-/// there already and is another is left alone, and nothing is written.
+/// For Grafana, Prometheus and Datadog, with a README.md about them. If a file exists with other
+/// content, nothing is written.
 ///
-/// Exit code: 0, 2 the prefix or the folder can't be used.
+/// Exit code: 0 written, 2 the prefix or the folder cannot be used.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass dashboards --out dashboards\n  \
     sandglass dashboards --prefix acme --out dashboards\n  \
     sandglass dashboards --prefix acme --out dashboards --force --json | jq -r '.files[].path'")]
 pub(crate) struct Arguments {
-    /// What the names of the metrics begin with: `prefix` under [metrics] of the daemon's
-    /// configuration
+    /// The prefix of the metrics' names: `prefix` under [metrics] of the daemon's configuration
     #[arg(long, value_name = "PREFIX", default_value_t = Prefix::default().to_string())]
     prefix: String,
-    /// The folder to write to; it is made if there is none
+    /// The folder to write to, which is created if it does not exist
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Write over files that are others
+    /// Overwrite files with other content
     #[arg(long)]
     force: bool,
-    /// Print one JSON object {prefix, files [{path, written}]}; one that was there already,
-    /// as it is, isn't written
+    /// Print one JSON object {prefix, files [{path, written}]}; a file that exists with the same
+    /// content is not written
     #[arg(long)]
     json: bool,
 }
 
-/// A file that is asked for.
+/// A file to write.
 struct Wanted {
     path: PathBuf,
     text: String,
-    there: There,
+    existing: Existing,
 }
 
-/// What stands in its place.
+/// What exists at its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum There {
+enum Existing {
     Nothing,
     Same,
     Other,
@@ -85,95 +83,98 @@ enum There {
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let prefix = prefix(&arguments.prefix)?;
     let wanted = FILES.iter().map(|(name, text)| {
-        let (path, text) = (arguments.out.join(name), named_apart(renamed(text, &prefix), &prefix));
-        let there = what_is_at(&path, &text)
-            .with_context(|| format!("`{}` can't be written", path.display()))?;
-        Ok(Wanted { path, text, there })
+        let (path, text) =
+            (arguments.out.join(name), rename_dashboard(rename_metrics(text, &prefix), &prefix));
+        let existing =
+            compare(&path, &text).with_context(|| format!("can't write `{}`", path.display()))?;
+        Ok(Wanted { path, text, existing })
     });
     let wanted: Vec<Wanted> = wanted.collect::<anyhow::Result<_>>()?;
-    // All is looked at before anything is written.
-    if let Some(other) = wanted.iter().find(|one| one.there == There::Other && !arguments.force) {
+    // All files are compared before one is written.
+    if let Some(other) =
+        wanted.iter().find(|one| one.existing == Existing::Other && !arguments.force)
+    {
         bail!(
-            "there is another `{}`; name another folder with --out, or write over it with --force",
+            "`{}` exists with other content; name another folder with --out, or overwrite it with \
+             --force",
             other.path.display()
         );
     }
-    for Wanted { path, text, .. } in wanted.iter().filter(|one| one.there != There::Same) {
-        write(path, text).with_context(|| format!("`{}` can't be written", path.display()))?;
+    for Wanted { path, text, .. } in wanted.iter().filter(|one| one.existing != Existing::Same) {
+        write(path, text).with_context(|| format!("can't write `{}`", path.display()))?;
     }
-    tell(&prefix, &wanted, arguments.json)?;
+    print(&prefix, &wanted, arguments.json)?;
     Ok(Exit::Ok)
 }
 
-/// # Errors
-/// It is none. Names have a `_` behind it, which people take for a part of it.
+/// Parses the prefix. The `_` that follows it in names is not a part of it, but easily taken for one.
 fn prefix(text: &str) -> anyhow::Result<Prefix> {
     let meant = text.trim_end_matches('_');
     match Prefix::new(text) {
         Ok(prefix) => Ok(prefix),
         Err(_) if meant != text && Prefix::new(meant).is_ok() => {
-            bail!("--prefix: say `{meant}`; the `_` that follows it in names isn't a part of it")
+            bail!("--prefix: use `{meant}`; the `_` that follows it in names is not a part of it")
         }
         Err(error) => Err(error).context("--prefix"),
     }
 }
 
-fn tell(prefix: &Prefix, wanted: &[Wanted], as_json: bool) -> anyhow::Result<()> {
+fn print(prefix: &Prefix, wanted: &[Wanted], as_json: bool) -> anyhow::Result<()> {
     let mut output = Output::new();
     if as_json {
         let one = |one: &Wanted| {
             let path = one.path.display().to_string();
-            json!({ "path": path, "written": one.there != There::Same })
+            json!({ "path": path, "written": one.existing != Existing::Same })
         };
         let files: Vec<_> = wanted.iter().map(one).collect();
         output.json(&json!({ "prefix": prefix.to_string(), "files": files }))?;
         return Ok(());
     }
-    for Wanted { path, there, .. } in wanted {
-        let as_before = if *there == There::Same { "  (as it was)" } else { "" };
-        output.line(format_args!("{}{as_before}", printable(&path.display().to_string())))?;
+    for Wanted { path, existing, .. } in wanted {
+        let unchanged = if *existing == Existing::Same { "  (unchanged)" } else { "" };
+        output.line(format_args!("{}{unchanged}", printable(&path.display().to_string())))?;
     }
     Ok(())
 }
 
-/// What stands at `path`, where `text` is to stand.
-fn what_is_at(path: &Path, text: &str) -> io::Result<There> {
+/// Compares what exists at `path` with `text`.
+fn compare(path: &Path, text: &str) -> io::Result<Existing> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        // A file of another length need not be read, however long it is.
-        Ok(found) if !found.is_file() || found.len() != text.len() as u64 => Ok(There::Other),
-        Ok(_) if fs::read(path)? == text.as_bytes() => Ok(There::Same),
-        Ok(_) => Ok(There::Other),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(There::Nothing),
+        // A file of another length is not read, however large it is.
+        Ok(found) if !found.is_file() || found.len() != text.len() as u64 => Ok(Existing::Other),
+        Ok(_) if fs::read(path)? == text.as_bytes() => Ok(Existing::Same),
+        Ok(_) => Ok(Existing::Other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Existing::Nothing),
         Err(error) => Err(error),
     }
 }
 
-/// Puts `text` at `path`: whole, or not at all.
+/// Writes `text` to `path` atomically.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let mut beside = tempfile::Builder::new();
-    readable_as_any_new_file(&mut beside);
-    let mut file = beside.prefix(".dashboards-").tempfile_in(folder)?;
+    let mut builder = tempfile::Builder::new();
+    use_default_permissions(&mut builder);
+    let mut file = builder.prefix(".dashboards-").tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|refused| refused.error)?;
     Ok(())
 }
 
-/// The umask takes from it; without this, a temporary file is its maker's alone.
+/// Lets the umask decide, because a temporary file is otherwise readable by its owner alone.
 #[cfg(unix)]
-fn readable_as_any_new_file(file: &mut tempfile::Builder<'_, '_>) {
+fn use_default_permissions(file: &mut tempfile::Builder<'_, '_>) {
     file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
 }
 
 #[cfg(not(unix))]
-fn readable_as_any_new_file(_: &mut tempfile::Builder<'_, '_>) {}
+fn use_default_permissions(_: &mut tempfile::Builder<'_, '_>) {}
 
-/// `text` with the names of metrics, and of what rules record of them, under `prefix`. They
-/// are whole words: what only begins like one stays.
-fn renamed(text: &str, prefix: &Prefix) -> String {
+/// Replaces the prefix of metrics and of recorded rules in `text` by `prefix`. Only whole words are
+/// names; a word that only starts like one stays.
+fn rename_metrics(text: &str, prefix: &Prefix) -> String {
     let default = Prefix::default().to_string();
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut out = String::with_capacity(text.len());
@@ -183,7 +184,7 @@ fn renamed(text: &str, prefix: &Prefix) -> String {
         let end = from.find(|c| !is_word(c)).unwrap_or(from.len());
         let (word, after) = from.split_at(end);
         out.push_str(between);
-        match word.strip_prefix(&default).filter(|name| follows_a_prefix(name)) {
+        match word.strip_prefix(&default).filter(|name| is_metric_suffix(name)) {
             Some(name) => out.extend([&prefix.to_string(), name]),
             None => out.push_str(word),
         }
@@ -193,35 +194,34 @@ fn renamed(text: &str, prefix: &Prefix) -> String {
     out
 }
 
-/// `text` with the names of Grafana's dashboard made others for another prefix, so that
-/// several stand in one Grafana.
-fn named_apart(text: String, prefix: &Prefix) -> String {
+/// Gives the dashboard an id and a title of its own for another prefix, so that one Grafana can have
+/// several.
+fn rename_dashboard(text: String, prefix: &Prefix) -> String {
     if *prefix == Prefix::default() {
         return text;
     }
-    let uid = format!("\"uid\": \"{UID}-{}\"", short(&prefix.to_string()));
+    let uid = format!("\"uid\": \"{UID}-{}\"", shorten(&prefix.to_string()));
     let title = format!("\"title\": \"{TITLE} ({prefix})\"");
     text.replace(&format!("\"uid\": \"{UID}\""), &uid)
         .replace(&format!("\"title\": \"{TITLE}\""), &title)
 }
 
-/// `prefix` in as many characters as there is room for behind [`UID`]: a long one by its
-/// begin and its hash (FNV-1a).
-fn short(prefix: &str) -> String {
-    let room = UID_MAX_CHARS - UID.len() - 1;
-    if prefix.len() <= room {
+/// Shortens `prefix` to fit into an id after [`UID`]: a long one to its start and its hash (FNV-1a).
+fn shorten(prefix: &str) -> String {
+    let max = UID_MAX_CHARS - UID.len() - 1;
+    if prefix.len() <= max {
         return prefix.to_owned();
     }
     let hash = prefix
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    // It is ASCII, as prefixes are.
-    format!("{}{hash:08x}", &prefix[..room - 8])
+    // Prefixes are ASCII.
+    format!("{}{hash:08x}", &prefix[..max - 8])
 }
 
-/// Whether `rest` is what follows the prefix where that is meant: nothing, as before the
-/// point of a name in Datadog, or the name of a metric.
-fn follows_a_prefix(rest: &str) -> bool {
+/// Whether `rest` makes the prefix before it part of a metric's name: it is empty, as before the dot
+/// of a name in Datadog, or the name of a metric.
+fn is_metric_suffix(rest: &str) -> bool {
     let Some(name) = rest.strip_prefix('_') else { return rest.is_empty() };
     let is_metric = |row: &sandglass_telemetry::table::Definition| {
         // Rules leave the unit out of the names that they record.
@@ -241,7 +241,8 @@ mod tests {
         let grafana = FILES.iter().find(|(name, _)| name.starts_with("grafana/"));
         let (_, grafana) = grafana.expect("there is one");
         let named = |prefix: &str| {
-            let text = named_apart((*grafana).to_owned(), &Prefix::new(prefix).expect("valid"));
+            let text =
+                rename_dashboard((*grafana).to_owned(), &Prefix::new(prefix).expect("valid"));
             let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
             let text = |key: &str| json[key].as_str().expect("text").to_owned();
             (text("uid"), text("title"))
@@ -254,16 +255,19 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_with_its_line_is_told_how_to_be_said() {
+    fn a_prefix_with_an_underscore_is_corrected() {
         let said = prefix("temper_").expect_err("none").to_string();
-        assert!(said.contains("say `temper`"), "{said}");
+        assert!(said.contains("use `temper`"), "{said}");
         for none in ["_", "", "Te_", "a b"] {
-            assert!(!format!("{:#}", prefix(none).expect_err("none")).contains("say"), "{none:?}");
+            assert!(
+                !format!("{:#}", prefix(none).expect_err("none")).contains("use `"),
+                "{none:?}"
+            );
         }
     }
 
     #[test]
-    fn names_of_metrics_are_renamed_and_other_words_stay() {
+    fn metrics_are_renamed_and_other_words_stay() {
         let prefix = Prefix::new("acme").expect("valid");
         for (text, expected) in [
             ("temper_handler_kill_latency_ms_bucket{}", "acme_handler_kill_latency_ms_bucket{}"),
@@ -283,8 +287,8 @@ mod tests {
             ),
             ("temper_handler_kill_latency_msx é", "temper_handler_kill_latency_msx é"),
         ] {
-            assert_eq!(renamed(text, &prefix), expected);
-            assert_eq!(renamed(text, &Prefix::default()), text);
+            assert_eq!(rename_metrics(text, &prefix), expected);
+            assert_eq!(rename_metrics(text, &Prefix::default()), text);
         }
     }
 }

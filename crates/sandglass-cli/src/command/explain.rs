@@ -1,4 +1,4 @@
-//! `sandglass explain`: what an error's code means, and what to do about it.
+//! `sandglass explain`: explains the code of an error.
 
 use anyhow::bail;
 use serde_json::json;
@@ -7,11 +7,11 @@ use crate::exit::Exit;
 use crate::explain::{self, Line, PAGES, Page};
 use crate::terminal::{Output, Tone};
 
-/// Explains the code of an error: what it means, why it happens and what to do
+/// Explains an error code: what it means, why it happens and what to do
 ///
-/// Reports of runs, `why` and `check` name the code. Without one, all codes are listed.
+/// `run`, `why` and `check` print codes. Without a code, lists all of them.
 ///
-/// Exit code: 0, 2 there is no such code.
+/// Exit code: 0 explained, 2 there is no such code.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass explain\n  sandglass explain missing_import\n  \
     sandglass run tool.wasm --report json | jq -r .error.kind | xargs sandglass explain")]
@@ -29,15 +29,15 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     match (&arguments.code, arguments.json) {
         (None, false) => list(&mut output)?,
         (None, true) => {
-            let told = |page: &Page| json!({ "code": page.code, "title": page.title() });
-            output.json_pretty(&PAGES.iter().map(told).collect::<Vec<_>>())?;
+            let entry = |page: &Page| json!({ "code": page.code, "title": page.title() });
+            output.json_pretty(&PAGES.iter().map(entry).collect::<Vec<_>>())?;
         }
         (Some(code), as_json) => {
             let page = page(code)?;
             if as_json {
                 let text = page.plain();
-                let told = json!({ "code": page.code, "title": page.title(), "text": text });
-                output.json_pretty(&told)?;
+                let entry = json!({ "code": page.code, "title": page.title(), "text": text });
+                output.json_pretty(&entry)?;
             } else {
                 print(page, &mut output)?;
             }

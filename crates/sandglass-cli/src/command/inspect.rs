@@ -1,4 +1,4 @@
-//! `sandglass inspect`: what a guest is, and what it may do under a manifest.
+//! `sandglass inspect`: shows what a guest is, and what its manifest permits it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use sandglass_host::{FixedSecrets, Manifest, file};
 use sandglass_model::{GuestLimits, Rejection};
 
 use crate::compiling;
-use crate::diagnostic_text::one_line;
+use crate::diagnostic_text::in_one_line;
 use crate::exit::Exit;
-use crate::inspection::{self, Told};
+use crate::inspection::{self, Report};
 use crate::integrations::host;
 use crate::terminal::Output;
 
-/// Tells what a guest is: ABI, imports, exports, size, memory, WASI, debug information, and
-/// what it may do under a manifest
+/// Shows what a guest is: ABI, imports, exports, size, memory, WASI, debug information, and what
+/// its manifest permits
 ///
-/// Whether the host would run it is tried by compiling it, as `check` does; the rest is
-/// told without. The bounds on files are the host's own.
+/// To find out whether the host would run the guest, it is compiled, as by `check`; everything else
+/// is read from its bytes. The limits on files are those of the host.
 ///
-/// Exit code: 0 the host would run it, 1 it would not (what is wrong is told), 2 it can't be
-/// read, or is no WebAssembly.
+/// Exit code: 0 the host would run it, 1 it would not (with the reason), 2 it cannot be read, or is
+/// not WebAssembly.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass inspect tool.wasm\n  \
     sandglass inspect tool.wasm --manifest tools/integration.toml\n  \
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let found = found(arguments)?;
     let max_bytes = found.as_ref().map_or_else(largest, |found| found.file().module_max_bytes());
-    // What is larger than its manifest allows is looked at all the same.
+    // A guest that is larger than its manifest allows is inspected too.
     let bytes = file::read(&arguments.guest, max_bytes.max(largest()))?;
     let host = host(arguments.compiling)?;
     let guest = match host.inspect(&bytes) {
@@ -58,7 +58,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         Some(found) => found.file().manifest(Arc::new(FixedSecrets::default())),
         None => Manifest::default(),
     };
-    let told = Told {
+    let report = Report {
         permissions: found.as_ref().map(|found| guest.under(found.file())),
         manifest: found.as_ref().map(|found| found.path().display().to_string()),
         rejection: host.load(&bytes, manifest).err(),
@@ -66,22 +66,22 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let mut output = Output::new();
     if arguments.json {
-        output.json_pretty(&told)?;
+        output.json_pretty(&report)?;
     } else {
-        for line in inspection::lines(&arguments.guest, &told, &output) {
+        for line in inspection::lines(&arguments.guest, &report, &output) {
             output.line(line)?;
         }
     }
-    Ok(if told.rejection.is_none() { Exit::Ok } else { Exit::Failed })
+    Ok(if report.rejection.is_none() { Exit::Ok } else { Exit::Failed })
 }
 
-/// Largest guest that is read where no manifest allows more, in bytes.
+/// Largest guest that is read if no manifest allows more, in bytes.
 fn largest() -> u64 {
     let defaults = GuestLimits::default();
     defaults.module_bytes.max(defaults.component_bytes)
 }
 
-/// The manifest that is named, or the one beside the guest.
+/// The manifest that the arguments name, or the one beside the guest.
 fn found(arguments: &Arguments) -> anyhow::Result<Option<Found>> {
     let found = match &arguments.manifest {
         Some(path) => Found::read(path).map(Some),
@@ -89,8 +89,7 @@ fn found(arguments: &Arguments) -> anyhow::Result<Option<Found>> {
     };
     found.map_err(|error| match error {
         manifest::Error::Wrong(findings) => {
-            let told: Vec<String> = findings.iter().map(one_line).collect();
-            anyhow::anyhow!("manifest: {}", told.join("; "))
+            anyhow::anyhow!("manifest: {}", in_one_line(&findings))
         }
         error => error.into(),
     })

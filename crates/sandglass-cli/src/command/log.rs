@@ -1,4 +1,4 @@
-//! `sandglass log`: what a journal holds, one line a record.
+//! `sandglass log`: prints the records of a journal, one per line.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use crate::journal_file;
 use crate::narrate::Narrator;
 use crate::terminal::{Output, Tone, note};
 
-/// Prints the records of a journal, also while it is being written
+/// Prints the records of a journal, even while it is being written
 ///
-/// Exit code: 0, 2 no readable journal, 3 some records are damaged or missing (the
-/// rest is printed all the same, also what stands behind them).
+/// Exit code: 0 printed, 2 the journal cannot be read, 3 some records are damaged or missing (all
+/// others are printed, also those after them).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass log run.journal\n  \
     sandglass log run.journal --entity Session/healthy\n  \
@@ -27,16 +27,15 @@ pub(crate) struct Arguments {
     /// Only the records of one entity
     #[arg(long, value_name = "TYPE/ID")]
     entity: Option<EntityRef>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Print, in the shapes of another system and as JSON, what it would have recorded of
-    /// sessions
+    /// Print what another system would have recorded about sessions, in its format and as JSON
     #[arg(long = "as", value_name = "SYSTEM")]
     shape: Option<System>,
 }
 
-/// A system whose shapes records are printed in.
+/// A system whose format records can be printed in.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum System {
     /// A watchdog of a session's wall clock: `runtime.watchdog.cancel`
@@ -47,8 +46,8 @@ enum System {
     Silence,
 }
 
-/// Prints what is something in `shape`, a line each.
-fn projected(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit> {
+/// Prints a line for each record that has a form in `shape`.
+fn print_projection(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit> {
     let mut projection = Projection::new(shape);
     let mut output = Output::new();
     let mut written = Ok(());
@@ -71,7 +70,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             System::Audit => Shape::Audit,
             System::Silence => Shape::Silence,
         };
-        return projected(arguments, shape);
+        return print_projection(arguments, shape);
     }
     let Arguments { journal, entity, .. } = arguments;
     let mut salvage = Salvage::open(journal, entity.clone(), Position(1))?;
@@ -83,7 +82,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         }
     }
     if view.gaps > 0 {
-        note("some of it is damaged or missing; `sandglass journal export` keeps what there is");
+        note("some records are damaged or missing; `sandglass journal export` saves the others");
     }
     Ok(Exit::of_reading(view.records, view.gaps))
 }
@@ -121,7 +120,7 @@ impl View {
                 return Ok(self.output.line(line)?);
             }
             Found::Entry(Entry::Pruned { first, last }) => {
-                (*first, Tone::Quiet, format!("removed on purpose, up to position {last}"))
+                (*first, Tone::Quiet, format!("pruned (removed on purpose), up to position {last}"))
             }
             gap => {
                 let (position, what) = self.gap(gap);
@@ -132,7 +131,7 @@ impl View {
         Ok(self.output.line(format_args!("{:24} {:>6}  {what}", "", position.0))?)
     }
 
-    /// Where something can't be had, and why.
+    /// Counts a gap. Returns its position, and what is wrong there.
     fn gap(&mut self, found: &Found) -> (Position, String) {
         self.gaps += 1;
         match found {
@@ -145,7 +144,7 @@ impl View {
     }
 
     fn record(&mut self, record: &Record) -> String {
-        let told = self.narrator.tell(record);
+        let line = self.narrator.describe(record);
         let at = record.at.to_string();
         let entity = match &record.entity {
             Some(entity) => format!("{entity} @{}", record.sequence),
@@ -156,8 +155,8 @@ impl View {
             self.output.paint(Tone::Quiet, &at),
             record.position.0,
             printable(&entity),
-            self.output.paint(told.tone, &told.what),
-            told.detail,
+            self.output.paint(line.tone, &line.what),
+            line.detail,
         )
     }
 }

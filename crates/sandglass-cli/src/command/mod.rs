@@ -24,7 +24,7 @@ mod why;
 use crate::exit::Exit;
 use crate::play::{WORKER_COMMAND, worker};
 
-/// What the binary is asked to do.
+/// A command with its arguments.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     New(new::Arguments),
@@ -49,16 +49,16 @@ pub(crate) enum Command {
     Scan(scan::Arguments),
     Dashboards(dashboards::Arguments),
     Bench(bench::Arguments),
-    /// The process that runs the runtime of a scenario
+    /// The process with the runtime of a scenario
     #[command(name = WORKER_COMMAND, hide = true)]
     PlayWorker,
 }
 
 impl Command {
-    /// Does it.
+    /// Executes the command.
     ///
     /// # Errors
-    /// It could not be done, for a reason that the message tells.
+    /// Errors if it could not be executed. The message is for people.
     pub(crate) fn execute(self) -> anyhow::Result<Exit> {
         match self {
             Self::New(arguments) => new::execute(&arguments),
@@ -86,10 +86,10 @@ impl Command {
         }
     }
 
-    /// Says why it isn't even tried, as scripts expect it of the command.
+    /// Reports why the command is not executed, in the form that scripts expect of it.
     ///
     /// # Errors
-    /// The reason, where nobody has been told of it.
+    /// Errors with the reason if it was not reported.
     pub(crate) fn refuse(&self, why: anyhow::Error) -> anyhow::Result<Exit> {
         match self {
             Self::Run(arguments) => crate::run::refuse(arguments, &why),
@@ -97,26 +97,25 @@ impl Command {
         }
     }
 
-    /// What is logged where `SANDGLASS_LOG` doesn't say it.
+    /// The log levels if `SANDGLASS_LOG` does not set any.
     pub(crate) const fn log_levels(&self) -> &'static str {
         match self {
-            // Whoever runs one guest wants to read what it logs, and how it was loaded; how
-            // it ended is in the report. While it takes long, that is said; and what the
-            // environment asks for in vain.
+            // The author of a guest wants its log and the problems of loading it. How it ended is in
+            // the report. Notices cover long waits, and ignored settings of the environment.
             Self::Run(_) => {
                 "error,sandglass::guest=debug,sandglass_host::host::loading=warn,\
                  sandglass_supervisor::notice=warn,sandglass_telemetry::otlp::settings=warn"
             }
-            // The timeline says what happens.
+            // The timeline shows everything else.
             Self::Play(_) | Self::PlayWorker => "error,sandglass_telemetry::otlp::settings=warn",
-            // Thousands of kills are the point, and a line for each would be measured, too.
-            // Cases that hang are the point, and what came of each is told.
+            // Both kill guests on purpose. A line for each would distort the measurement of one, and
+            // repeat the report of the other.
             Self::Bench(_) | Self::Test(_) => "error",
             _ => "warn",
         }
     }
 
-    /// How the process ends where [`Command::execute`] fails.
+    /// The exit code if [`Command::execute`] fails.
     pub(crate) const fn exit_on_error(&self) -> Exit {
         match self {
             Self::Run(_) => Exit::Rejected,

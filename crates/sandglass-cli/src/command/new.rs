@@ -1,4 +1,4 @@
-//! `sandglass new`: a project that builds, with a first test that passes.
+//! `sandglass new`: creates a guest project that builds, with a test that passes.
 
 use std::path::PathBuf;
 
@@ -6,24 +6,24 @@ use crate::exit::Exit;
 use crate::project::{self, Language};
 use crate::terminal::Output;
 
-/// Makes a project of a guest: a handler, its manifest, what builds it, and its first tests
+/// Creates a guest project: a handler, its manifest, its build files and its first tests
 ///
-/// Exit code: 0 made, 2 the name can't be used, or something is there already.
+/// Exit code: 0 created, 2 the name is not allowed, or the folder exists already.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass new greeter --lang rust\n  \
     sandglass new tools/greeter --lang python")]
 pub(crate) struct Arguments {
-    /// The new folder, named as the integration is to be: small letters, digits, `-`, `_`
+    /// The new folder, which has the name of the integration: lowercase letters, digits, `-`, `_`
     #[arg(value_name = "NAME")]
     path: PathBuf,
-    /// What it is written in
+    /// The language of the guest
     #[arg(long, value_name = "LANGUAGE")]
     lang: Language,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let Arguments { path, lang } = arguments;
-    let files = project::make(path, *lang)?;
+    let files = project::create(path, *lang)?;
     let mut output = Output::new();
     for file in files {
         output.line(file.display())?;

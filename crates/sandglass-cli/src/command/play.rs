@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use sandglass_journal::SqliteJournal;
-use sandglass_source::Finding;
 
 use crate::compiling;
-use crate::diagnostic_text::{render, to_json};
+use crate::diagnostic_text::{self, to_json};
 use crate::exit::Exit;
 use crate::interrupts::Interrupted;
 use crate::play::{Director, Style, Tally, Timeline};
@@ -101,11 +100,12 @@ fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
         return Ok(Some(scenarios));
     }
     let mut output = Output::new();
-    for Finding { path, source, diagnostic } in &findings {
-        match style {
-            Style::Json => output.line(to_json(path, diagnostic))?,
-            Style::Text => output.line(render(path, source, diagnostic, output.color()))?,
+    match style {
+        Style::Json => {
+            let mut lines = findings.iter().map(|one| to_json(&one.path, &one.diagnostic));
+            lines.try_for_each(|line| output.line(line))?;
         }
+        Style::Text => diagnostic_text::print(&findings, &mut output)?,
     }
     Ok(None)
 }

@@ -1,4 +1,4 @@
-//! `sandglass run`: one handler, once, and a report of how it went.
+//! `sandglass run`: runs one handler once, and reports on it.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,11 +13,11 @@ use crate::compiling;
 use crate::exit::Exit;
 use crate::run;
 
-/// Runs one handler in the sandbox and reports how it went
+/// Runs one handler in the sandbox and reports on it
 ///
-/// Exit code: 0 completed, 1 the guest answered failure or nothing valid, 124 its
-/// deadline passed, 125 the host could not run it (bad module, missing import or
-/// export, bad arguments), 126 it trapped or hit a limit, 130 cancelled (Ctrl-C).
+/// Exit code: 0 completed, 1 the guest returned a failure or an invalid result, 124 its deadline
+/// passed, 125 the host could not run it (invalid module, missing import or export, invalid
+/// arguments), 126 it trapped or hit a limit, 130 cancelled (Ctrl-C).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass run tool.wasm\n  \
     sandglass run tool.wat --input '{\"city\":\"Oslo\"}' --deadline 5s\n  \
@@ -28,55 +28,55 @@ pub(crate) struct Arguments {
     /// The guest: a core module or a component, binary (.wasm) or text (.wat)
     #[arg(value_name = "GUEST")]
     pub(crate) guest: PathBuf,
-    /// Its manifest [default: the integration.toml beside it that names it, if there is
-    /// one]. What it grants holds; other flags add to it, or take its place
+    /// Its manifest [default: the integration.toml beside it that names it, if there is one]. Other
+    /// flags add to it or override it
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
     /// The action that triggers the handler
     #[arg(long, default_value = "Run", value_name = "A", value_parser = action)]
     pub(crate) action: String,
-    /// The entity that it runs for [default: Run/ and a random id]
+    /// The entity of the handler [default: Run/ and a random id]
     #[arg(long, value_name = "TYPE/ID")]
     pub(crate) entity: Option<EntityRef>,
-    /// The action's parameters: a JSON object, or @ and a file that holds one, where @- is
-    /// what is given to the standard input
+    /// The action's parameters: a JSON object, or @ and the path of a file with one; @- reads
+    /// standard input
     #[arg(long, value_name = "JSON|@FILE")]
     pub(crate) input: Option<String>,
-    /// An entry of the integration's configuration, whatever its name
+    /// An entry of the integration's configuration; may be repeated
     #[arg(long, value_name = "K=V", value_parser = pair)]
     pub(crate) config: Vec<(String, String)>,
-    /// A secret, and the environment variable that holds its value [default, for those
-    /// that the manifest grants: SANDGLASS_SECRET_ and the secret's name]
+    /// A secret, and the environment variable with its value [default for those that the manifest
+    /// grants: SANDGLASS_SECRET_ and the name of the secret]; may be repeated
     #[arg(long, value_name = "K=ENV", value_parser = pair)]
     pub(crate) secret: Vec<(String, String)>,
-    /// A host that the guest may reach, with all its ports or with one: H or H:PORT
+    /// A host that the guest may reach, at any port (H) or at one (H:PORT); may be repeated
     #[arg(long, value_name = "H", value_parser = Destination::from_str)]
     pub(crate) allow_host: Vec<Destination>,
-    /// How long it may run
+    /// Time limit of the handler
     #[arg(long, default_value = "120s", value_name = "TIME", value_parser = deadline)]
     pub(crate) deadline: Duration,
-    /// How much memory it may have [default: what its manifest says, or 64MiB]
+    /// Memory limit of the guest [default: that of the manifest, or 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<u64>,
-    /// How much fuel it may spend [default: what its manifest says, or not counted]
+    /// Fuel limit of the guest [default: that of the manifest, or not counted]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) fuel: Option<u64>,
-    /// How large its result, and each response that it receives, may be [default: what
-    /// its manifest says, or 1MiB]
+    /// Size limit of its result, and of each response that it receives [default: that of the
+    /// manifest, or 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) max_response: Option<u64>,
-    /// Record the run in this journal, which is made if there is none; other entities
-    /// in it stay as they are
+    /// Record the handler in this journal, which is created if it does not exist; other entities in
+    /// it are left alone
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) compiling: compiling::Arguments,
-    /// How to report
+    /// The format of the report
     #[arg(long, default_value = "text", value_name = "FORM")]
     pub(crate) report: Form,
 }
 
-/// The forms of a report.
+/// The formats of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
     /// Lines for people
@@ -85,7 +85,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Largest memory of a guest: what 32-bit addresses reach.
+/// Largest memory of a guest: what 32-bit addresses can reach.
 const MEMORY_MAX_BYTES: u64 = 4 << 30;
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -99,7 +99,7 @@ fn action(text: &str) -> Result<String, String> {
     sandglass_model::id::check_name("action", text, sandglass_model::id::NAME_MAX_BYTES)
         .map_err(|error| error.to_string())?;
     if run::automaton::ENDINGS.contains(&text) {
-        return Err("this is the action that records how a run ended; choose another".to_owned());
+        return Err("this action records how the handler ended; choose another".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -107,7 +107,7 @@ fn action(text: &str) -> Result<String, String> {
 fn deadline(text: &str) -> Result<Duration, String> {
     let most = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
     let time = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write \"5s\" or \"1m 30s\", for instance"))?;
+        .map_err(|error| format!("{error}; write it as \"5s\" or \"1m 30s\""))?;
     if time < Duration::from_millis(1) || time > most {
         return Err("a deadline is at least 1ms and at most 366 days".to_owned());
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_say_what_to_write() {
+    fn arguments_are_parsed_and_bounded() {
         assert_eq!(pair("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert!(pair("=b").is_err() && pair("a").is_err());
         assert_eq!(deadline("1m 30s"), Ok(Duration::from_secs(90)));

@@ -1,4 +1,4 @@
-//! `sandglass scan`: what of a journal costs time and comes again.
+//! `sandglass scan`: lists what costs time in a journal, and what repeats.
 
 use std::path::PathBuf;
 
@@ -12,19 +12,19 @@ use crate::terminal::{Output, Tone, note};
 
 /// Lists the sessions of a journal with timeouts and repeated failures, the costliest first
 ///
-/// A failure is the same again where its handler, what it was in, the kind of its error and
-/// the `shape_key` of its action are the same. What was passed is shown as a sample, without
-/// secrets that are known by their names or looks.
+/// Failures are equal if their handlers, the host calls that they were in, their kinds of error and
+/// the `shape_key` of their actions are equal. The last params are shown as a sample, without
+/// values that look like secrets or are named like one.
 ///
-/// Exit code: 0, also where nothing was found, 2 no readable journal, 3 some records are damaged
-/// or missing.
+/// Exit code: 0 scanned, even if nothing was found, 2 the journal cannot be read, 3 some records
+/// are damaged or missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass scan run.journal\n  \
     sandglass scan run.journal --json | jq 'select(.timeouts > 3).session'")]
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
-    /// Print one JSON object a line: `{session, timeouts, timeouts_ms, call_timeouts,
+    /// Print one JSON object per line: `{session, timeouts, timeouts_ms, call_timeouts,
     /// late_starts, repeats, cost_ms}`
     #[arg(long)]
     json: bool,
@@ -39,7 +39,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let found = scan.finish();
     let mut output = Output::new();
     if found.is_empty() && !json {
-        note("no timeouts, and no failure that came again");
+        note("no timeouts, and no repeated failures");
     }
     for scanned in &found {
         if *json {
@@ -62,13 +62,13 @@ fn print(scanned: &Scanned, output: &mut Output) -> anyhow::Result<()> {
     };
     let calls = match call_timeouts {
         0 => String::new(),
-        1 => ", 1 host call that timed out".to_owned(),
-        many => format!(", {many} host calls that timed out"),
+        1 => ", 1 host call timed out".to_owned(),
+        many => format!(", {many} host calls timed out"),
     };
     let late = match late_starts {
         0 => String::new(),
-        1 => ", 1 handler that started too late".to_owned(),
-        many => format!(", {many} handlers that started too late"),
+        1 => ", 1 handler started too late".to_owned(),
+        many => format!(", {many} handlers started too late"),
     };
     output
         .line(format_args!("{name}  cost {}, {timeouts}{calls}{late}", format_millis(*cost_ms)))?;

@@ -1,4 +1,4 @@
-//! `sandglass status`: how sessions stand, by a journal or by a running daemon.
+//! `sandglass status`: shows the status of sessions, from a journal or a running daemon.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
@@ -19,47 +19,47 @@ use crate::play::pause;
 use crate::terminal::{Output, Tone, note};
 use crate::{fetch, journal_file, threads};
 
-/// How often the live view looks again.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often `--watch` refreshes.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// Most pages of a daemon's sessions that are read: a terminal shows far fewer.
 const PAGES_MAX: usize = 100;
-/// What a terminal is told to begin again at its top, with nothing on it.
+/// Moves the cursor to the top of the terminal, and clears it.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// Shows how sessions stand
+/// Shows the status of sessions
 ///
-/// QUEUED nothing was asked of it yet, RUNNING, SILENT it was warned of, STUCK work in flight and no
-/// sign of life for long, STOPPING, BLOCKED (why) until it is resumed, DONE. The mark STUCK stands
-/// beside SILENT, too. A journal is read as it is, also where nobody writes it; of a daemon all
-/// sessions are shown that are awake, or the one that is named.
+/// QUEUED: it has no work yet. RUNNING. SILENT: the warning about its inactivity was recorded.
+/// STUCK: work is in flight, without a sign of life for long; the mark STUCK also appears after
+/// SILENT. STOPPING. BLOCKED(reason): until it is resumed. DONE. A journal may be in use. For a
+/// daemon, shows all sessions that are awake, or the given one.
 ///
-/// Exit code: 0, 1 with --check where a session is SILENT or STUCK, or the one that is named is
-/// none, 2 no readable journal or daemon, 3 some of the journal is damaged or missing, 130 Ctrl-C.
+/// Exit code: 0 shown, 1 the given session does not exist, or, with --check, a session is SILENT or
+/// STUCK, 2 the journal or the daemon cannot be read, 3 parts of the journal are damaged or
+/// missing, 130 Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass status http://127.0.0.1:7341 --watch\n  \
     sandglass status runs.db --json | jq 'select(.status == \"BLOCKED\").session'\n  \
     sandglass status http://127.0.0.1:7341 Session/42 --line\n  \
-    sandglass status runs.db --check || page-somebody")]
+    sandglass status runs.db --check || send-alert")]
 pub(crate) struct Arguments {
-    /// The journal, which may be in use; or the daemon (http://HOST:PORT or
-    /// https://HOST:PORT)
+    /// The journal, or the daemon (http://HOST:PORT or https://HOST:PORT)
     #[arg(value_name = "JOURNAL|URL")]
     from: PathBuf,
-    /// Only this session
+    /// Show only this session
     #[arg(value_name = "TYPE/ID")]
     session: Option<EntityRef>,
     #[command(flatten)]
     access: fetch::Access,
-    /// Look again each second, until Ctrl-C
+    /// Refresh every second, until Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "line", "check"])]
     watch: bool,
-    /// Print one line: how many stand how, or how the one stands
+    /// Print one line: the number of sessions by status, or the status of the given one
     #[arg(long, conflicts_with = "json")]
     line: bool,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Fail where a session is SILENT or STUCK
+    /// Exit with 1 if a session is SILENT or STUCK
     #[arg(long)]
     check: bool,
 }
@@ -68,14 +68,14 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let source = Source::of(arguments)?;
     let threads = threads::start(Some(1))?;
     if !arguments.watch {
-        let (found, exit) = threads.block_on(source.look())?;
-        return shown(arguments, &found, exit);
+        let (found, exit) = threads.block_on(source.read())?;
+        return print(arguments, &found, exit);
     }
     threads.block_on(async {
         let mut interrupts = Interrupts::listen()?;
         loop {
             let (found, _) = tokio::select! {
-                found = source.look() => found?,
+                found = source.read() => found?,
                 _ = interrupts.next() => return Ok(Exit::Cancelled),
             };
             let mut output = Output::new();
@@ -84,15 +84,15 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             }
             table(&found, &mut output)?;
             tokio::select! {
-                () = pause(LOOK_EVERY) => {}
+                () = pause(REFRESH_EVERY) => {}
                 _ = interrupts.next() => return Ok(Exit::Cancelled),
             }
         }
     })
 }
 
-/// Prints what was found, and says how the command ends.
-fn shown(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Result<Exit> {
+/// Prints the sessions. Returns the exit code.
+fn print(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Result<Exit> {
     let mut output = Output::new();
     if arguments.json {
         found.iter().try_for_each(|view| output.json(view))?;
@@ -103,7 +103,7 @@ fn shown(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Res
     }
     let is_missing = arguments.session.is_some() && found.is_empty();
     if is_missing {
-        note("there is no such session; an entity is one where its spec has [limits]");
+        note("there is no such session; an entity is a session if its spec has [limits]");
     }
     let is_alarming = found.iter().any(|view| view.stuck || view.status == Status::Silent);
     match exit {
@@ -112,7 +112,7 @@ fn shown(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Res
     }
 }
 
-/// Where sessions are looked for.
+/// Where sessions are read from.
 enum Source<'a> {
     Journal(&'a Path, Option<&'a EntityRef>),
     Daemon { base: String, client: fetch::Client, session: Option<&'a EntityRef> },
@@ -134,18 +134,21 @@ impl<'a> Source<'a> {
         Ok(Self::Daemon { base: url.trim_end_matches('/').to_owned(), client, session })
     }
 
-    async fn look(&self) -> anyhow::Result<(Vec<StatusView>, Exit)> {
+    async fn read(&self) -> anyhow::Result<(Vec<StatusView>, Exit)> {
         match self {
-            Self::Journal(path, session) => of_journal(path, *session),
+            Self::Journal(path, session) => read_journal(path, *session),
             Self::Daemon { base, client, session } => {
-                let found = of_daemon(base, client, *session).await?;
+                let found = read_daemon(base, client, *session).await?;
                 Ok((found, Exit::Ok))
             }
         }
     }
 }
 
-fn of_journal(path: &Path, session: Option<&EntityRef>) -> anyhow::Result<(Vec<StatusView>, Exit)> {
+fn read_journal(
+    path: &Path,
+    session: Option<&EntityRef>,
+) -> anyhow::Result<(Vec<StatusView>, Exit)> {
     let mut fold = Fold::new();
     let exit = journal_file::read_folded(path, |record| fold.apply(record))?;
     let now = SystemClock::new().wall();
@@ -153,7 +156,7 @@ fn of_journal(path: &Path, session: Option<&EntityRef>) -> anyhow::Result<(Vec<S
     Ok((wanted.filter_map(|entity| status(entity, now)).collect(), exit))
 }
 
-async fn of_daemon(
+async fn read_daemon(
     base: &str,
     client: &fetch::Client,
     session: Option<&EntityRef>,
@@ -165,27 +168,27 @@ async fn of_daemon(
     if let Some(session) = session {
         let [entity_type, id] = [session.entity_type(), session.id()].map(fetch::path_segment);
         let text = read(format!("/{entity_type}/{id}")).await?;
-        return Ok(vec![serde_json::from_str(&text).context("the answer is no status")?]);
+        return Ok(vec![serde_json::from_str(&text).context("the response is not a status")?]);
     }
     let (mut all, mut after) = (Vec::new(), None);
     for _ in 0..PAGES_MAX {
         let from = after.map(|after: String| format!("&after={}", fetch::path_segment(&after)));
         let text = read(format!("?limit=1000{}", from.unwrap_or_default())).await?;
         let page: Page =
-            serde_json::from_str(&text).context("the answer is no page of sessions")?;
+            serde_json::from_str(&text).context("the response is not a page of sessions")?;
         all.extend(page.sessions);
         after = page.next;
         if after.is_none() {
             return Ok(all);
         }
     }
-    bail!("it has more sessions awake than can be shown; name one")
+    bail!("too many sessions are awake to show them; name one")
 }
 
 fn in_one_line(found: &[StatusView], is_one: bool) -> String {
     if let ([view], true) = (found, is_one) {
-        let told = told(view);
-        return printable(&format!("{} {}", view.session, told.join(" "))).into_owned();
+        let fields = fields(view).join(" ");
+        return printable(&format!("{} {fields}", view.session)).into_owned();
     }
     let mut counts: BTreeMap<Status, usize> = BTreeMap::new();
     found.iter().for_each(|view| *counts.entry(view.status).or_default() += 1);
@@ -199,7 +202,7 @@ fn table(found: &[StatusView], output: &mut Output) -> anyhow::Result<()> {
         output.line("no sessions")?;
     }
     for view in found {
-        let [status, rest @ ..] = &told(view)[..] else { continue };
+        let [status, rest @ ..] = &fields(view)[..] else { continue };
         let status = format!("{status:<12}");
         let status = output.paint(tone(view), &status).into_owned();
         let name = printable(&view.session).into_owned();
@@ -218,30 +221,30 @@ const fn tone(view: &StatusView) -> Tone {
     }
 }
 
-/// How a session stands, in words; the status first.
-fn told(view: &StatusView) -> Vec<String> {
+/// The status of a session in words, starting with the status itself.
+fn fields(view: &StatusView) -> Vec<String> {
     let status = match (&view.stop_reason_code, view.status) {
         (Some(code), Status::Blocked) => format!("BLOCKED({code})"),
         (_, status) => status.to_string(),
     };
-    let mut told = vec![status];
+    let mut fields = vec![status];
     if view.stuck && view.status != Status::Stuck {
-        told.push("STUCK".to_owned());
+        fields.push("STUCK".to_owned());
     }
-    told.push(format!("run {} for {}", view.run_seq, format_millis(view.elapsed_ms)));
+    fields.push(format!("run {} for {}", view.run_seq, format_millis(view.elapsed_ms)));
     if let Some(left) = view.budget_left_ms {
-        told.push(format!("{} left", format_millis(left)));
+        fields.push(format!("{} left", format_millis(left)));
     }
     if !view.in_flight.is_empty() {
-        let mut doing = format!("in {}", view.in_flight.join(", "));
+        let mut handlers = format!("in {}", view.in_flight.join(", "));
         if let Some(host_call) = &view.host_call {
-            doing.push_str(&format!(" ({host_call})"));
+            handlers.push_str(&format!(" ({host_call})"));
         }
-        told.push(doing);
+        fields.push(handlers);
     }
     if let (Some(last), Some(silent)) = (&view.last_signal, view.silent_ms) {
-        told.push(format!("last {} {} ago", last.kind, format_millis(silent)));
+        fields.push(format!("last {} {} ago", last.kind, format_millis(silent)));
     }
-    told.extend(view.status_text.iter().map(|text| format!("\u{201c}{text}\u{201d}")));
-    told
+    fields.extend(view.status_text.iter().map(|text| format!("\u{201c}{text}\u{201d}")));
+    fields
 }

@@ -5,18 +5,17 @@ use std::io::{self, IsTerminal as _};
 use crate::exit::Exit;
 use crate::{fetch, threads, top};
 
-/// Shows what the handlers of a daemon are doing, as it changes
+/// Shows live what the handlers of a daemon are doing
 ///
-/// For each that is in flight: its entity, action and attempt, how much of its budget is left,
-/// and the host call that it is in and for how long, with STUCK where it has been in one place
-/// for longer than half its budget (at least 1 s, at most 300 s). Below, those that were killed
-/// last, by what they died in. `q` or Ctrl-C ends it; a daemon that goes away, or of which
-/// nothing is heard, is waited for.
+/// Shows each handler in flight with its entity, action and attempt, its remaining budget, and its
+/// current host call with the time spent in it. STUCK marks one that has been in one place for
+/// longer than half its budget (at least 1 s, at most 300 s). Blocked sessions and recent kills
+/// are listed below. `q` or Ctrl-C ends the view. It reconnects if the daemon is lost or silent.
 ///
-/// Where standard output is no terminal it shows one moment, as with --once. With --json it
-/// ends when the daemon or its reader goes away.
+/// If standard output is not a terminal, prints one snapshot, as with --once. With --json, ends
+/// when the daemon or the reader of the output is gone.
 ///
-/// Exit code: 0, 2 no daemon there or no key that may read, 130 Ctrl-C.
+/// Exit code: 0 ended, 2 the daemon cannot be reached, or the key may not read, 130 Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass top http://127.0.0.1:7341\n  \
     sandglass top http://127.0.0.1:7341 --api-key-env READER_KEY\n  \
@@ -26,10 +25,10 @@ pub(crate) struct Arguments {
     url: String,
     #[command(flatten)]
     access: fetch::Access,
-    /// Print a JSON object for each change, as the daemon tells them
+    /// Print each snapshot of the daemon as a JSON object in one line
     #[arg(long)]
     json: bool,
-    /// Show one moment, and end
+    /// Print one snapshot
     #[arg(long)]
     once: bool,
 }
@@ -48,7 +47,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             (false, _) => top::print_once(source, base).await,
         }
     });
-    // What waits for a key or the daemon is no longer waited for.
+    // Without waiting for the task that follows the daemon.
     threads.shutdown_background();
     ended
 }

@@ -1,4 +1,4 @@
-//! `sandglass why`: why a handler ended as it did, by a journal alone.
+//! `sandglass why`: explains from a journal why a handler ended as it did.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,20 @@ use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
 use crate::{explain, handler_text, journal_file};
 
-/// Most characters that a line shows of what a handler was given or answered; `--json` has
-/// all of it.
+/// Most characters of a handler's input or result that are shown; `--json` has all of them.
 const VALUE_MAX_CHARS: usize = 400;
 
-/// Tells why a handler ended as it did, by its journal alone
+/// Explains why a handler ended as it did, from its journal
 ///
-/// What was asked, where the time went, where it stopped, what was decided, whether it
-/// happened before, and what to do next: of the dispatch that is named, in its last
-/// attempt or the one that is named (DISPATCH#1), or else of the one that ended last
-/// without completing. Where nobody writes the journal any more, a handler that had not
-/// ended by then was lost with its host, and counts as the last. The journal may be in use.
-/// Its host calls are known one by one where it didn't complete, and of one in a hundred
-/// that did.
+/// Shows what was requested, where the time went, where the handler stopped, what was decided,
+/// whether it happened before, and what to do next. Explains the last attempt of DISPATCH, or the
+/// given one (DISPATCH#1). Without DISPATCH, explains the handler that ended last without
+/// completing; if no process writes the journal, a handler without an end was lost with its host,
+/// and counts as the last one. The journal may be in use. Host calls are listed one by one for
+/// handlers that did not complete, and for one in a hundred of those that did.
 ///
-/// Exit code: 0, 1 there is no such dispatch, 2 no readable journal, 3 some of the journal
-/// is damaged or missing (what is told is by the rest).
+/// Exit code: 0 explained, 1 there is no such dispatch, 2 the journal cannot be read, 3 parts of
+/// the journal are damaged or missing (the explanation uses the rest).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass why runs.db\n  \
     sandglass why runs.db 7a3a0f4be3ad4ab2b2d9a06b63e9e4d5\n  \
@@ -41,16 +39,16 @@ const VALUE_MAX_CHARS: usize = 400;
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
-    /// The dispatch, with `#` and an attempt for another than its last; the last that didn't
-    /// complete, where none is named
+    /// The dispatch, and after `#` the attempt [default: its last attempt; without a dispatch, the
+    /// handler that ended last without completing]
     #[arg(value_name = "DISPATCH[#ATTEMPT]")]
     dispatch: Option<Named>,
-    /// Print one JSON object: the keys of a run's report, and what the journal knows beside
+    /// Print one JSON object: the keys of a report of `sandglass run`, and more from the journal
     #[arg(long)]
     json: bool,
 }
 
-/// A dispatch, and one of its attempts, as somebody names them.
+/// A dispatch and possibly one of its attempts, as an argument names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Named {
     dispatch: DispatchId,
@@ -66,7 +64,7 @@ impl FromStr for Named {
             None => (text, None),
         };
         let attempt = attempt.map(|attempt| match attempt.parse() {
-            Ok(0) | Err(_) => Err("behind `#` stands the number of an attempt, from 1".to_owned()),
+            Ok(0) | Err(_) => Err("after `#`, write the number of an attempt, from 1".to_owned()),
             Ok(attempt) => Ok(attempt),
         });
         let dispatch = dispatch.parse::<DispatchId>().map_err(|error| error.to_string())?;
@@ -101,7 +99,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let which = dispatch.map_or(Which::Latest, Which::from);
     let mut inquiry = Inquiry::about(which).host(host);
-    let exit = journal_file::read(journal, |record| take_in(&mut inquiry, record))?;
+    let exit = journal_file::read(journal, |record| feed(&mut inquiry, record))?;
     let is_whole = exit == Exit::Ok;
     let Some(found) = inquiry.finish() else {
         return match dispatch {
@@ -110,14 +108,16 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
                     note(&format!("no record of the journal is about {dispatch}"));
                     return Ok(Exit::Failed);
                 }
-                bail!("no record that can be read is about {dispatch}")
+                bail!("no readable record is about {dispatch}")
             }
             None if !is_whole => {
-                note("no record that can be read tells of a handler that didn't complete");
+                note("no readable record is about a handler that did not complete");
                 Ok(exit)
             }
             None => {
-                note("every handler that has ended has completed; name a dispatch to see one");
+                note(
+                    "every handler that has ended has completed; name a dispatch to have it explained",
+                );
                 Ok(exit)
             }
         };
@@ -132,18 +132,18 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The same explanation with all that other records tell of it, which a reading that finds
-/// it last can't know.
+/// Explains `found` again with what other records say about it, which a pass that finds the dispatch
+/// at its end has not collected.
 fn whole(journal: &Path, host: Host, found: Explanation) -> anyhow::Result<Explanation> {
     let Dispatched { dispatch, attempt, .. } = found.dispatched;
     let mut inquiry = Inquiry::about(Which::Attempt(dispatch, attempt)).host(host);
-    journal_file::read_again(journal, |record| take_in(&mut inquiry, record))?;
-    // Somebody may have pruned it meanwhile.
+    journal_file::read_silently(journal, |record| feed(&mut inquiry, record))?;
+    // It may have been pruned meanwhile.
     Ok(inquiry.finish().unwrap_or(found))
 }
 
-/// A record, or that there are some that can't be read.
-fn take_in(inquiry: &mut Inquiry, record: Option<&Record>) {
+/// Feeds a record, or a gap.
+fn feed(inquiry: &mut Inquiry, record: Option<&Record>) {
     match record {
         Some(record) => inquiry.feed(record),
         None => inquiry.gap(),
@@ -154,14 +154,14 @@ fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
     let Explanation { entity, dispatched, ending, .. } = found;
     let attempt = match dispatched.attempt {
         0 | 1 => String::new(),
-        again => format!(", attempt {again}"),
+        attempt => format!(", attempt {attempt}"),
     };
     let entity = output.paint(Tone::Strong, &printable(&entity.to_string())).into_owned();
     let of = format!("{} for {}", dispatched.integration, dispatched.action);
     output.line(format_args!("{entity}  {}{attempt}", printable(&of)))?;
     match ending {
         Some(ending) => output.line(headline(ending, output))?,
-        None => output.line(output.paint(Tone::Doubtful, no_end(found)).into_owned())?,
+        None => output.line(output.paint(Tone::Doubtful, without_end(found)).into_owned())?,
     }
     output.line("")?;
     for (name, value) in details(found) {
@@ -171,11 +171,11 @@ fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of one without a record of its end.
-fn no_end(found: &Explanation) -> &'static str {
+/// The headline of a handler without a record of its end.
+fn without_end(found: &Explanation) -> &'static str {
     match &found.unread {
         Some(unread) if unread.has_ended() => ENDED_UNREAD,
-        Some(_) => "may have ended: records behind its dispatch can't be read",
+        Some(_) => "may have ended: records after its dispatch can't be read",
         None => unended(found.host),
     }
 }
@@ -184,9 +184,9 @@ const ENDED_UNREAD: &str = "has ended; the record of its end can't be read";
 
 const fn unended(host: Host) -> &'static str {
     match host {
-        Host::Alive => "has not ended: it is queued or runs",
-        Host::Gone => "was queued or running when the log ends, and was lost with its host",
-        Host::Unknown => "was queued or running when the log ends",
+        Host::Alive => "has not ended: it is queued or running",
+        Host::Gone => "was queued or running when the log ended, and was lost with its host",
+        Host::Unknown => "was queued or running when the log ended",
     }
 }
 
@@ -213,7 +213,7 @@ fn headline(ending: &Ending, output: &Output) -> String {
     line
 }
 
-/// Names and lines, in the order in which somebody asks.
+/// Labels and lines, in the order of a reader's questions.
 fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     let Explanation { dispatched_at, dispatched, ending, .. } = found;
     let mut details = Vec::new();
@@ -231,30 +231,30 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
         details.push(("", format!("by a handler{}, dispatch {asker}", printable(&of))));
     }
     if let Some(retried) = &dispatched.retried {
-        details.push(("", again_for(retried)));
+        details.push(("", retry_text(retried)));
     }
     match ending {
         Some(ending) => {
-            details.extend(run(ending));
-            details.extend(handler_text::named("started", others(&found.started)));
+            details.extend(execution(ending));
+            details.extend(handler_text::labeled("started", others(&found.started)));
             details.extend(decided(ending));
         }
         None if found.unread.is_some() => {
             details.extend(found.unread.as_ref().and_then(followed_unread));
-            details.extend(handler_text::named("started", others(&found.started)));
+            details.extend(handler_text::labeled("started", others(&found.started)));
         }
         None if found.host != Host::Alive => {
             details.push(("log ends", found.log_ends_at.to_string()));
-            details.extend(handler_text::named("started", others(&found.started)));
+            details.extend(handler_text::labeled("started", others(&found.started)));
         }
-        None => details.extend(handler_text::named("started", others(&found.started))),
+        None => details.extend(handler_text::labeled("started", others(&found.started))),
     }
-    details.extend(handler_text::named("attempts", attempts(found)));
-    details.extend(handler_text::named("unended", others(&found.unended)));
+    details.extend(handler_text::labeled("attempts", attempts(found)));
+    details.extend(handler_text::labeled("unended", others(&found.unended)));
     let next = found.next();
     let next = next.iter().enumerate();
     let next = next.map(|(number, line)| format!("{}. {}", number + 1, printable(line)));
-    details.extend(handler_text::named("next", next));
+    details.extend(handler_text::labeled("next", next));
     details.push(("dispatch", dispatched.dispatch.to_string()));
     details.push(("trace", dispatched.trace.trace_id.to_string()));
     let error = ending.as_ref().and_then(|ending| ending.ended.outcome.error());
@@ -262,7 +262,7 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     details
 }
 
-/// The transition that followed an end that can't be read, and what it tells of that.
+/// The transition that followed an unreadable end, with its params.
 fn followed_unread(unread: &Unread) -> Option<(&'static str, String)> {
     let Unread { transition, transition_at, params } = unread;
     let (taken, at) = (transition.as_ref()?, transition_at.as_ref()?);
@@ -273,37 +273,37 @@ fn followed_unread(unread: &Unread) -> Option<(&'static str, String)> {
     Some(("followed", format!("{at}, {line}")))
 }
 
-fn again_for(Retried { by, reason, .. }: &Retried) -> String {
+fn retry_text(Retried { by, reason, .. }: &Retried) -> String {
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    printable(&format!("again for {by}{reason}")).into_owned()
+    printable(&format!("retried for {by}{reason}")).into_owned()
 }
 
-/// The attempts, a line each; nothing where there is only this one.
+/// One line for each attempt; empty if there is only one.
 fn attempts(found: &Explanation) -> Vec<String> {
     if found.attempts.len() < 2 && found.attempts_omitted == 0 {
         return Vec::new();
     }
     let omitted = Some(found.attempts_omitted).filter(|omitted| *omitted > 0);
-    let omitted = omitted.map(|omitted| format!("({omitted} earlier ones)"));
-    let told = found.attempts.iter().map(|one| {
-        let again = one.retried.as_ref().map(|retried| format!("{}; ", again_for(retried)));
+    let omitted = omitted.map(|omitted| format!("({omitted} earlier)"));
+    let lines = found.attempts.iter().map(|one| {
+        let again = one.retried.as_ref().map(|retried| format!("{}; ", retry_text(retried)));
         let this = if one.attempt == found.dispatched.attempt { " (this one)" } else { "" };
         let is_last = found.attempts.last().is_some_and(|last| last.attempt == one.attempt);
         let how = match one.outcome {
-            None if is_last && one.transition.is_none() => no_end_of_last(found).to_owned(),
-            _ => how_it_went(one),
+            None if is_last && one.transition.is_none() => last_without_end(found).to_owned(),
+            _ => attempt_text(one),
         };
         format!("{}: {}{how}{this}", one.attempt, again.unwrap_or_default())
     });
-    omitted.into_iter().chain(told).collect()
+    omitted.into_iter().chain(lines).collect()
 }
 
-/// Of the last attempt, which need not be the one that is explained.
-fn no_end_of_last(found: &Explanation) -> &'static str {
-    if found.ending.is_none() { no_end(found) } else { unended(found.host) }
+/// The state of the last attempt, which need not be the one that is explained.
+fn last_without_end(found: &Explanation) -> &'static str {
+    if found.ending.is_none() { without_end(found) } else { unended(found.host) }
 }
 
-fn how_it_went(attempt: &Attempt) -> String {
+fn attempt_text(attempt: &Attempt) -> String {
     let Some(outcome) = attempt.outcome else {
         let followed = attempt.transition.as_ref().map(|taken| {
             let Taken { action, from, to, position } = taken;
@@ -328,7 +328,7 @@ fn how_it_went(attempt: &Attempt) -> String {
     line
 }
 
-/// Other handlers, a line each.
+/// One line for each of other handlers.
 fn others(others: &Others) -> Vec<String> {
     let line = |one: &Brief| {
         let how = match (&one.outcome, &one.dying_span) {
@@ -347,14 +347,14 @@ fn others(others: &Others) -> Vec<String> {
     others.told.iter().map(line).chain(more).collect()
 }
 
-/// What the run did.
-fn run(ending: &Ending) -> Vec<(&'static str, String)> {
+/// What the handler did.
+fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
     let ended = &ending.ended;
     let mut details = Vec::new();
     if let Some((kind, message)) = ended.outcome.error() {
-        // Some say their kind themselves.
-        let says_it = message.strip_prefix(&*kind).is_some_and(|rest| rest.starts_with(':'));
-        let error = if says_it { message } else { format!("{kind}: {message}") };
+        // Some messages start with their kind.
+        let has_kind = message.strip_prefix(&*kind).is_some_and(|rest| rest.starts_with(':'));
+        let error = if has_kind { message } else { format!("{kind}: {message}") };
         details.push(("error", printable(&error).into_owned()));
     }
     if let Outcome::Completed(completion) = &ended.outcome {
@@ -363,19 +363,23 @@ fn run(ending: &Ending) -> Vec<(&'static str, String)> {
         details.push(("result", result));
     }
     let time = match ending.is_time_unknown() {
-        true => "unknown: its host ended in the middle of it".to_owned(),
+        true => "unknown: its host ended before it".to_owned(),
         false => handler_text::time(&ended.time_split_us),
     };
     details.push(("time", time));
     match &ended.account {
         Some(account) => {
-            details.extend(handler_text::named("calls", handler_text::calls(&account.story)));
-            details.extend(handler_text::named("requests", handler_text::requests(&account.story)));
+            details.extend(handler_text::labeled("calls", handler_text::calls(&account.story)));
+            details
+                .extend(handler_text::labeled("requests", handler_text::requests(&account.story)));
         }
-        None => details.extend(handler_text::named("calls", handler_text::sums(&ended.host_calls))),
+        None => details.extend(handler_text::labeled(
+            "calls",
+            handler_text::calls_by_function(&ended.host_calls),
+        )),
     }
-    details.extend(handler_text::named("limits", handler_text::overruns(&ended.overruns)));
-    details.extend(handler_text::named("at", handler_text::frames(ended.frames())));
+    details.extend(handler_text::labeled("limits", handler_text::overruns(&ended.overruns)));
+    details.extend(handler_text::labeled("at", handler_text::frames(ended.frames())));
     if matches!(ended.outcome, Outcome::TimedOut(_)) {
         let after = format_micros(ended.deadline.overrun_us);
         details.push(("stopped", format!("{after} after its deadline")));
@@ -396,12 +400,12 @@ fn decided(ending: &Ending) -> Vec<(&'static str, String)> {
     details.push(("decided", format!("{at}, {}", printable(&decided))));
     if let Some(signature) = signature {
         let of = printable(&signature.to_string()).into_owned();
-        details.push(("before", format!("{} ({of})", seen(before))));
+        details.push(("before", format!("{} ({of})", occurrences(before))));
     }
     details
 }
 
-/// What follows from an end, not printable yet.
+/// What follows from an end. Not escaped yet.
 fn followed(decision: &Decision, taken: Option<&Taken>) -> String {
     match (decision, taken) {
         (Decision::Take { .. }, Some(Taken { action, from, to, position })) => {
@@ -411,13 +415,13 @@ fn followed(decision: &Decision, taken: Option<&Taken>) -> String {
         (Decision::Superseded { action }, _) => {
             format!("nothing: its entity no longer takes {action}")
         }
-        (Decision::Rerun, _) => "it is run again".to_owned(),
-        (Decision::Held, _) => "it is dispatched anew when its session is resumed".to_owned(),
+        (Decision::Rerun, _) => "it is dispatched again".to_owned(),
+        (Decision::Held, _) => "it is dispatched again when its session is resumed".to_owned(),
         (Decision::Dropped, _) => "nothing: its session is over".to_owned(),
     }
 }
 
-fn seen(before: &Before) -> String {
+fn occurrences(before: &Before) -> String {
     match (before.count, before.first_at, before.last_at) {
         (0, ..) => "never".to_owned(),
         (1, Some(first), _) => format!("once, {first}"),

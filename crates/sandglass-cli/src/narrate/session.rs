@@ -1,92 +1,101 @@
-//! What records say of sessions, in a line.
+//! Describes records of sessions in one line each.
 
-use sandglass_model::{Event, Limit, Meter, RunLimits, StopCause};
+use sandglass_model::{
+    Event, Limit, LimitBreached, Meter, RunLimits, RunStopped, RunStopping, StopCause,
+};
 
 use crate::duration::format_millis;
 use crate::terminal::Tone;
 
-/// A record of a session: what it is, what it says, and how it is to look.
-pub(super) fn told(event: &Event) -> (String, String, Tone) {
-    match event {
+/// What a record is, its details, and its tone.
+pub(super) fn describe(event: &Event) -> (String, String, Tone) {
+    let (what, detail, tone) = match event {
         Event::RunStarted { run_seq, limits } => {
-            ("run".into(), format!("run {run_seq} starts{}", holds(limits)), Tone::Plain)
+            ("run", format!("run {run_seq} starts{}", limits_text(limits)), Tone::Plain)
         }
         Event::SessionResumed { from_run_seq, run_seq, by, reason, to_cancel } => {
             let by = by.as_ref().map_or("by itself".to_owned(), |by| format!("by {by}"));
             let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             if *to_cancel {
-                let detail = format!("run {run_seq} is there to be cancelled {by}{why}");
-                return ("cancel".into(), detail, Tone::Doubtful);
+                let detail = format!("run {run_seq} exists only to be cancelled {by}{why}");
+                ("cancel", detail, Tone::Doubtful)
+            } else {
+                let detail = format!("{by} after run {from_run_seq}, as run {run_seq}{why}");
+                ("resumed", detail, Tone::Good)
             }
-            let detail = format!("goes on {by} after run {from_run_seq}, as run {run_seq}{why}");
-            ("resumed".into(), detail, Tone::Good)
         }
         Event::LimitBreached(breach) => {
-            let amount = |value: u64| match breach.kind {
-                Meter::Elapsed => format_millis(value),
-                Meter::Count => value.to_string(),
-            };
-            let doing = breach.in_flight.as_ref().map(|doing| match &doing.host_call {
-                Some(call) => format!(", {} in {call}", doing.handler),
-                None => format!(", {} in flight", doing.handler),
-            });
-            let more = breach.times.saturating_sub(1);
-            let more = if more > 0 { format!(", and {more} times more") } else { String::new() };
-            let detail = format!(
-                "{} of {} breached: {}{}{more}",
-                breach.limit,
-                amount(breach.threshold),
-                amount(breach.observed),
-                doing.unwrap_or_default()
-            );
             let tone = match breach.limit {
-                // None of them ends the run of a handler.
+                // These end no handler.
                 Limit::InactivityWarn | Limit::RepeatThreshold | Limit::HostCallTimeout => {
                     Tone::Doubtful
                 }
                 _ => Tone::Bad,
             };
-            ("limit".into(), detail, tone)
+            ("limit", breach_text(breach), tone)
         }
         Event::LimitCleared { limit, silent_ms, .. } => {
             let detail = format!("{limit} cleared after {}", format_millis(*silent_ms));
-            ("limit".into(), detail, Tone::Good)
+            ("limit", detail, Tone::Good)
         }
-        Event::RunStopping(stopping) => {
-            let grace = match stopping.grace_ms {
-                0 => String::new(),
-                grace => format!(", its handlers have {}", format_millis(grace)),
-            };
-            let detail = format!(
-                "run {} is to stop ({}{}); {}{grace}",
-                stopping.run_seq,
-                stopping.stop_reason_code,
-                who(&stopping.cause),
-                stopping.directive.as_str()
-            );
-            ("stop".into(), detail, Tone::Bad)
-        }
-        Event::RunStopped(stopped) => {
-            let directive = stopped.directive.map_or("", |directive| directive.as_str());
-            let after = format_millis(stopped.elapsed_ms);
-            let most = stopped
-                .signature
-                .as_ref()
-                .map(|most| format!("; {} times {}", most.count, most.signature));
-            let detail = format!(
-                "run {} has stopped after {after} ({}) {directive}{}",
-                stopped.run_seq,
-                stopped.stop_reason_code,
-                most.unwrap_or_default()
-            );
-            ("stop".into(), detail, Tone::Doubtful)
-        }
-        other => (other.kind().to_owned(), String::new(), Tone::Plain),
-    }
+        Event::RunStopping(stopping) => ("stop", stopping_text(stopping), Tone::Bad),
+        Event::RunStopped(stopped) => ("stop", stopped_text(stopped), Tone::Doubtful),
+        other => (other.kind(), String::new(), Tone::Plain),
+    };
+    (what.to_owned(), detail, tone)
 }
 
-/// What holds a run, as far as that is short to say.
-fn holds(limits: &RunLimits) -> String {
+fn breach_text(breach: &LimitBreached) -> String {
+    let amount = |value: u64| match breach.kind {
+        Meter::Elapsed => format_millis(value),
+        Meter::Count => value.to_string(),
+    };
+    let in_flight = breach.in_flight.as_ref().map(|handler| match &handler.host_call {
+        Some(call) => format!(", {} in {call}", handler.handler),
+        None => format!(", {} in flight", handler.handler),
+    });
+    let more = breach.times.saturating_sub(1);
+    let more = if more > 0 { format!(", and {more} more times") } else { String::new() };
+    format!(
+        "{} of {} breached: {}{}{more}",
+        breach.limit,
+        amount(breach.threshold),
+        amount(breach.observed),
+        in_flight.unwrap_or_default()
+    )
+}
+
+fn stopping_text(stopping: &RunStopping) -> String {
+    let grace = match stopping.grace_ms {
+        0 => String::new(),
+        grace => format!(", with a grace of {} for its handlers", format_millis(grace)),
+    };
+    format!(
+        "run {} stops ({}{}); {}{grace}",
+        stopping.run_seq,
+        stopping.stop_reason_code,
+        cause_text(&stopping.cause),
+        stopping.directive.as_str()
+    )
+}
+
+fn stopped_text(stopped: &RunStopped) -> String {
+    let directive = stopped.directive.map_or("", |directive| directive.as_str());
+    let repeated = stopped
+        .signature
+        .as_ref()
+        .map(|repeated| format!("; {} times {}", repeated.count, repeated.signature));
+    format!(
+        "run {} has stopped after {} ({}) {directive}{}",
+        stopped.run_seq,
+        format_millis(stopped.elapsed_ms),
+        stopped.stop_reason_code,
+        repeated.unwrap_or_default()
+    )
+}
+
+/// The limits of a run that are short enough for its line.
+fn limits_text(limits: &RunLimits) -> String {
     let times = [
         (Limit::RunTimeout, limits.run_timeout_ms),
         (Limit::ExecutionTimeout, limits.execution_timeout_ms),
@@ -97,7 +106,7 @@ fn holds(limits: &RunLimits) -> String {
     times.map(|(limit, millis)| format!(", {limit} {}", format_millis(millis))).collect()
 }
 
-fn who(cause: &StopCause) -> String {
+fn cause_text(cause: &StopCause) -> String {
     match cause {
         StopCause::Operator { by, reason } if reason.is_empty() => format!(" by {by}"),
         StopCause::Operator { by, reason } => format!(" by {by}: {reason}"),

@@ -8,7 +8,7 @@ use sandglass_source::printable;
 use serde_json::{Value, json};
 
 use super::expect::Look;
-use crate::narrate::{Narrator, Told};
+use crate::narrate::{Line, Narrator};
 use crate::scenario::{Expectation, Scenario, Step, shown};
 use crate::terminal::{Output, Tone};
 
@@ -69,7 +69,7 @@ impl Timeline {
         if self.style == Style::Json {
             return self.json("record", record.at, json!({"record": record}));
         }
-        let Told { what, detail, tone } = self.narrator.tell(record);
+        let Line { what, detail, tone } = self.narrator.describe(record);
         let entity = record.entity.as_ref().map(ToString::to_string).unwrap_or_default();
         self.text(record.at, &entity, &what, &detail, tone)
     }

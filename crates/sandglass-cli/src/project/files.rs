@@ -1,16 +1,16 @@
-//! The files of each language's project, as they stand in this repository. They are in the
-//! binary, so that a project can be begun anywhere, and fits the host that it comes from.
+//! The files of each language's project, included from this repository, so that a new project fits
+//! the host of the binary that creates it.
 
 /// A file of a project.
 #[derive(Debug)]
 pub(super) struct File {
     /// Its path in the project.
     pub(super) path: &'static str,
-    /// What it holds, with `{{name}}` for the project's name.
+    /// Its text, with `{{name}}` for the name of the project.
     pub(super) text: &'static str,
 }
 
-/// The files of a folder of this repository, and where each stands in a project.
+/// Lists files of folders of this repository, and their paths in a project if they differ.
 macro_rules! files {
     ($($folder:literal: [$($file:literal $(=> $path:literal)?),* $(,)?]),* $(,)?) => {
         &[$($(File {
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// What the SDK is compiled with in a project is what it is tested with here.
+    /// The SDK is compiled in a project with the versions that it is tested with here.
     #[test]
     fn a_project_in_rust_has_the_versions_of_this_workspace() {
         let ours: toml::Table = include_str!("../../../../Cargo.toml").parse().expect("TOML");

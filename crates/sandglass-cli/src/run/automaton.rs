@@ -1,5 +1,5 @@
-//! The spec of an entity that exists to run one handler: it enters `Running`, and
-//! leaves it by how the handler ended.
+//! The spec of an entity that exists to run one handler: it enters `Running`, and leaves it by the
+//! action that the ending maps to.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::command::run::Arguments;
 
-/// The name that the guest's module has there.
+/// The name of the guest's module in the spec.
 pub(crate) const MODULE: &str = "guest";
 
-/// The actions that record how a run ended.
+/// The actions that record how a handler ended.
 pub(crate) const ENDINGS: [&str; 5] = [
     "HandlerCompleted",
     "HandlerFailed",
@@ -22,7 +22,7 @@ pub(crate) const ENDINGS: [&str; 5] = [
     "HandlerCancelled",
 ];
 
-/// How long the guest may take to compile: whoever waits at the terminal can stop it.
+/// How long the guest may take to compile. Long, because Ctrl-C can end the wait.
 const SCHEDULE_TO_START: &str = "10m";
 
 /// The state that each of [`ENDINGS`] leads to.
@@ -56,7 +56,7 @@ struct Trigger<'a> {
     name: String,
     kind: &'a str,
     module: &'a str,
-    /// Always said, so that a `timeout_secs` in `config` is nothing but configuration.
+    /// Always set, so that a `timeout_secs` in `config` has no meaning beyond the configuration.
     deadline: String,
     schedule_to_start_timeout: &'a str,
     on_success: &'a str,
@@ -67,8 +67,8 @@ struct Trigger<'a> {
     config: BTreeMap<&'a str, &'a str>,
 }
 
-/// The text of the spec file that `arguments` stand for. The same arguments make
-/// the same text.
+/// The text of the spec for `arguments`. Deterministic, because an entity keeps its spec, which is
+/// found by the digest of its text.
 pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
     let [on_success, on_failure, on_timeout, on_interrupted, on_cancelled] = ENDINGS;
     let rests: Vec<&str> = std::iter::once("Ready").chain(ENDED).collect();
@@ -107,8 +107,8 @@ pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
     format!("{ONE_RUN}{text}")
 }
 
-/// The integration's name: the guest's file name, without its ending, or as much
-/// of it as a name may have.
+/// The name of the integration: the file name of the guest without its extension, cut to the
+/// length of a name.
 pub(crate) fn integration(guest: &Path) -> String {
     let stem = guest.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     let mut name = String::new();
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_file_name_makes_a_name() {
+    fn any_file_name_becomes_a_valid_name() {
         let check = |name: &str| sandglass_model::id::check_name("name", name, NAME_MAX_BYTES);
         for (stem, length) in [("⏳".repeat(60), 126), ("a".repeat(200), 128), ("\u{1b}".into(), 5)]
         {

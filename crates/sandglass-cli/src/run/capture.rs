@@ -1,5 +1,5 @@
-//! Keeps the report of the one run, which no queue may lose. Should the entity start
-//! another, the first is the one that was asked for.
+//! Captures the report of the handler. If the entity starts further handlers, the first report is
+//! kept, because it is that of the requested one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,12 +24,12 @@ impl Capture {
 impl Handlers for Capture {
     fn start(&self, run: HandlerRun) -> RunFuture {
         let run = self.handlers.start(run);
-        let kept = Arc::clone(&self.report);
+        let captured = Arc::clone(&self.report);
         Box::pin(async move {
             let report = run.await;
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.get_or_insert_with(|| report.clone());
-            drop(kept);
+            let mut captured = captured.lock().unwrap_or_else(PoisonError::into_inner);
+            captured.get_or_insert_with(|| report.clone());
+            drop(captured);
             report
         })
     }

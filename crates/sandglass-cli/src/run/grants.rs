@@ -1,5 +1,5 @@
-//! What the guest of `sandglass run` is granted: by its manifest, and by flags that
-//! add to it or take its place.
+//! What the guest of `sandglass run` is granted: by its manifest, and by flags that add to it or
+//! override it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use sandglass_model::{GuestLimits, Rejection};
 
 use super::{automaton, invalid};
 use crate::command::run::Arguments;
-use crate::diagnostic_text::one_line;
+use crate::diagnostic_text::in_one_line;
 use crate::secrets;
 
-/// The manifest that is named, or the one beside the guest that is about it, with
-/// what the flags add.
+/// The manifest that the arguments name, or the one beside the guest that names it, with what the
+/// flags add.
 pub(super) fn of(arguments: &Arguments) -> Result<Manifest, Rejection> {
     let found = match &arguments.manifest {
         Some(path) => Some(Found::read(path).map_err(unusable)?),
@@ -25,12 +25,12 @@ pub(super) fn of(arguments: &Arguments) -> Result<Manifest, Rejection> {
         Some(found) => found.file().manifest(Arc::new(FixedSecrets::default())),
         None => Manifest::named(automaton::integration(&arguments.guest)),
     };
-    let said = *base.granted_limits();
+    let declared = *base.granted_limits();
     let limits = GuestLimits {
-        memory_bytes: arguments.memory.unwrap_or(said.memory_bytes),
-        fuel: arguments.fuel.or(said.fuel),
-        response_bytes: arguments.max_response.unwrap_or(said.response_bytes),
-        ..said
+        memory_bytes: arguments.memory.unwrap_or(declared.memory_bytes),
+        fuel: arguments.fuel.or(declared.fuel),
+        response_bytes: arguments.max_response.unwrap_or(declared.response_bytes),
+        ..declared
     };
     Ok(base
         .limits(limits)
@@ -38,7 +38,7 @@ pub(super) fn of(arguments: &Arguments) -> Result<Manifest, Rejection> {
         .secrets(Arc::new(values.into_iter().collect::<FixedSecrets>())))
 }
 
-/// The secrets that flags or the manifest name; a flag says which variable to read.
+/// The secrets that flags or the manifest name. A flag names the variable with the value.
 fn secret_values(
     arguments: &Arguments,
     found: Option<&Found>,
@@ -55,7 +55,7 @@ fn secret_values(
             let value = secrets::value(name).map_err(|what_to_do| {
                 invalid(format!(
                     "the manifest grants the secret `{name}`, which has no value: {what_to_do}, \
-                     or say --secret {name}=VARIABLE"
+                     or use --secret {name}=VARIABLE"
                 ))
             })?;
             values.insert(name.to_string(), value);
@@ -68,6 +68,5 @@ fn unusable(error: manifest::Error) -> Rejection {
     let manifest::Error::Wrong(findings) = error else {
         return invalid(format!("manifest: {error}"));
     };
-    let told: Vec<String> = findings.iter().map(one_line).collect();
-    invalid(format!("manifest: {}", told.join("; ")))
+    invalid(format!("manifest: {}", in_one_line(&findings)))
 }

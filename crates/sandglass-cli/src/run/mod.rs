@@ -1,5 +1,5 @@
-//! Runs one guest as the runtime runs any handler: an entity, an action, a record,
-//! a decision. Only the spec is made up.
+//! Runs one guest as the runtime runs any handler: with an entity, an action, records and a
+//! decision. Only the spec is generated.
 
 pub(crate) mod automaton;
 mod capture;
@@ -33,13 +33,13 @@ use sandglass_host::file;
 /// How long the journal and the exporter may take to close.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The same after Ctrl-C: what is recorded is on the disk by then.
+/// [`GRACE`] after Ctrl-C: every record is on the disk by then.
 const CANCELLED_GRACE: Duration = Duration::from_millis(100);
 
-/// Largest file of parameters, in bytes; the runtime takes no larger ones anyway.
+/// Largest file of parameters, in bytes: the limit of the runtime.
 const INPUT_MAX_BYTES: u64 = 1 << 20;
 
-/// Slots of the host: one run has one instance.
+/// Slots of the host: one handler has one instance.
 const MAX_RUNS: u32 = 1;
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
@@ -55,12 +55,12 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
 }
 
-/// Reports that nothing could be begun, since something in the environment is bad.
+/// Reports that the handler was not started, because of an error in the environment.
 pub(crate) fn refuse(arguments: &Arguments, why: &anyhow::Error) -> anyhow::Result<Exit> {
     rejected(&invalid(format!("{why:#}")), arguments.report)
 }
 
-/// Says that the arguments are bad, where a script reads JSON.
+/// Reports invalid arguments as JSON.
 pub(crate) fn refuse_arguments(why: &str) -> anyhow::Result<Exit> {
     rejected(&invalid(why.to_owned()), Form::Json)
 }
@@ -70,8 +70,8 @@ fn rejected(rejection: &Rejection, form: Form) -> anyhow::Result<Exit> {
     Ok(Exit::Rejected)
 }
 
-/// The run and the memory that it was granted, with its spans exported where the environment
-/// asks for that.
+/// Runs the handler, with its spans exported if the environment configures that. Returns its report,
+/// and the memory that it was granted.
 fn traced(arguments: &Arguments) -> Result<(RunReport, u64), Rejection> {
     let metrics = Metrics::disabled();
     let otlp = otlp::from_env(&metrics).map_err(|error| invalid(error.to_string()))?;
@@ -80,22 +80,22 @@ fn traced(arguments: &Arguments) -> Result<(RunReport, u64), Rejection> {
     let tokio = threads::start(Some(2))
         .map_err(|error| unavailable(format_args!("can't start threads: {error}")))?;
     let ran = tokio.block_on(run(arguments, telemetry));
-    // What still compiles then is nobody's any more.
+    // A compilation that is still running is abandoned.
     let is_cancelled =
         ran.as_ref().is_ok_and(|(report, _)| matches!(report.outcome, Outcome::Cancelled(_)));
     tokio.shutdown_timeout(if is_cancelled { CANCELLED_GRACE } else { GRACE });
     if let Some(otlp) = otlp {
-        tell_lost(&otlp.shutdown(GRACE));
+        report_lost_spans(&otlp.shutdown(GRACE));
     }
     ran
 }
 
-/// Says how many spans went nowhere, if any did.
-fn tell_lost(stopped: &otlp::ShutdownReport) {
+/// Reports spans that were not exported.
+fn report_lost_spans(stopped: &otlp::ShutdownReport) {
     let why = match (&stopped.error, &stopped.refusal) {
         (Some(error), _) => error.to_string(),
         (None, Some(refusal)) => refusal.clone(),
-        (None, None) => "they came faster than the collector takes them".to_owned(),
+        (None, None) => "the collector was too slow".to_owned(),
     };
     match stopped.lost {
         0 if stopped.error.is_none() => {}
@@ -125,9 +125,9 @@ fn unavailable(error: impl std::fmt::Display) -> Rejection {
 }
 
 async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, u64), Rejection> {
-    // What somebody types may take its time: Ctrl-C ends the process meanwhile.
+    // First, because it may wait for typed input, which Ctrl-C ends together with the process.
     let params = params(arguments.input.as_deref())?;
-    // Before anything else that takes time, so that no Ctrl-C ends it without a report.
+    // Before everything else that takes time, so that Ctrl-C leads to a report.
     let mut interrupts = Interrupts::listen().map_err(unavailable)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let entity = entity(arguments)?;
@@ -147,7 +147,7 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
     let modules = [(automaton::MODULE.to_owned(), module)];
     let handlers = Capture::new(HostHandlers::new(host, Arc::clone(&clock), modules));
     let journal = journal(arguments.journal.as_deref())?;
-    keeps_its_settings(&*journal, &entity, &source).await?;
+    check_settings(&*journal, &entity, &source).await?;
     let runtime = Runtime::builder(Arc::new(OwnJournal::new(journal, entity.clone())))
         .clock(clock)
         .telemetry(telemetry)
@@ -156,24 +156,24 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
         .build()
         .await
         .map_err(unavailable)?;
-    let asked = ask(&runtime, &entity, &arguments.action, params, &mut interrupts).await;
+    let settled = run_to_end(&runtime, &entity, &arguments.action, params, &mut interrupts).await;
     runtime.shutdown(GRACE).await;
-    asked?;
+    settled?;
     let report = handlers.report();
-    let lost = || unavailable("the run was lost through a fault of the host");
+    let lost = || unavailable("the report was lost because of an error in the host");
     report.map(|report| (report, memory_bytes)).ok_or_else(lost)
 }
 
-/// Refuses an entity that the journal has with other settings, before anything is
-/// decided about it.
-async fn keeps_its_settings(
+/// Rejects an entity that the journal has with other settings, before anything is decided about
+/// it.
+async fn check_settings(
     journal: &dyn Journal,
     entity: &EntityRef,
     source: &str,
 ) -> Result<(), Rejection> {
     let page = journal.read_entity(entity.clone(), Position(0), 1).await;
     let records = page.and_then(Page::into_records).map_err(unavailable)?;
-    // An earlier version of the rules is no other setting: the entity goes over to this one.
+    // An earlier version of the rules counts as equal: the entity migrates to the current one.
     let same = RulesVersion::ALL.map(|rules| SpecDigest::of(source, rules));
     let other = records.iter().any(|record| match record.event {
         Event::Created { spec, .. } => !same.contains(&spec),
@@ -190,7 +190,7 @@ async fn keeps_its_settings(
 
 /// Has the entity take the action, and waits until its handler has ended and that
 /// is recorded; Ctrl-C or SIGTERM cancels it, and a second one waits no longer.
-async fn ask(
+async fn run_to_end(
     runtime: &Runtime,
     entity: &EntityRef,
     action: &str,
@@ -203,16 +203,16 @@ async fn ask(
     runtime.send(entity, action, params).await.map_err(unavailable)?;
     let settled = runtime.settled(entity);
     tokio::pin!(settled);
-    let mut asked = false;
+    let mut is_cancelled = false;
     loop {
         tokio::select! {
             biased;
             settled = &mut settled => return settled.map(drop).map_err(unavailable),
             _ = interrupts.next() => {
-                if asked {
-                    return Err(unavailable("stopped before the run had ended"));
+                if is_cancelled {
+                    return Err(unavailable("stopped before the handler had ended"));
                 }
-                asked = true;
+                is_cancelled = true;
                 runtime.cancel(entity, None, "interrupted").map_err(unavailable)?;
             }
         }
@@ -261,14 +261,14 @@ fn spec(source: &str) -> Result<Spec, Rejection> {
     let parsed = Spec::parse(source);
     parsed.spec.ok_or_else(|| {
         let why: Vec<String> = parsed.diagnostics.into_iter().map(|one| one.message).collect();
-        invalid(format!("the entity or its configuration can't be used: {}", why.join("; ")))
+        invalid(format!("the entity or its configuration is invalid: {}", why.join("; ")))
     })
 }
 
-/// How long the report waits for the names and lines of its frames: it is shown at once.
+/// How long the report waits for the names and lines of its frames.
 const SYMBOLS_WAIT: Duration = Duration::from_secs(5);
 
-/// One run, and as much memory as it is granted.
+/// Settings for one handler with the memory that it is granted.
 fn settings(manifest: &Manifest) -> Settings {
     let defaults = Settings::default();
     Settings {

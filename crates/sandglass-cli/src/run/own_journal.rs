@@ -1,6 +1,6 @@
-//! A journal as the run of one entity sees it: the specs, and the records of that
-//! entity. Others in the same file are nobody's here: no timer of theirs fires, and
-//! none of their handlers is ended or run again with a guest that isn't theirs.
+//! A view of a journal that shows only the specs and one entity. It hides other entities of the
+//! file, so that none of their timers fires, and none of their handlers is ended or dispatched again
+//! with a guest of another module.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,38 +13,38 @@ use crate::terminal;
 
 #[derive(Debug)]
 pub(super) struct OwnJournal {
-    whole: Arc<dyn Journal>,
+    inner: Arc<dyn Journal>,
     entity: EntityRef,
     appends: Mutex<Appends>,
 }
 
-/// How appends went so far.
+/// The state of appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Appends {
     None,
-    Work,
+    Succeed,
     Fail,
 }
 
 impl OwnJournal {
-    pub(super) fn new(whole: Arc<dyn Journal>, entity: EntityRef) -> Self {
-        Self { whole, entity, appends: Mutex::new(Appends::None) }
+    pub(super) fn new(inner: Arc<dyn Journal>, entity: EntityRef) -> Self {
+        Self { inner, entity, appends: Mutex::new(Appends::None) }
     }
 
-    /// Tells who waits that a run that was begun can't be recorded, and that it can again.
-    /// Where nothing was begun, the run is refused, and says so itself.
-    fn tell(&self, appended: &Result<Positions, Error>) {
+    /// Reports when records of a started handler cannot be appended, and when they can again. If the
+    /// first append fails, nothing was started, and the handler is rejected with the error instead.
+    fn report(&self, appended: &Result<Positions, Error>) {
         let now = match appended {
-            Ok(_) => Appends::Work,
+            Ok(_) => Appends::Succeed,
             Err(Error::Unavailable { .. } | Error::Damaged { .. }) => Appends::Fail,
             Err(_) => return,
         };
         let mut appends = self.appends.lock().unwrap_or_else(PoisonError::into_inner);
         match (*appends, appended) {
             (Appends::None, Err(_)) => return,
-            (Appends::Work, Err(error)) => terminal::note(&format!(
-                "the journal takes no records: {error}; the run is recorded and reported when it \
-                 takes them again"
+            (Appends::Succeed, Err(error)) => terminal::note(&format!(
+                "the journal takes no records: {error}; the handler is recorded and reported when \
+                 it takes them again"
             )),
             (Appends::Fail, Ok(_)) => terminal::note("the journal takes records again"),
             _ => {}
@@ -52,7 +52,7 @@ impl OwnJournal {
         *appends = now;
     }
 
-    /// Damage is everybody's: nothing is appended behind it unseen.
+    /// Shows damage of any entity, so that nothing is appended after it unnoticed.
     fn shows(&self, entry: &Entry) -> bool {
         match entry {
             Entry::Record(record) => {
@@ -66,20 +66,20 @@ impl OwnJournal {
 
 impl Around for OwnJournal {
     fn inner(&self) -> &dyn Journal {
-        &*self.whole
+        &*self.inner
     }
 
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
         Box::pin(async move {
-            let appended = self.whole.append(batch).await;
-            self.tell(&appended);
+            let appended = self.inner.append(batch).await;
+            self.report(&appended);
             appended
         })
     }
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
         Box::pin(async move {
-            let mut page = self.whole.read(from, limit).await?;
+            let mut page = self.inner.read(from, limit).await?;
             page.entries.retain(|entry| self.shows(entry));
             Ok(page)
         })
@@ -91,7 +91,7 @@ impl Around for OwnJournal {
         limit: usize,
     ) -> Pending<'_, Result<ByEntity, Error>> {
         Box::pin(async move {
-            let mut page = self.whole.read_by_entity(after, limit).await?;
+            let mut page = self.inner.read_by_entity(after, limit).await?;
             page.entries.retain(|entry| self.shows(entry));
             Ok(page)
         })
@@ -102,7 +102,7 @@ impl Around for OwnJournal {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         Box::pin(async move {
-            let found = self.whole.find_dispatch(dispatch).await?;
+            let found = self.inner.find_dispatch(dispatch).await?;
             Ok(found.filter(|(entity, _)| *entity == self.entity))
         })
     }

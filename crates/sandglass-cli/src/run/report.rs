@@ -1,4 +1,4 @@
-//! Says how a run went: lines for people, or one JSON object for scripts.
+//! Reports on a handler: lines for people, or one JSON object for scripts.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::explain;
 use crate::handler_text;
 use crate::terminal::{Output, Tone};
 
-/// Longest result that a line shows, in characters; `--report json` has all of it.
+/// Most characters of a result that are shown; `--report json` has all of them.
 const RESULT_MAX_CHARS: usize = 400;
 
 pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow::Result<()> {
@@ -30,7 +30,7 @@ pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow
     Ok(())
 }
 
-/// The report of a run that never came to be: the same keys, with nothing in them.
+/// Reports a rejected handler, with the keys of other reports and empty values.
 pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Result<()> {
     let mut output = Output::new();
     match form {
@@ -69,7 +69,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
     Ok(())
 }
 
-/// What the guest told in vain, where it did.
+/// The telemetry of the guest that was dropped, if any.
 pub(super) fn dropped(report: &RunReport) -> Option<String> {
     let dropped = report.telemetry_dropped.filter(|dropped| !dropped.is_empty())?;
     let TelemetryDropped { spans, span_events, attributes, metrics, log_lines } = dropped;
@@ -84,7 +84,7 @@ pub(super) fn dropped(report: &RunReport) -> Option<String> {
     let counts: Vec<String> = counts
         .map(|(count, one, many)| format!("{count} {}", if *count == 1 { one } else { many }))
         .collect();
-    Some(format!("the guest told more than a run may; dropped: {}", counts.join(", ")))
+    Some(format!("the guest exceeded the limits on telemetry; dropped: {}", counts.join(", ")))
 }
 
 fn headline(report: &RunReport, output: &Output) -> String {
@@ -122,7 +122,7 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
             format!("{} after its deadline", format_micros(report.deadline.overrun_us)),
         ));
     }
-    details.extend(story(report).map(|line| ("waited", line)));
+    details.extend(last_wait(report).map(|line| ("waited", line)));
     if let Some(own) = handler_text::own_frame(&report.backtrace).filter(|_| ended_badly(report)) {
         details.push(("where", own));
     }
@@ -130,13 +130,17 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
         let result = result.to_string();
         details.push(("result", shortened(&printable(&result), RESULT_MAX_CHARS).into_owned()));
     }
-    details.extend(handler_text::named("at", handler_text::frames(&report.backtrace)));
-    details.extend(handler_text::named("host calls", handler_text::sums(&report.host_calls)));
+    details.extend(handler_text::labeled("at", handler_text::frames(&report.backtrace)));
+    details.extend(handler_text::labeled(
+        "host calls",
+        handler_text::calls_by_function(&report.host_calls),
+    ));
     if ended_badly(report) {
-        details.extend(handler_text::named("last calls", handler_text::last_calls(&report.story)));
+        details
+            .extend(handler_text::labeled("last calls", handler_text::last_calls(&report.story)));
     }
-    details.extend(handler_text::named("limits", handler_text::overruns(&report.overruns)));
-    details.extend(handler_text::named("requests", handler_text::requests(&report.story)));
+    details.extend(handler_text::labeled("limits", handler_text::overruns(&report.overruns)));
+    details.extend(handler_text::labeled("requests", handler_text::requests(&report.story)));
     details.push(("time", handler_text::time(&report.time_split_us)));
     if report.started_at.is_some() {
         let (cpu, wall) = (format_micros(report.cpu_us), format_micros(report.wall_us));
@@ -144,36 +148,35 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
     }
     if report.started_at.is_some() {
         let (peak, most) = (report.peak_memory_bytes.div_ceil(1024), memory_bytes / 1024);
-        let held = match report.peak_host_memory_bytes.div_ceil(1024) {
+        let by_host = match report.peak_host_memory_bytes.div_ceil(1024) {
             0 => String::new(),
-            held => format!(", and {held} KiB that the host held"),
+            host => format!(", and {host} KiB of the host for it"),
         };
-        details.push(("memory", format!("{peak} KiB at most, of {most} KiB{held}")));
+        details.push(("memory", format!("{peak} KiB at most, of {most} KiB{by_host}")));
     }
     if report.allocation == Some(Allocation::OnDemand) {
-        let made =
-            "made for this run, which is slower: its module may be larger than a slot of the pool";
-        details.push(("instance", made.to_owned()));
+        let on_demand = "allocated on demand, which is slower: the module may be larger than a slot of the pool";
+        details.push(("instance", on_demand.to_owned()));
     }
     details.push(("dispatch", report.dispatch_id.to_string()));
     details.push(("trace", report.trace.trace_id.to_string()));
-    if let Some(hint) = handler_text::lacking(&report.backtrace) {
+    if let Some(hint) = handler_text::debug_info_hint(&report.backtrace) {
         details.push(("hint", hint.to_owned()));
     }
     details.extend(report.outcome.error().map(|(code, _)| ("explain", explain::command(&code))));
     details
 }
 
-/// Whether somebody wants to know what led to the end.
+/// Whether the host ended the handler, so that what led to it is of interest.
 fn ended_badly(report: &RunReport) -> bool {
     let kind = report.outcome.kind();
     report.started_at.is_some() && kind != OutcomeKind::Completed && kind != OutcomeKind::Failed
 }
 
-/// What a run that was stopped waited for.
-fn story(report: &RunReport) -> Option<String> {
+/// What a stopped handler waited for.
+fn last_wait(report: &RunReport) -> Option<String> {
     let is_stopped =
         matches!(report.outcome.kind(), OutcomeKind::TimedOut | OutcomeKind::Cancelled);
     let span = report.dying_span.as_deref().filter(|_| is_stopped)?;
-    report.started_at.map(|_| handler_text::waited(&report.story, &report.deadline, span))
+    report.started_at.map(|_| handler_text::last_wait(&report.story, &report.deadline, span))
 }

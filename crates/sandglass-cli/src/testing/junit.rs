@@ -1,4 +1,4 @@
-//! How cases went, in the form of JUnit, which CI systems read.
+//! Writes results in the format of JUnit, which CI systems read.
 
 use std::path::Path;
 
@@ -17,10 +17,10 @@ pub(super) fn write(all: &[Tested], path: &Path) -> anyhow::Result<()> {
                 Ok(ran) if ran.passed() => (TestCaseStatus::success(), Some(ran.took)),
                 Ok(ran) => {
                     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-                    let told: Vec<String> =
+                    let differences: Vec<String> =
                         ran.differences.iter().map(ToString::to_string).collect();
                     status.set_message(ran.differences.first().map_or("", |one| one.what));
-                    status.set_description(told.join("\n"));
+                    status.set_description(differences.join("\n"));
                     (status, Some(ran.took))
                 }
                 Err(why) => {
@@ -37,6 +37,6 @@ pub(super) fn write(all: &[Tested], path: &Path) -> anyhow::Result<()> {
         }
         report.add_test_suite(suite);
     }
-    let text = report.to_string().context("the report can't be written as XML")?;
+    let text = report.to_string().context("the report cannot be written as XML")?;
     std::fs::write(path, text).with_context(|| format!("can't write `{}`", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Runs the cases of guests, and says how they went.
+//! Runs the test cases of guests, and reports the results.
 
 mod junit;
 mod text;
@@ -9,27 +9,26 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use sandglass_host::Signature;
-use sandglass_source::Finding;
 use sandglass_testkit::{Builder, Case, Guest, Kit, Ran, Suite, SuiteError, Update};
 use serde_json::json;
 
 use crate::command::test::Arguments;
-use crate::diagnostic_text::render;
+use crate::diagnostic_text;
 use crate::exit::Exit;
 use crate::scenario::shown;
 use crate::terminal::{Output, note};
 
-/// What came of one suite.
+/// The results of one suite.
 struct Tested {
     suite: Suite,
     cases: Vec<Verdict>,
 }
 
-/// What came of one case.
+/// The result of one case.
 struct Verdict {
-    /// Its place in the file.
-    place: usize,
-    /// What it came to, or why it could not be run.
+    /// Its index in the file.
+    index: usize,
+    /// The run, or why it could not run.
     ran: Result<Ran, String>,
 }
 
@@ -41,7 +40,7 @@ impl Verdict {
 
 impl Tested {
     fn named(&self) -> impl Iterator<Item = (&Case, &Verdict)> {
-        self.cases.iter().map(|verdict| (&self.suite.cases[verdict.place], verdict))
+        self.cases.iter().map(|verdict| (&self.suite.cases[verdict.index], verdict))
     }
 }
 
@@ -59,7 +58,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut shared_guests = BTreeMap::new();
     let mut all = Vec::new();
     for suite in suites {
-        // One that answers for functions has a host of its own, where those are registered.
+        // A suite that scripts host functions has a host of its own, where they are registered.
         let mut own = match suite.functions.as_slice() {
             [] => None,
             functions => Some((kit(arguments, functions)?, BTreeMap::new())),
@@ -68,7 +67,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             Some((kit, guests)) => (kit, guests),
             None => (&mut shared, &mut shared_guests),
         };
-        let tested = match tested(suite, kit, guests, arguments.filter.as_deref()) {
+        let tested = match test(suite, kit, guests, arguments.filter.as_deref()) {
             Ok(tested) => tested,
             Err(SuiteError::Wrong(findings)) => {
                 show(&findings, &mut output)?;
@@ -87,8 +86,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     finish(&all, arguments, &mut output)
 }
 
-/// A kit with `functions`, which keeps what it compiles where the arguments say, or in the
-/// user's cache folder where that can be used.
+/// A kit with `functions`, which caches compiled code in the folder that the arguments name, or in
+/// that of the user if it is usable.
 fn kit(arguments: &Arguments, functions: &[Signature]) -> anyhow::Result<Kit> {
     let build = |folder| {
         let helper = arguments.compiling.helper();
@@ -96,8 +95,8 @@ fn kit(arguments: &Arguments, functions: &[Signature]) -> anyhow::Result<Kit> {
         functions.iter().cloned().fold(builder, Builder::scripted).build()
     };
     let why = "can't start a host to test in";
-    if let Some(said) = &arguments.compiled_cache {
-        return build(Some(said.clone())).context(why);
+    if let Some(folder) = &arguments.compiled_cache {
+        return build(Some(folder.clone())).context(why);
     }
     match user_cache().map(|folder| build(Some(folder))) {
         Some(Ok(kit)) => Ok(kit),
@@ -105,13 +104,13 @@ fn kit(arguments: &Arguments, functions: &[Signature]) -> anyhow::Result<Kit> {
     }
 }
 
-/// Where the XDG Base Directory Specification has a user's caches.
+/// A folder for compiled code in the user's cache folder (XDG Base Directory Specification).
 fn user_cache() -> Option<PathBuf> {
     let named = |variable| std::env::var_os(variable).map(PathBuf::from);
     let caches = named("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
     let caches = caches.or_else(|| named("HOME").map(|home| home.join(".cache")))?;
     let ours = caches.join("sandglass");
-    // The folder in it is made by who uses it.
+    // The kit creates the folder in it.
     std::fs::create_dir_all(&ours).ok()?;
     Some(ours.join("compiled"))
 }
@@ -136,7 +135,7 @@ fn finish(all: &[Tested], arguments: &Arguments, output: &mut Output) -> anyhow:
     Ok(if failed == 0 { Exit::Ok } else { Exit::Failed })
 }
 
-/// All suites of `paths`, each once; none where some are wrong, which is told.
+/// All suites of `paths`, each once. `None` if one is invalid, after its findings are printed.
 fn suites(paths: &[PathBuf], output: &mut Output) -> anyhow::Result<Option<Vec<Suite>>> {
     let (mut suites, mut wrong) = (Vec::<Suite>::new(), Vec::new());
     for path in paths {
@@ -152,50 +151,41 @@ fn suites(paths: &[PathBuf], output: &mut Output) -> anyhow::Result<Option<Vec<S
             Err(error) => return Err(error.into()),
         }
     }
-    show(&wrong, output)?;
+    diagnostic_text::print(&wrong, output)?;
     Ok(wrong.is_empty().then_some(suites))
 }
 
-fn show(findings: &[Finding], output: &mut Output) -> std::io::Result<()> {
-    for Finding { path, source, diagnostic } in findings {
-        output.line(render(path, source, diagnostic, output.color()))?;
-    }
-    Ok(())
-}
-
-fn tested(
+fn test(
     suite: Suite,
     kit: &mut Kit,
     guests: &mut BTreeMap<PathBuf, Result<Guest, String>>,
     filter: Option<&str>,
 ) -> Result<Tested, SuiteError> {
     let wanted = |case: &Case| filter.is_none_or(|filter| case.name.contains(filter));
-    let places: Vec<usize> =
-        (0..suite.cases.len()).filter(|place| wanted(&suite.cases[*place])).collect();
     let mut cases = Vec::new();
-    for place in places {
+    for (index, case) in suite.cases.iter().enumerate().filter(|(_, case)| wanted(case)) {
         if !guests.contains_key(&suite.guest) {
             let loaded = suite.load(kit)?.map_err(|why| format!("the host rejects it: {why}"));
             guests.insert(suite.guest.clone(), loaded);
         }
         let ran = match &guests[&suite.guest] {
-            Ok(guest) => kit.run(guest, &suite.cases[place]).map_err(|error| error.to_string()),
+            Ok(guest) => kit.run(guest, case).map_err(|error| error.to_string()),
             Err(why) => Err(why.clone()),
         };
-        cases.push(Verdict { place, ran });
+        cases.push(Verdict { index, ran });
     }
     Ok(Tested { suite, cases })
 }
 
-/// Shows what would be expected in place of what is, and writes it.
+/// Replaces the expectations of failed cases by what came, and prints the difference.
 fn update(tested: &Tested, output: &mut Output) -> anyhow::Result<()> {
     let suite = &tested.suite;
     let mut update = Update::of(&suite.path, &suite.source)?;
     let mut changes = false;
     for verdict in &tested.cases {
-        let wanted = !verdict.passed() || update.is_new(verdict.place);
+        let wanted = !verdict.passed() || update.is_new(verdict.index);
         if let Some(ran) = verdict.ran.as_ref().ok().filter(|_| wanted) {
-            update.expect(verdict.place, ran)?;
+            update.expect(verdict.index, ran)?;
             changes = true;
         }
     }

@@ -1,4 +1,4 @@
-//! How cases went, in lines for people.
+//! Prints the results of cases for people.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::handler_text;
 use crate::scenario::shown;
 use crate::terminal::{Output, Tone, printable_lines};
 
-/// Longest result that is shown of a case that failed, in characters.
+/// Most characters of the result of a failed case that are shown.
 const RESULT_MAX_CHARS: usize = 400;
 
 pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()> {
@@ -36,7 +36,7 @@ pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()>
                         output.line(format!("        {line}"))?;
                     }
                 }
-                for line in story(ran) {
+                for line in details(ran) {
                     output.line(format!("        {}", output.paint(Tone::Quiet, &line)))?;
                 }
             }
@@ -68,7 +68,7 @@ pub(super) fn summary(
     output.line(format!("{} in {took}", output.paint(tone, &text)))
 }
 
-/// How long it took, and how long that was for the guest.
+/// The time that a case took, and its virtual time if that is longer.
 fn times(ran: &Ran) -> String {
     let elapsed = ran.report.deadline.elapsed_ms;
     let took = micros(ran.took);
@@ -83,8 +83,8 @@ fn micros(time: Duration) -> String {
     format_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// What an author wants to know of a run that wasn't as expected.
-fn story(ran: &Ran) -> Vec<String> {
+/// What led to the end of a failed case.
+fn details(ran: &Ran) -> Vec<String> {
     let report = &ran.report;
     let mut lines = Vec::new();
     if let Some((kind, message)) = report.outcome.error() {
@@ -94,8 +94,8 @@ fn story(ran: &Ran) -> Vec<String> {
         let result = result.to_string();
         lines.push(format!("result: {}", shortened(&printable(&result), RESULT_MAX_CHARS)));
     }
-    let frames = handler_text::named("at", handler_text::frames(&report.backtrace));
-    let calls = handler_text::named("calls", handler_text::calls(&report.story));
+    let frames = handler_text::labeled("at", handler_text::frames(&report.backtrace));
+    let calls = handler_text::labeled("calls", handler_text::calls(&report.story));
     for (name, line) in frames.into_iter().chain(calls) {
         lines.push(format!("{name:<6} {line}"));
     }

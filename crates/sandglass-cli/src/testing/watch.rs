@@ -1,4 +1,4 @@
-//! Runs cases again when what they are about changes.
+//! Runs cases again whenever their files change.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -11,7 +11,7 @@ use crate::command::test::Arguments;
 use crate::exit::Exit;
 use crate::terminal::{note, report_error};
 
-/// How long nothing must change before it is looked at: compilers write in pieces.
+/// How long files must stay unchanged before cases run: compilers write in pieces.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// Runs now, and whenever a guest, a manifest or a test file changes, until Ctrl-C ends the
@@ -23,7 +23,7 @@ pub(super) fn run_again(
     let (changed, changes) = channel();
     let mut watcher = recommended_watcher(move |event: notify::Result<Event>| {
         if event.is_ok_and(|event| matters(&event)) {
-            // Whoever waits may have gone away.
+            // The receiver may be gone.
             let _ = changed.send(());
         }
     })
@@ -36,12 +36,12 @@ pub(super) fn run_again(
         watched.with_context(|| format!("can't watch `{}`", folder.display()))?;
     }
     loop {
-        // What is wrong now may be right after the next change.
+        // The next change may fix an error.
         if let Err(error) = run() {
             report_error(&error);
         }
-        note("waiting for a change; Ctrl-C ends it");
-        changes.recv().context("nothing is watched any more")?;
+        note("waiting for a change; press Ctrl-C to end");
+        changes.recv().context("the watch for changes has ended")?;
         loop {
             match changes.recv_timeout(QUIET) {
                 Ok(()) => {}
@@ -52,7 +52,7 @@ pub(super) fn run_again(
     }
 }
 
-/// Whether it is a change of a file that cases are made of.
+/// Whether it changes a guest, a manifest or a test file.
 fn matters(event: &Event) -> bool {
     let is_change = !matches!(event.kind, EventKind::Access(_));
     let is_ours = |path: &Path| {

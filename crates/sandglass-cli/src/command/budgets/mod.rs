@@ -1,4 +1,4 @@
-//! `sandglass budgets`: whether the budgets of handlers fit what they take.
+//! `sandglass budgets`: compares the budgets of handlers with the time that they take.
 
 mod scraped;
 
@@ -15,27 +15,27 @@ use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
 use crate::{fetch, journal_file, threads};
 
-/// Shows which budgets fit what handlers take, by a journal or by a running host's metrics
+/// Compares budgets with the time that handlers take, from a journal or a running host's metrics
 ///
-/// For each action and integration of an entity type: the declared budget, what its handlers
-/// took (half of them, 99 of 100, and 999 of 1,000 at most), how much of the budget that was,
-/// how many were killed at the deadline and in what, and which budget would fit, with the
-/// reason. Handlers that were cancelled, trapped or lost say nothing of it.
+/// For each action and integration of an entity type, shows the declared budget, how long its
+/// handlers took (p50, p99 and p99.9), how much of the budget that is, how many were killed at the
+/// deadline and in what, and which budget would fit, with the reason. Handlers that were cancelled,
+/// trapped or lost do not count.
 ///
-/// A journal knows each run. Metrics know since the host's start alone, and times by the
-/// buckets of their histograms: what lies between two bounds is estimated (`~`, and
-/// `"estimated": true` in JSON), and never above a budget that killed all that were; handlers that were
-/// cancelled count, and integrations aren't told apart.
+/// A journal has the time of each handler. Metrics have only the time since the start of the host,
+/// in the buckets of histograms: values between two bounds are estimates (`~`, and
+/// `"estimated": true` in JSON), and never above a budget if all slower handlers were killed by it.
+/// In metrics, cancelled handlers count, and integrations are not distinguished.
 ///
-/// Exit code: 0, 2 no readable journal or page, 3 some of the journal is damaged or missing
-/// (the rest counts).
+/// Exit code: 0 shown, 2 the journal or the metrics cannot be read, 3 parts of the journal are
+/// damaged or missing (the rest counts).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass budgets runs.db\n  \
     sandglass budgets http://127.0.0.1:7341/metrics --api-key-env READER_KEY\n  \
     sandglass budgets runs.db --json | jq '.budgets[] | select(.advice != \"keep\")'")]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it, which may be in use; or the address of metrics
-    /// (http://HOST:PORT or https://HOST:PORT, and /metrics where no path is said)
+    /// The journal, which may be in use, or the address of metrics (http://HOST:PORT or
+    /// https://HOST:PORT; without a path, /metrics)
     #[arg(value_name = "JOURNAL|URL")]
     from: PathBuf,
     #[command(flatten)]
@@ -46,13 +46,13 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let (found, exit, nothing) = match address(&arguments.from)? {
+    let (found, exit, if_empty) = match address(&arguments.from)? {
         Some(address) => {
-            let found = of_metrics(&address, &arguments.access)?;
-            (found, Exit::Ok, "nothing has run yet")
+            let found = from_metrics(&address, &arguments.access)?;
+            (found, Exit::Ok, "no handler has run yet")
         }
         None => {
-            let (found, exit) = of_journal(&arguments.from)?;
+            let (found, exit) = from_journal(&arguments.from)?;
             (found, exit, "no handler was dispatched")
         }
     };
@@ -60,12 +60,12 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     if arguments.json {
         output.json(&as_json(&found))?;
     } else {
-        print(&found, nothing, &mut output)?;
+        print(&found, if_empty, &mut output)?;
     }
     Ok(exit)
 }
 
-/// The address that is named; none where it is a file.
+/// The address; `None` if it is a file.
 fn address(from: &Path) -> anyhow::Result<Option<Uri>> {
     let Some(text) = from.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
     let address = fetch::address(text)?;
@@ -75,14 +75,14 @@ fn address(from: &Path) -> anyhow::Result<Option<Uri>> {
     fetch::address(&format!("{}/metrics", text.trim_end_matches('/'))).map(Some)
 }
 
-fn of_metrics(address: &Uri, access: &fetch::Access) -> anyhow::Result<Budgets> {
+fn from_metrics(address: &Uri, access: &fetch::Access) -> anyhow::Result<Budgets> {
     let client = fetch::Client::new(access, address)?;
     let page = threads::start(Some(1))?.block_on(client.text(address))?;
     let found = scraped::budgets(&page);
     found.with_context(|| format!("there are no metrics of handlers at `{address}`"))
 }
 
-fn of_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
+fn from_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
     let mut survey = Survey::default();
     let exit = journal_file::read(journal, |record| {
         if let Some(record) = record {
@@ -92,10 +92,10 @@ fn of_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
     Ok((survey.finish(), exit))
 }
 
-/// `nothing` says that there are none.
-fn print(found: &Budgets, nothing: &str, output: &mut Output) -> anyhow::Result<()> {
+/// `if_empty` states that there are no budgets.
+fn print(found: &Budgets, if_empty: &str, output: &mut Output) -> anyhow::Result<()> {
     if found.budgets.is_empty() {
-        return Ok(output.line(nothing)?);
+        return Ok(output.line(if_empty)?);
     }
     for budget in &found.budgets {
         let name = format!("{}.{}", budget.of.entity_type, budget.of.action);
@@ -118,8 +118,8 @@ fn print(found: &Budgets, nothing: &str, output: &mut Output) -> anyhow::Result<
             output.line(output.paint(Tone::Bad, &killed).into_owned())?;
         }
         let (tone, what) = match budget.advice() {
-            Advice::TooFew => (Tone::Quiet, "nothing to say".to_owned()),
-            Advice::AllKilled => (Tone::Bad, "look what they died in".to_owned()),
+            Advice::TooFew => (Tone::Quiet, "none yet".to_owned()),
+            Advice::AllKilled => (Tone::Bad, "see what they died in".to_owned()),
             Advice::Keep => (Tone::Good, "keep it".to_owned()),
             Advice::Hangs => (Tone::Bad, "keep it".to_owned()),
             Advice::Raise(millis) => (Tone::Bad, format!("raise it to {}", format_millis(millis))),
@@ -131,7 +131,7 @@ fn print(found: &Budgets, nothing: &str, output: &mut Output) -> anyhow::Result<
         output.line(format_args!("  advice  {what}: {}", printable(&reason(budget))))?;
     }
     if found.untold > 0 {
-        note(&format!("{} runs are in none of these", found.untold));
+        note(&format!("{} runs are not included", found.untold));
     }
     Ok(())
 }
@@ -146,36 +146,35 @@ fn took(budget: &Budget) -> String {
     took.join(", ")
 }
 
-/// Stands before a figure that is estimated.
+/// The prefix of an estimated figure.
 const fn about(budget: &Budget) -> &'static str {
     if budget.is_estimated { "~" } else { "" }
 }
 
-/// Why that is advised.
+/// The reason for the advice.
 fn reason(budget: &Budget) -> String {
     let by_itself = budget.took_by_itself;
     match budget.advice() {
-        Advice::TooFew if budget.runs == 0 => "no run has ended under it".to_owned(),
-        Advice::TooFew => format!("it takes {RUNS_MIN} runs to tell"),
+        Advice::TooFew if budget.runs == 0 => "no run with this budget has ended".to_owned(),
+        Advice::TooFew => format!("{RUNS_MIN} runs are needed for advice"),
         Advice::AllKilled => "all were killed: the budget may be too small, or what they waited \
-                              for hung; a host call above says what to look at, `guest` is their \
-                              own work"
+                              for hung; check the host calls above (`guest` is their own code)"
             .to_owned(),
-        Advice::Keep => "there is room above the slowest".to_owned(),
+        Advice::Keep => "it leaves time above the slowest".to_owned(),
         Advice::Hangs => format!(
-            "99 in 100 of those that ended by themselves took {}{} at most, so the ones that \
-             were killed hung; more time wouldn't help them",
+            "99 in 100 of those that ended by themselves took {}{} at most, so those that were \
+             killed hung; more time would not help them",
             about(budget),
             format_millis(by_itself.p99_ms)
         ),
         Advice::Raise(_) if budget.kills() > 0 => {
-            "it cuts off runs that were on their way, and nobody knows what they would have taken"
+            "it kills runs that were making progress, and how long they would have taken is unknown"
                 .to_owned()
         }
-        Advice::Raise(_) => "the slowest come too near to it".to_owned(),
+        Advice::Raise(_) => "the slowest come too close to it".to_owned(),
         Advice::Lower(_) => {
-            "that is half as much again as the slowest in a thousand took, and one that hangs \
-             would be noticed sooner"
+            "that is 1.5 times what the slowest in a thousand took, and a handler that hangs would \
+             be noticed sooner"
                 .to_owned()
         }
     }

@@ -1,4 +1,4 @@
-//! `sandglass journal backup`: one state of a journal, in a file of its own.
+//! `sandglass journal backup`: copies one state of a journal to a new file.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -7,18 +7,18 @@ use sandglass_journal::{BackedUp, Copied, Error, SqliteJournal};
 use sandglass_source::printable;
 use serde_json::json;
 
-use super::Wish;
+use super::StopRequest;
 use crate::exit::Exit;
 use crate::terminal::{Output, report_error};
 
-/// Copies a journal as it is at one moment, also while it is being written
+/// Copies the state of a journal at one moment, even while it is being written
 ///
-/// No writer waits for it. The copy is read whole before it appears under its name, so
-/// that what stands there opens and replays; a backup that is interrupted leaves nothing
-/// there. A damaged journal isn't backed up: export what can be read of it.
+/// Writers do not wait for it. The copy is verified before it appears as TO, so that TO always
+/// opens and replays; an interrupted backup leaves no file. A damaged journal is not backed up:
+/// export what can be read of it.
 ///
-/// Exit code: 0 the backup is on the disk, 2 no readable journal, or TO is there already
-/// or can't be written, 3 the journal is damaged, 130 interrupted.
+/// Exit code: 0 the backup is on the disk, 2 the journal cannot be read, or TO exists or cannot be
+/// written, 3 the journal is damaged, 130 interrupted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass journal backup runs.db backups/runs-monday.db\n  \
     sandglass journal backup runs.db copy.db && sandglass replay copy.db\n  \
@@ -26,27 +26,27 @@ use crate::terminal::{Output, report_error};
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
-    /// The new file; its folder is there, it is not
+    /// The new file, in an existing folder
     to: PathBuf,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn execute(arguments: &Arguments, wish: &Wish) -> anyhow::Result<Exit> {
+pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Result<Exit> {
     let mut progress = Progress { shown: io::stderr().is_terminal() };
     let backed_up = SqliteJournal::open_read_only(&arguments.journal).and_then(|mut journal| {
         journal.back_up(&arguments.to, |copied| {
             progress.show(copied);
-            wish.go_on()
+            stop.check()
         })
     });
     progress.clear();
     match backed_up {
-        Ok(Some(backed_up)) => tell(arguments, backed_up),
+        Ok(Some(backed_up)) => print(arguments, backed_up),
         Ok(None) => Ok(Exit::Cancelled),
         Err(error @ Error::Damaged { .. }) => {
-            let advice = "no backup was made; `sandglass journal export` gives what can be read";
+            let advice = "no backup was made; `sandglass journal export` saves what can be read";
             report_error(&anyhow::Error::new(error).context(advice));
             Ok(Exit::Diverged)
         }
@@ -54,20 +54,20 @@ pub(super) fn execute(arguments: &Arguments, wish: &Wish) -> anyhow::Result<Exit
     }
 }
 
-fn tell(arguments: &Arguments, backed_up: BackedUp) -> anyhow::Result<Exit> {
+fn print(arguments: &Arguments, backed_up: BackedUp) -> anyhow::Result<Exit> {
     let BackedUp { last, bytes } = backed_up;
     let Arguments { journal, to, json } = arguments;
     let mut output = Output::new();
     if *json {
         output.json(&json!({"journal": journal, "to": to, "last": last, "bytes": bytes}))?;
     } else {
-        let told = format!("`{}` holds all up to position {last}, in {bytes} bytes", to.display());
-        output.line(printable(&told))?;
+        let text = format!("`{}`: all records up to position {last}, {bytes} bytes", to.display());
+        output.line(printable(&text))?;
     }
     Ok(Exit::Ok)
 }
 
-/// One line on a terminal, written over and over; nowhere else.
+/// A line of progress on standard error, if that is a terminal.
 struct Progress {
     shown: bool,
 }
@@ -76,7 +76,7 @@ impl Progress {
     fn show(&mut self, copied: Copied) {
         if self.shown {
             let percent = copied.pages.saturating_mul(100) / copied.of.max(1);
-            // Nobody need see it.
+            // The backup does not depend on it.
             let _ = write!(io::stderr(), "\rcopied {percent} %");
         }
     }

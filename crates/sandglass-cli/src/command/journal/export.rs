@@ -1,4 +1,4 @@
-//! `sandglass journal export`: all of a journal that can be read, as JSON lines.
+//! `sandglass journal export`: writes every readable record of a journal as JSON lines.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -7,25 +7,24 @@ use sandglass_journal::{Entry, Found, NewFile, Salvage};
 use sandglass_model::{EntityRef, Position};
 use serde_json::{Value, json};
 
-use super::Wish;
+use super::StopRequest;
 use crate::exit::Exit;
 use crate::json;
 use crate::terminal::note;
 
-/// The version of the lines' form: 1 until a reader of it would have to change.
+/// The version of the format: it changes when its readers have to.
 const VERSION: u32 = 1;
-/// Most places of damage that are told on standard error, one line each: enough to see
-/// what it is about. All of them are in the export.
-const TOLD_MAX: u64 = 20;
+/// Most gaps that are reported on standard error. All of them are in the export.
+const GAPS_SHOWN: u64 = 20;
 
-/// Exports a journal as JSON lines, also while it is being written or where it is damaged
+/// Exports a journal as JSON lines, even while it is being written or if it is damaged
 ///
-/// The first line is {"type":"header","format":"sandglass-journal","version":1}. Each
-/// other one without a type is a record, with the keys of `sandglass log --json`; those of
-/// the type damaged, missing or unreadable say what is not there: position, last and what.
-/// They are told on standard error, too, and what stands behind them is exported.
+/// The first line is {"type":"header","format":"sandglass-journal","version":1}. Every other line
+/// without a type is a record, with the keys of `sandglass log --json`. Lines of the types damaged,
+/// missing and unreadable stand for records that cannot be read: position, last and what. They are
+/// also reported on standard error, and the records after them are exported.
 ///
-/// Exit code: 0 all of it, 2 no record can be read, or FILE is there already or can't be
+/// Exit code: 0 all records are exported, 2 no record can be read, or FILE exists or cannot be
 /// written, 3 some records are damaged or missing (the rest is exported), 130 interrupted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass journal export runs.db --to runs.jsonl\n  \
@@ -34,25 +33,25 @@ const TOLD_MAX: u64 = 20;
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
-    /// Only the records of one entity; those that are missing can't be told then
+    /// Only the records of one entity; missing records are not reported then
     #[arg(long, value_name = "TYPE/ID")]
     entity: Option<EntityRef>,
     /// Only from this position on
     #[arg(long, value_name = "N", default_value_t = 1)]
     from: u64,
-    /// Write to this new file, which appears when it is whole
+    /// Write to this new file, which appears when it is complete
     #[arg(long, value_name = "FILE")]
     pub(super) to: Option<PathBuf>,
 }
 
-pub(super) fn execute(arguments: &Arguments, wish: &Wish) -> anyhow::Result<Exit> {
+pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Result<Exit> {
     let Arguments { journal, entity, from, to } = arguments;
     let mut salvage = Salvage::open(journal, entity.clone(), Position(*from))?;
     let Some(to) = to else {
-        return Export::to(io::stdout().lock()).all(&mut salvage, wish);
+        return Export::to(io::stdout().lock()).all(&mut salvage, stop);
     };
     let mut file = NewFile::begin(to)?;
-    let exit = Export::to(&mut file).all(&mut salvage, wish)?;
+    let exit = Export::to(&mut file).all(&mut salvage, stop)?;
     if matches!(exit, Exit::Ok | Exit::Diverged) {
         file.finish()?;
     }
@@ -70,29 +69,29 @@ impl<W: Write> Export<W> {
         Self { lines: BufWriter::new(output), records: 0, gaps: 0 }
     }
 
-    fn all(mut self, salvage: &mut Salvage, wish: &Wish) -> anyhow::Result<Exit> {
-        match self.write(salvage, wish) {
+    fn all(mut self, salvage: &mut Salvage, stop: &StopRequest) -> anyhow::Result<Exit> {
+        match self.write(salvage, stop) {
             Ok(exit) => Ok(exit),
-            // Whoever closes its reading end has seen enough.
-            Err(error) if nobody_reads(&error) => Ok(self.exit()),
-            Err(error) => Err(error.context("can't go on with the export")),
+            // A reader that closes the pipe has seen enough.
+            Err(error) if is_broken_pipe(&error) => Ok(self.exit()),
+            Err(error) => Err(error.context("the export failed")),
         }
     }
 
-    fn write(&mut self, salvage: &mut Salvage, wish: &Wish) -> anyhow::Result<Exit> {
+    fn write(&mut self, salvage: &mut Salvage, stop: &StopRequest) -> anyhow::Result<Exit> {
         let header = json!({"type": "header", "format": "sandglass-journal", "version": VERSION});
         writeln!(self.lines, "{header}")?;
         while let Some(page) = salvage.page()? {
             page.iter().try_for_each(|found| self.found(found))?;
-            // A reader that follows sees a page when it is there.
+            // So that a reader that follows sees each page at once.
             self.lines.flush()?;
-            if wish.go_on().is_break() {
+            if stop.check().is_break() {
                 return Ok(Exit::Cancelled);
             }
         }
         self.lines.flush()?;
-        if self.gaps > TOLD_MAX {
-            note(&format!("{} more places can't be read", self.gaps - TOLD_MAX));
+        if self.gaps > GAPS_SHOWN {
+            note(&format!("{} more gaps", self.gaps - GAPS_SHOWN));
         }
         Ok(self.exit())
     }
@@ -109,7 +108,7 @@ impl<W: Write> Export<W> {
         } else {
             let gap = gap(found);
             self.gaps += 1;
-            if self.gaps <= TOLD_MAX {
+            if self.gaps <= GAPS_SHOWN {
                 let (at, what) = (&gap["position"], gap["what"].as_str().unwrap_or_default());
                 note(&format!("position {at}: {what}"));
             }
@@ -123,7 +122,7 @@ impl<W: Write> Export<W> {
     }
 }
 
-/// What stands for places without a record.
+/// The line that stands for positions without a readable record.
 fn gap(found: &Found) -> Value {
     let (kind, first, last, what) = match found {
         Found::Entry(entry) => {
@@ -136,7 +135,6 @@ fn gap(found: &Found) -> Value {
     json!({"type": kind, "position": first, "last": last, "what": what})
 }
 
-/// Told by what failed, not by what it says.
-fn nobody_reads(error: &anyhow::Error) -> bool {
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().map(io::Error::kind) == Some(io::ErrorKind::BrokenPipe)
 }

@@ -1,4 +1,4 @@
-//! `sandglass journal`: what is done with a journal as a whole. Only pruning changes it.
+//! `sandglass journal`: operations on a whole journal. Only pruning changes it.
 
 mod backup;
 mod export;
@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::threads;
 
-/// Backs a journal up or exports it, also while it is being written, or prunes it
+/// Backs up, exports or prunes a journal
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -29,28 +29,28 @@ enum Command {
 pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
     match arguments.command {
         Command::Backup(arguments) => {
-            until_interrupted(move |wish| backup::execute(&arguments, wish))
+            until_interrupted(move |stop| backup::execute(&arguments, stop))
         }
         Command::Prune(arguments) => {
-            until_interrupted(move |wish| prune::execute(&arguments, wish))
+            until_interrupted(move |stop| prune::execute(&arguments, stop))
         }
-        // What a reader has taken can't be tidied up, and one that takes no more must not
-        // hold the process.
+        // Output cannot be taken back, and a reader that blocks must not delay Ctrl-C, so the signal
+        // ends the process.
         Command::Export(arguments) if arguments.to.is_none() => {
-            export::execute(&arguments, &Wish::default())
+            export::execute(&arguments, &StopRequest::default())
         }
         Command::Export(arguments) => {
-            until_interrupted(move |wish| export::execute(&arguments, wish))
+            until_interrupted(move |stop| export::execute(&arguments, stop))
         }
     }
 }
 
-/// Whether somebody wishes that the work ends.
+/// Whether Ctrl-C has requested the end of the work.
 #[derive(Clone, Debug, Default)]
-struct Wish(Arc<AtomicBool>);
+struct StopRequest(Arc<AtomicBool>);
 
-impl Wish {
-    fn go_on(&self) -> ControlFlow<()> {
+impl StopRequest {
+    fn check(&self) -> ControlFlow<()> {
         if self.0.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
@@ -59,22 +59,22 @@ impl Wish {
     }
 }
 
-/// Works until it is done, or until Ctrl-C and the next place where nothing is left
-/// behind; a second Ctrl-C ends it at once.
+/// Runs `work` to its end, or after Ctrl-C until it can stop without leaving anything behind. A
+/// second Ctrl-C stops waiting for it.
 fn until_interrupted(
-    work: impl FnOnce(&Wish) -> anyhow::Result<Exit> + Send + 'static,
+    work: impl FnOnce(&StopRequest) -> anyhow::Result<Exit> + Send + 'static,
 ) -> anyhow::Result<Exit> {
     let threads = threads::start(Some(1))?;
     let ended = threads.block_on(async {
         let mut interrupts = Interrupts::listen()?;
-        let wish = Wish::default();
+        let stop = StopRequest::default();
         let mut working = tokio::task::spawn_blocking({
-            let wish = wish.clone();
-            move || work(&wish)
+            let stop = stop.clone();
+            move || work(&stop)
         });
         tokio::select! {
             done = &mut working => return done?,
-            _ = interrupts.next() => wish.0.store(true, Ordering::Relaxed),
+            _ = interrupts.next() => stop.0.store(true, Ordering::Relaxed),
         }
         tokio::select! {
             done = working => done?,

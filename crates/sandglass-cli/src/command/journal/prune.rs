@@ -1,4 +1,4 @@
-//! `sandglass journal prune`: removes entities that have ended from a journal.
+//! `sandglass journal prune`: removes ended entities from a journal.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use sandglass_journal::{
 use sandglass_liveness::Retention;
 use sandglass_liveness::retention::{Ended, Survey};
 use sandglass_model::{Clock, SystemClock};
-use sandglass_source::{duration, printable};
+use sandglass_source::duration;
 use serde_json::json;
 
-use super::Wish;
+use super::StopRequest;
 use crate::exit::Exit;
 use crate::terminal::Output;
 use crate::{journal_file, threads};
 
-/// Most records that are removed in one transaction, but for one entity that has more.
+/// Most records that are removed in one transaction, unless one entity has more.
 const PIECE_RECORDS: u64 = 1_000;
-/// The longest age that can be named: nobody's journal is older.
+/// The highest age, above that of any journal.
 const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Removes entities that have ended, with all of their records
+/// Removes ended entities with all of their records
 ///
-/// Only whole entities go whose state is terminal, with no handler in flight; all others
-/// stay as they are. Positions stay, too: what was removed is told as such from then on.
-/// Refused while another process writes the journal. It can't be undone: make a backup.
+/// Removes only entities in a terminal state without a handler in flight. Positions of other
+/// records do not change; removed ones are shown as removed on purpose. Refused while another
+/// process writes the journal. This cannot be undone: make a backup first.
 ///
-/// Exit code: 0 done, 2 no journal that can be used, or it is in use, 130 interrupted, and
-/// what was removed before is gone.
+/// Exit code: 0 pruned, 2 the journal cannot be used, or is in use, 130 interrupted (what was
+/// removed until then is gone).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  sandglass journal prune runs.db --older-than 30d --dry-run\n  \
@@ -40,13 +40,13 @@ const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
-    /// Those whose last record is older than this
+    /// Remove entities whose last record is older than this
     #[arg(long, value_name = "TIME", value_parser = age)]
     older_than: Option<Duration>,
-    /// All but so many, the newest
+    /// Remove all but the N newest ended entities
     #[arg(long, value_name = "N")]
     keep: Option<u64>,
-    /// Only say what would go
+    /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON object
@@ -67,28 +67,28 @@ impl Arguments {
     }
 }
 
-pub(super) fn execute(arguments: &Arguments, wish: &Wish) -> anyhow::Result<Exit> {
+pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Result<Exit> {
     let now = SystemClock::new().wall();
     if arguments.dry_run {
         let mut reader = SqliteJournal::open_read_only(&arguments.journal)?;
-        let going = arguments.retention().beyond(ended(&mut reader)?, now);
-        return tell(arguments, &going, Exit::Ok);
+        let pruned = arguments.retention().beyond(ended(&mut reader)?, now);
+        return print(arguments, &pruned, Exit::Ok);
     }
-    // None is made where there is none.
+    // `open` would create a journal that does not exist.
     drop(SqliteJournal::open_read_only(&arguments.journal)?);
-    // Before the look, so that nobody writes in between.
+    // Opened for writing before it is read, so that no process writes in between.
     let journal = journal_file::open(&arguments.journal)?;
     let mut reader = SqliteJournal::open_read_only(&arguments.journal)?;
-    let mut going = arguments.retention().beyond(ended(&mut reader)?, now);
+    let mut pruned = arguments.retention().beyond(ended(&mut reader)?, now);
     drop(reader);
     let threads = threads::start(Some(1))?;
-    let (gone, exit) = threads.block_on(async {
-        let removed = remove(&journal, &going, wish).await;
+    let (removed, exit) = threads.block_on(async {
+        let result = remove(&journal, &pruned, stop).await;
         journal.close().await;
-        removed
+        result
     })?;
-    going.truncate(gone);
-    tell(arguments, &going, exit)
+    pruned.truncate(removed);
+    print(arguments, &pruned, exit)
 }
 
 /// The entities of a journal that have ended.
@@ -100,7 +100,9 @@ fn ended(journal: &mut SqliteReader) -> anyhow::Result<Vec<Ended>> {
         for record in page.entries.into_iter().map(Entry::into_record) {
             let record = record?;
             let fitted = survey.feed(&record);
-            fitted.with_context(|| format!("position {} doesn't fit", record.position))?;
+            fitted.with_context(|| {
+                format!("position {} does not follow from the records before it", record.position)
+            })?;
         }
         after = page.next;
         if after.is_none() {
@@ -109,47 +111,46 @@ fn ended(journal: &mut SqliteReader) -> anyhow::Result<Vec<Ended>> {
     }
 }
 
-/// Removes them piece by piece; how many, and whether somebody wished it to end.
+/// Removes entities piece by piece. Returns how many, and whether it was interrupted.
 async fn remove(
     journal: &SqliteJournal,
-    going: &[Ended],
-    wish: &Wish,
+    ended: &[Ended],
+    stop: &StopRequest,
 ) -> anyhow::Result<(usize, Exit)> {
-    let mut gone = 0;
-    while gone < going.len() {
-        if wish.go_on().is_break() {
-            return Ok((gone, Exit::Cancelled));
+    let mut removed = 0;
+    while removed < ended.len() {
+        if stop.check().is_break() {
+            return Ok((removed, Exit::Cancelled));
         }
         let (mut piece, mut records) = (Vec::new(), 0);
-        for one in going[gone..].iter().take(PRUNE_MAX_ENTITIES) {
+        for one in ended[removed..].iter().take(PRUNE_MAX_ENTITIES) {
             records += one.records;
             if !piece.is_empty() && records > PIECE_RECORDS {
                 break;
             }
             piece.push((one.entity.clone(), one.last));
         }
-        gone += piece.len();
+        removed += piece.len();
         journal.prune(piece).await?;
     }
-    Ok((gone, Exit::Ok))
+    Ok((removed, Exit::Ok))
 }
 
-fn tell(arguments: &Arguments, gone: &[Ended], exit: Exit) -> anyhow::Result<Exit> {
-    let records: u64 = gone.iter().map(|one| one.records).sum();
+fn print(arguments: &Arguments, pruned: &[Ended], exit: Exit) -> anyhow::Result<Exit> {
+    let records: u64 = pruned.iter().map(|one| one.records).sum();
     let mut output = Output::new();
     if arguments.json {
-        let named: Vec<_> = gone.iter().map(|one| &one.entity).collect();
+        let named: Vec<_> = pruned.iter().map(|one| &one.entity).collect();
         output.json(&json!({
             "journal": arguments.journal,
             "dry_run": arguments.dry_run,
-            "entities": gone.len(),
+            "entities": pruned.len(),
             "records": records,
             "removed": named,
         }))?;
         return Ok(exit);
     }
     let what = if arguments.dry_run { "would remove" } else { "removed" };
-    let told = format!("{what} {} entities with {records} records", gone.len());
-    output.line(printable(&told))?;
+    output.line(format_args!("{what} {} entities with {records} records", pruned.len()))?;
     Ok(exit)
 }
