@@ -124,7 +124,7 @@ fn recorded_executions_are_replayed_with_their_guests() {
     let said = sandglass(&[&"replay", &journal, &"--guests", &guests]).exits(0);
     assert_eq!(
         said.out,
-        "3 dispatches, 1 timeouts, 0 divergences\nguests: 2 run again, 0 decision-only\n"
+        "3 dispatches, 1 timeouts, 0 divergences\nguests: 2 replayed, 0 decision-only\n"
     );
     let said = sandglass(&[&"replay", &journal, &"--guests", &guests, &"--json"]).exits(0);
     let json = &said.json_lines()[0];
@@ -134,7 +134,7 @@ fn recorded_executions_are_replayed_with_their_guests() {
     fs::create_dir(&nowhere).expect("a folder");
     sandglass(&[&"replay", &journal, &"--guests", &nowhere])
         .exits(0)
-        .says("guests: 0 run again, 2 decision-only\n")
+        .says("guests: 0 replayed, 2 decision-only\n")
         .says("there is no module ");
     sandglass(&[&"replay", &journal, &"--guests", &folder.path("absent")]).exits(2).says("absent");
 }
@@ -173,7 +173,7 @@ fn a_recording_that_was_changed_is_a_divergence() {
     let guests = fixture("wat");
     sandglass(&[&"replay", &journal, &"--guests", &guests])
         .exits(3)
-        .says("a recording that can't be played")
+        .says("a recording that cannot be replayed")
         .says("3 dispatches, 1 timeouts, 2 divergences");
     sql(&journal, "DELETE FROM recordings");
     sandglass(&[&"replay", &journal, &"--guests", &guests]).exits(3).says("it is missing");

@@ -193,7 +193,7 @@ fn a_module_that_is_not_a_file_is_reported_without_waiting() {
 fn a_timeout_of_a_wasi_call_is_reported_as_without_effect() {
     let timed = "\n[limits.host_call_timeouts]\n\"wasi:io/poll.poll\" = \"1s\"\n";
     let folder = integration(&format!("{MANIFEST}{timed}"));
-    sandglass(&[&"check", &folder.path("")]).exits(0).says("is of WASI");
+    sandglass(&[&"check", &folder.path("")]).exits(0).says("is a function of WASI");
 }
 
 #[test]

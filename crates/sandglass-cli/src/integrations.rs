@@ -1,5 +1,4 @@
-//! Checks integrations as a host would take them: the manifest, the module that it
-//! is about, and the specs that name it.
+//! Checks integrations as a host would: the manifest, its module, and the specs that name it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use sandglass_source::{Diagnostics, Finding, did_you_mean};
 
 use crate::compiling;
 
-/// Checks modules in a host, which is made for the first of them.
+/// Checks modules in a host, which is created for the first of them.
 #[derive(Debug, Default)]
 pub(crate) struct Integrations {
     compiling: compiling::Arguments,
@@ -22,15 +21,15 @@ pub(crate) struct Integrations {
 }
 
 impl Integrations {
-    /// Checks modules, each of which may take so much to compile.
+    /// Limits the compilation of each module by `compiling`.
     pub(crate) fn new(compiling: compiling::Arguments) -> Self {
         Self { compiling, ..Self::default() }
     }
 
-    /// What is wrong or doubtful in a manifest, and with its module.
+    /// Checks a manifest and its module.
     ///
     /// # Errors
-    /// The file can't be read.
+    /// Errors if the file cannot be read.
     pub(crate) fn check_manifest(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
         match Found::read(path) {
             Ok(found) => self.check_module(&found),
@@ -39,11 +38,10 @@ impl Integrations {
         }
     }
 
-    /// What is wrong or doubtful with a module, and in the manifest beside it that is
-    /// about it; without one it is granted nothing.
+    /// Checks a module with the manifest beside it that names it; without one, nothing is granted.
     ///
     /// # Errors
-    /// A file can't be read.
+    /// Errors if a file cannot be read.
     pub(crate) fn check_file(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
         match manifest::beside(path) {
             Ok(Some(found)) => self.check_module(&found),
@@ -63,11 +61,10 @@ impl Integrations {
         }
     }
 
-    /// What is wrong or doubtful in a folder of specs and integrations, or of
-    /// integrations alone.
+    /// Checks a folder of specs and integrations, or of integrations alone.
     ///
     /// # Errors
-    /// A file can't be read, or there is neither.
+    /// Errors if a file cannot be read, or there is neither.
     pub(crate) fn check_folder(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
         let folder = match Folder::read(path) {
             Ok(folder) => folder,
@@ -83,7 +80,7 @@ impl Integrations {
             match source {
                 ModuleSource::Manifest(found) => {
                     findings.extend(self.check_module(found)?);
-                    findings.extend(warned_at_once(found, &folder.specs));
+                    findings.extend(warned_at_start(found, &folder.specs));
                 }
                 ModuleSource::File(file) => {
                     let manifest = Manifest::named(name.as_str());
@@ -97,11 +94,10 @@ impl Integrations {
         Ok(findings)
     }
 
-    /// The host functions whose calls `spec`, which stands in the file at `path`, limits, and
-    /// that there aren't.
+    /// Checks that the host functions exist whose calls `spec`, the file at `path`, limits.
     ///
     /// # Errors
-    /// No host can be started to ask.
+    /// Errors if no host can be started.
     pub(crate) fn check_timed(&mut self, path: &Path, spec: &Spec) -> anyhow::Result<Vec<Finding>> {
         if spec.timed_functions.is_empty() {
             return Ok(Vec::new());
@@ -116,7 +112,7 @@ impl Integrations {
         Ok(Finding::all_of(path, &spec.source, out.finish()).collect())
     }
 
-    /// The integrations of a folder that has no spec.
+    /// Checks the integrations of a folder without specs.
     fn check_manifests(&mut self, folder: &Path) -> anyhow::Result<Vec<Finding>> {
         let manifests = match Manifests::find(folder) {
             Ok(manifests) => manifests,
@@ -138,10 +134,10 @@ impl Integrations {
             Ok(bytes) => bytes,
             Err(finding) => return Ok(vec![*finding]),
         };
-        // Whether its secrets have values is a question to where it will run.
+        // Its secrets need values only where it will run.
         let manifest = found.file().manifest(Arc::new(FixedSecrets::default()));
         Ok(match self.load(&bytes, manifest)? {
-            Ok(integration) => timed_for_nothing(found, &integration),
+            Ok(integration) => useless_timeouts(found, &integration),
             Err(rejection) => vec![found.rejected(&rejection)],
         })
     }
@@ -162,7 +158,7 @@ impl Integrations {
     }
 }
 
-/// A host that compiles and runs nothing, whose bounds no manifest exceeds.
+/// A host for checks, whose limits no manifest exceeds.
 pub(crate) fn host(compiling: compiling::Arguments) -> anyhow::Result<Host> {
     let settings = Settings {
         max_runs: 1,
@@ -171,11 +167,11 @@ pub(crate) fn host(compiling: compiling::Arguments) -> anyhow::Result<Host> {
         ..Settings::default()
     };
     let host = Host::builder().settings(settings).compile_in(compiling.helper()).build();
-    host.context("can't start a host to check modules in")
+    host.context("can't start a host to check modules")
 }
 
-/// Timeouts of functions that the module can't wait in, or that have none.
-fn timed_for_nothing(found: &Found, integration: &Integration) -> Vec<Finding> {
+/// Timeouts without effect: of functions that the module cannot wait in, or that take none.
+fn useless_timeouts(found: &Found, integration: &Integration) -> Vec<Finding> {
     let waits_in = integration.waits_in();
     let is_wasi = |name: &str| name.starts_with("wasi");
     let timed = found.file().timed_functions.iter();
@@ -185,18 +181,20 @@ fn timed_for_nothing(found: &Found, integration: &Integration) -> Vec<Finding> {
         })
         .map(|name| {
             if is_wasi(name.as_str()) {
-                let message = format!("`{name}` is of WASI, whose calls end with the run alone");
-                return found.warning(name.span(), message, "leave it out");
+                let message = format!(
+                    "`{name}` is a function of WASI, whose calls end only with the handler"
+                );
+                return found.warning(name.span(), message, "remove it");
             }
-            let message = format!("the module imports no `{name}` that it could wait in");
+            let message = format!("the module imports no function `{name}` that it could wait in");
             let help = did_you_mean(name, waits_in.iter().map(String::as_str));
             found.warning(name.span(), message, &help)
         })
         .collect()
 }
 
-/// Integrations whose budget is over before their handler would be warned of that.
-fn warned_at_once(found: &Found, specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
+/// Integrations whose whole budget is shorter than the time before the deadline of the warning.
+fn warned_at_start(found: &Found, specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
     let Some((before, span)) = found.file().soft_deadline() else { return Vec::new() };
     let before_ms = before.as_millis();
     let integrations = specs.iter().flat_map(|(_, spec)| spec.integrations.values());
@@ -205,15 +203,15 @@ fn warned_at_once(found: &Found, specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
         .filter(|integration| u128::from(integration.budget_ms) <= before_ms)
         .map(|integration| {
             let message = format!(
-                "the handlers of `{}` are warned at once: their whole budget is {} ms",
+                "the handlers of `{}` are warned at their start: their whole budget is {} ms",
                 integration.name, integration.budget_ms
             );
-            found.warning(span, message, "warn them this long before their deadline")
+            found.warning(span, message, "the warning comes this long before their deadline")
         })
         .collect()
 }
 
-/// A module without a manifest that a host rejects, where a spec names it.
+/// A module without a manifest that the host rejects, at the place where a spec names it.
 fn rejected_file(name: &str, specs: &[(PathBuf, Spec)], rejection: &Rejection) -> Option<Finding> {
     let naming = specs.iter().find_map(|(path, spec)| {
         let integration = spec.integrations.values().find(|one| one.module.as_str() == name)?;
@@ -221,7 +219,7 @@ fn rejected_file(name: &str, specs: &[(PathBuf, Spec)], rejection: &Rejection) -
     });
     let (path, spec, span) = naming?;
     let mut out = Diagnostics::new(&spec.source);
-    let help = format!("without an {} it is granted nothing", manifest::FILE_NAME);
+    let help = format!("without an {}, nothing is granted to it", manifest::FILE_NAME);
     out.error_with_help(span, rejection.message.clone(), help);
     let finding = Finding::all_of(path, &spec.source, out.finish()).next()?;
     Some(finding.coded(rejection.kind.as_str()))

@@ -1,5 +1,5 @@
-//! Budgets as the metrics of a running host show them: by the bounds of its histograms, and
-//! since its start.
+//! Estimates budgets from the metrics of a running host: from the buckets of its histograms, since
+//! its start.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,19 @@ use sandglass_insight::budget::{Budget, Budgets, Kind, Quantiles};
 
 use crate::exposition::{Sample, sample};
 
-/// What tells the histograms of durations from others, whatever prefix an embedder chose.
+/// The suffix of the histogram of durations, after any prefix.
 const DURATION: &str = "_handler_duration_seconds_bucket";
 
-/// The line that announces them, which is there before there is a sample.
+/// The end of the line that announces the histogram, also before it has a sample.
 const ANNOUNCED: &str = "_handler_duration_seconds histogram";
 
 /// An entity type and an action.
 type Pair = (String, String);
 
-/// Upper bounds, none of them a NaN and the last an infinite one, and how many were counted up
-/// to each.
+/// Upper bounds, and the count up to each. No bound is NaN, and the last is infinite.
 type Buckets = Vec<(f64, f64)>;
 
-/// The budgets in `text`; none where it has no metrics of handlers.
+/// The budgets in `text`; `None` if it has no metrics of handlers.
 pub(super) fn budgets(text: &str) -> Option<Budgets> {
     let samples: Vec<Sample<'_>> = text.lines().filter_map(sample).collect();
     let Some(prefix) = samples.iter().find_map(|sample| sample.name.strip_suffix(DURATION)) else {
@@ -50,7 +49,7 @@ pub(super) fn budgets(text: &str) -> Option<Budgets> {
         let killed: BTreeMap<_, _> = killed.collect();
         let most = most_ms(&took, budget_ms, killed.values().sum());
         Some(Budget {
-            runs: whole(counted(&took)),
+            runs: whole(total(&took)),
             budget_ms,
             is_default: false,
             took: quantiles(&took, 1_000.0).at_most(most),
@@ -83,29 +82,29 @@ fn buckets(samples: &[Sample<'_>], name: &str) -> BTreeMap<Pair, Buckets> {
     found
 }
 
-/// How many there are in all.
-fn counted(buckets: &[(f64, f64)]) -> f64 {
+/// The count of all buckets.
+fn total(buckets: &[(f64, f64)]) -> f64 {
     buckets.last().map_or(0.0, |(_, count)| *count)
 }
 
-/// As Prometheus estimates them: evenly within a bucket, and of the last one its lower bound.
-/// `unit` says how many milliseconds one is.
+/// Estimates quantiles as Prometheus does: linearly within a bucket, and the lower bound for the
+/// last one. `unit` is the milliseconds in a unit of the bounds.
 fn quantiles(buckets: &[(f64, f64)], unit: f64) -> Quantiles {
     let of = |share: f64| whole((quantile(buckets, share) * unit).ceil());
     Quantiles { p50_ms: of(0.5), p99_ms: of(0.99), p999_ms: of(0.999), max_ms: of(1.0) }
 }
 
-/// The longest that a run can have taken, in milliseconds: where none but those that were
-/// killed are surely above the budget, all others are below it, whatever the bounds say.
+/// The longest time that a handler can have taken, in milliseconds. If no more handlers than those
+/// that were killed are certainly above the budget, it is the budget.
 #[expect(clippy::cast_precision_loss, reason = "buckets have no such bounds")]
 fn most_ms(took: &[(f64, f64)], budget_ms: u64, kills: u64) -> u64 {
     let within = took.iter().find(|(bound, _)| bound * 1_000.0 >= budget_ms as f64);
-    let above = counted(took) - within.map_or(0.0, |(_, count)| *count);
+    let above = total(took) - within.map_or(0.0, |(_, count)| *count);
     if whole(above) <= kills { budget_ms } else { u64::MAX }
 }
 
 fn quantile(buckets: &[(f64, f64)], share: f64) -> f64 {
-    let rank = counted(buckets) * share;
+    let rank = total(buckets) * share;
     let (mut below, mut so_far) = (0.0, 0.0);
     for (bound, count) in buckets.iter().copied() {
         if count >= rank && count > so_far {
@@ -117,7 +116,7 @@ fn quantile(buckets: &[(f64, f64)], share: f64) -> f64 {
     if below.is_finite() { below } else { 0.0 }
 }
 
-/// Of a number that somebody else wrote.
+/// Converts a number of foreign origin.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
 fn whole(number: f64) -> u64 {
     number.max(0.0) as u64
@@ -139,7 +138,7 @@ mod tests {
         x_handler_deadline_exceeded_total{entity_type=\"S\",action=\"Go\",dying_span=\"ask\"} 0\n";
 
     #[test]
-    fn a_page_of_metrics_tells_what_a_journal_would() {
+    fn metrics_give_the_figures_of_a_journal() {
         let found = budgets(PAGE).expect("it has handlers");
         let [one] = &found.budgets[..] else { panic!("{found:?}") };
         assert_eq!((one.budget_ms, one.runs, one.kills()), (20_000, 1_000, 2));
@@ -166,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_and_has_no_sample_has_not_run_yet() {
+    fn an_announced_histogram_without_samples_has_no_budgets() {
         let announced = "# TYPE x_handler_duration_seconds histogram\n";
         assert_eq!(budgets(announced), Some(Budgets::default()));
     }
 
     #[test]
-    fn what_is_no_such_page_tells_nothing() {
+    fn a_page_without_metrics_of_handlers_is_rejected() {
         assert_eq!(budgets(""), None);
         assert_eq!(budgets("up 1\n<html>"), None);
         let no_budget = PAGE.replace("remaining_ms", "other");

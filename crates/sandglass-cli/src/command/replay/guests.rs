@@ -1,6 +1,5 @@
-//! The modules that a guest replay has, by the hash of their bytes: all files of a
-//! folder, whatever they are called. What a link in it leads to is looked at where that is a
-//! file; links to folders aren't followed.
+//! Finds the modules of a folder for a guest replay, by the hash of their bytes and independent of
+//! their names. Links to files are followed, links to folders are not.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,40 +8,38 @@ use anyhow::{Context, bail};
 use sandglass_host::file;
 use sandglass_model::ModuleHash;
 
-/// Most files that are looked at: more than anybody has integrations, in all their
-/// versions.
+/// Most files that are examined: more than there are versions of integrations.
 const FILES_MAX: usize = 10_000;
-/// How deep folders are looked into.
+/// How deep folders are searched.
 const DEPTH_MAX: usize = 8;
-/// Largest file that is taken for a module, in bytes: above that of any component whose
-/// manifest a host takes.
+/// Largest file that can be a module, in bytes: above the limit that any manifest can set.
 const FILE_MAX_BYTES: u64 = 256 << 20;
 
-/// What modules and components begin with
+/// The first bytes of modules and components
 /// (<https://webassembly.github.io/spec/core/binary/modules.html#binary-module>).
 const MAGIC: [u8; 4] = *b"\0asm";
 
-/// Where each module is.
+/// The paths of modules.
 #[derive(Debug)]
 pub(super) struct Guests {
     files: HashMap<ModuleHash, PathBuf>,
 }
 
 impl Guests {
-    /// Looks through `folder`. What can't be read, and what is too large, is told on
-    /// standard error and passed over; what is no module is passed over.
+    /// Searches `folder`. Skips files that are not modules, and reports those that are too large or
+    /// cannot be read on standard error.
     ///
     /// # Errors
-    /// The folder can't be read, or has too many files.
+    /// Errors if the folder cannot be read, or has too many files.
     pub(super) fn find(folder: &Path) -> anyhow::Result<Self> {
         let mut guests = Self { files: HashMap::new() };
-        let mut waiting = vec![(folder.to_owned(), 0)];
+        let mut pending = vec![(folder.to_owned(), 0)];
         let mut count = 0;
-        while let Some((folder, depth)) = waiting.pop() {
+        while let Some((folder, depth)) = pending.pop() {
             for path in entries(&folder)? {
                 if path.is_dir() {
                     if depth < DEPTH_MAX && !path.is_symlink() {
-                        waiting.push((path, depth + 1));
+                        pending.push((path, depth + 1));
                     }
                     continue;
                 }
@@ -62,14 +59,14 @@ impl Guests {
                 self.files.entry(ModuleHash::of(&bytes)).or_insert(path);
             }
             Ok(None) => {}
-            Err(error) => crate::terminal::note(&format!("passed over: {error}")),
+            Err(error) => crate::terminal::note(&format!("skipped: {error}")),
         }
     }
 
-    /// The bytes of a module; none where the folder has none of this hash.
+    /// Reads a module; `None` if the folder has no module with this hash.
     ///
     /// # Errors
-    /// Its file can't be read any more, or has changed.
+    /// Errors if its file cannot be read any more, or has changed.
     pub(super) fn read(&self, module: ModuleHash) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(path) = self.files.get(&module) else { return Ok(None) };
         let bytes = file::read(path, FILE_MAX_BYTES)?;
@@ -80,8 +77,8 @@ impl Guests {
     }
 }
 
-/// The bytes of a file that begins as a module, or is called as the text of one; none of
-/// any other, which isn't read.
+/// Reads a file that starts like a module, or has the extension of one as text; `None` for any
+/// other, which is not read.
 fn module(path: &Path) -> Result<Option<Vec<u8>>, file::Error> {
     let is_text = path.extension().is_some_and(|extension| extension == "wat");
     if !is_text && file::start(path, MAGIC.len() as u64)? != MAGIC {
@@ -99,7 +96,7 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
             bail!("there are more than {FILES_MAX} files in `{}`", folder.display());
         }
     }
-    // The same order everywhere.
+    // So that of several copies the first is found in every file system.
     entries.sort();
     Ok(entries)
 }

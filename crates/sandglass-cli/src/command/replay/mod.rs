@@ -1,5 +1,5 @@
-//! `sandglass replay`: decides every record of a journal again, with no clock, and
-//! compares; with the guests at hand, has every recorded run again, too.
+//! `sandglass replay`: replays the decisions of a journal without a clock, and its recorded handlers
+//! if their guests are given, and compares both with the records.
 
 mod guests;
 mod runs;
@@ -20,29 +20,29 @@ use crate::exit::Exit;
 use crate::journal_file;
 use crate::terminal::{Output, Tone};
 
-/// Decides a journal again, with its guests where they are given, and compares
+/// Replays the decisions of a journal, and its handlers with --guests, and compares them
 ///
-/// Exit code: 0 no divergence, 2 no readable journal, 3 divergences.
+/// Exit code: 0 no divergence, 2 the journal cannot be read, 3 divergences.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass replay run.journal\n  \
     sandglass replay run.journal --json | jq .divergences\n  \
     sandglass replay run.journal --guests integrations/\n  \
     sandglass replay run.journal --guests integrations/ --dispatch ID --until 12 --trace\n\n\
-    A module is found by the hash of its bytes, whatever its file is called; secrets that a run\n\
-    was given come from SANDGLASS_SECRET_NAME, as for the run itself.")]
+    A module is found by the hash of its bytes, whatever the name of its file. Secrets of a handler\n\
+    come from SANDGLASS_SECRET_NAME, as in its first execution.")]
 pub(crate) struct Arguments {
     /// The journal, as --journal named it
     journal: PathBuf,
-    /// Run each recorded handler again, with the modules of this folder
+    /// Replay each recorded handler with the modules of this folder
     #[arg(long, value_name = "DIR")]
     guests: Option<PathBuf>,
-    /// Run this dispatch alone again
+    /// Replay only this dispatch
     #[arg(long, value_name = "ID", requires = "guests")]
     dispatch: Option<DispatchId>,
-    /// End it behind its N-th host call
+    /// End the replay after its N-th host call
     #[arg(long, value_name = "N", requires = "dispatch")]
     until: Option<u64>,
-    /// Show each host call, on standard error
+    /// Print each host call on standard error
     #[arg(long, requires = "guests")]
     trace: bool,
     /// Print one JSON object
@@ -62,7 +62,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let guests = arguments.guests.as_deref();
     let runs = guests.map(|folder| Runs::new(folder, wanted, arguments.compiling)).transpose()?;
     let mut runs = match runs {
-        // Recordings are found beside the records, which are read meanwhile.
+        // A second reader, because recordings are read in the middle of reading records.
         Some(runs) => Some((runs, SqliteJournal::open_read_only(&arguments.journal)?)),
         None => None,
     };
@@ -147,9 +147,9 @@ fn print(
         output.line(format_args!("  recorded  {}", printable(recorded)))?;
         output.line(format_args!("  expected  {}", printable(expected)))?;
     }
-    let untold = summary.divergence_count - count(summary.divergences.len());
-    if untold > 0 {
-        output.line(format_args!("and {untold} more"))?;
+    let omitted = summary.divergence_count - count(summary.divergences.len());
+    if omitted > 0 {
+        output.line(format_args!("and {omitted} more"))?;
     }
     let Some(runs) = runs else {
         output.line(sentence(summary, 0))?;
@@ -164,32 +164,33 @@ fn print(
         );
         output.line(output.paint(Tone::Bad, &printable(&head)).into_owned())?;
         output.line(format_args!("  recorded  {}", printable(&one.run.recorded)))?;
-        output.line(format_args!("  came      {}", printable(&one.run.came)))?;
+        output.line(format_args!("  replayed  {}", printable(&one.run.came)))?;
     }
-    let untold = runs.divergence_count - count(runs.divergences.len());
-    if untold > 0 {
-        output.line(format_args!("and {untold} more runs"))?;
+    let omitted = runs.divergence_count - count(runs.divergences.len());
+    if omitted > 0 {
+        output.line(format_args!("and {omitted} more handlers"))?;
     }
     output.line(sentence(summary, runs.divergence_count))?;
     in_flight(summary, output)?;
     let decision_only = runs.decision_only();
     output
-        .line(format_args!("guests: {} run again, {decision_only} decision-only", runs.replayed))?;
+        .line(format_args!("guests: {} replayed, {decision_only} decision-only", runs.replayed))?;
     for (why, runs::DecisionOnly { runs, dispatch }) in &runs.decision_only {
         output.line(format_args!("  {runs}  {}; the first: {dispatch}", printable(why)))?;
     }
     Ok(())
 }
 
-/// Those that have no end yet, or never will: their host was lost, and not started again.
+/// Dispatches without an end: they are in flight, or their host was lost and not restarted.
 fn in_flight(summary: &Summary, output: &mut Output) -> anyhow::Result<()> {
     if summary.open > 0 {
-        output.line(format_args!("{} of them in flight where the journal ends", summary.open))?;
+        output
+            .line(format_args!("{} of them in flight at the end of the journal", summary.open))?;
     }
     Ok(())
 }
 
-/// The line that scripts look for.
+/// The line of totals, which scripts parse.
 pub(crate) fn sentence(summary: &Summary, of_runs: u64) -> String {
     let Summary { dispatches, timeouts, divergence_count, .. } = summary;
     let divergences = divergence_count + of_runs;

@@ -1,4 +1,4 @@
-//! Guest replay of a journal: each recorded run is had again, and compared.
+//! Guest replay of a journal: replays each recorded handler and compares it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,45 +19,45 @@ use super::guests::Guests;
 use crate::compiling;
 use crate::secrets;
 
-/// Most divergences of runs that are kept; all are counted.
+/// Most divergences that are kept; all are counted.
 const DIVERGENCES_MAX: usize = 100;
-/// Most reasons of decision-only runs that are told apart; the rest count as one.
+/// Most reasons that are counted apart; further ones are counted together.
 const REASONS_MAX: usize = 50;
-/// Most integrations that are held; they are loaded again where there are more.
+/// Most integrations that stay loaded; further ones replace the oldest.
 const LOADED_MAX: usize = 64;
 
-/// Which runs, and how.
+/// Which handlers to replay, and how.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// The one dispatch that is had again; all, where there is none.
+    /// The only dispatch to replay; all if `None`.
     pub(super) dispatch: Option<DispatchId>,
-    /// The host call behind which it ends.
+    /// The host call after which its replay ends.
     pub(super) until: Option<u64>,
     pub(super) trace: Trace,
 }
 
-/// Whether each host call is shown.
+/// Whether each host call is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trace {
     Off,
     On,
 }
 
-/// What came of it.
+/// The result of a guest replay.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    /// Runs that were had again.
+    /// How many handlers were replayed.
     pub(super) replayed: u64,
-    /// Runs whose decisions alone could be replayed, by the reasons.
+    /// Handlers of which only the decisions could be replayed, by reason.
     pub(super) decision_only: BTreeMap<String, DecisionOnly>,
     /// The first divergences.
     pub(super) divergences: Vec<Divergence>,
     pub(super) divergence_count: u64,
-    /// Whether the dispatch that was asked for is there.
+    /// Whether the requested dispatch exists.
     pub(super) found: bool,
 }
 
-/// Runs that can't be had again for one reason.
+/// Handlers that cannot be replayed for one reason.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DecisionOnly {
     pub(super) runs: u64,
@@ -66,13 +66,13 @@ pub(super) struct DecisionOnly {
 }
 
 impl Summary {
-    /// How many runs can't be had again.
+    /// How many handlers could not be replayed.
     pub(super) fn decision_only(&self) -> u64 {
         self.decision_only.values().map(|one| one.runs).sum()
     }
 }
 
-/// A run that came out differently.
+/// A handler whose replay differs from its record.
 #[derive(Debug)]
 pub(super) struct Divergence {
     pub(super) position: Position,
@@ -82,7 +82,7 @@ pub(super) struct Divergence {
     pub(super) run: RunDivergence,
 }
 
-/// A guest replay under way.
+/// A guest replay in progress.
 pub(super) struct Runs {
     host: Host,
     runtime: tokio::runtime::Runtime,
@@ -94,7 +94,7 @@ pub(super) struct Runs {
 
 impl Runs {
     /// # Errors
-    /// The folder can't be read, or no host can be started.
+    /// Errors if the folder cannot be read, or no host can be started.
     pub(super) fn new(
         folder: &Path,
         wanted: Wanted,
@@ -102,7 +102,7 @@ impl Runs {
     ) -> anyhow::Result<Self> {
         let settings = Settings {
             max_runs: 4,
-            // What the runs were granted, some host granted.
+            // No manifest can grant more, so every recorded handler fits.
             max_memory_bytes: u64::from(u32::MAX) + 1,
             ..Settings::default()
         };
@@ -117,10 +117,10 @@ impl Runs {
         })
     }
 
-    /// Has the run again whose end `record` is; anything else is passed over.
+    /// Replays the handler whose end `record` is; skips other records.
     ///
     /// # Errors
-    /// The host or the journal could not do its work.
+    /// Errors if the host or the journal fails.
     pub(super) fn feed(
         &mut self,
         record: &Record,
@@ -131,55 +131,59 @@ impl Runs {
             return Ok(());
         }
         self.summary.found = true;
-        match self.again(record, ended, journal)? {
-            Came::NeverRan => {}
-            Came::DecisionOnly(why) => self.decision_only(why, ended.dispatch),
-            Came::Replayed(replayed) => {
+        match self.replay(record, ended, journal)? {
+            Attempt::NeverRan => {}
+            Attempt::DecisionOnly(why) => self.decision_only(why, ended.dispatch),
+            Attempt::Replayed(replayed) => {
                 self.summary.replayed += 1;
                 if let Some(run) = replayed.divergence {
-                    self.differs(record, ended, run);
+                    self.add_divergence(record, ended, run);
                 }
             }
-            Came::Damaged(what) => {
+            Attempt::Damaged(what) => {
                 let recorded = what;
-                let what = "a recording that can't be played".to_owned();
+                let what = "a recording that cannot be replayed".to_owned();
                 let came = "nothing".to_owned();
-                self.differs(record, ended, RunDivergence { call: None, what, recorded, came });
+                self.add_divergence(
+                    record,
+                    ended,
+                    RunDivergence { call: None, what, recorded, came },
+                );
             }
         }
         Ok(())
     }
 
-    fn again(
+    fn replay(
         &mut self,
         record: &Record,
         ended: &Ended,
         journal: &mut SqliteReader,
-    ) -> anyhow::Result<Came> {
+    ) -> anyhow::Result<Attempt> {
         match &ended.recording {
             None if ended.outcome == Outcome::Interrupted => {
-                return Ok(Came::DecisionOnly("the host was lost while it ran".to_owned()));
+                return Ok(Attempt::DecisionOnly("the host was lost while it ran".to_owned()));
             }
-            None if ended.started_at.is_none() => return Ok(Came::NeverRan),
-            None => return Ok(Came::DecisionOnly("nothing was recorded of it".to_owned())),
-            Some(Recorded::DecisionOnly(why)) => return Ok(Came::DecisionOnly(why.clone())),
+            None if ended.started_at.is_none() => return Ok(Attempt::NeverRan),
+            None => return Ok(Attempt::DecisionOnly("nothing was recorded of it".to_owned())),
+            Some(Recorded::DecisionOnly(why)) => return Ok(Attempt::DecisionOnly(why.clone())),
             Some(Recorded::Bytes(_)) => {}
         }
         let recording = match journal.recording(ended.dispatch, ended.attempt) {
             Ok(Some(recording)) => recording,
-            Ok(None) => return Ok(Came::Damaged("it is missing".to_owned())),
+            Ok(None) => return Ok(Attempt::Damaged("it is missing".to_owned())),
             Err(sandglass_journal::Error::Damaged { place, what }) => {
-                return Ok(Came::Damaged(format!("{place}: {what}")));
+                return Ok(Attempt::Damaged(format!("{place}: {what}")));
             }
             Err(error) => return Err(error.into()),
         };
         let run = match RecordedRun::read(recording.into()) {
             Ok(run) => run,
-            Err(error) => return Ok(Came::Damaged(error.to_string())),
+            Err(error) => return Ok(Attempt::Damaged(error.to_string())),
         };
         let integration = match self.load(&run)? {
             Ok(integration) => integration,
-            Err(why) => return Ok(Came::DecisionOnly(why)),
+            Err(why) => return Ok(Attempt::DecisionOnly(why)),
         };
         let values = run.secrets().into_iter().map(|name| {
             let value = secrets::value(name).map_err(|what| (name, what))?;
@@ -188,8 +192,8 @@ impl Runs {
         let values = match values.collect::<Result<Vec<_>, _>>() {
             Ok(values) => values,
             Err((name, what)) => {
-                let why = format!("the secret `{name}` isn't given: {what}");
-                return Ok(Came::DecisionOnly(why));
+                let why = format!("the secret `{name}` is missing: {what}");
+                return Ok(Attempt::DecisionOnly(why));
             }
         };
         let end = end_of_guest(record, ended);
@@ -198,21 +202,21 @@ impl Runs {
             replay = replay.until(call);
         }
         if self.wanted.trace == Trace::On {
-            begin_trace(record, ended, &run);
-            replay = replay.watched_by(Arc::new(trace));
+            print_trace_heading(record, ended, &run);
+            replay = replay.watched_by(Arc::new(print_call));
         }
         match self.runtime.block_on(self.host.replay(&integration, replay)) {
-            Ok(replayed) => Ok(Came::Replayed(replayed)),
-            Err(NotReplayed::Secret(why)) => Ok(Came::DecisionOnly(why)),
+            Ok(replayed) => Ok(Attempt::Replayed(replayed)),
+            Err(NotReplayed::Secret(why)) => Ok(Attempt::DecisionOnly(why)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The module of a run, held to that run's limits.
+    /// Loads the module of a recorded handler with its limits.
     fn load(&mut self, run: &RecordedRun) -> anyhow::Result<Result<Integration, String>> {
         let key = (run.module(), run.limits());
-        if let Some((_, known)) = self.loaded.iter().find(|(known, _)| *known == key) {
-            return Ok(Ok(known.clone()));
+        if let Some((_, loaded)) = self.loaded.iter().find(|(loaded, _)| *loaded == key) {
+            return Ok(Ok(loaded.clone()));
         }
         let Some(bytes) = self.guests.read(run.module())? else {
             return Ok(Err(format!("there is no module {}", run.module())));
@@ -221,7 +225,7 @@ impl Runs {
             Ok(integration) => integration,
             Err(rejection) => {
                 let module = run.module();
-                return Ok(Err(format!("the module {module} can't be run here: {rejection}")));
+                return Ok(Err(format!("the module {module} cannot run here: {rejection}")));
             }
         };
         if self.loaded.len() >= LOADED_MAX {
@@ -233,12 +237,12 @@ impl Runs {
 
     fn decision_only(&mut self, why: String, dispatch: DispatchId) {
         let reasons = &mut self.summary.decision_only;
-        let known = reasons.contains_key(&why) || reasons.len() < REASONS_MAX;
-        let why = if known { why } else { "other reasons".to_owned() };
+        let is_counted_apart = reasons.contains_key(&why) || reasons.len() < REASONS_MAX;
+        let why = if is_counted_apart { why } else { "other reasons".to_owned() };
         reasons.entry(why).or_insert(DecisionOnly { runs: 0, dispatch }).runs += 1;
     }
 
-    fn differs(&mut self, record: &Record, ended: &Ended, run: RunDivergence) {
+    fn add_divergence(&mut self, record: &Record, ended: &Ended, run: RunDivergence) {
         self.summary.divergence_count += 1;
         if self.summary.divergences.len() < DIVERGENCES_MAX {
             self.summary.divergences.push(Divergence {
@@ -252,7 +256,7 @@ impl Runs {
     }
 }
 
-/// How the guest of a handler ended: of a run of a workflow it is a node of it.
+/// How the guest of a handler ended. In a workflow, the guest is a node.
 fn end_of_guest(record: &Record, ended: &Ended) -> RecordedEnd {
     let entity_type = record.entity.as_ref().map(EntityRef::entity_type);
     match entity_type {
@@ -263,17 +267,17 @@ fn end_of_guest(record: &Record, ended: &Ended) -> RecordedEnd {
     }
 }
 
-/// What came of having a run again.
-enum Came {
+/// The result of trying to replay one handler.
+enum Attempt {
     /// No guest ever ran.
     NeverRan,
     DecisionOnly(String),
     Replayed(Replayed),
-    /// Its recording isn't as it was written.
+    /// Its recording is damaged.
     Damaged(String),
 }
 
-fn begin_trace(record: &Record, ended: &Ended, run: &RecordedRun) {
+fn print_trace_heading(record: &Record, ended: &Ended, run: &RecordedRun) {
     let entity = record.entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     let end = ended.ended_at.map(|at| format!(", {at}")).unwrap_or_default();
     crate::terminal::report_progress(&format!(
@@ -285,8 +289,8 @@ fn begin_trace(record: &Record, ended: &Ended, run: &RecordedRun) {
     ));
 }
 
-fn trace(call: &PlayedCall) {
-    let answer = call.answer.as_deref().map(|answer| format!(" -> {answer}")).unwrap_or_default();
+fn print_call(call: &PlayedCall) {
+    let result = call.answer.as_deref().map(|answer| format!(" -> {answer}")).unwrap_or_default();
     let PlayedCall { number, function, arguments, .. } = call;
-    crate::terminal::report_progress(&format!("{number:>6}  {function} {arguments}{answer}"));
+    crate::terminal::report_progress(&format!("{number:>6}  {function} {arguments}{result}"));
 }
