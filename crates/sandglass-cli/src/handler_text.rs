@@ -18,6 +18,19 @@ const MAX_FRAMES: usize = 16;
 /// Most host calls that a report lists one by one: what led to the end, on half a screen.
 const LAST_CALLS: usize = 8;
 
+/// `outcome`, and where known, after what part of the budget and in which span.
+pub(crate) fn ending(outcome: &str, times_ms: Option<(u64, u64)>, span: Option<&str>) -> String {
+    let mut line = outcome.to_owned();
+    if let Some((elapsed, budget)) = times_ms {
+        let (elapsed, budget) = (format_millis_exactly(elapsed), format_millis_exactly(budget));
+        let _ = write!(line, " after {elapsed} of {budget}");
+    }
+    if let Some(span) = span {
+        let _ = write!(line, ", in {span}");
+    }
+    line
+}
+
 /// One line for each of the innermost frames.
 pub(crate) fn frames(frames: &[Frame]) -> Vec<String> {
     let mut lines: Vec<_> = frames.iter().take(MAX_FRAMES).map(frame).collect();

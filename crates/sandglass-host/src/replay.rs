@@ -178,7 +178,7 @@ pub struct Replayed {
 }
 
 /// A difference between a recorded run and the same run had again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RunDivergence {
     /// The host call, from 1; none where the end differs.
     pub call: Option<u64>,

@@ -11,6 +11,7 @@ use sandglass_model::{
     Decision, EntityRef, Event, Outcome, Position, Record, RunLimits, Sequence, StopCause,
     TransitionCause,
 };
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::decide::{HandlerEnd, Input, Refusal, Resume, Retry, decide, go_over};
@@ -41,7 +42,7 @@ pub struct Replay {
 }
 
 /// What came of a replay.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Records that were replayed.
     pub records: u64,
@@ -65,7 +66,7 @@ pub struct Summary {
 }
 
 /// A difference between a record and what is decided now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Divergence {
     /// The record.
     pub position: Position,

@@ -13,24 +13,21 @@ use serde_json::json;
 use crate::exit::Exit;
 use crate::terminal::Output;
 
+macro_rules! files {
+    ($($name:literal,)*) => {
+        [$(($name, include_str!(concat!("../../../../dashboards/", $name))),)*]
+    };
+}
+
 /// The files of `dashboards/`, sorted by name.
-const FILES: [(&str, &str); 7] = [
-    ("README.md", include_str!("../../../../dashboards/README.md")),
-    (
-        "datadog/handler-liveness-monitors.json",
-        include_str!("../../../../dashboards/datadog/handler-liveness-monitors.json"),
-    ),
-    (
-        "datadog/handler-liveness-overview.json",
-        include_str!("../../../../dashboards/datadog/handler-liveness-overview.json"),
-    ),
-    ("datadog/openmetrics.yaml", include_str!("../../../../dashboards/datadog/openmetrics.yaml")),
-    (
-        "grafana/handler-liveness.json",
-        include_str!("../../../../dashboards/grafana/handler-liveness.json"),
-    ),
-    ("prometheus/rules.test.yml", include_str!("../../../../dashboards/prometheus/rules.test.yml")),
-    ("prometheus/rules.yml", include_str!("../../../../dashboards/prometheus/rules.yml")),
+const FILES: [(&str, &str); 7] = files![
+    "README.md",
+    "datadog/handler-liveness-monitors.json",
+    "datadog/handler-liveness-overview.json",
+    "datadog/openmetrics.yaml",
+    "grafana/handler-liveness.json",
+    "prometheus/rules.test.yml",
+    "prometheus/rules.yml",
 ];
 
 /// The id and the title of the dashboard in Grafana.

@@ -12,7 +12,7 @@ use sandglass_journal::SqliteJournal;
 use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Record, Retried};
 use sandglass_source::{printable, shortened};
 
-use crate::duration::{format_micros, format_millis_exactly};
+use crate::duration::format_micros;
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note};
 use crate::{explain, handler_text, journal_file};
@@ -197,20 +197,12 @@ fn headline(ending: &Ending, output: &Output) -> String {
         OutcomeKind::Failed | OutcomeKind::Cancelled => Tone::Doubtful,
         _ => Tone::Bad,
     };
-    let how = ended.outcome.kind().as_str().replace('_', " ");
-    let mut line = output.paint(tone, &how).into_owned();
-    if ended.started_at.is_some() && !ending.is_time_unknown() {
-        let (elapsed, budget) = (ended.deadline.elapsed_ms, ended.deadline.budget_ms);
-        line += &format!(
-            " after {} of {}",
-            format_millis_exactly(elapsed),
-            format_millis_exactly(budget)
-        );
-    }
-    if let Some(span) = &ended.dying_span {
-        line += &format!(", in {}", output.paint(Tone::Strong, &printable(span)));
-    }
-    line
+    let outcome = ended.outcome.kind().as_str().replace('_', " ");
+    let are_times_known = ended.started_at.is_some() && !ending.is_time_unknown();
+    let times = are_times_known.then_some((ended.deadline.elapsed_ms, ended.deadline.budget_ms));
+    let span = ended.dying_span.as_ref().map(|span| printable(span));
+    let span = span.as_ref().map(|span| output.paint(Tone::Strong, span));
+    handler_text::ending(&output.paint(tone, &outcome), times, span.as_deref())
 }
 
 /// Labels and lines, in the order of a reader's questions.
@@ -234,21 +226,17 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
         details.push(("", retry_text(retried)));
     }
     match ending {
-        Some(ending) => {
-            details.extend(execution(ending));
-            details.extend(handler_text::labeled("started", others(&found.started)));
-            details.extend(decided(ending));
-        }
+        Some(ending) => details.extend(execution(ending)),
         None if found.unread.is_some() => {
             details.extend(found.unread.as_ref().and_then(followed_unread));
-            details.extend(handler_text::labeled("started", others(&found.started)));
         }
         None if found.host != Host::Alive => {
             details.push(("log ends", found.log_ends_at.to_string()));
-            details.extend(handler_text::labeled("started", others(&found.started)));
         }
-        None => details.extend(handler_text::labeled("started", others(&found.started))),
+        None => {}
     }
+    details.extend(handler_text::labeled("started", others(&found.started)));
+    details.extend(ending.iter().flat_map(decided));
     details.extend(handler_text::labeled("attempts", attempts(found)));
     details.extend(handler_text::labeled("unended", others(&found.unended)));
     let next = found.next();
@@ -311,17 +299,10 @@ fn attempt_text(attempt: &Attempt) -> String {
         });
         return format!("{ENDED_UNREAD}{}", printable(&followed.unwrap_or_default()));
     };
-    let mut line = outcome.as_str().replace('_', " ");
-    if let Some(elapsed) = attempt.elapsed_ms {
-        line += &format!(
-            " after {} of {}",
-            format_millis_exactly(elapsed),
-            format_millis_exactly(attempt.budget_ms)
-        );
-    }
-    if let Some(span) = &attempt.dying_span {
-        line += &format!(", in {}", printable(span));
-    }
+    let outcome = outcome.as_str().replace('_', " ");
+    let times = attempt.elapsed_ms.map(|elapsed| (elapsed, attempt.budget_ms));
+    let span = attempt.dying_span.as_ref().map(|span| printable(span));
+    let mut line = handler_text::ending(&outcome, times, span.as_deref());
     if let Some(decision) = &attempt.decision {
         line += &format!("; {}", printable(&followed(decision, attempt.transition.as_ref())));
     }

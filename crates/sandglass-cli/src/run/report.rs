@@ -1,13 +1,11 @@
 //! Reports on a handler: lines for people, or one JSON object for scripts.
 
-use std::fmt::Write as _;
-
 use sandglass_model::{Allocation, OutcomeKind, Rejection, RunReport, TelemetryDropped, TimeSplit};
 use sandglass_source::{printable, shortened};
 use serde_json::json;
 
 use crate::command::run::Form;
-use crate::duration::{format_micros, format_millis_exactly};
+use crate::duration::format_micros;
 use crate::explain;
 use crate::handler_text;
 use crate::terminal::{Output, Tone};
@@ -99,16 +97,10 @@ fn headline(report: &RunReport, output: &Output) -> String {
         OutcomeKind::Rejected | OutcomeKind::Interrupted => (Tone::Bad, "rejected"),
         OutcomeKind::Cancelled => (Tone::Doubtful, "cancelled"),
     };
-    let mut line = output.paint(tone, text).into_owned();
-    if report.started_at.is_some() {
-        let (elapsed, budget) =
-            (format_millis_exactly(deadline.elapsed_ms), format_millis_exactly(deadline.budget_ms));
-        let _ = write!(line, " after {elapsed} of {budget}");
-    }
-    if let Some(span) = &report.dying_span {
-        let _ = write!(line, ", in {}", output.paint(Tone::Strong, &printable(span)));
-    }
-    line
+    let times = report.started_at.map(|_| (deadline.elapsed_ms, deadline.budget_ms));
+    let span = report.dying_span.as_ref().map(|span| printable(span));
+    let span = span.as_ref().map(|span| output.paint(Tone::Strong, span));
+    handler_text::ending(&output.paint(tone, text), times, span.as_deref())
 }
 
 fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)> {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
 use sandglass_liveness::replay::{Divergence, Replay, Summary};
-use sandglass_model::{DispatchId, Position, Record};
+use sandglass_model::{DispatchId, EntityRef, Position, Record};
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
     let mut output = Output::new();
     if arguments.json {
-        output.json(&as_json(&summary, runs.as_ref()))?;
+        output.json(&to_json(&summary, runs.as_ref())?)?;
     } else {
         print(&summary, runs.as_ref(), &mut output)?;
     }
@@ -141,37 +141,27 @@ fn print(
 ) -> anyhow::Result<()> {
     for divergence in &summary.divergences {
         let Divergence { position, entity, what, recorded, expected } = divergence;
-        let entity = entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-        let head = format!("position {position}  {entity}  {what}");
-        output.line(output.paint(Tone::Bad, &printable(&head)).into_owned())?;
-        output.line(format_args!("  recorded  {}", printable(recorded)))?;
-        output.line(format_args!("  expected  {}", printable(expected)))?;
+        let heading = format!("position {position}  {}  {what}", or_dash(entity.as_ref()));
+        print_divergence(&heading, recorded, ("expected", expected), output)?;
     }
     let omitted = summary.divergence_count - count(summary.divergences.len());
     if omitted > 0 {
         output.line(format_args!("and {omitted} more"))?;
     }
-    let Some(runs) = runs else {
-        output.line(sentence(summary, 0))?;
-        return in_flight(summary, output);
-    };
-    for one in &runs.divergences {
-        let entity = one.entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-        let call = one.run.call.map(|call| format!(" (host call {call})")).unwrap_or_default();
-        let head = format!(
-            "position {}  {entity}  dispatch {} attempt {}  {}{call}",
-            one.position, one.dispatch, one.attempt, one.run.what
-        );
-        output.line(output.paint(Tone::Bad, &printable(&head)).into_owned())?;
-        output.line(format_args!("  recorded  {}", printable(&one.run.recorded)))?;
-        output.line(format_args!("  replayed  {}", printable(&one.run.came)))?;
+    if let Some(runs) = runs {
+        print_divergences_of_guests(runs, output)?;
     }
-    let omitted = runs.divergence_count - count(runs.divergences.len());
-    if omitted > 0 {
-        output.line(format_args!("and {omitted} more handlers"))?;
+    let Summary { dispatches, timeouts, divergence_count, open, .. } = summary;
+    let divergences = divergence_count + runs.map_or(0, |runs| runs.divergence_count);
+    // Scripts parse this line.
+    output.line(format_args!(
+        "{dispatches} dispatches, {timeouts} timeouts, {divergences} divergences"
+    ))?;
+    // Without an end: they are in flight, or their host was lost and not restarted.
+    if *open > 0 {
+        output.line(format_args!("{open} of them in flight at the end of the journal"))?;
     }
-    output.line(sentence(summary, runs.divergence_count))?;
-    in_flight(summary, output)?;
+    let Some(runs) = runs else { return Ok(()) };
     let decision_only = runs.decision_only();
     output
         .line(format_args!("guests: {} replayed, {decision_only} decision-only", runs.replayed))?;
@@ -181,71 +171,53 @@ fn print(
     Ok(())
 }
 
-/// Dispatches without an end: they are in flight, or their host was lost and not restarted.
-fn in_flight(summary: &Summary, output: &mut Output) -> anyhow::Result<()> {
-    if summary.open > 0 {
-        output
-            .line(format_args!("{} of them in flight at the end of the journal", summary.open))?;
+fn print_divergences_of_guests(runs: &runs::Summary, output: &mut Output) -> anyhow::Result<()> {
+    for runs::Divergence { position, entity, dispatch, attempt, run } in &runs.divergences {
+        let call = run.call.map(|call| format!(" (host call {call})")).unwrap_or_default();
+        let heading = format!(
+            "position {position}  {}  dispatch {dispatch} attempt {attempt}  {}{call}",
+            or_dash(entity.as_ref()),
+            run.what
+        );
+        print_divergence(&heading, &run.recorded, ("replayed", &run.came), output)?;
+    }
+    let omitted = runs.divergence_count - count(runs.divergences.len());
+    if omitted > 0 {
+        output.line(format_args!("and {omitted} more handlers"))?;
     }
     Ok(())
 }
 
-/// The line of totals, which scripts parse.
-pub(crate) fn sentence(summary: &Summary, of_runs: u64) -> String {
-    let Summary { dispatches, timeouts, divergence_count, .. } = summary;
-    let divergences = divergence_count + of_runs;
-    format!("{dispatches} dispatches, {timeouts} timeouts, {divergences} divergences")
+fn print_divergence(
+    heading: &str,
+    recorded: &str,
+    (label, other): (&str, &str),
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    output.line(output.paint(Tone::Bad, &printable(heading)).into_owned())?;
+    output.line(format_args!("  recorded  {}", printable(recorded)))?;
+    output.line(format_args!("  {label}  {}", printable(other)))?;
+    Ok(())
 }
 
-fn as_json(summary: &Summary, runs: Option<&runs::Summary>) -> Value {
-    let divergence = |one: &Divergence| {
-        json!({
-            "position": one.position,
-            "entity": one.entity,
-            "what": one.what,
-            "recorded": one.recorded,
-            "expected": one.expected,
-        })
-    };
-    let mut whole = json!({
-        "records": summary.records,
-        "entities": summary.entities,
-        "dispatches": summary.dispatches,
-        "timeouts": summary.timeouts,
-        "open": summary.open,
-        "snapshots": summary.snapshots,
-        "snapshots_unusable": summary.snapshots_unusable,
-        "divergence_count": summary.divergence_count,
-        "divergences": summary.divergences.iter().map(divergence).collect::<Vec<Value>>(),
-    });
+fn or_dash(entity: Option<&EntityRef>) -> String {
+    entity.map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+fn to_json(summary: &Summary, runs: Option<&runs::Summary>) -> serde_json::Result<Value> {
+    let mut whole = serde_json::to_value(summary)?;
     if let Some(runs) = runs {
+        let reason = |(why, one): (&String, &runs::DecisionOnly)| json!({ "reason": why, "runs": one.runs, "first": one.dispatch });
         whole["divergence_count"] = json!(summary.divergence_count + runs.divergence_count);
-        whole["guests"] = runs_as_json(runs);
+        whole["guests"] = json!({
+            "replayed": runs.replayed,
+            "decision_only": runs.decision_only(),
+            "reasons": runs.decision_only.iter().map(reason).collect::<Vec<Value>>(),
+            "divergence_count": runs.divergence_count,
+            "divergences": runs.divergences,
+        });
     }
-    whole
-}
-
-fn runs_as_json(runs: &runs::Summary) -> Value {
-    let reason = |(why, one): (&String, &runs::DecisionOnly)| json!({ "reason": why, "runs": one.runs, "first": one.dispatch });
-    let divergence = |one: &runs::Divergence| {
-        json!({
-            "position": one.position,
-            "entity": one.entity,
-            "dispatch": one.dispatch,
-            "attempt": one.attempt,
-            "call": one.run.call,
-            "what": one.run.what,
-            "recorded": one.run.recorded,
-            "came": one.run.came,
-        })
-    };
-    json!({
-        "replayed": runs.replayed,
-        "decision_only": runs.decision_only(),
-        "reasons": runs.decision_only.iter().map(reason).collect::<Vec<Value>>(),
-        "divergence_count": runs.divergence_count,
-        "divergences": runs.divergences.iter().map(divergence).collect::<Vec<Value>>(),
-    })
+    Ok(whole)
 }
 
 fn count(number: usize) -> u64 {

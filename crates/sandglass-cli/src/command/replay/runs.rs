@@ -15,6 +15,8 @@ use sandglass_model::{
     Recorded,
 };
 
+use serde::Serialize;
+
 use super::guests::Guests;
 use crate::compiling;
 use crate::secrets;
@@ -73,12 +75,13 @@ impl Summary {
 }
 
 /// A handler whose replay differs from its record.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Divergence {
     pub(super) position: Position,
     pub(super) entity: Option<EntityRef>,
     pub(super) dispatch: DispatchId,
     pub(super) attempt: u32,
+    #[serde(flatten)]
     pub(super) run: RunDivergence,
 }
 
