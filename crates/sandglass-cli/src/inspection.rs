@@ -42,10 +42,7 @@ pub(crate) fn lines(path: &Path, report: &Report, output: &Output) -> Vec<String
     let path = printable(&path.display().to_string()).into_owned();
     let mut lines = vec![headline(&path, guest, output)];
     let mut add = |details: Vec<(&'static str, String)>| {
-        for (name, value) in details {
-            let name = format!("{name:<12}");
-            lines.push(format!("  {}{value}", output.paint(Tone::Quiet, &name)));
-        }
+        lines.extend(details.iter().map(|(label, value)| output.detail(12, label, value)));
     };
     add(of_guest(guest));
     let granted = permissions.as_ref().map(|permissions| &permissions.granted);

@@ -75,6 +75,11 @@ impl Output {
         self.line(json::pretty(value)?)
     }
 
+    /// A line of a report: its label in `width` columns, and its value.
+    pub(crate) fn detail(&self, width: usize, label: &str, value: &str) -> String {
+        format!("  {}{value}", self.paint(Tone::Quiet, &format!("{label:<width$}")))
+    }
+
     /// `text` in the style of `tone`, if color is on.
     pub(crate) fn paint<'a>(&self, tone: Tone, text: &'a str) -> Cow<'a, str> {
         if !self.color || tone == Tone::Plain {

@@ -164,9 +164,8 @@ fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
         None => output.line(output.paint(Tone::Doubtful, without_end(found)).into_owned())?,
     }
     output.line("")?;
-    for (name, value) in details(found) {
-        let name = format!("{name:<10}");
-        output.line(format_args!("  {}{value}", output.paint(Tone::Quiet, &name)))?;
+    for (label, value) in details(found) {
+        output.line(output.detail(10, label, &value))?;
     }
     Ok(())
 }

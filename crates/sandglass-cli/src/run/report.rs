@@ -19,9 +19,8 @@ pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow
         Form::Json => output.json_pretty(report)?,
         Form::Text => {
             output.line(headline(report, &output))?;
-            for (name, value) in details(report, memory_bytes) {
-                let name = format!("{name:<11}");
-                output.line(format!("  {}{value}", output.paint(Tone::Quiet, &name)))?;
+            for (label, value) in details(report, memory_bytes) {
+                output.line(output.detail(11, label, &value))?;
             }
         }
     }
@@ -60,8 +59,8 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
             let kind = format!("rejected ({})", rejection.kind);
             let kind = output.paint(Tone::Bad, &kind).into_owned();
             output.line(format!("{kind}: {}", printable(&rejection.message)))?;
-            let name = output.paint(Tone::Quiet, "explain").into_owned();
-            output.line(format!("  {name}    {}", explain::command(rejection.kind.as_str())))?;
+            let explain = explain::command(rejection.kind.as_str());
+            output.line(output.detail(11, "explain", &explain))?;
         }
     }
     Ok(())

@@ -70,7 +70,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         let tested = match test(suite, kit, guests, arguments.filter.as_deref()) {
             Ok(tested) => tested,
             Err(SuiteError::Wrong(findings)) => {
-                show(&findings, &mut output)?;
+                diagnostic_text::print(&findings, &mut output)?;
                 return Ok(Exit::Unusable);
             }
             Err(error) => return Err(error.into()),

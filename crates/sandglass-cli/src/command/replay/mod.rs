@@ -151,15 +151,11 @@ fn print(
     if let Some(runs) = runs {
         print_divergences_of_guests(runs, output)?;
     }
-    let Summary { dispatches, timeouts, divergence_count, open, .. } = summary;
-    let divergences = divergence_count + runs.map_or(0, |runs| runs.divergence_count);
-    // Scripts parse this line.
-    output.line(format_args!(
-        "{dispatches} dispatches, {timeouts} timeouts, {divergences} divergences"
-    ))?;
+    output.line(sentence(summary, runs.map_or(0, |runs| runs.divergence_count)))?;
     // Without an end: they are in flight, or their host was lost and not restarted.
-    if *open > 0 {
-        output.line(format_args!("{open} of them in flight at the end of the journal"))?;
+    if summary.open > 0 {
+        output
+            .line(format_args!("{} of them in flight at the end of the journal", summary.open))?;
     }
     let Some(runs) = runs else { return Ok(()) };
     let decision_only = runs.decision_only();
@@ -198,6 +194,13 @@ fn print_divergence(
     output.line(format_args!("  recorded  {}", printable(recorded)))?;
     output.line(format_args!("  {label}  {}", printable(other)))?;
     Ok(())
+}
+
+/// The line of totals, which scripts parse.
+pub(crate) fn sentence(summary: &Summary, of_runs: u64) -> String {
+    let Summary { dispatches, timeouts, divergence_count, .. } = summary;
+    let divergences = divergence_count + of_runs;
+    format!("{dispatches} dispatches, {timeouts} timeouts, {divergences} divergences")
 }
 
 fn or_dash(entity: Option<&EntityRef>) -> String {
