@@ -201,3 +201,52 @@ fn the_architecture_page_lists_each_crate() {
         assert!(page.contains(&format!("`sandglass-{name}`")), "`sandglass-{name}` is missing");
     }
 }
+
+/// Crates that the diagram in docs/tour.md leaves out: most crates use them, or they are for
+/// guests, tests and measurements.
+const NOT_DRAWN: &[&str] = &[
+    "bench",
+    "fuzz",
+    "guest",
+    "guest-macros",
+    "misbehaving",
+    "model",
+    "sim",
+    "source",
+    "telemetry",
+];
+
+/// The crates that `name` uses, directly or through others.
+fn reachable<'a>(name: &str, arrows: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
+    let mut reachable = BTreeSet::new();
+    let mut next: Vec<&str> = arrows[name].iter().copied().collect();
+    while let Some(name) = next.pop() {
+        if reachable.insert(name) {
+            next.extend(&arrows[name]);
+        }
+    }
+    reachable
+}
+
+#[test]
+fn the_tour_draws_each_arrow_that_does_not_follow_from_others() {
+    let is_drawn = |name: &&str| !NOT_DRAWN.contains(name);
+    let arrows: BTreeMap<&str, BTreeSet<&str>> = ARROWS
+        .iter()
+        .filter(|(name, _)| is_drawn(name))
+        .map(|(name, uses)| (*name, uses.iter().copied().filter(is_drawn).collect()))
+        .collect();
+    let mut expected = BTreeSet::new();
+    for (name, uses) in &arrows {
+        let follows =
+            |used: &str| uses.iter().any(|other| reachable(other, &arrows).contains(used));
+        expected.extend(uses.iter().filter(|used| !follows(used)).map(|used| (*name, *used)));
+    }
+    let page = fs::read_to_string(root().join("docs/tour.md")).expect("the page exists");
+    let drawn: BTreeSet<(&str, &str)> = page
+        .lines()
+        .filter_map(|line| line.trim().split_once(" --> "))
+        .filter(|(from, to)| arrows.contains_key(from) && arrows.contains_key(to))
+        .collect();
+    assert_eq!(drawn, expected, "the diagram of the crates in docs/tour.md");
+}

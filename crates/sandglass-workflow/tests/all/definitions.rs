@@ -222,6 +222,21 @@ fn check_manifest(text: &str) {
 }
 
 #[test]
+fn all_workflows_of_the_protocol_are_read() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../sandglass-openwop/data/workflows");
+    let mut read = 0;
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let definition = Definition::parse(&text).expect("a definition");
+        assert_eq!(path.file_stem().and_then(|stem| stem.to_str()), Some(&*definition.id));
+        read += 1;
+    }
+    assert_eq!(read, 14);
+}
+
+#[test]
 fn what_is_whole_is_accepted() {
     Definition::parse(&whole().to_string()).expect("a definition");
     check_definition(&whole().to_string());
