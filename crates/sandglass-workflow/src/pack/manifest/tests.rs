@@ -178,29 +178,3 @@ fn packs_that_cannot_run_here_are_refused_with_the_reason() {
     let problems = Manifest::parse(&agents.to_string()).expect_err("it has no nodes");
     assert!(problems[0].what.contains("agents alone"), "{problems:?}");
 }
-
-#[test]
-fn a_module_is_a_regular_file_in_its_folder() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let pack = folder.path().join("pack");
-    std::fs::create_dir_all(pack.join("build.wasm")).expect("a folder");
-    std::fs::write(pack.join("module.wasm"), "").expect("a file");
-    std::fs::write(folder.path().join("outside.wasm"), "").expect("a file");
-    let module = |entry: &str| {
-        let text = with("/runtime/entry", json!(entry));
-        Manifest::parse(&text).expect("a manifest").module(&pack)
-    };
-    assert!(module("module.wasm").expect("a file").is_file());
-    assert!(module("build.wasm").expect_err("a folder").what.contains("no regular file"));
-    assert!(module("none.wasm").expect_err("nothing").what.contains("can't be found"));
-    #[cfg(unix)]
-    {
-        let link = |to: &str, from: &str| {
-            std::os::unix::fs::symlink(to, pack.join(from)).expect("a link");
-            module(from)
-        };
-        assert!(link("../outside.wasm", "out.wasm").expect_err("out").what.contains("leads out"));
-        assert!(link("module.wasm", "in.wasm").expect("in the folder").ends_with("module.wasm"));
-        assert!(link("gone.wasm", "gone-link").expect_err("gone").what.contains("can't be found"));
-    }
-}
