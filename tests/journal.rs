@@ -157,7 +157,7 @@ fn one_dispatch_is_replayed_and_traced() {
         arguments.extend(more.iter().map(|one| one as &dyn AsRef<OsStr>));
         sandglass(&arguments)
     };
-    let said = with(&["--trace"], &dispatch).exits(0).says("guests: 1 run again");
+    let said = with(&["--trace"], &dispatch).exits(0).says("guests: 1 replayed");
     assert!(said.err.contains("     1  host_"), "{}", said.err);
     let said = with(&["--trace", "--until", "1"], &dispatch).exits(0);
     assert!(!said.err.contains("     2  host_"), "{}", said.err);

@@ -161,7 +161,7 @@ fn a_folder_is_checked_with_its_modules_and_manifests() {
     sandglass(&[&"check", &folder.path("")])
         .exits(1)
         .says("order.ioa.toml:27:10")
-        .says("granted nothing");
+        .says("nothing is granted to it");
 
     let soft =
         MANIFEST.replace("\"asks\"", "\"axe\"").replace("abi", "soft_deadline = \"1m\"\nabi");

@@ -314,9 +314,9 @@ mod tests {
         for text in
             ["http://user:hush@127.0.0.1:1/v1", "http://user:hu sh@x", "user:h@ush@[::1", "@"]
         {
-            let said = address(text).expect_err("it has a login").to_string();
-            assert!(said.contains("--api-key-env"), "{said}");
-            assert!(!said.contains("user") && !said.contains("hu"), "{said}");
+            let message = address(text).expect_err("it has a login").to_string();
+            assert!(message.contains("--api-key-env"), "{message}");
+            assert!(!message.contains("user") && !message.contains("hu"), "{message}");
         }
         address("http://127.0.0.1:7341/v1/live").expect("an address");
     }
@@ -328,8 +328,11 @@ mod tests {
             ("http://[::1]:65536/x", "65536"),
             ("http://localhost:0", "0"),
         ] {
-            let said = address(text).expect_err("no such port").to_string();
-            assert!(said.contains(&format!("port `{port}`")) && said.contains("65535"), "{said}");
+            let message = address(text).expect_err("no such port").to_string();
+            assert!(
+                message.contains(&format!("port `{port}`")) && message.contains("65535"),
+                "{message}"
+            );
         }
         for text in ["http://localhost", "http://[::1]:65535/x", "http://localhost:1"] {
             address(text).expect("an address");
@@ -353,11 +356,11 @@ mod tests {
         let message =
             |status, body: &str| Refusal::parse(body.as_bytes()).into_error(status).to_string();
         let named = r#"{"error": {"code": "cross_site", "message": "only `localhost`"}}"#;
-        let said = message(StatusCode::FORBIDDEN, named);
-        assert!(said.contains("only `localhost`") && !said.contains("key"), "{said}");
+        let text = message(StatusCode::FORBIDDEN, named);
+        assert!(text.contains("only `localhost`") && !text.contains("key"), "{text}");
         let may_not = r#"{"error": {"code": "forbidden", "message": "the key of `a` may not"}}"#;
-        let said = message(StatusCode::FORBIDDEN, may_not);
-        assert!(said.contains("the key of `a` may not"), "{said}");
+        let text = message(StatusCode::FORBIDDEN, may_not);
+        assert!(text.contains("the key of `a` may not"), "{text}");
         assert!(message(StatusCode::FORBIDDEN, "no JSON").contains("requires a key"));
         assert_eq!(message(StatusCode::NOT_FOUND, "[]"), "it responded with 404 Not Found");
     }

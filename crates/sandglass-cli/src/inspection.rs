@@ -138,7 +138,7 @@ fn large(function: &LargeFunction, guest: &Inspection) -> String {
 fn memories(guest: &Inspection, granted: Option<&Granted>) -> Vec<String> {
     let may = granted.map_or(GuestLimits::default().memory_bytes, |granted| granted.memory_bytes);
     let line = |memory: &Memory| {
-        let begins = format!("begins with {}", bytes(memory.initial_bytes));
+        let starts = format!("starts with {}", bytes(memory.initial_bytes));
         let grows = match memory.maximum_bytes {
             Some(most) => format!(", never grows beyond {}", bytes(most)),
             None => ", declares no maximum".to_owned(),
@@ -149,7 +149,7 @@ fn memories(guest: &Inspection, granted: Option<&Granted>) -> Vec<String> {
             Memory { is_imported: true, .. } => "; imported, which this host does not support",
             _ => "",
         };
-        format!("{begins}{grows}{not_run}")
+        format!("{starts}{grows}{not_run}")
     };
     let granted = format!("limit for all: {}", bytes(may));
     guest.memories.iter().map(line).chain([granted]).collect()

@@ -31,11 +31,7 @@ impl Integrations {
     /// # Errors
     /// Errors if the file cannot be read.
     pub(crate) fn check_manifest(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
-        match Found::read(path) {
-            Ok(found) => self.check_module(&found),
-            Err(manifest::Error::Wrong(findings)) => Ok(findings),
-            Err(error) => Err(error.into()),
-        }
+        Found::read(path).map_or_else(findings, |found| self.check_module(&found))
     }
 
     /// Checks a module with the manifest beside it that names it; without one, nothing is granted.
@@ -56,8 +52,7 @@ impl Integrations {
                     .into_iter()
                     .collect())
             }
-            Err(manifest::Error::Wrong(findings)) => Ok(findings),
-            Err(error) => Err(error.into()),
+            Err(error) => findings(error),
         }
     }
 
@@ -116,8 +111,7 @@ impl Integrations {
     fn check_manifests(&mut self, folder: &Path) -> anyhow::Result<Vec<Finding>> {
         let manifests = match Manifests::find(folder) {
             Ok(manifests) => manifests,
-            Err(manifest::Error::Wrong(findings)) => return Ok(findings),
-            Err(error) => return Err(error.into()),
+            Err(error) => return findings(error),
         };
         if manifests.iter().next().is_none() {
             bail!("there is neither a spec nor a manifest in `{}`", folder.display());
@@ -155,6 +149,17 @@ impl Integrations {
             Some(host) => host,
             none => none.insert(host(self.compiling)?),
         })
+    }
+}
+
+/// The findings of a manifest that has errors.
+///
+/// # Errors
+/// Errors if it cannot be read.
+fn findings(error: manifest::Error) -> anyhow::Result<Vec<Finding>> {
+    match error {
+        manifest::Error::Wrong(findings) => Ok(findings),
+        error => Err(error.into()),
     }
 }
 

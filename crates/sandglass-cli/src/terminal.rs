@@ -158,7 +158,7 @@ mod tests {
     fn foreign_text_does_not_control_the_terminal() {
         assert_eq!(printable_lines("a\u{1b}\u{2028}\nb"), "a\\u{1b}\\u{2028}\nb");
         let source = "a\u{1b}\u{9b}\tb\n";
-        let shown = printable_in_place(source);
-        assert_eq!((shown.as_str(), shown.len()), ("a???\tb\n", source.len()));
+        let replaced = printable_in_place(source);
+        assert_eq!((replaced.as_str(), replaced.len()), ("a???\tb\n", source.len()));
     }
 }

@@ -253,8 +253,8 @@ mod tests {
 
     #[test]
     fn a_prefix_with_an_underscore_is_corrected() {
-        let said = prefix("temper_").expect_err("none").to_string();
-        assert!(said.contains("use `temper`"), "{said}");
+        let message = prefix("temper_").expect_err("none").to_string();
+        assert!(message.contains("use `temper`"), "{message}");
         for none in ["_", "", "Te_", "a b"] {
             assert!(
                 !format!("{:#}", prefix(none).expect_err("none")).contains("use `"),

@@ -22,7 +22,7 @@ use crate::terminal::{Output, Tone, note};
     sandglass log run.journal --entity Session/healthy\n  \
     sandglass log run.journal --json | jq 'select(.event.type == \"ended\").event.outcome'")]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it
+    /// The journal file
     journal: PathBuf,
     /// Only the records of one entity
     #[arg(long, value_name = "TYPE/ID")]

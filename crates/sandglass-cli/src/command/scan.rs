@@ -22,7 +22,7 @@ use crate::terminal::{Output, Tone, note};
 #[command(after_help = "Examples:\n  sandglass scan run.journal\n  \
     sandglass scan run.journal --json | jq 'select(.timeouts > 3).session'")]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it
+    /// The journal file
     journal: PathBuf,
     /// Print one JSON object per line: `{session, timeouts, timeouts_ms, call_timeouts,
     /// late_starts, repeats, cost_ms}`

@@ -37,7 +37,7 @@ const VALUE_MAX_CHARS: usize = 400;
     sandglass why runs.db 7a3a0f4be3ad4ab2b2d9a06b63e9e4d5#1\n  \
     sandglass why runs.db --json | jq '{dying_span, calls, requests, next}'")]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it
+    /// The journal file
     journal: PathBuf,
     /// The dispatch, and after `#` the attempt [default: its last attempt; without a dispatch, the
     /// handler that ended last without completing]

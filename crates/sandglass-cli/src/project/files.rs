@@ -10,90 +10,66 @@ pub(super) struct File {
     pub(super) text: &'static str,
 }
 
-/// Lists files of folders of this repository, and their paths in a project if they differ.
+/// Lists files of folders of this repository: the folder, where it goes in a project, and its files
+/// with their new names if they differ.
 macro_rules! files {
-    ($($folder:literal: [$($file:literal $(=> $path:literal)?),* $(,)?]),* $(,)?) => {
+    ($($folder:literal to $into:literal: [$($file:literal $(=> $name:literal)?),* $(,)?]),* $(,)?) => {
         &[$($(File {
-            path: files!(@path $file $($path)?),
+            path: concat!($into, files!(@name $file $($name)?)),
             text: include_str!(concat!("../../../../", $folder, "/", $file)),
         },)*)*]
     };
-    (@path $file:literal) => { $file };
-    (@path $file:literal $path:literal) => { $path };
+    (@name $file:literal) => { $file };
+    (@name $file:literal $name:literal) => { $name };
 }
 
 pub(super) const C: &[File] = files! {
-    "guest-fixtures/languages/c/template": [
+    "guest-fixtures/languages/c/template" to "": [
         "Makefile", "README.md", "gitignore" => ".gitignore", "handler.c", "handler.test.toml",
         "integration.toml", "sandglass.h",
     ],
 };
 
 pub(super) const JAVASCRIPT: &[File] = files! {
-    "guest-fixtures/languages/javascript/template": [
+    "guest-fixtures/languages/javascript/template" to "": [
         "README.md", "build.mjs", "gitignore" => ".gitignore", "handler.js", "handler.test.toml",
         "integration.toml", "package.json",
     ],
-    "crates/sandglass-guest/wit": ["integration.wit" => "wit/integration.wit"],
+    "crates/sandglass-guest/wit" to "wit/": ["integration.wit"],
 };
 
 pub(super) const PYTHON: &[File] = files! {
-    "guest-fixtures/languages/python/template": [
+    "guest-fixtures/languages/python/template" to "": [
         "Makefile", "README.md", "gitignore" => ".gitignore", "handler.py", "handler.test.toml",
         "integration.toml", "requirements.txt",
     ],
-    "crates/sandglass-guest/wit": ["integration.wit" => "wit/integration.wit"],
+    "crates/sandglass-guest/wit" to "wit/": ["integration.wit"],
 };
 
 pub(super) const ASSEMBLYSCRIPT: &[File] = files! {
-    "guest-fixtures/languages/assemblyscript/template": [
+    "guest-fixtures/languages/assemblyscript/template" to "": [
         "README.md", "gitignore" => ".gitignore", "handler.test.toml", "handler.ts",
         "integration.toml", "package.json", "sandglass.ts",
     ],
 };
 
 pub(super) const RUST: &[File] = files! {
-    "guest-fixtures/languages/rust/template": [
+    "guest-fixtures/languages/rust/template" to "": [
         "Cargo.toml", "README.md", "gitignore" => ".gitignore", "handler.test.toml",
         "integration.toml", "rust-toolchain.toml", "src/lib.rs",
     ],
-    "crates/sandglass-guest": [
-        "Cargo.toml" => "sdk/sandglass-guest/Cargo.toml",
-        "src/ask.rs" => "sdk/sandglass-guest/src/ask.rs",
-        "src/backend/component.rs" => "sdk/sandglass-guest/src/backend/component.rs",
-        "src/backend/core_module/imports.rs" => "sdk/sandglass-guest/src/backend/core_module/imports.rs",
-        "src/backend/core_module/mod.rs" => "sdk/sandglass-guest/src/backend/core_module/mod.rs",
-        "src/backend/core_module/outside.rs" => "sdk/sandglass-guest/src/backend/core_module/outside.rs",
-        "src/backend/mod.rs" => "sdk/sandglass-guest/src/backend/mod.rs",
-        "src/backend/native.rs" => "sdk/sandglass-guest/src/backend/native.rs",
-        "src/clock.rs" => "sdk/sandglass-guest/src/clock.rs",
-        "src/completion.rs" => "sdk/sandglass-guest/src/completion.rs",
-        "src/context.rs" => "sdk/sandglass-guest/src/context.rs",
-        "src/deadline.rs" => "sdk/sandglass-guest/src/deadline.rs",
-        "src/failure.rs" => "sdk/sandglass-guest/src/failure.rs",
-        "src/glue.rs" => "sdk/sandglass-guest/src/glue.rs",
-        "src/host_error.rs" => "sdk/sandglass-guest/src/host_error.rs",
-        "src/http.rs" => "sdk/sandglass-guest/src/http.rs",
-        "src/http/batch.rs" => "sdk/sandglass-guest/src/http/batch.rs",
-        "src/http/error.rs" => "sdk/sandglass-guest/src/http/error.rs",
-        "src/http/request.rs" => "sdk/sandglass-guest/src/http/request.rs",
-        "src/http/response.rs" => "sdk/sandglass-guest/src/http/response.rs",
-        "src/lib.rs" => "sdk/sandglass-guest/src/lib.rs",
-        "src/log.rs" => "sdk/sandglass-guest/src/log.rs",
-        "src/metrics.rs" => "sdk/sandglass-guest/src/metrics.rs",
-        "src/progress.rs" => "sdk/sandglass-guest/src/progress.rs",
-        "src/scratch.rs" => "sdk/sandglass-guest/src/scratch.rs",
-        "src/secrets.rs" => "sdk/sandglass-guest/src/secrets.rs",
-        "src/spans.rs" => "sdk/sandglass-guest/src/spans.rs",
-        "src/testing.rs" => "sdk/sandglass-guest/src/testing.rs",
-        "wit/integration.wit" => "sdk/sandglass-guest/wit/integration.wit",
+    "crates/sandglass-guest" to "sdk/sandglass-guest/": [
+        "Cargo.toml", "src/ask.rs", "src/backend/component.rs",
+        "src/backend/core_module/imports.rs", "src/backend/core_module/mod.rs",
+        "src/backend/core_module/outside.rs", "src/backend/mod.rs", "src/backend/native.rs",
+        "src/clock.rs", "src/completion.rs", "src/context.rs", "src/deadline.rs",
+        "src/failure.rs", "src/glue.rs", "src/host_error.rs", "src/http.rs", "src/http/batch.rs",
+        "src/http/error.rs", "src/http/request.rs", "src/http/response.rs", "src/lib.rs",
+        "src/log.rs", "src/metrics.rs", "src/progress.rs", "src/scratch.rs", "src/secrets.rs",
+        "src/spans.rs", "src/testing.rs", "wit/integration.wit",
     ],
-    "crates/sandglass-guest-macros": [
-        "Cargo.toml" => "sdk/sandglass-guest-macros/Cargo.toml",
-        "src/expansion.rs" => "sdk/sandglass-guest-macros/src/expansion.rs",
-        "src/lib.rs" => "sdk/sandglass-guest-macros/src/lib.rs",
-        "src/settings.rs" => "sdk/sandglass-guest-macros/src/settings.rs",
-        "src/signature.rs" => "sdk/sandglass-guest-macros/src/signature.rs",
+    "crates/sandglass-guest-macros" to "sdk/sandglass-guest-macros/": [
+        "Cargo.toml", "src/expansion.rs", "src/lib.rs", "src/settings.rs", "src/signature.rs",
     ],
 };
 

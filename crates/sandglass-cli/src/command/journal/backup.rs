@@ -24,7 +24,7 @@ use crate::terminal::{Output, report_error};
     sandglass journal backup runs.db copy.db && sandglass replay copy.db\n  \
     sandglass journal backup runs.db copy.db --json | jq .last")]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it
+    /// The journal file
     journal: PathBuf,
     /// The new file, in an existing folder
     to: PathBuf,
@@ -34,14 +34,20 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Result<Exit> {
-    let mut progress = Progress { shown: io::stderr().is_terminal() };
+    let shows_progress = io::stderr().is_terminal();
+    // The backup does not depend on whether its progress can be written.
+    let show = |text: &str| {
+        if shows_progress {
+            let _ = write!(io::stderr(), "\r{text}");
+        }
+    };
     let backed_up = SqliteJournal::open_read_only(&arguments.journal).and_then(|mut journal| {
-        journal.back_up(&arguments.to, |copied| {
-            progress.show(copied);
+        journal.back_up(&arguments.to, |Copied { pages, of }| {
+            show(&format!("copied {} %", pages.saturating_mul(100) / of.max(1)));
             stop.check()
         })
     });
-    progress.clear();
+    show("\u{1b}[K");
     match backed_up {
         Ok(Some(backed_up)) => print(arguments, backed_up),
         Ok(None) => Ok(Exit::Cancelled),
@@ -65,26 +71,4 @@ fn print(arguments: &Arguments, backed_up: BackedUp) -> anyhow::Result<Exit> {
         output.line(printable(&text))?;
     }
     Ok(Exit::Ok)
-}
-
-/// A line of progress on standard error, if that is a terminal.
-struct Progress {
-    shown: bool,
-}
-
-impl Progress {
-    fn show(&mut self, copied: Copied) {
-        if self.shown {
-            let percent = copied.pages.saturating_mul(100) / copied.of.max(1);
-            // The backup does not depend on it.
-            let _ = write!(io::stderr(), "\rcopied {percent} %");
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.shown {
-            // As above.
-            let _ = write!(io::stderr(), "\r\u{1b}[K");
-        }
-    }
 }

@@ -31,7 +31,7 @@ const GAPS_SHOWN: u64 = 20;
     sandglass journal export runs.db --entity Session/healthy | jq .event.type\n  \
     sandglass journal export runs.db --from 1001 | gzip > newer.jsonl.gz")]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it
+    /// The journal file
     journal: PathBuf,
     /// Only the records of one entity; missing records are not reported then
     #[arg(long, value_name = "TYPE/ID")]

@@ -38,7 +38,7 @@ const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 )]
 #[command(group = clap::ArgGroup::new("retention").required(true).args(["older_than", "keep"]))]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it
+    /// The journal file
     journal: PathBuf,
     /// Remove entities whose last record is older than this
     #[arg(long, value_name = "TIME", value_parser = age)]

@@ -31,7 +31,7 @@ use crate::terminal::{Output, Tone};
     A module is found by the hash of its bytes, whatever the name of its file. Secrets of a handler\n\
     come from SANDGLASS_SECRET_NAME, as in its first execution.")]
 pub(crate) struct Arguments {
-    /// The journal, as --journal named it
+    /// The journal file
     journal: PathBuf,
     /// Replay each recorded handler with the modules of this folder
     #[arg(long, value_name = "DIR")]
