@@ -14,6 +14,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use sandglass_http::is_loopback_host;
 use sandglass_source::{printable, shortened};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::tls::{no_tls, tls, tls_error, tls_hint};
@@ -49,6 +50,8 @@ pub(crate) struct Access {
 /// Sends requests to a daemon, with the key if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
+    /// What the paths of requests follow.
+    base: String,
     http: reqwest::Client,
     key: Option<String>,
     is_insecure: bool,
@@ -99,11 +102,13 @@ fn key(variable: Option<&str>) -> anyhow::Result<Option<String>> {
 }
 
 impl Client {
-    /// Creates a client for the daemon at `address`.
+    /// Creates a client for the daemon at `base`.
     ///
     /// # Errors
-    /// Errors if the variable holds no key, or one of the files cannot be used.
-    pub(crate) fn new(access: &Access, address: &Uri) -> anyhow::Result<Self> {
+    /// Errors if `base` is not an address, the variable holds no key, or one of the files cannot be
+    /// used.
+    pub(crate) fn new(access: &Access, base: &str) -> anyhow::Result<Self> {
+        let address = address(base)?;
         let Access { api_key_env, ca, identity, insecure } = access;
         let key = key(api_key_env.as_deref())?;
         let tls = match address.scheme_str() {
@@ -119,37 +124,56 @@ impl Client {
             .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
             .build()
             .context("failed to create the HTTP client")?;
-        Ok(Self { http, key, is_insecure: *insecure, is_anonymous })
+        Ok(Self { base: base.to_owned(), http, key, is_insecure: *insecure, is_anonymous })
     }
 
-    /// Returns the body at `url`.
+    /// The address of `path`, which starts with `/` or is empty.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// Returns the body at `path`.
     ///
     /// # Errors
     /// Errors if the daemon cannot be reached or refuses, or the body is too large or not UTF-8.
-    pub(crate) async fn text(&self, url: &Uri) -> anyhow::Result<String> {
+    pub(crate) async fn text(&self, path: &str) -> anyhow::Result<String> {
         let whole = async {
-            let response = require_ok(self.get(url).await?).await?;
+            let response = require_ok(self.get(path).await?).await?;
             let body = bytes(response, BODY_MAX_BYTES).await?;
             String::from_utf8(body).context("the response is not UTF-8")
         };
-        within_patience(whole).await.with_context(|| format!("can't get `{url}`"))
+        within_patience(whole).await.with_context(|| format!("can't get `{}`", self.url(path)))
     }
 
-    /// Returns the head of the response at `url`, of any status. Only the head is bounded in time.
+    /// Returns the JSON at `path`; `what` names it in the error.
+    ///
+    /// # Errors
+    /// As [`text`](Self::text), or if it is not a `T`.
+    pub(crate) async fn json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        what: &str,
+    ) -> anyhow::Result<T> {
+        let text = self.text(path).await?;
+        serde_json::from_str(&text).with_context(|| format!("the response is not {what}"))
+    }
+
+    /// Returns the head of the response at `path`, of any status. Only the head is bounded in time.
     ///
     /// # Errors
     /// Errors if the daemon cannot be reached.
-    pub(crate) async fn open(&self, url: &Uri) -> anyhow::Result<Response> {
-        within_patience(self.get(url)).await.with_context(|| format!("can't get `{url}`"))
+    pub(crate) async fn open(&self, path: &str) -> anyhow::Result<Response> {
+        let response = within_patience(self.get(path)).await;
+        response.with_context(|| format!("can't get `{}`", self.url(path)))
     }
 
-    /// Posts `body` to `url`.
+    /// Posts `body` to `path`.
     ///
     /// # Errors
     /// Errors if the daemon cannot be reached, or the key does not permit it.
-    pub(crate) async fn post(&self, url: &Uri, body: &Value) -> anyhow::Result<Posted> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Posted> {
         let whole = async {
-            let request = self.request(Method::POST, url)?;
+            let request = self.request(Method::POST, path)?;
             let request = request.header(CONTENT_TYPE, "application/json");
             let response = self.send(request.body(serde_json::to_vec(body)?)).await?;
             let status = response.status();
@@ -165,11 +189,12 @@ impl Client {
             let body = bytes(response, REFUSAL_MAX_BYTES).await?;
             serde_json::from_slice(&body).map(Posted::Accepted).context("the response is not JSON")
         };
+        let url = self.url(path);
         within_patience(whole).await.with_context(|| format!("request to `{url}` failed"))
     }
 
-    async fn get(&self, url: &Uri) -> anyhow::Result<Response> {
-        self.send(self.request(Method::GET, url)?).await
+    async fn get(&self, path: &str) -> anyhow::Result<Response> {
+        self.send(self.request(Method::GET, path)?).await
     }
 
     /// Sends `request`. An error of TLS states what to do.
@@ -189,7 +214,8 @@ impl Client {
     }
 
     /// A request with the key, unless others could read it on the way.
-    fn request(&self, method: Method, url: &Uri) -> anyhow::Result<RequestBuilder> {
+    fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
+        let url = address(&self.url(path))?;
         let is_plain = match url.scheme_str() {
             Some("http") => true,
             Some("https") => false,

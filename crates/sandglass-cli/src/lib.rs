@@ -41,8 +41,8 @@ use command::Command;
 use exit::Exit;
 use terminal::printable_lines;
 
-/// Runs integrations in a sandbox with an hourglass: every handler ends, on time,
-/// in a transition that you declared, and you can see why.
+/// Runs integrations in a WebAssembly sandbox. Every handler ends, on time, in a transition that you
+/// declared, and you can see why.
 #[derive(Debug, Parser)]
 #[command(name = "sandglass", version, propagate_version = true)]
 struct Arguments {

@@ -5,10 +5,11 @@ use sandglass_bench::{Effort, Key};
 use crate::exit::Exit;
 use crate::terminal::{Output, Tone, note, report_progress};
 
-/// Measures the host on this machine: the cost of a dispatch compared with plain Wasmtime, how soon
-/// after its deadline a handler is killed, and how that affects other handlers
+/// Measures the cost and the kill precision of the host on this machine
 ///
-/// Uses the whole machine; other programs distort the figures. The table shows whether each figure
+/// Measures what a dispatch costs compared with plain Wasmtime, how soon after its deadline a handler
+/// is killed, and how that affects other handlers. Uses the whole machine; other programs distort the
+/// figures. The table shows whether each figure
 /// meets its goal; a missed goal does not change the exit code.
 ///
 /// Exit code: 0 measured, 1 a figure could not be measured (the others are printed), 2 invalid

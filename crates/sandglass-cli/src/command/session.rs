@@ -88,17 +88,16 @@ fn send(
     mut body: Map<String, Value>,
     done: &str,
 ) -> anyhow::Result<Exit> {
-    let base = target.url.trim_end_matches('/');
+    let client = fetch::Client::new(&target.access, target.url.trim_end_matches('/'))?;
     let [entity_type, id] =
         [target.session.entity_type(), target.session.id()].map(fetch::path_segment);
-    let address = fetch::address(&format!("{base}/v1/sessions/{entity_type}/{id}/{operation}"))?;
-    let client = fetch::Client::new(&target.access, &address)?;
+    let path = format!("/v1/sessions/{entity_type}/{id}/{operation}");
     body.insert("reason".to_owned(), target.reason.clone().into());
     if let Some(run_seq) = target.run_seq {
         body.insert("run_seq".to_owned(), run_seq.into());
     }
     let body = Value::Object(body);
-    match threads::start(Some(1))?.block_on(client.post(&address, &body))? {
+    match threads::start(Some(1))?.block_on(client.post(&path, &body))? {
         Posted::Accepted(response) => {
             let mut output = Output::new();
             if target.json {

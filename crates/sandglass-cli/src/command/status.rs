@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use sandglass_liveness::Fold;
 use sandglass_liveness::session::{Status, StatusView, status};
 use sandglass_model::{Clock as _, EntityRef, SystemClock};
@@ -28,10 +28,10 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 /// Shows the status of sessions
 ///
-/// QUEUED: it has no work yet. RUNNING. SILENT: the warning about its inactivity was recorded.
-/// STUCK: work is in flight, without a sign of life for long; the mark STUCK also appears after
-/// SILENT. STOPPING. BLOCKED(reason): until it is resumed. DONE. A journal may be in use. For a
-/// daemon, shows all sessions that are awake, or the given one.
+/// QUEUED has no work yet; SILENT was warned about for its inactivity; STUCK has work in flight, but
+/// shows no sign of life for long (STUCK can also follow SILENT); BLOCKED(reason) has to be resumed;
+/// RUNNING, STOPPING and DONE are what they say. A journal may be in use. Of a daemon, shows all
+/// sessions that are awake, or the given one.
 ///
 /// Exit code: 0 shown, 1 the given session does not exist, or, with --check, a session is SILENT or
 /// STUCK, 2 the journal or the daemon cannot be read, 3 parts of the journal are damaged or
@@ -115,7 +115,7 @@ fn print(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Res
 /// Where sessions are read from.
 enum Source<'a> {
     Journal(&'a Path, Option<&'a EntityRef>),
-    Daemon { base: String, client: fetch::Client, session: Option<&'a EntityRef> },
+    Daemon(fetch::Client, Option<&'a EntityRef>),
 }
 
 /// A page of a daemon's sessions.
@@ -130,17 +130,14 @@ impl<'a> Source<'a> {
         let session = arguments.session.as_ref();
         let url = arguments.from.to_str().filter(|text| text.contains("://"));
         let Some(url) = url else { return Ok(Self::Journal(&arguments.from, session)) };
-        let client = fetch::Client::new(&arguments.access, &fetch::address(url)?)?;
-        Ok(Self::Daemon { base: url.trim_end_matches('/').to_owned(), client, session })
+        let client = fetch::Client::new(&arguments.access, url.trim_end_matches('/'))?;
+        Ok(Self::Daemon(client, session))
     }
 
     async fn read(&self) -> anyhow::Result<(Vec<StatusView>, Exit)> {
         match self {
             Self::Journal(path, session) => read_journal(path, *session),
-            Self::Daemon { base, client, session } => {
-                let found = read_daemon(base, client, *session).await?;
-                Ok((found, Exit::Ok))
-            }
+            Self::Daemon(client, session) => Ok((read_daemon(client, *session).await?, Exit::Ok)),
         }
     }
 }
@@ -157,30 +154,21 @@ fn read_journal(
 }
 
 async fn read_daemon(
-    base: &str,
     client: &fetch::Client,
     session: Option<&EntityRef>,
 ) -> anyhow::Result<Vec<StatusView>> {
-    let read = async |path: String| {
-        let address = fetch::address(&format!("{base}/v1/sessions{path}"))?;
-        client.text(&address).await
-    };
     if let Some(session) = session {
         let [entity_type, id] = [session.entity_type(), session.id()].map(fetch::path_segment);
-        let text = read(format!("/{entity_type}/{id}")).await?;
-        return Ok(vec![serde_json::from_str(&text).context("the response is not a status")?]);
+        let path = format!("/v1/sessions/{entity_type}/{id}");
+        return Ok(vec![client.json(&path, "a status").await?]);
     }
-    let (mut all, mut after) = (Vec::new(), None);
+    let (mut all, mut after) = (Vec::new(), String::new());
     for _ in 0..PAGES_MAX {
-        let from = after.map(|after: String| format!("&after={}", fetch::path_segment(&after)));
-        let text = read(format!("?limit=1000{}", from.unwrap_or_default())).await?;
-        let page: Page =
-            serde_json::from_str(&text).context("the response is not a page of sessions")?;
+        let path = format!("/v1/sessions?limit=1000{after}");
+        let page: Page = client.json(&path, "a page of sessions").await?;
         all.extend(page.sessions);
-        after = page.next;
-        if after.is_none() {
-            return Ok(all);
-        }
+        let Some(next) = page.next else { return Ok(all) };
+        after = format!("&after={}", fetch::path_segment(&next));
     }
     bail!("too many sessions are awake to show them; name one")
 }

@@ -35,9 +35,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let base = arguments.url.trim_end_matches('/');
-    let address = fetch::address(&format!("{base}/v1/live"))?;
-    let client = fetch::Client::new(&arguments.access, &address)?;
-    let source = top::Source { address, client };
+    let source = top::Source { client: fetch::Client::new(&arguments.access, base)? };
     let threads = threads::start(Some(1))?;
     let ended = threads.block_on(async {
         match (arguments.json, arguments.once) {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use hyper::Uri;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode};
@@ -14,6 +13,8 @@ use crate::duration::format_duration;
 use crate::fetch;
 use crate::play::pause;
 
+/// The path of the live view.
+const PATH: &str = "/v1/live";
 /// Largest event, in bytes: several times the largest snapshot that a daemon sends.
 const EVENT_MAX_BYTES: usize = 4 << 20;
 /// How long to wait before reconnecting, at first and at most: short enough after a restart of
@@ -34,7 +35,6 @@ const LOST_AFTER: u32 = 3;
 /// The live view of a daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    pub(crate) address: Uri,
     pub(crate) client: fetch::Client,
 }
 
@@ -70,7 +70,7 @@ impl Source {
     /// # Errors
     /// Errors if the daemon cannot be reached, or refuses the request.
     pub(super) async fn connect(&self) -> anyhow::Result<Scenes> {
-        self.scenes(self.client.open(&self.address).await?).await
+        self.scenes(self.client.open(PATH).await?).await
     }
 
     /// Returns one snapshot, without taking one of the daemon's places for subscribers.
@@ -78,15 +78,14 @@ impl Source {
     /// # Errors
     /// As [`connect`](Self::connect), or if the response is not a live view.
     pub(super) async fn once(&self) -> anyhow::Result<String> {
-        let once = fetch::address(&format!("{}?once=true", self.address))?;
-        let scene = self.client.text(&once).await?;
+        let scene = self.client.text(&format!("{PATH}?once=true")).await?;
         ensure!(Scene::read(&scene).is_ok(), self.not_a_live_view());
         Ok(scene)
     }
 
     /// Connects again. The inner error is one that may pass.
     async fn reconnect(&self) -> anyhow::Result<Result<Scenes, String>> {
-        match self.client.open(&self.address).await {
+        match self.client.open(PATH).await {
             Ok(response) if is_temporary(response.status()) => {
                 Ok(Err(fetch::refusal(response).await.to_string()))
             }
@@ -97,7 +96,8 @@ impl Source {
 
     async fn scenes(&self, response: Response) -> anyhow::Result<Scenes> {
         let response = fetch::require_ok(response).await;
-        let response = response.with_context(|| format!("can't get `{}`", self.address))?;
+        let response =
+            response.with_context(|| format!("can't get `{}`", self.client.url(PATH)))?;
         let kind = response.headers().get(CONTENT_TYPE);
         let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         ensure!(is_stream, self.not_a_live_view());
@@ -106,7 +106,7 @@ impl Source {
     }
 
     fn not_a_live_view(&self) -> String {
-        format!("`{}` is not a live view; give the address of a daemon", self.address)
+        format!("`{}` is not a live view; give the address of a daemon", self.client.url(PATH))
     }
 }
 

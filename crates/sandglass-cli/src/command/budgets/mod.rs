@@ -5,7 +5,6 @@ mod scraped;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hyper::Uri;
 use sandglass_insight::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Survey};
 use sandglass_source::printable;
 use serde_json::{Value, json};
@@ -65,19 +64,17 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The address; `None` if it is a file.
-fn address(from: &Path) -> anyhow::Result<Option<Uri>> {
+/// The address of metrics; `None` if `from` is a file.
+fn address(from: &Path) -> anyhow::Result<Option<String>> {
     let Some(text) = from.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
-    let address = fetch::address(text)?;
-    if address.path() != "/" {
-        return Ok(Some(address));
-    }
-    fetch::address(&format!("{}/metrics", text.trim_end_matches('/'))).map(Some)
+    let has_path = fetch::address(text)?.path() != "/";
+    let of_daemon = || format!("{}/metrics", text.trim_end_matches('/'));
+    Ok(Some(if has_path { text.to_owned() } else { of_daemon() }))
 }
 
-fn from_metrics(address: &Uri, access: &fetch::Access) -> anyhow::Result<Budgets> {
+fn from_metrics(address: &str, access: &fetch::Access) -> anyhow::Result<Budgets> {
     let client = fetch::Client::new(access, address)?;
-    let page = threads::start(Some(1))?.block_on(client.text(address))?;
+    let page = threads::start(Some(1))?.block_on(client.text(""))?;
     let found = scraped::budgets(&page);
     found.with_context(|| format!("there are no metrics of handlers at `{address}`"))
 }
