@@ -16,6 +16,8 @@ use sandglass_http::parse_root_store;
 
 use crate::tls::PEM_MAX_BYTES;
 
+/// Starts a configuration of rustls. reqwest could read the files itself, but its errors name neither
+/// the file nor what is wrong with it, and it takes its cryptography from a global of the process.
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
