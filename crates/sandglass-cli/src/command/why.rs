@@ -100,29 +100,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let which = dispatch.map_or(Which::Latest, Which::from);
     let mut inquiry = Inquiry::about(which).host(host);
     let exit = journal_file::read(journal, |record| feed(&mut inquiry, record))?;
-    let is_whole = exit == Exit::Ok;
-    let Some(found) = inquiry.finish() else {
-        return match dispatch {
-            Some(dispatch) => {
-                if is_whole {
-                    note(&format!("no record of the journal is about {dispatch}"));
-                    return Ok(Exit::Failed);
-                }
-                bail!("no readable record is about {dispatch}")
-            }
-            None if !is_whole => {
-                note("no readable record is about a handler that did not complete");
-                Ok(exit)
-            }
-            None => {
-                note(
-                    "every handler that has ended has completed; name a dispatch to have it explained",
-                );
-                Ok(exit)
-            }
-        };
-    };
-    let found = if found.has_more() { whole(journal, host, found)? } else { found };
+    let Some(found) = inquiry.finish() else { return nothing_found(*dispatch, exit) };
+    let found = if found.has_more() { explain_fully(journal, host, found)? } else { found };
     let mut output = Output::new();
     if *json {
         output.json_pretty(&found)?;
@@ -132,9 +111,25 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
+/// Reports that there is nothing to explain, after `exit` of reading the journal.
+fn nothing_found(dispatch: Option<Named>, exit: Exit) -> anyhow::Result<Exit> {
+    match (dispatch, exit) {
+        (Some(dispatch), Exit::Ok) => {
+            note(&format!("no record of the journal is about {dispatch}"));
+            return Ok(Exit::Failed);
+        }
+        (Some(dispatch), _) => bail!("no readable record is about {dispatch}"),
+        (None, Exit::Ok) => {
+            note("every handler that has ended has completed; name a dispatch to have it explained")
+        }
+        (None, _) => note("no readable record is about a handler that did not complete"),
+    }
+    Ok(exit)
+}
+
 /// Explains `found` again with what other records say about it, which a pass that finds the dispatch
 /// at its end has not collected.
-fn whole(journal: &Path, host: Host, found: Explanation) -> anyhow::Result<Explanation> {
+fn explain_fully(journal: &Path, host: Host, found: Explanation) -> anyhow::Result<Explanation> {
     let Dispatched { dispatch, attempt, .. } = found.dispatched;
     let mut inquiry = Inquiry::about(Which::Attempt(dispatch, attempt)).host(host);
     journal_file::read_silently(journal, |record| feed(&mut inquiry, record))?;
@@ -210,7 +205,7 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     let mut details = Vec::new();
     let params = serde_json::to_string(&dispatched.params).unwrap_or_default();
     details.push((
-        "asked",
+        "requested",
         format!(
             "{dispatched_at}, in {}, with {}",
             printable(&dispatched.state),
@@ -253,9 +248,8 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
 fn followed_unread(unread: &Unread) -> Option<(&'static str, String)> {
     let Unread { transition, transition_at, params } = unread;
     let (taken, at) = (transition.as_ref()?, transition_at.as_ref()?);
-    let Taken { action, from, to, position } = taken;
     let params = serde_json::to_string(params).unwrap_or_default();
-    let line = format!("takes {action}: {from} -> {to} (record {position}), with {params}");
+    let line = format!("takes {}, with {params}", transition_text(taken));
     let line = shortened(&printable(&line), VALUE_MAX_CHARS).into_owned();
     Some(("followed", format!("{at}, {line}")))
 }
@@ -292,10 +286,10 @@ fn last_without_end(found: &Explanation) -> &'static str {
 
 fn attempt_text(attempt: &Attempt) -> String {
     let Some(outcome) = attempt.outcome else {
-        let followed = attempt.transition.as_ref().map(|taken| {
-            let Taken { action, from, to, position } = taken;
-            format!(", and took {action}: {from} -> {to} (record {position})")
-        });
+        let followed = attempt
+            .transition
+            .as_ref()
+            .map(|taken| format!(", and took {}", transition_text(taken)));
         return format!("{ENDED_UNREAD}{}", printable(&followed.unwrap_or_default()));
     };
     let outcome = outcome.as_str().replace('_', " ");
@@ -311,16 +305,15 @@ fn attempt_text(attempt: &Attempt) -> String {
 /// One line for each of other handlers.
 fn others(others: &Others) -> Vec<String> {
     let line = |one: &Brief| {
-        let how = match (&one.outcome, &one.dying_span) {
-            (None, _) if one.may_have_ended => ", which may have ended".to_owned(),
-            (None, _) => String::new(),
-            (Some(outcome), None) => format!(", {}", outcome.as_str().replace('_', " ")),
-            (Some(outcome), Some(span)) => {
-                format!(", {} in {}", outcome.as_str().replace('_', " "), printable(span))
-            }
+        let outcome = match one.outcome {
+            Some(outcome) => format!(", {}", outcome.as_str().replace('_', " ")),
+            None if one.may_have_ended => ", which may have ended".to_owned(),
+            None => String::new(),
         };
-        let of = format!("{} for {}", one.entity, one.action);
-        format!("{}{how} ({})", printable(&of), one.dispatch)
+        let span = one.outcome.and(one.dying_span.as_ref()).map(|span| format!(" in {span}"));
+        let span = span.unwrap_or_default();
+        let line = format!("{} for {}{outcome}{span}", one.entity, one.action);
+        format!("{} ({})", printable(&line), one.dispatch)
     };
     let more = Some(others.omitted).filter(|more| *more > 0);
     let more = more.map(|more| format!("and {more} more"));
@@ -388,9 +381,7 @@ fn decided(ending: &Ending) -> Vec<(&'static str, String)> {
 /// What follows from an end. Not escaped yet.
 fn followed(decision: &Decision, taken: Option<&Taken>) -> String {
     match (decision, taken) {
-        (Decision::Take { .. }, Some(Taken { action, from, to, position })) => {
-            format!("takes {action}: {from} -> {to} (record {position})")
-        }
+        (Decision::Take { .. }, Some(taken)) => format!("takes {}", transition_text(taken)),
         (Decision::Take { action }, None) => format!("takes {action}"),
         (Decision::Superseded { action }, _) => {
             format!("nothing: its entity no longer takes {action}")
@@ -399,6 +390,10 @@ fn followed(decision: &Decision, taken: Option<&Taken>) -> String {
         (Decision::Held, _) => "it is dispatched again when its session is resumed".to_owned(),
         (Decision::Dropped, _) => "nothing: its session is over".to_owned(),
     }
+}
+
+fn transition_text(Taken { action, from, to, position }: &Taken) -> String {
+    format!("{action}: {from} -> {to} (record {position})")
 }
 
 fn occurrences(before: &Before) -> String {
