@@ -117,7 +117,7 @@ fn an_update_shows_the_changes_and_writes_only_expectations() {
     sandglass(&[&"test", &here, &"--update"]).exits(0);
     assert_eq!(read(&folder, "slow_http.test.toml"), written, "nothing was to be changed");
 
-    // A case that expects nothing yet is given what is worth to be expected.
+    // A case without expectations gets the usual ones.
     let (begin, _) = CASES.split_once("[case.expect]").expect("it expects something");
     let begin = begin.replacen("body = \"hello\"\ndelay = \"3s\"", "error = \"refused\"", 1);
     folder.write("slow_http.test.toml", begin);
@@ -142,18 +142,18 @@ fn invalid_test_files_are_refused_with_positions() {
         ("[[case]]\nname = \"a\"\nnow = \"noon\"\n", "2026-01-01T00:00:00Z"),
         ("[[case]]\nname = \"a\"\n[[case]]\nname = \"a\"\n", "two cases are named `a`"),
         ("[[case]]\nname = \"a\"\nexpect.outcome = \"timed-out\"\n", "did you mean `timed_out`?"),
-        ("[[case]]\nname = \"a\"\n[[case.answer]]\nbody = \"x\"\n", "doesn't say what it answers"),
-        ("[[case]]\nname = \"a\"\n[[case.answer]]\nhttp = \"example.com\"\n", "names no request"),
+        ("[[case]]\nname = \"a\"\n[[case.answer]]\nbody = \"x\"\n", "names no call"),
+        ("[[case]]\nname = \"a\"\n[[case.answer]]\nhttp = \"example.com\"\n", "is not a request"),
         ("[[case]]\nname = \"a\"\n[[case.answer]]\nask = \"Order\"\n", "`TYPE.ACTION`"),
         (
             "[[case]]\nname = \"a\"\n[[case.answer]]\nsecret = \"a\"\nvalue = \"b\"\nnever = true\n",
-            "more than one thing",
+            "more than one kind of reply",
         ),
         ("guest = \"other.wasm\"\n[[case]]\nname = \"a\"\n", "there is no file"),
-        ("[[case]]\nname = \"a\"\nsecrets = { NOPE = \"x\" }\n", "doesn't grant"),
+        ("[[case]]\nname = \"a\"\nsecrets = { NOPE = \"x\" }\n", "does not grant"),
         (
             "[[case]]\nname = \"a\"\n[[case.answer]]\nhttp = \"GET https://*.com/\"\n",
-            "stands at the end",
+            "allowed at the end only",
         ),
         (
             "[[case]]\nname = \"a\"\n[[case.answer]]\nfunction = \"a:b/c.d\"\n",
@@ -161,7 +161,7 @@ fn invalid_test_files_are_refused_with_positions() {
         ),
         (
             "[[case]]\nname = \"a\"\nexpect = { at_least = \"2s\", at_most = \"1s\" }\n",
-            "no time is",
+            "`at_least` is larger than `at_most`",
         ),
     ] {
         folder.write("slow_http.test.toml", cases);
@@ -171,7 +171,7 @@ fn invalid_test_files_are_refused_with_positions() {
     let empty = Folder::new();
     sandglass(&[&"test", &empty.path(".")]).exits(2).says("there is no *.test.toml");
     empty.write("a.test.toml", "[[case]]\nname = \"a\"\n");
-    sandglass(&[&"test", &empty.path(".")]).exits(2).says("say `guest = \"FILE\"`");
+    sandglass(&[&"test", &empty.path(".")]).exits(2).says("`guest = \"FILE\"`");
     sandglass(&[&"test", &"--watch", &"--json"]).exits(2).says("cannot be used with");
 }
 
@@ -351,5 +351,5 @@ fn null_is_read_and_written_as_json() {
     assert!(!written.contains("params ="), "{written}");
     sandglass(&[&"test", &here]).exits(0).says("1 passed");
     folder.write("a.test.toml", case("params_json = '{'"));
-    sandglass(&[&"test", &here]).exits(2).says("a.test.toml:4:15").says("is no JSON");
+    sandglass(&[&"test", &here]).exits(2).says("a.test.toml:4:15").says("is not valid JSON");
 }

@@ -1,4 +1,4 @@
-//! What the world answers a handler: which call, after how long, and with what.
+//! Scripted answers to calls of a handler: to which call, after how long, and with what.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,79 +9,78 @@ use serde_json::Value;
 /// One scripted answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The calls that it answers.
+    /// The calls that this answers.
     pub to: Call,
-    /// How long that takes, in virtual time.
+    /// The delay before the answer, in virtual time.
     pub after: Duration,
-    /// What is answered.
+    /// The reply.
     pub reply: Reply,
-    /// How many calls it answers; none for as many as there are. One that answers fewer than
-    /// that is a difference.
+    /// How many calls this answers; `None` for any number. An answer that is used less often is a
+    /// difference.
     pub times: Option<u32>,
 }
 
-/// Which calls of a handler.
+/// Selects calls of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Requests, by whichever function they are made.
+    /// HTTP requests of any function.
     Http {
-        /// The method; none for any.
+        /// The method; `None` for any.
         method: Option<String>,
-        /// The whole URL; what ends with `*` is the begin of one. None for any.
+        /// The whole URL, or a prefix that ends with `*`; `None` for any.
         url: Option<String>,
     },
     /// Asks of other entities.
     Ask {
-        /// The entity, or its type; none for any.
+        /// The entity, or its type; `None` for any.
         target: Option<String>,
-        /// The action; none for any.
+        /// The action; `None` for any.
         action: Option<String>,
     },
-    /// Calls of a host function of the embedder's own, which the kit has by its signature alone
-    /// ([`Builder::scripted`](crate::Builder::scripted)).
+    /// Calls of a scripted host function of the embedder ([`Builder::scripted`](crate::Builder::scripted)).
     Function {
         /// `interface.name`, without a version.
         name: String,
     },
-    /// A secret that the integration is granted.
+    /// Reads of a secret that the integration is granted.
     Secret {
         /// Its name.
         name: String,
     },
 }
 
-/// What is answered.
+/// The content of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// A response.
+    /// An HTTP response.
     Response {
-        /// Its status.
+        /// The status code.
         status: u16,
-        /// Its headers, in their order.
+        /// The headers, in order.
         headers: Vec<(String, String)>,
-        /// Its body.
+        /// The body.
         body: Vec<u8>,
     },
-    /// What an ask has come to.
+    /// The answer to an ask.
     Asked {
-        /// The state of the asked entity then.
+        /// The state of the asked entity after the action.
         state: String,
-        /// Its variables then.
+        /// Its variables after the action.
         fields: Object,
     },
-    /// What a host function answers: a number, flag or text of its type. For a text that is
-    /// JSON, any value.
+    /// The value that a host function returns: a number, flag or string of its type. For a string
+    /// that contains JSON, any value.
     Value(Value),
-    /// The secret's value; none where there is none.
+    /// The value of a secret; `None` if it does not exist.
     Secret(Option<String>),
-    /// The call fails: a request on its way, an ask because it is refused.
+    /// The call fails: the connection of a request, or an ask that is refused.
     Error(String),
-    /// Nothing, ever.
+    /// The answer never comes.
     Never,
 }
 
 impl Answer {
-    /// To one request: 200, with an empty body, at once.
+    /// Answers one request at once, with status 200 and an empty body.
     #[must_use]
     pub fn http(method: impl Into<String>, url: impl Into<String>) -> Self {
         let to = Call::Http { method: Some(method.into()), url: Some(url.into()) };
@@ -89,7 +88,8 @@ impl Answer {
         Self { to, after: Duration::ZERO, reply, times: Some(1) }
     }
 
-    /// To one ask of `action` of an entity, or of a type: at once, in no state.
+    /// Answers one ask for `action` of an entity, or of any entity of a type, at once, with an empty
+    /// state.
     #[must_use]
     pub fn ask(target: impl Into<String>, action: impl Into<String>) -> Self {
         let to = Call::Ask { target: Some(target.into()), action: Some(action.into()) };
@@ -97,51 +97,51 @@ impl Answer {
         Self { to, after: Duration::ZERO, reply, times: Some(1) }
     }
 
-    /// To one call of a host function of the embedder's own: null, at once.
+    /// Answers one call of a host function of the embedder at once, with null.
     #[must_use]
     pub fn function(name: impl Into<String>) -> Self {
         let to = Call::Function { name: name.into() };
         Self { to, after: Duration::ZERO, reply: Reply::Value(Value::Null), times: Some(1) }
     }
 
-    /// With this value.
+    /// Replies with this value.
     #[must_use]
     pub fn value(self, value: impl Into<Value>) -> Self {
         Self { reply: Reply::Value(value.into()), ..self }
     }
 
-    /// With this response.
+    /// Replies with this response.
     #[must_use]
     pub fn response(self, status: u16, body: impl Into<Vec<u8>>) -> Self {
         let reply = Reply::Response { status, headers: Vec::new(), body: body.into() };
         Self { reply, ..self }
     }
 
-    /// With this reply.
+    /// Sets the reply.
     #[must_use]
     pub fn reply(self, reply: Reply) -> Self {
         Self { reply, ..self }
     }
 
-    /// Never.
+    /// Never replies.
     #[must_use]
     pub fn never(self) -> Self {
         Self { reply: Reply::Never, ..self }
     }
 
-    /// With an error.
+    /// Replies with an error.
     #[must_use]
     pub fn error(self, message: impl Into<String>) -> Self {
         Self { reply: Reply::Error(message.into()), ..self }
     }
 
-    /// After so long.
+    /// Sets the delay before the reply.
     #[must_use]
     pub fn after(self, after: Duration) -> Self {
         Self { after, ..self }
     }
 
-    /// So often; none for as often as it is called.
+    /// Sets how many calls this answers; `None` for any number.
     #[must_use]
     pub fn times(self, times: Option<u32>) -> Self {
         Self { times, ..self }
@@ -149,41 +149,41 @@ impl Answer {
 }
 
 impl Call {
-    pub(crate) fn is_request(&self, with: &str, to: &str) -> bool {
+    pub(crate) fn matches_request(&self, with: &str, to: &str) -> bool {
         let Self::Http { method, url } = self else { return false };
         let same_method = method.as_ref().is_none_or(|method| method.eq_ignore_ascii_case(with));
         let same_url = url.as_ref().is_none_or(|url| match url.strip_suffix('*') {
-            Some(begin) => to.starts_with(begin),
+            Some(prefix) => to.starts_with(prefix),
             None => url == to,
         });
         same_method && same_url
     }
 
-    pub(crate) fn is_ask(&self, entity: &str, wanted: &str) -> bool {
+    pub(crate) fn matches_ask(&self, entity: &str, wanted: &str) -> bool {
         let Self::Ask { target, action } = self else { return false };
         let same_target =
             target.as_ref().is_none_or(|target| target == entity || target == type_of(entity));
         same_target && action.as_ref().is_none_or(|action| action == wanted)
     }
 
-    /// Whether it may be an ask of `wanted` of some entity of a type.
-    pub(crate) fn may_be_asked(&self, of_type: &str, wanted: &str) -> bool {
+    /// Whether it can match an ask for `wanted` of an entity of this type.
+    pub(crate) fn may_match_ask(&self, of_type: &str, wanted: &str) -> bool {
         let Self::Ask { target, action } = self else { return false };
         let target = target.as_deref().map(type_of);
         target.is_none_or(|target| target == of_type)
             && action.as_ref().is_none_or(|action| action == wanted)
     }
 
-    pub(crate) fn is_function(&self, wanted: &str) -> bool {
+    pub(crate) fn matches_function(&self, wanted: &str) -> bool {
         matches!(self, Self::Function { name } if name == wanted)
     }
 
-    pub(crate) fn is_secret(&self, wanted: &str) -> bool {
+    pub(crate) fn matches_secret(&self, wanted: &str) -> bool {
         matches!(self, Self::Secret { name } if name == wanted)
     }
 }
 
-/// The type of an entity, or of what is one already.
+/// The type of `entity`, which is `TYPE/ID` or just a type.
 fn type_of(entity: &str) -> &str {
     entity.split_once('/').map_or(entity, |(of_type, _)| of_type)
 }
@@ -210,21 +210,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_matched_by_method_and_by_the_whole_or_the_begin_of_their_url() {
+    fn requests_are_matched_by_method_and_by_url_or_prefix() {
         let call = |url: &str| Call::Http { method: Some("GET".into()), url: Some(url.into()) };
-        assert!(call("https://a/b").is_request("get", "https://a/b"));
-        assert!(!call("https://a/b").is_request("POST", "https://a/b"));
-        assert!(!call("https://a/b").is_request("GET", "https://a/b/c"));
-        assert!(call("https://a/*").is_request("GET", "https://a/b/c"));
-        assert!(Call::Http { method: None, url: None }.is_request("PUT", "https://c/"));
-        assert!(!call("https://a/b").is_ask("a", "b") && !call("x").is_secret("x"));
+        assert!(call("https://a/b").matches_request("get", "https://a/b"));
+        assert!(!call("https://a/b").matches_request("POST", "https://a/b"));
+        assert!(!call("https://a/b").matches_request("GET", "https://a/b/c"));
+        assert!(call("https://a/*").matches_request("GET", "https://a/b/c"));
+        assert!(Call::Http { method: None, url: None }.matches_request("PUT", "https://c/"));
+        assert!(!call("https://a/b").matches_ask("a", "b") && !call("x").matches_secret("x"));
     }
 
     #[test]
     fn asks_are_matched_by_entity_or_by_type() {
         let ask = |target: &str| Call::Ask { target: Some(target.into()), action: None };
-        assert!(ask("Order/1").is_ask("Order/1", "Ship"));
-        assert!(ask("Order").is_ask("Order/1", "Ship"));
-        assert!(!ask("Order/2").is_ask("Order/1", "Ship"));
+        assert!(ask("Order/1").matches_ask("Order/1", "Ship"));
+        assert!(ask("Order").matches_ask("Order/1", "Ship"));
+        assert!(!ask("Order/2").matches_ask("Order/1", "Ship"));
     }
 }

@@ -1,4 +1,4 @@
-//! A case: what a handler is given, what the world answers it, and what is expected.
+//! A case: the input of a handler, the scripted answers to its calls, and the expectations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,53 +8,53 @@ use serde_json::Value;
 
 use crate::answer::Answer;
 
-/// One run of a handler, and what is expected of it.
+/// One execution of a handler, and what is expected of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What it shows, in a few words.
+    /// What the case shows, in a few words.
     pub name: String,
     /// The action that starts the handler.
     pub action: String,
     /// The action's parameters: the handler's input.
     pub input: Object,
-    /// The entity whose action it is.
+    /// The entity that takes the action.
     pub entity: EntityRef,
-    /// The entity's state: any JSON, an object by custom.
+    /// The entity's state: any JSON, usually an object.
     pub state: Value,
     /// The integration's configuration.
     pub config: BTreeMap<String, String>,
     /// Values of the secrets that the manifest grants.
     pub secrets: BTreeMap<String, String>,
-    /// Bytes that the handler finds in named streams.
+    /// The contents of named streams that the handler can read.
     pub streams: BTreeMap<String, Vec<u8>>,
     /// The tenant.
     pub tenant: String,
-    /// The agent on whose behalf it runs, if there is one.
+    /// The agent on whose behalf the handler runs; `None` if there is none.
     pub agent_id: Option<String>,
-    /// The session that it belongs to, if there is one.
+    /// The session that the entity belongs to; `None` if there is none.
     pub session_id: Option<String>,
-    /// Which attempt it is, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// How long it may run, in virtual time.
     pub deadline: Duration,
-    /// What the clocks show when it starts.
+    /// The wall-clock time at the start.
     pub now: WallTime,
-    /// What the world answers. Each call takes the first that fits and isn't used up; one that
-    /// none fits fails, and is a difference.
+    /// The scripted answers. Each call gets the first matching answer that is not used up. A call
+    /// without a matching answer fails, and is a difference.
     pub answers: Vec<Answer>,
-    /// What is expected.
+    /// The expectations.
     pub expected: Expected,
 }
 
 impl Case {
-    /// How long a guest may compute in real time, until it is taken for one that never ends
-    /// and the time jumps to its deadline: a second.
+    /// How long a guest may compute in real time, one second. After that it counts as a guest that
+    /// never ends, and the virtual time jumps to its deadline.
     pub const COMPUTE_MAX: Duration = Duration::from_secs(1);
 }
 
 impl Default for Case {
-    /// The action `Run` of `Test/1`, with nothing to it, two minutes, and nothing that the
-    /// world answers; expected to complete.
+    /// The action `Run` of `Test/1` without params, with a deadline of two minutes and no answers; it is
+    /// expected to complete.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -78,44 +78,44 @@ impl Default for Case {
     }
 }
 
-/// What is expected of a run. What isn't said may be anything; the outcome is always expected.
+/// The expectations of a case. A field that is `None` is not checked; the outcome always is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
-    /// How it ends.
+    /// The outcome.
     pub outcome: OutcomeKind,
-    /// The action that a completion names.
+    /// The action that the completion names.
     pub action: Option<String>,
-    /// That action's parameters.
+    /// The parameters of that action.
     pub params: Option<Value>,
-    /// All that the guest answered.
+    /// The whole result that the guest returned.
     pub result: Option<Value>,
-    /// The kind of its error, such as `typed_failure` or `unreachable`.
+    /// The kind of the error, such as `typed_failure` or `unreachable`.
     pub error_kind: Option<String>,
-    /// What the error's message holds.
+    /// A part of the error's message.
     pub error: Option<String>,
-    /// What was running when it was stopped or trapped.
+    /// What was running when the handler was stopped or trapped.
     pub dying_span: Option<String>,
-    /// The host functions that it called, in their order ([`calls_of`]).
+    /// The host functions that it called, in order ([`called_functions`]).
     pub calls: Option<Vec<String>>,
-    /// The requests that it made, in their order: `METHOD URL`.
+    /// The requests that it made, in order: `METHOD URL`.
     pub requests: Option<Vec<String>>,
-    /// The bodies of the requests that were sent, in their order: the JSON that each is, or else
-    /// its text.
+    /// The bodies of the requests that were sent, in order: as JSON if they are JSON, otherwise as
+    /// text.
     pub bodies: Option<Vec<Value>>,
-    /// The asks that it made, in their order: `{"ask": "TYPE/ID.ACTION", "params": {}}`.
+    /// The asks that it made, in order: `{"ask": "TYPE/ID.ACTION", "params": {}}`.
     pub asks: Option<Vec<Value>>,
-    /// The progress that it told, in its order.
+    /// The progress that it reported, in order.
     pub progress: Option<Vec<Value>>,
     /// The status text that it set last.
     pub status: Option<String>,
-    /// Least time that it takes, in virtual time.
+    /// The least virtual time that it takes.
     pub at_least: Option<Duration>,
-    /// Most time that it takes, in virtual time.
+    /// The most virtual time that it takes.
     pub at_most: Option<Duration>,
 }
 
 impl Default for Expected {
-    /// It completes.
+    /// Expects that the handler completes.
     fn default() -> Self {
         Self {
             outcome: OutcomeKind::Completed,
@@ -137,10 +137,10 @@ impl Default for Expected {
     }
 }
 
-/// The host functions that a run has called, in their order. Of more than 64 the report keeps
-/// the first and the last, and one line says how many were between them.
+/// The host functions that a handler called, in order. Of more than 64 calls the report contains the
+/// first and the last, and one line states how many were omitted between them.
 #[must_use]
-pub fn calls_of(report: &RunReport) -> Vec<String> {
+pub fn called_functions(report: &RunReport) -> Vec<String> {
     let story = &report.story;
     let mut calls: Vec<String> = story.calls.iter().map(|call| call.name.to_string()).collect();
     if story.calls_omitted > 0 {

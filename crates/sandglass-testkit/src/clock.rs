@@ -1,5 +1,4 @@
-//! The clock of a kit: tokio's, which a test's runtime has paused, with a wall time that each
-//! case sets.
+//! The clock of a kit: the paused time of its tokio runtime, with a wall-clock time that each case sets.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -9,18 +8,18 @@ use sandglass_model::{Clock, Monotonic, WallTime};
 #[derive(Debug)]
 pub(crate) struct PausedClock {
     origin: tokio::time::Instant,
-    /// What the wall shows at the origin, in milliseconds since 1970.
+    /// The wall-clock time at the origin, in milliseconds since 1970.
     wall: AtomicI64,
 }
 
 impl PausedClock {
-    /// A clock of the tokio runtime that this is called in.
+    /// Creates a clock of the current tokio runtime.
     pub(crate) fn new() -> Self {
         Self { origin: now(), wall: AtomicI64::new(0) }
     }
 
-    /// Has the wall show `wall` now.
-    pub(crate) fn show(&self, wall: WallTime) {
+    /// Sets the wall-clock time to `wall`.
+    pub(crate) fn set_wall(&self, wall: WallTime) {
         let origin = wall.before(self.elapsed());
         self.wall.store(origin.as_millis(), Ordering::Relaxed);
     }
@@ -32,7 +31,7 @@ impl PausedClock {
 
 impl Clock for PausedClock {
     fn now(&self) -> Monotonic {
-        // A second off zero, as the system's clock is, so that no point is zero.
+        // Starts at one second, because zero never occurs on a real clock.
         Monotonic::from_nanos(1_000_000_000).after(self.elapsed())
     }
 
@@ -46,8 +45,8 @@ fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
-/// Waits in virtual time.
+/// Sleeps in virtual time.
 #[allow(clippy::disallowed_methods, reason = "this is virtual time")]
-pub(crate) async fn pass(time: Duration) {
+pub(crate) async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }

@@ -1,4 +1,4 @@
-//! Whether what came is what was expected.
+//! Compares what happened with what a case expects.
 
 use std::fmt;
 
@@ -8,36 +8,36 @@ use serde_json::{Number, Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use crate::answer::Answer;
-use crate::case::{Case, Expected, calls_of};
-use crate::world::Met;
+use crate::case::{Case, Expected, called_functions};
+use crate::world::Observed;
 
-/// One thing that came out otherwise than expected.
+/// One difference between what was expected and what happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// What: a key of [`Expected`], or `answers`.
+    /// A key of [`Expected`], or `answers`.
     pub what: &'static str,
     /// What was expected.
     pub expected: Value,
-    /// What came.
-    pub found: Value,
+    /// What happened.
+    pub actual: Value,
 }
 
 impl Difference {
-    const fn new(what: &'static str, expected: Value, found: Value) -> Self {
-        Self { what, expected, found }
+    const fn new(what: &'static str, expected: Value, actual: Value) -> Self {
+        Self { what, expected, actual }
     }
 }
 
-/// Both in a line where they are short, and otherwise line by line: `-` was expected, `+` came.
+/// Short values are shown in one line, others as a diff: `-` was expected, `+` happened.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, expected, found } = self;
-        if !is_large(expected) && !is_large(found) {
-            return write!(f, "{what}: expected {expected}, found {found}");
+        let Self { what, expected, actual } = self;
+        if !is_large(expected) && !is_large(actual) {
+            return write!(f, "{what}: expected {expected}, found {actual}");
         }
         write!(f, "{what}:")?;
-        let (expected, found) = (lines(expected), lines(found));
-        for change in TextDiff::from_lines(&expected, &found).iter_all_changes() {
+        let (expected, actual) = (lines(expected), lines(actual));
+        for change in TextDiff::from_lines(&expected, &actual).iter_all_changes() {
             let sign = match change.tag() {
                 ChangeTag::Equal => ' ',
                 ChangeTag::Delete => '-',
@@ -59,7 +59,7 @@ fn is_large(value: &Value) -> bool {
 
 fn lines(value: &Value) -> String {
     let mut lines = match value {
-        // A list of names: each in a line.
+        // A list of strings: one in each line.
         Value::Array(items) if !items.is_empty() && items.iter().all(Value::is_string) => {
             let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
             items.join("\n")
@@ -70,37 +70,38 @@ fn lines(value: &Value) -> String {
     lines
 }
 
-/// What of `report`, and of what its world met, isn't what `case` expects.
+/// Lists what differs from the expectations of `case`. `unused` are answers that were used less often
+/// than scripted, with how often they were used.
 pub(crate) fn differences(
     case: &Case,
+    actual: &Expected,
     report: &RunReport,
-    met: &Met,
-    unwanted: &[(Answer, u32)],
+    observed: &Observed,
+    unused: &[(Answer, u32)],
 ) -> Vec<Difference> {
     let expected = &case.expected;
-    let found = found(report, met);
     let mut all = Vec::new();
-    let mut compare = |what: &'static str, expected: Option<Value>, found: Value| {
-        if let Some(expected) = expected.filter(|expected| !same(expected, &found)) {
-            all.push(Difference::new(what, expected, found));
+    let mut compare = |what: &'static str, expected: Option<Value>, actual: Value| {
+        if let Some(expected) = expected.filter(|expected| !is_equal(expected, &actual)) {
+            all.push(Difference::new(what, expected, actual));
         }
     };
-    compare("outcome", Some(json!(expected.outcome)), json!(found.outcome));
-    compare("action", said(&expected.action), json!(found.action));
-    compare("params", expected.params.clone(), json!(found.params));
-    compare("result", expected.result.clone(), json!(found.result));
-    compare("error_kind", said(&expected.error_kind), json!(found.error_kind));
-    compare("dying_span", said(&expected.dying_span), json!(found.dying_span));
-    compare("calls", said(&expected.calls), json!(found.calls));
-    compare("requests", said(&expected.requests), json!(found.requests));
-    compare("bodies", said(&expected.bodies), json!(found.bodies));
-    compare("asks", said(&expected.asks), json!(found.asks));
-    compare("progress", said(&expected.progress), json!(found.progress));
-    compare("status", said(&expected.status), json!(found.status));
+    compare("outcome", Some(json!(expected.outcome)), json!(actual.outcome));
+    compare("action", to_json(&expected.action), json!(actual.action));
+    compare("params", expected.params.clone(), json!(actual.params));
+    compare("result", expected.result.clone(), json!(actual.result));
+    compare("error_kind", to_json(&expected.error_kind), json!(actual.error_kind));
+    compare("dying_span", to_json(&expected.dying_span), json!(actual.dying_span));
+    compare("calls", to_json(&expected.calls), json!(actual.calls));
+    compare("requests", to_json(&expected.requests), json!(actual.requests));
+    compare("bodies", to_json(&expected.bodies), json!(actual.bodies));
+    compare("asks", to_json(&expected.asks), json!(actual.asks));
+    compare("progress", to_json(&expected.progress), json!(actual.progress));
+    compare("status", to_json(&expected.status), json!(actual.status));
     if let Some(part) = &expected.error
-        && !found.error.as_ref().is_some_and(|message| message.contains(part))
+        && !actual.error.as_ref().is_some_and(|message| message.contains(part))
     {
-        all.push(Difference::new("error", json!(part), json!(found.error)));
+        all.push(Difference::new("error", json!(part), json!(actual.error)));
     }
     let elapsed = report.deadline.elapsed_ms;
     let out_of = |least: bool, bound: Option<std::time::Duration>| {
@@ -111,31 +112,30 @@ pub(crate) fn differences(
         [("at_least", true, expected.at_least), ("at_most", false, expected.at_most)]
     {
         if let Some(bound) = out_of(least, bound) {
-            let [expected, found] = [bound, elapsed].map(|millis| json!(format!("{millis} ms")));
-            all.push(Difference::new(what, expected, found));
+            let [expected, actual] = [bound, elapsed].map(|millis| json!(format!("{millis} ms")));
+            all.push(Difference::new(what, expected, actual));
         }
     }
-    // A case that lists its requests has those in it.
-    for call in met.denied.iter().filter(|_| expected.requests.is_none()) {
-        all.push(Difference::new("requests", json!("granted hosts alone"), json!(call)));
+    // If a case lists its requests, the list contains the denied ones.
+    for call in observed.denied.iter().filter(|_| expected.requests.is_none()) {
+        all.push(Difference::new("requests", json!("granted hosts only"), json!(call)));
     }
-    for call in &met.unanswered {
+    for call in &observed.unanswered {
         all.push(Difference::new("answers", json!(format!("an answer to {call}")), Value::Null));
     }
-    for (answer, used) in unwanted {
+    for (answer, used) in unused {
         let expected = format!("{} call(s): {}", answer.times.unwrap_or(0), answer.to);
         all.push(Difference::new("answers", json!(expected), json!(format!("{used} call(s)"))));
     }
     all
 }
 
-/// What is said of something, as JSON.
-fn said(expected: &Option<impl Serialize>) -> Option<Value> {
+fn to_json(expected: &Option<impl Serialize>) -> Option<Value> {
     expected.as_ref().map(|expected| json!(expected))
 }
 
-/// What came, in the terms of what is expected.
-pub(crate) fn found(report: &RunReport, met: &Met) -> Expected {
+/// Returns what happened, in the form of an expectation.
+pub(crate) fn actual(report: &RunReport, observed: &Observed) -> Expected {
     let completion = match &report.outcome {
         sandglass_model::Outcome::Completed(completion) => Some(completion),
         _ => None,
@@ -149,48 +149,48 @@ pub(crate) fn found(report: &RunReport, met: &Met) -> Expected {
         error_kind: error.as_ref().map(|(kind, _)| kind.clone()),
         error: error.map(|(_, message)| message),
         dying_span: report.dying_span.clone(),
-        calls: Some(calls_of(report)),
-        requests: Some(met.requests.clone()),
-        bodies: Some(met.bodies.clone()),
-        asks: Some(met.asks.clone()),
-        progress: Some(met.progress.clone()),
-        status: met.status.clone(),
+        calls: Some(called_functions(report)),
+        requests: Some(observed.requests.clone()),
+        bodies: Some(observed.bodies.clone()),
+        asks: Some(observed.asks.clone()),
+        progress: Some(observed.progress.clone()),
+        status: observed.status.clone(),
         at_least: None,
         at_most: None,
     }
 }
 
-/// Whether both are the same, where a whole number is the same with a point or without.
-fn same(expected: &Value, found: &Value) -> bool {
-    match (expected, found) {
-        (Value::Number(expected), Value::Number(found)) => same_number(expected, found),
-        (Value::Array(expected), Value::Array(found)) => {
-            expected.len() == found.len()
-                && expected.iter().zip(found).all(|(expected, found)| same(expected, found))
+/// Whether both are equal. An integer equals a float with the same value.
+fn is_equal(expected: &Value, actual: &Value) -> bool {
+    match (expected, actual) {
+        (Value::Number(expected), Value::Number(actual)) => is_equal_number(expected, actual),
+        (Value::Array(expected), Value::Array(actual)) => {
+            expected.len() == actual.len()
+                && expected.iter().zip(actual).all(|(expected, actual)| is_equal(expected, actual))
         }
-        (Value::Object(expected), Value::Object(found)) => {
-            expected.len() == found.len()
+        (Value::Object(expected), Value::Object(actual)) => {
+            expected.len() == actual.len()
                 && expected.iter().all(|(name, expected)| {
-                    found.get(name).is_some_and(|found| same(expected, found))
+                    actual.get(name).is_some_and(|actual| is_equal(expected, actual))
                 })
         }
-        _ => expected == found,
+        _ => expected == actual,
     }
 }
 
-fn same_number(expected: &Number, found: &Number) -> bool {
-    let whole = |number: &Number| {
-        let whole = number.as_i64().map(i128::from);
-        whole.or_else(|| number.as_u64().map(i128::from))
+fn is_equal_number(expected: &Number, actual: &Number) -> bool {
+    let integer = |number: &Number| {
+        let signed = number.as_i64().map(i128::from);
+        signed.or_else(|| number.as_u64().map(i128::from))
     };
-    #[allow(clippy::cast_possible_truncation, reason = "a float is no more exact")]
-    let pointed = |number: &Number| {
+    #[allow(clippy::cast_possible_truncation, reason = "a float with this value is exact")]
+    let integral_float = |number: &Number| {
         number.as_f64().filter(|float| float.fract() == 0.0).map(|float| float as i128)
     };
-    expected == found
-        || match (whole(expected), whole(found)) {
-            (Some(expected), None) => pointed(found) == Some(expected),
-            (None, Some(found)) => pointed(expected) == Some(found),
+    expected == actual
+        || match (integer(expected), integer(actual)) {
+            (Some(expected), None) => integral_float(actual) == Some(expected),
+            (None, Some(actual)) => integral_float(expected) == Some(actual),
             _ => false,
         }
 }
@@ -200,17 +200,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_the_same_with_a_point_or_without() {
-        assert!(same(&json!({ "a": [1, 2.5] }), &json!({ "a": [1.0, 2.5] })));
-        assert!(!same(&json!([1]), &json!([1, 2])));
-        assert!(!same(&json!({ "a": 1 }), &json!({ "b": 1 })));
-        assert!(!same(&json!(9_007_199_254_740_992.0), &json!(9_007_199_254_740_993_u64)));
-        // Neighbours that are one and the same as floats.
-        assert!(!same(&json!(9_007_199_254_740_993_u64), &json!(9_007_199_254_740_992_u64)));
+    fn an_integer_equals_a_float_with_the_same_value() {
+        assert!(is_equal(&json!({ "a": [1, 2.5] }), &json!({ "a": [1.0, 2.5] })));
+        assert!(!is_equal(&json!([1]), &json!([1, 2])));
+        assert!(!is_equal(&json!({ "a": 1 }), &json!({ "b": 1 })));
+        assert!(!is_equal(&json!(9_007_199_254_740_992.0), &json!(9_007_199_254_740_993_u64)));
+        // Adjacent integers that round to the same float.
+        assert!(!is_equal(&json!(9_007_199_254_740_993_u64), &json!(9_007_199_254_740_992_u64)));
     }
 
     #[test]
-    fn large_ones_are_told_line_by_line() {
+    fn large_values_are_shown_as_a_diff() {
         let difference =
             Difference::new("calls", json!(["host_log", "host_ask"]), json!(["host_log"]));
         assert_eq!(difference.to_string(), "calls:\n  host_log\n- host_ask");

@@ -1,4 +1,4 @@
-//! Host functions of an embedder, of which a test knows the signature alone.
+//! Scripted host functions of an embedder, built from their signatures.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use serde_json::Value;
 
 use crate::world::World;
 
-/// A function of this signature that `world` answers for.
-pub(crate) fn function(world: &Arc<World>, signature: Signature) -> HostFunction {
+/// Creates a function with this signature whose calls `world` answers.
+pub(crate) fn scripted_function(world: &Arc<World>, signature: Signature) -> HostFunction {
     let name = signature.full_name();
     let Signature { interface, name: field, params, returned } = signature;
     let world = Arc::clone(world);
     HostFunction::dynamic(&interface, &field, params, returned, move |_, _| {
         let (world, name) = (Arc::clone(&world), name.clone());
         Box::pin(async move {
-            let answer = world.call(&name).await.map_err(HostError::new)?;
-            value(&answer, returned).ok_or_else(|| {
+            let value = world.call(&name).await.map_err(HostError::new)?;
+            to_host_value(&value, returned).ok_or_else(|| {
                 HostError::new(format_args!(
-                    "the case answers {name} with {answer}, which is no {returned:?}"
+                    "the case answers {name} with {value}, which is not a {returned:?}"
                 ))
             })
         })
     })
 }
 
-/// `json` as a value of this type, where it is one.
-fn value(json: &Value, ty: ValueType) -> Option<HostValue> {
+/// Converts `json` to a value of this type; `None` if it is not one.
+fn to_host_value(json: &Value, ty: ValueType) -> Option<HostValue> {
     let float = || json.as_f64();
     Some(match ty {
         ValueType::None => HostValue::None,
@@ -35,7 +35,7 @@ fn value(json: &Value, ty: ValueType) -> Option<HostValue> {
         ValueType::U32 => HostValue::U32(json.as_u64()?.try_into().ok()?),
         ValueType::S64 => HostValue::S64(json.as_i64()?),
         ValueType::U64 => HostValue::U64(json.as_u64()?),
-        #[allow(clippy::cast_possible_truncation, reason = "as near as the type comes")]
+        #[allow(clippy::cast_possible_truncation, reason = "the nearest value of the type")]
         ValueType::F32 => HostValue::F32(float()? as f32),
         ValueType::F64 => HostValue::F64(float()?),
         ValueType::Text => HostValue::Text(match json {

@@ -1,4 +1,4 @@
-//! Runs cases: in a host as it is, on a tokio runtime whose time is paused.
+//! Runs cases in a real host, on a tokio runtime whose time is paused.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,74 +14,74 @@ use sandglass_model::{DispatchId, Rejection, RunReport, TraceContext};
 
 use crate::case::{Case, Expected};
 use crate::clock::PausedClock;
-use crate::difference::{Difference, differences, found};
-use crate::function::function;
-use crate::world::{Shared, World};
+use crate::difference::{Difference, actual, differences};
+use crate::function::scripted_function;
+use crate::world::{SharedWorld, World};
 
-/// A host that lives in virtual time, and whose world is scripted.
+/// A host with virtual time and a scripted world.
 pub struct Kit {
     host: Host,
     world: Arc<World>,
     clock: Arc<PausedClock>,
-    /// None while it is dropped.
+    /// `None` only while the kit is dropped.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-/// A guest that cases can be run of.
+/// A loaded guest, for [`Kit::run`].
 #[derive(Clone, Debug)]
 pub struct Guest {
     integration: Integration,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug)]
-pub struct Ran {
-    /// What the host reports of it. Its times are virtual.
+pub struct CaseResult {
+    /// The host's report. Its times are virtual.
     pub report: RunReport,
-    /// What of it isn't what was expected.
+    /// Everything that differs from what was expected.
     pub differences: Vec<Difference>,
-    /// What came, in the terms of what is expected.
-    pub found: Expected,
-    /// How long it took really.
+    /// What happened, in the form of an expectation.
+    pub actual: Expected,
+    /// How long the case took in real time.
     pub took: Duration,
 }
 
-impl Ran {
-    /// Whether all came as expected.
+impl CaseResult {
+    /// Whether everything was as expected.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.differences.is_empty()
     }
 }
 
-/// Why nothing can be run.
+/// Why a kit cannot run cases.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unusable {
-    /// The operating system gives too little for a host, or a function can't be registered.
+pub enum Error {
+    /// The host cannot be built: too few system resources, or an invalid host function.
     #[error(transparent)]
     Host(#[from] BuildError),
-    /// The operating system gives no runtime.
-    #[error("no runtime can be started: {0}")]
+    /// The tokio runtime cannot be started.
+    #[error("the tokio runtime cannot be started: {0}")]
     Runtime(#[from] std::io::Error),
-    /// The host rejects the module.
+    /// The host rejected the module.
     #[error("{}", .0.message)]
     Rejected(Rejection),
-    /// The host can't run it now.
+    /// The host could not run the handler.
     #[error(transparent)]
     Dispatch(#[from] sandglass_host::Error),
 }
 
 impl Kit {
-    /// A kit with the host functions that every host has, for guests of up to 4 GiB.
+    /// Creates a kit with the built-in host functions, for guests of up to 4 GiB.
     ///
     /// # Errors
-    /// The operating system gives too little for a host.
-    pub fn new() -> Result<Self, Unusable> {
+    /// Errors if there are too few system resources for a host.
+    pub fn new() -> Result<Self, Error> {
         Self::builder().build()
     }
 
-    /// The same, with more said of it.
+    /// Returns a builder, for host functions of an embedder and other settings.
     #[must_use]
     pub fn builder() -> Builder {
         Builder {
@@ -92,7 +92,7 @@ impl Kit {
         }
     }
 
-    fn of(builder: Builder) -> Result<Self, Unusable> {
+    fn from_builder(builder: Builder) -> Result<Self, Error> {
         let Builder { functions, scripted, compiled_cache_dir, compile_in } = builder;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -113,63 +113,59 @@ impl Kit {
             .settings(settings)
             .simulated_clock(Arc::clone(&clock) as _)
             .simulated_compute_max(Case::COMPUTE_MAX)
-            .http_client(Arc::new(Shared(Arc::clone(&world))));
+            .http_client(Arc::new(SharedWorld(Arc::clone(&world))));
         if let Some(helper) = compile_in {
             builder = builder.compile_in(helper);
         }
-        let scripted = scripted.into_iter().map(|signature| function(&world, signature));
+        let scripted = scripted.into_iter().map(|signature| scripted_function(&world, signature));
         for function in functions.into_iter().chain(scripted) {
             builder = builder.function(function);
         }
         Ok(Self { host: builder.build()?, world, clock, runtime: Some(runtime) })
     }
 
-    /// Loads a module with its grants. Whatever secrets `manifest` grants, their values are
-    /// the case's.
+    /// Loads a module with its grants. The case provides the values of the secrets that `manifest`
+    /// grants.
     ///
     /// # Errors
-    /// The host rejects it.
-    pub fn load(&self, module: &[u8], manifest: Manifest) -> Result<Guest, Unusable> {
-        let manifest = manifest.secrets(Arc::new(Shared(Arc::clone(&self.world))));
-        self.loaded(module, manifest)
-    }
-
-    /// Loads a module with the grants of the manifest that was found for it.
-    ///
-    /// # Errors
-    /// The host rejects it.
-    pub fn load_found(&self, found: &Found, module: &[u8]) -> Result<Guest, Unusable> {
-        let secrets = Arc::new(Shared(Arc::clone(&self.world)));
-        self.loaded(module, found.file().manifest(secrets))
-    }
-
-    fn loaded(&self, module: &[u8], manifest: Manifest) -> Result<Guest, Unusable> {
-        let integration = self.host.load(module, manifest).map_err(Unusable::Rejected)?;
+    /// Errors if the host rejects the module.
+    pub fn load(&self, module: &[u8], manifest: Manifest) -> Result<Guest, Error> {
+        let manifest = manifest.secrets(Arc::new(SharedWorld(Arc::clone(&self.world))));
+        let integration = self.host.load(module, manifest).map_err(Error::Rejected)?;
         Ok(Guest { integration })
     }
 
-    /// Runs one case. It needs no runtime of its own, and may be called in one: it blocks the
-    /// thread until the run has ended, mostly for a millisecond, and for a guest that
-    /// computes until it is taken for one that never ends ([`Case::COMPUTE_MAX`]).
+    /// Loads a module with the grants of its manifest file.
     ///
     /// # Errors
-    /// The host can't run it.
+    /// Errors if the host rejects the module.
+    pub fn load_found(&self, found: &Found, module: &[u8]) -> Result<Guest, Error> {
+        let secrets = Arc::new(SharedWorld(Arc::clone(&self.world)));
+        self.load(module, found.file().manifest(secrets))
+    }
+
+    /// Runs one case. It needs no tokio runtime, and may be called inside one. It blocks the thread
+    /// until the handler has ended: usually for about a millisecond, and at most for
+    /// [`Case::COMPUTE_MAX`] if the guest computes without end.
+    ///
+    /// # Errors
+    /// Errors if the host cannot run the handler.
     ///
     /// # Panics
-    /// A host function of the embedder's own can't be kept from it.
-    pub fn run(&mut self, guest: &Guest, case: &Case) -> Result<Ran, Unusable> {
-        // A thread that is inside another runtime can't enter this one.
+    /// Panics if a host function of the embedder panics.
+    pub fn run(&mut self, guest: &Guest, case: &Case) -> Result<CaseResult, Error> {
+        // A thread that is inside another runtime cannot enter this one.
         std::thread::scope(|scope| {
-            let ran = scope.spawn(|| self.run_here(guest, case)).join();
-            ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let result = scope.spawn(|| self.run_here(guest, case)).join();
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
-    #[allow(clippy::disallowed_methods, reason = "how long a case took really")]
-    fn run_here(&self, guest: &Guest, case: &Case) -> Result<Ran, Unusable> {
-        let begun = Instant::now();
+    #[allow(clippy::disallowed_methods, reason = "it measures how long a case took in real time")]
+    fn run_here(&self, guest: &Guest, case: &Case) -> Result<CaseResult, Error> {
+        let started = Instant::now();
         self.world.begin(&case.answers, &case.secrets);
-        let world = || Arc::new(Shared(Arc::clone(&self.world)));
+        let world = || Arc::new(SharedWorld(Arc::clone(&self.world)));
         let streams = Streams::new();
         for (name, bytes) in &case.streams {
             streams.put(name.clone(), bytes.clone());
@@ -189,22 +185,23 @@ impl Kit {
             .streams(streams)
             .signals(world())
             .asks(world());
-        let runtime = self.runtime.as_ref().expect("it goes with the kit");
+        let runtime = self.runtime.as_ref().expect("it is dropped with the kit");
         let report = runtime.block_on(async {
-            self.clock.show(case.now);
+            self.clock.set_wall(case.now);
             self.host.run(&guest.integration, dispatch).await
         })?;
-        let (met, unwanted) = self.world.end();
-        Ok(Ran {
-            differences: differences(case, &report, &met, &unwanted),
-            found: found(&report, &met),
+        let (observed, unused) = self.world.end();
+        let actual = actual(&report, &observed);
+        Ok(CaseResult {
+            differences: differences(case, &actual, &report, &observed, &unused),
+            actual,
             report,
-            took: begun.elapsed(),
+            took: started.elapsed(),
         })
     }
 }
 
-/// Makes a [`Kit`].
+/// Builds a [`Kit`].
 #[derive(Debug)]
 pub struct Builder {
     functions: Vec<HostFunction>,
@@ -214,49 +211,49 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a host function of the embedder's own, for the guests that are granted it.
+    /// Adds a host function of the embedder, for guests that are granted it.
     #[must_use]
     pub fn function(mut self, function: HostFunction) -> Self {
         self.functions.push(function);
         self
     }
 
-    /// Adds a host function of the embedder's own by its signature alone: what it answers is the
-    /// case's.
+    /// Adds a host function of the embedder by its signature only. The cases script what it returns.
     #[must_use]
     pub fn scripted(mut self, signature: Signature) -> Self {
         self.scripted.push(signature);
         self
     }
 
-    /// Keeps compiled code in this folder, which must be this user's alone and is made where
-    /// there is none: an interpreter takes seconds to compile.
+    /// Caches compiled code in this folder, because an interpreter takes seconds to compile. The folder is
+    /// created if it does not exist; only this user may have access to it.
     #[must_use]
     pub fn compiled_cache_dir(self, folder: Option<PathBuf>) -> Self {
         Self { compiled_cache_dir: folder, ..self }
     }
 
-    /// Compiles modules by this program, in processes of their own
+    /// Compiles modules in child processes of this program
     /// ([`sandglass_host::Builder::compile_in`]).
     #[must_use]
     pub fn compile_in(self, helper: CompileHelper) -> Self {
         Self { compile_in: Some(helper), ..self }
     }
 
-    /// Makes it.
+    /// Builds the kit.
     ///
     /// # Errors
-    /// The operating system gives too little for a host, a function can't be registered, or
-    /// the folder can't be used.
-    pub fn build(self) -> Result<Kit, Unusable> {
-        Kit::of(self)
+    /// Errors if there are too few system resources for a host, if a host function is invalid, or if
+    /// the folder cannot be used.
+    pub fn build(self) -> Result<Kit, Error> {
+        Kit::from_builder(self)
     }
 }
 
 impl Drop for Kit {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Inside another runtime nobody may wait for what it leaves; it leaves nothing.
+            // Dropping a runtime inside another one panics, because it waits; this one has nothing to
+            // wait for.
             runtime.shutdown_background();
         }
     }

@@ -1,9 +1,9 @@
-//! Tests guests of Sandglass against a scripted world, in virtual time: no network, no
-//! runtime of actors, and no wait. A hang of fifteen minutes takes milliseconds.
+//! Tests guests of Sandglass against a scripted world, in virtual time: without network, actor runtime
+//! or waiting. A hang of fifteen minutes takes milliseconds.
 //!
-//! A [`Case`] says what the handler is given, what the world answers it (or that it never
-//! does), and what is expected of its run. [`Kit::run`] runs it in the host that production
-//! runs it in, with its real deadlines, limits and grants.
+//! A [`Case`] defines the handler's input, the answers of the world to its calls (or that an answer
+//! never comes), and the expected ending. [`Kit::run`] runs it in the host that production uses, with
+//! its real deadlines, limits and grants.
 //!
 //! ```
 //! use std::time::Duration;
@@ -13,7 +13,7 @@
 //! use sandglass_testkit::{Answer, Case, Expected, Kit};
 //!
 //! let mut kit = Kit::new()?;
-//! // Fetches a page, and answers with it.
+//! // Fetches a page.
 //! let fetches = br#"(module
 //!     (import "env" "host_http_call" (func $call
 //!         (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
@@ -27,7 +27,7 @@
 //! let manifest = Manifest::named("fetches").allow_hosts(["example.com".parse()?]);
 //! let guest = kit.load(fetches, manifest)?;
 //!
-//! let ran = kit.run(&guest, &Case {
+//! let result = kit.run(&guest, &Case {
 //!     deadline: Duration::from_secs(240),
 //!     answers: vec![Answer::http("GET", "https://example.com/").never()],
 //!     expected: Expected {
@@ -38,11 +38,11 @@
 //!     },
 //!     ..Case::default()
 //! })?;
-//! assert!(ran.passed(), "{:?}", ran.differences);
+//! assert!(result.passed(), "{:?}", result.differences);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same cases as TOML files beside the guest are a [`Suite`]; `sandglass test` runs those.
+//! A [`Suite`] reads cases from TOML files next to the guest; `sandglass test` runs these.
 
 mod answer;
 mod case;
@@ -56,11 +56,11 @@ mod update;
 mod world;
 
 pub use answer::{Answer, Call, Reply};
-pub use case::{Case, Expected, calls_of};
+pub use case::{Case, Expected, called_functions};
 pub use difference::Difference;
 pub use file::{CASES_MAX, SOURCE_MAX_BYTES};
-pub use kit::{Builder, Guest, Kit, Ran, Unusable};
-pub use suite::{ENDING, Suite, SuiteError};
+pub use kit::{Builder, CaseResult, Error, Guest, Kit};
+pub use suite::{FILE_SUFFIX, Suite, SuiteError};
 pub use update::{Update, UpdateError};
 
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! Writes what came into a file of cases, in the place of what was expected.
+//! Updates the expectations in a file of cases to what happened.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value a
 
 use crate::case::Expected;
 use crate::file::KEYS;
-use crate::kit::Ran;
+use crate::kit::CaseResult;
 
-/// A file of cases whose expectations change.
+/// An update of the expectations in a file.
 #[derive(Debug)]
 pub struct Update {
     path: PathBuf,
@@ -18,28 +18,28 @@ pub struct Update {
     document: DocumentMut,
 }
 
-/// Why a file can't be changed.
+/// Why a file cannot be updated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
-    /// It is no TOML any more.
-    #[error("`{}` can't be read: {why}", path.display())]
+    /// It is not valid TOML.
+    #[error("`{}` cannot be read: {why}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: toml_edit::TomlError,
     },
-    /// Something in it is not where it was.
-    #[error("`{}` can't be updated: {what}", path.display())]
+    /// It does not have the expected structure or text.
+    #[error("`{}` cannot be updated: {what}", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
-        /// What has changed.
+        /// What differs.
         what: String,
     },
-    /// It can't be written.
-    #[error("`{}` can't be written: {why}", path.display())]
+    /// It cannot be written.
+    #[error("`{}` cannot be written: {why}", path.display())]
     Unwritable {
         /// The file.
         path: PathBuf,
@@ -49,76 +49,78 @@ pub enum UpdateError {
 }
 
 impl Update {
-    /// Begins to change the file at `path`, which holds `source`.
+    /// Starts an update of the file at `path`, whose text is `source`.
     ///
     /// # Errors
-    /// It is no TOML.
-    pub fn of(path: &Path, source: &str) -> Result<Self, UpdateError> {
+    /// Errors if it is not valid TOML.
+    pub fn new(path: &Path, source: &str) -> Result<Self, UpdateError> {
         let document =
             source.parse().map_err(|why| UpdateError::Unreadable { path: path.to_owned(), why })?;
         Ok(Self { path: path.to_owned(), before: source.to_owned(), document })
     }
 
-    /// Expects of the case at `place` what came: of what it says, and always the outcome. A
-    /// case that expects nothing yet is given the outcome, the result, the host calls and
-    /// what it died in.
+    /// Sets the expectations of the case at `index` to what happened: the outcome, and each key that
+    /// the case contains. A case without expectations gets the outcome, the result, the host
+    /// calls, the dying span and the kind of the error.
     ///
     /// # Errors
-    /// There is no such case.
-    pub fn expect(&mut self, place: usize, ran: &Ran) -> Result<(), UpdateError> {
+    /// Errors if there is no such case.
+    pub fn expect(&mut self, index: usize, result: &CaseResult) -> Result<(), UpdateError> {
         let cases = self.document.get_mut("case").and_then(Item::as_array_of_tables_mut);
-        let Some(case) = cases.and_then(|cases| cases.get_mut(place)) else {
+        let Some(case) = cases.and_then(|cases| cases.get_mut(index)) else {
             let what = format!(
-                "there is no [[case]] {}: cases must stand in tables of their own",
-                place + 1
+                "there is no [[case]] {}; write each case as a table of its own",
+                index + 1
             );
             return Err(UpdateError::Changed { path: self.path.clone(), what });
         };
         let is_new = !case.contains_key("expect");
         let expect = case.entry("expect").or_insert_with(|| Item::Table(Table::new()));
         let Some(expect) = expect.as_table_like_mut() else {
-            let what = format!("`expect` of case {} is no table", place + 1);
+            let what = format!("`expect` of case {} is not a table", index + 1);
             return Err(UpdateError::Changed { path: self.path.clone(), what });
         };
-        for (key, found) in found(&ran.found) {
+        for (key, written) in written_values(&result.actual) {
             let as_json = format!("{key}_json");
-            let is_said = expect.contains_key(key) || expect.contains_key(&as_json);
-            let wanted = match key {
-                // It completes, unless it is said.
-                "outcome" => is_said || ran.found.outcome != OutcomeKind::Completed || is_new,
+            let is_present = expect.contains_key(key) || expect.contains_key(&as_json);
+            let is_updated = match key {
+                // Without an outcome, a case expects that the handler completes.
+                "outcome" => {
+                    is_present || result.actual.outcome != OutcomeKind::Completed || is_new
+                }
                 "result" | "calls" | "dying_span" | "error_kind" if is_new => true,
-                _ => is_said,
+                _ => is_present,
             };
-            if !wanted {
+            if !is_updated {
                 continue;
             }
-            let (now, other) = match found {
-                Some(Found::Toml(found)) => (Some((key, found)), as_json.as_str()),
-                Some(Found::Json(text)) => (Some((as_json.as_str(), text.into())), key),
+            let (new, other) = match written {
+                Some(Written::Toml(value)) => (Some((key, value)), as_json.as_str()),
+                Some(Written::Json(text)) => (Some((as_json.as_str(), text.into())), key),
                 None => (None, key),
             };
             expect.remove(other);
-            match now {
-                Some((key, found)) => put(expect, key, found),
+            match new {
+                Some((key, value)) => set(expect, key, value),
                 None => drop(expect.remove(&as_json)),
             }
         }
         Ok(())
     }
 
-    /// Whether the case at `place` expects nothing yet.
+    /// Whether the case at `index` has no expectations.
     #[must_use]
-    pub fn is_new(&self, place: usize) -> bool {
+    pub fn is_new(&self, index: usize) -> bool {
         let cases = self.document.get("case").and_then(Item::as_array_of_tables);
-        let case = cases.and_then(|cases| cases.get(place));
+        let case = cases.and_then(|cases| cases.get(index));
         case.is_some_and(|case| !case.contains_key("expect"))
     }
 
-    /// The file as it would be.
+    /// The updated text of the file.
     #[must_use]
     pub fn after(&self) -> String {
         let text = self.document.to_string();
-        // As the file has them.
+        // Keeps the line endings of the file.
         if self.before.contains("\r\n") {
             text.replace("\r\n", "\n").replace('\n', "\r\n")
         } else {
@@ -126,90 +128,91 @@ impl Update {
         }
     }
 
-    /// What changes, line by line: `-` goes and `+` comes. Nothing where nothing changes.
+    /// The update as a unified diff; empty if nothing changes.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn diff(&self) -> String {
         let after = self.after();
         let diff = similar::TextDiff::from_lines(self.before.as_str(), after.as_str());
         let name = self.path.display().to_string();
         diff.unified_diff().context_radius(3).header(&name, &name).to_string()
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes the file atomically.
     ///
     /// # Errors
-    /// It isn't what it was any more, or can't be written.
+    /// Errors if the file was changed meanwhile, or cannot be written.
     pub fn write(&self) -> Result<(), UpdateError> {
         let unwritable = |why| UpdateError::Unwritable { path: self.path.clone(), why };
         let now = std::fs::read_to_string(&self.path).map_err(unwritable)?;
         if now != self.before {
-            let what = "somebody has written it meanwhile".to_owned();
+            let what = "it was changed by another program meanwhile".to_owned();
             return Err(UpdateError::Changed { path: self.path.clone(), what });
         }
-        // Where a link leads, and with the rights that it has there.
+        // Replaces the target of a link, not the link, and keeps its permissions.
         let path = self.path.canonicalize().map_err(unwritable)?;
-        let mut beside = path.clone().into_os_string();
-        beside.push(".new");
-        std::fs::write(&beside, self.after()).map_err(unwritable)?;
-        let rights = path.metadata().map_err(unwritable)?.permissions();
-        std::fs::set_permissions(&beside, rights).map_err(unwritable)?;
-        std::fs::rename(&beside, &path).map_err(unwritable)
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(".new");
+        std::fs::write(&temporary, self.after()).map_err(unwritable)?;
+        let permissions = path.metadata().map_err(unwritable)?.permissions();
+        std::fs::set_permissions(&temporary, permissions).map_err(unwritable)?;
+        std::fs::rename(&temporary, &path).map_err(unwritable)
     }
 }
 
-/// Puts a value into a table, in its place and with what stands around it where there is one.
-fn put(table: &mut dyn TableLike, key: &str, found: Toml) {
-    let mut item = value(found);
-    let around = table.get(key).and_then(Item::as_value).map(|before| before.decor().clone());
-    if let (Some(around), Some(value)) = (around, item.as_value_mut()) {
-        *value.decor_mut() = around;
+/// Sets `key` of a table. An existing key keeps its position and the comments around its value.
+fn set(table: &mut dyn TableLike, key: &str, new: Toml) {
+    let mut item = value(new);
+    let decor = table.get(key).and_then(Item::as_value).map(|before| before.decor().clone());
+    if let (Some(decor), Some(value)) = (decor, item.as_value_mut()) {
+        *value.decor_mut() = decor;
     }
     table.insert(key, item);
 }
 
-/// A value as it is written.
-enum Found {
+/// The form in which a value is written.
+enum Written {
     Toml(Toml),
-    /// The JSON text of one that TOML can't say.
+    /// The JSON text of a value that TOML cannot express, because it contains null.
     Json(String),
 }
 
-/// What came, by the keys of a file.
-fn found(found: &Expected) -> impl Iterator<Item = (&'static str, Option<Found>)> {
-    let text = |text: &Option<String>| text.as_ref().map(|text| Found::Toml(text.as_str().into()));
+/// The values of `actual` by the keys of a file; the limits on time are left out, because they are the
+/// author's choice.
+fn written_values(actual: &Expected) -> impl Iterator<Item = (&'static str, Option<Written>)> {
+    let text =
+        |text: &Option<String>| text.as_ref().map(|text| Written::Toml(text.as_str().into()));
     let texts = |texts: &Option<Vec<String>>| {
         let texts = texts.as_ref()?.iter().map(String::as_str).collect();
-        Some(Found::Toml(Toml::Array(texts)))
+        Some(Written::Toml(Toml::Array(texts)))
     };
     let json = |value: &Option<Value>| {
         let value = value.as_ref().filter(|value| !value.is_null())?;
-        Some(toml(value).map_or_else(|| Found::Json(value.to_string()), Found::Toml))
+        Some(to_toml(value).map_or_else(|| Written::Json(value.to_string()), Written::Toml))
     };
     let list = |list: &Option<Vec<Value>>| {
-        // One with null in it stays as it was.
-        toml(&Value::Array(list.clone()?)).map(Found::Toml)
+        // A list that contains null is not updated.
+        to_toml(&Value::Array(list.clone()?)).map(Written::Toml)
     };
     let all = [
-        Some(Found::Toml(found.outcome.as_str().into())),
-        text(&found.action),
-        json(&found.params),
-        json(&found.result),
-        text(&found.error_kind),
-        text(&found.error),
-        text(&found.dying_span),
-        texts(&found.calls),
-        texts(&found.requests),
-        list(&found.bodies),
-        list(&found.asks),
-        list(&found.progress),
-        text(&found.status),
+        Some(Written::Toml(actual.outcome.as_str().into())),
+        text(&actual.action),
+        json(&actual.params),
+        json(&actual.result),
+        text(&actual.error_kind),
+        text(&actual.error),
+        text(&actual.dying_span),
+        texts(&actual.calls),
+        texts(&actual.requests),
+        list(&actual.bodies),
+        list(&actual.asks),
+        list(&actual.progress),
+        text(&actual.status),
     ];
-    // Bounds of time are the author's.
     KEYS.into_iter().zip(all)
 }
 
-/// JSON as TOML; none where there is null in it, for which TOML has nothing.
-fn toml(json: &Value) -> Option<Toml> {
+/// Converts JSON to TOML; `None` if it contains null, which TOML does not have.
+fn to_toml(json: &Value) -> Option<Toml> {
     Some(match json {
         Value::Null => return None,
         Value::Bool(flag) => Toml::from(*flag),
@@ -218,11 +221,11 @@ fn toml(json: &Value) -> Option<Toml> {
             None => Toml::from(number.as_f64()?),
         },
         Value::String(text) => Toml::from(text.as_str()),
-        Value::Array(items) => Toml::Array(items.iter().map(toml).collect::<Option<Array>>()?),
+        Value::Array(items) => Toml::Array(items.iter().map(to_toml).collect::<Option<Array>>()?),
         Value::Object(fields) => {
             let mut table = InlineTable::new();
             for (name, field) in fields {
-                table.insert(name, toml(field)?);
+                table.insert(name, to_toml(field)?);
             }
             Toml::InlineTable(table)
         }

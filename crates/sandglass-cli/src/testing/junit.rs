@@ -13,15 +13,15 @@ pub(super) fn write(all: &[Tested], path: &Path) -> anyhow::Result<()> {
     for tested in all {
         let mut suite = TestSuite::new(shown(&tested.suite.path));
         for (case, verdict) in tested.named() {
-            let (status, took) = match &verdict.ran {
-                Ok(ran) if ran.passed() => (TestCaseStatus::success(), Some(ran.took)),
-                Ok(ran) => {
+            let (status, took) = match &verdict.result {
+                Ok(result) if result.passed() => (TestCaseStatus::success(), Some(result.took)),
+                Ok(result) => {
                     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
                     let differences: Vec<String> =
-                        ran.differences.iter().map(ToString::to_string).collect();
-                    status.set_message(ran.differences.first().map_or("", |one| one.what));
+                        result.differences.iter().map(ToString::to_string).collect();
+                    status.set_message(result.differences.first().map_or("", |one| one.what));
                     status.set_description(differences.join("\n"));
-                    (status, Some(ran.took))
+                    (status, Some(result.took))
                 }
                 Err(why) => {
                     let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);

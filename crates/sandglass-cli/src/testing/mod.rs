@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use sandglass_host::Signature;
-use sandglass_testkit::{Builder, Case, Guest, Kit, Ran, Suite, SuiteError, Update};
+use sandglass_testkit::{Builder, Case, CaseResult, Guest, Kit, Suite, SuiteError, Update};
 use serde_json::json;
 
 use crate::command::test::Arguments;
@@ -29,12 +29,12 @@ struct Verdict {
     /// Its index in the file.
     index: usize,
     /// The run, or why it could not run.
-    ran: Result<Ran, String>,
+    result: Result<CaseResult, String>,
 }
 
 impl Verdict {
     fn passed(&self) -> bool {
-        self.ran.as_ref().is_ok_and(Ran::passed)
+        self.result.as_ref().is_ok_and(CaseResult::passed)
     }
 }
 
@@ -69,7 +69,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         };
         let tested = match test(suite, kit, guests, arguments.filter.as_deref()) {
             Ok(tested) => tested,
-            Err(SuiteError::Wrong(findings)) => {
+            Err(SuiteError::Invalid(findings)) => {
                 diagnostic_text::print(&findings, &mut output)?;
                 return Ok(Exit::Unusable);
             }
@@ -147,7 +147,7 @@ fn suites(paths: &[PathBuf], output: &mut Output) -> anyhow::Result<Option<Vec<S
                     }
                 }
             }
-            Err(SuiteError::Wrong(findings)) => wrong.extend(findings),
+            Err(SuiteError::Invalid(findings)) => wrong.extend(findings),
             Err(error) => return Err(error.into()),
         }
     }
@@ -168,11 +168,11 @@ fn test(
             let loaded = suite.load(kit)?.map_err(|why| format!("the host rejects it: {why}"));
             guests.insert(suite.guest.clone(), loaded);
         }
-        let ran = match &guests[&suite.guest] {
+        let result = match &guests[&suite.guest] {
             Ok(guest) => kit.run(guest, case).map_err(|error| error.to_string()),
             Err(why) => Err(why.clone()),
         };
-        cases.push(Verdict { index, ran });
+        cases.push(Verdict { index, result });
     }
     Ok(Tested { suite, cases })
 }
@@ -180,17 +180,17 @@ fn test(
 /// Replaces the expectations of failed cases by what came, and prints the difference.
 fn update(tested: &Tested, output: &mut Output) -> anyhow::Result<()> {
     let suite = &tested.suite;
-    let mut update = Update::of(&suite.path, &suite.source)?;
+    let mut update = Update::new(&suite.path, &suite.source)?;
     let mut changes = false;
     for verdict in &tested.cases {
         let wanted = !verdict.passed() || update.is_new(verdict.index);
-        if let Some(ran) = verdict.ran.as_ref().ok().filter(|_| wanted) {
-            update.expect(verdict.index, ran)?;
+        if let Some(result) = verdict.result.as_ref().ok().filter(|_| wanted) {
+            update.expect(verdict.index, result)?;
             changes = true;
         }
     }
     if changes && update.after() != suite.source {
-        output.line(update.shown().trim_end())?;
+        output.line(update.diff().trim_end())?;
         update.write()?;
         output.line(format!("{}: written", shown(&suite.path)))?;
     }
@@ -198,17 +198,17 @@ fn update(tested: &Tested, output: &mut Output) -> anyhow::Result<()> {
 }
 
 fn to_json(tested: &Tested) -> serde_json::Value {
-    let case = |(case, verdict): (&Case, &Verdict)| match &verdict.ran {
-        Ok(ran) => json!({
+    let case = |(case, verdict): (&Case, &Verdict)| match &verdict.result {
+        Ok(result) => json!({
             "name": case.name,
-            "passed": ran.passed(),
-            "took_us": u64::try_from(ran.took.as_micros()).unwrap_or(u64::MAX),
-            "virtual_ms": ran.report.deadline.elapsed_ms,
-            "outcome": ran.found.outcome,
-            "differences": ran.differences.iter().map(|one| json!({
-                "what": one.what, "expected": one.expected, "found": one.found,
+            "passed": result.passed(),
+            "took_us": u64::try_from(result.took.as_micros()).unwrap_or(u64::MAX),
+            "virtual_ms": result.report.deadline.elapsed_ms,
+            "outcome": result.actual.outcome,
+            "differences": result.differences.iter().map(|one| json!({
+                "what": one.what, "expected": one.expected, "found": one.actual,
             })).collect::<Vec<_>>(),
-            "report": ran.report,
+            "report": result.report,
         }),
         Err(why) => json!({ "name": case.name, "passed": false, "error": why }),
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandglass_model::OutcomeKind;
 use sandglass_source::{printable, shortened};
-use sandglass_testkit::Ran;
+use sandglass_testkit::CaseResult;
 
 use super::Tested;
 use crate::duration::{format_micros, format_millis_exactly};
@@ -21,22 +21,22 @@ pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()>
     output.line(output.paint(Tone::Strong, &name).into_owned())?;
     for (case, verdict) in tested.named() {
         let name = printable(&case.name);
-        match &verdict.ran {
-            Ok(ran) if ran.passed() => {
+        match &verdict.result {
+            Ok(result) if result.passed() => {
                 let ok = output.paint(Tone::Good, "ok").into_owned();
-                let times = output.paint(Tone::Quiet, &times(ran)).into_owned();
+                let times = output.paint(Tone::Quiet, &times(result)).into_owned();
                 output.line(format!("  {ok}    {name} {times}"))?;
             }
-            Ok(ran) => {
+            Ok(result) => {
                 let failed = output.paint(Tone::Bad, "FAIL").into_owned();
-                output.line(format!("  {failed}  {name} {}", times(ran)))?;
-                for difference in &ran.differences {
+                output.line(format!("  {failed}  {name} {}", times(result)))?;
+                for difference in &result.differences {
                     let lines = difference.to_string();
                     for line in printable_lines(&lines).lines() {
                         output.line(format!("        {line}"))?;
                     }
                 }
-                for line in details(ran) {
+                for line in details(result) {
                     output.line(format!("        {}", output.paint(Tone::Quiet, &line)))?;
                 }
             }
@@ -58,7 +58,7 @@ pub(super) fn summary(
     let took: Duration = all
         .iter()
         .flat_map(|tested| &tested.cases)
-        .filter_map(|verdict| Some(verdict.ran.as_ref().ok()?.took))
+        .filter_map(|verdict| Some(verdict.result.as_ref().ok()?.took))
         .sum();
     let (tone, text) = match failed {
         0 => (Tone::Good, format!("{passed} passed")),
@@ -69,10 +69,10 @@ pub(super) fn summary(
 }
 
 /// The time that a case took, and its virtual time if that is longer.
-fn times(ran: &Ran) -> String {
-    let elapsed = ran.report.deadline.elapsed_ms;
-    let took = micros(ran.took);
-    if Duration::from_millis(elapsed) > ran.took.max(Duration::from_millis(100)) {
+fn times(result: &CaseResult) -> String {
+    let elapsed = result.report.deadline.elapsed_ms;
+    let took = micros(result.took);
+    if Duration::from_millis(elapsed) > result.took.max(Duration::from_millis(100)) {
         format!("({took} for {})", format_millis_exactly(elapsed))
     } else {
         format!("({took})")
@@ -84,8 +84,8 @@ fn micros(time: Duration) -> String {
 }
 
 /// What led to the end of a failed case.
-fn details(ran: &Ran) -> Vec<String> {
-    let report = &ran.report;
+fn details(result: &CaseResult) -> Vec<String> {
+    let report = &result.report;
     let mut lines = Vec::new();
     if let Some((kind, message)) = report.outcome.error() {
         lines.push(format!("error: {kind}: {}", printable(&message)));

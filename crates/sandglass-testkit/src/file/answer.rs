@@ -1,4 +1,4 @@
-//! One scripted answer: the key that names the call, and what belongs to it.
+//! Reads one `[[answer]]`: the key that names the call, and the keys of its reply.
 
 use std::time::Duration;
 
@@ -7,43 +7,44 @@ use sandglass_source::{Diagnostics, Table};
 use super::{any, text};
 use crate::answer::{Answer, Call, Reply};
 
-/// The calls that can be answered, and what belongs to each.
+/// The keys that name a call, each with the keys of its reply.
 const CALLS: [(&str, &[&str]); 4] = [
     ("http", &["status", "headers", "body", "json"]),
     ("ask", &["state", "fields"]),
     ("function", &["value"]),
     ("secret", &["value"]),
 ];
-/// What belongs to all of them.
-const OF_ALL: [&str; 4] = ["delay", "never", "error", "times"];
-/// Longest time that an answer takes: longer is `never`.
+/// The keys that all answers have.
+const COMMON_KEYS: [&str; 4] = ["delay", "never", "error", "times"];
+/// Longest delay: the longest deadline, after which `never` is the right key.
 const DELAY_MAX: Duration = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
 
 pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Answer> {
     let named: Vec<_> = CALLS.iter().filter(|(key, _)| table.has(key)).collect();
     let [(call, keys)] = named[..] else {
         let message = match named[..] {
-            [] => format!("{} doesn't say what it answers", table.label),
-            _ => format!("{} answers more than one kind of call", table.label),
+            [] => format!("{} names no call", table.label),
+            _ => format!("{} names more than one kind of call", table.label),
         };
-        let help = "say one of `http = \"GET https://...\"`, `ask = \"TYPE.ACTION\"`, `function = \"INTERFACE.NAME\"` and `secret = \"NAME\"`";
+        let help = "write one of `http = \"GET https://...\"`, `ask = \"TYPE.ACTION\"`, `function = \"INTERFACE.NAME\"` and `secret = \"NAME\"`";
         out.error_with_help(&table.span, message, help);
         return None;
     };
     let mut known = vec![*call];
     known.extend_from_slice(keys);
-    known.extend_from_slice(&OF_ALL);
+    known.extend_from_slice(&COMMON_KEYS);
     table.only(&known, out);
     let to = to(call, table, out)?;
     let after = table.duration_within("delay", Duration::ZERO..=DELAY_MAX, out);
     let is_never = table.flag("never", out).unwrap_or(false);
     let error = text(table, "error", out);
-    let says: Vec<&str> = keys.iter().copied().filter(|key| table.has(key)).collect();
-    if usize::from(is_never) + usize::from(error.is_some()) + usize::from(!says.is_empty()) > 1
+    let reply_keys: Vec<&str> = keys.iter().copied().filter(|key| table.has(key)).collect();
+    if usize::from(is_never) + usize::from(error.is_some()) + usize::from(!reply_keys.is_empty())
+        > 1
         || (is_never && after.is_some())
     {
-        let message = format!("{} says more than one thing of how it ends", table.label);
-        let help = "a value (with `delay` or without), an `error`, or `never`: not several";
+        let message = format!("{} has more than one kind of reply", table.label);
+        let help = "write a value (with or without `delay`), an `error`, or `never`";
         out.error_with_help(&table.span, message, help);
     }
     let reply = match (is_never, error) {
@@ -53,7 +54,7 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<A
     };
     let times = table.count("times", 0..=u64::from(u32::MAX), out);
     let times = match times {
-        // As often as it is called. Secrets are looked at more than once: for their size, first.
+        // Any number of times. A guest reads a secret more than once: first for its size.
         Some(0) => None,
         None if *call == "secret" => None,
         times => Some(times.and_then(|times| u32::try_from(times).ok()).unwrap_or(1)),
@@ -62,43 +63,43 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<A
 }
 
 fn to(call: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Call> {
-    let said = table.text(call, out)?;
+    let text = table.text(call, out)?;
     let any = |text: &str| (text != "*" && !text.is_empty()).then(|| text.to_owned());
     Some(match call {
         "http" => {
-            let (method, url) = match said.split_once(' ') {
+            let (method, url) = match text.split_once(' ') {
                 Some((method, url)) => (any(method), any(url.trim())),
-                None => (None, any(&said)),
+                None => (None, any(&text)),
             };
             if url
                 .as_ref()
                 .is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://"))
             {
-                let help = "write `METHOD URL`, such as \"GET https://example.com/a\"; `*` at the end stands for any rest";
-                out.error_with_help(said.span(), format!("`{said}` names no request"), help);
+                let help = "write `METHOD URL`, such as \"GET https://example.com/a\"; `*` at the end matches any rest";
+                out.error_with_help(text.span(), format!("`{text}` is not a request"), help);
             }
-            let begin = url.as_ref().map(|url| url.strip_suffix('*').unwrap_or(url));
-            if begin.is_some_and(|begin| begin.contains(['*', '#'])) {
-                let help = "`*` stands at the end, for any rest; a fragment is never sent";
-                out.error_with_help(said.span(), format!("`{said}` matches no request"), help);
+            let prefix = url.as_ref().map(|url| url.strip_suffix('*').unwrap_or(url));
+            if prefix.is_some_and(|prefix| prefix.contains(['*', '#'])) {
+                let help = "`*` is allowed at the end only, and a fragment is never sent";
+                out.error_with_help(text.span(), format!("`{text}` matches no request"), help);
             }
             Call::Http { method, url: url.map(|url| with_path(&url)) }
         }
         "ask" => {
-            let parts = if said.as_str() == "*" { Some(("*", "*")) } else { said.rsplit_once('.') };
+            let parts = if text.as_str() == "*" { Some(("*", "*")) } else { text.rsplit_once('.') };
             let Some((target, action)) = parts else {
                 let help = "write `TYPE.ACTION`, or `TYPE/ID.ACTION`";
-                out.error_with_help(said.span(), format!("`{said}` names no ask"), help);
+                out.error_with_help(text.span(), format!("`{text}` is not an ask"), help);
                 return None;
             };
             Call::Ask { target: any(target), action: any(action) }
         }
-        "function" => Call::Function { name: said.to_string() },
-        _ => Call::Secret { name: said.to_string() },
+        "function" => Call::Function { name: text.to_string() },
+        _ => Call::Secret { name: text.to_string() },
     })
 }
 
-/// The URL as requests have it: with a path.
+/// Adds the path `/` to a URL without a path, as clients do.
 fn with_path(url: &str) -> String {
     let after = url.split_once("://").map_or(url, |(_, rest)| rest);
     if after.contains(['/', '*', '?']) { url.to_owned() } else { format!("{url}/") }
@@ -111,8 +112,8 @@ fn reply(call: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Reply 
             let mut headers: Vec<(String, String)> =
                 table.texts_by_name("headers", out).into_iter().collect();
             if table.has("body") && table.has("json") {
-                let message = format!("{} has a `body` and a `json`", table.label);
-                out.error_with_help(&table.span_of("json"), message, "say one of them");
+                let message = format!("{} has both `body` and `json`", table.label);
+                out.error_with_help(&table.span_of("json"), message, "write one of them");
             }
             let body = match any(table, "json") {
                 Some(json) => {

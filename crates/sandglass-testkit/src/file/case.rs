@@ -1,4 +1,4 @@
-//! One case, or what all of a file have in common.
+//! Reads `[[case]]` and `[defaults]`.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::{answer, any, any_or_json, expected, text};
 use crate::case::Case;
 
-/// Longest deadline: the host's own bound.
+/// Longest deadline; the host has the same limit.
 const DEADLINE_MAX: Duration = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
-/// Most answers of one case.
+/// Most answers in one case.
 const ANSWERS_MAX: usize = 10_000;
 
-const GIVEN: [&str; 16] = [
+const KEYS: [&str; 16] = [
     "action",
     "input",
     "input_json",
@@ -33,34 +33,34 @@ const GIVEN: [&str; 16] = [
     "answer",
 ];
 
-/// What holds for all cases of a file that don't say it themselves.
+/// Reads the defaults of all cases in a file.
 pub(super) fn defaults(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Case {
-    table.only(&GIVEN, out);
+    table.only(&KEYS, out);
     let mut case = Case::default();
-    given(table, &mut case, out);
+    read_keys(table, &mut case, out);
     case
 }
 
-/// One case.
+/// Reads one case.
 pub(super) fn read(table: &Table<'_, '_>, defaults: &Case, out: &mut Diagnostics<'_>) -> Case {
     let mut known = vec!["name", "expect"];
-    known.extend_from_slice(&GIVEN);
+    known.extend_from_slice(&KEYS);
     table.only(&known, out);
     let mut case = defaults.clone();
     let name = table.required_text("name", out);
     if name.as_ref().is_some_and(|name| name.trim().is_empty()) {
-        let message = "it has no name that a report could tell it by";
-        out.error_with_help(&table.span_of("name"), message, "say what the case shows");
+        let message = "the name is empty";
+        out.error_with_help(&table.span_of("name"), message, "describe what the case shows");
     }
     case.name = name.map(|name| name.to_string()).unwrap_or_default();
-    given(table, &mut case, out);
+    read_keys(table, &mut case, out);
     if let Some(table) = table.table("expect", format!("expect of {}", table.label), out) {
         case.expected = expected::read(&table, out);
     }
     case
 }
 
-fn given(table: &Table<'_, '_>, case: &mut Case, out: &mut Diagnostics<'_>) {
+fn read_keys(table: &Table<'_, '_>, case: &mut Case, out: &mut Diagnostics<'_>) {
     if let Some(action) = table.name("action", out) {
         case.action = action.to_string();
     }
@@ -98,19 +98,19 @@ fn given(table: &Table<'_, '_>, case: &mut Case, out: &mut Diagnostics<'_>) {
     let answers =
         table.tables("answer", |number| format!("answer {number} of {}", table.label), out);
     if answers.len() > ANSWERS_MAX {
-        out.error(&table.span_of("answer"), format!("there may be {ANSWERS_MAX} answers at most"));
+        out.error(&table.span_of("answer"), format!("a case has at most {ANSWERS_MAX} answers"));
     }
     let read = answers.iter().take(ANSWERS_MAX).filter_map(|table| answer::read(table, out));
-    // The case's own come first.
+    // The answers of the case precede those of the defaults.
     let answers: Vec<_> = read.chain(std::mem::take(&mut case.answers)).collect();
     case.answers = answers;
 }
 
 fn now(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<WallTime> {
-    let said = any(table, "now")?;
-    let moment: Option<jiff::Timestamp> = said.as_str().and_then(|text| text.parse().ok());
+    let value = any(table, "now")?;
+    let moment: Option<jiff::Timestamp> = value.as_str().and_then(|text| text.parse().ok());
     if moment.is_none() {
-        let message = format!("`now` in {} is no moment", table.label);
+        let message = format!("`now` in {} is not a time", table.label);
         out.error_with_help(&table.span_of("now"), message, "write it as 2026-01-01T00:00:00Z");
     }
     moment.map(|moment| WallTime::from_millis(moment.as_millisecond()))

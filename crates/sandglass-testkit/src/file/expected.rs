@@ -1,4 +1,4 @@
-//! What is expected of a case.
+//! Reads `[case.expect]`.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sandglass_source::{Diagnostics, Table, did_you_mean};
 use super::{any_or_json, list, text, texts};
 use crate::case::Expected;
 
-/// The outcomes that a run can have here.
+/// The outcomes that are possible in a kit.
 const OUTCOMES: [OutcomeKind; 5] = [
     OutcomeKind::Completed,
     OutcomeKind::Failed,
@@ -45,7 +45,7 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Expected
     let at_least = table.duration_within("at_least", within.clone(), out);
     let at_most = table.duration_within("at_most", within, out);
     if at_least.zip(at_most).is_some_and(|(least, most)| least > most) {
-        let message = format!("no time is `at_least` and `at_most` what {} says", table.label);
+        let message = format!("`at_least` is larger than `at_most` in {}", table.label);
         out.error(&table.span_of("at_most"), message);
     }
     Expected {
@@ -68,11 +68,11 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Expected
 }
 
 fn outcome(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<OutcomeKind> {
-    let said = table.text("outcome", out)?;
-    let found = OUTCOMES.into_iter().find(|outcome| outcome.as_str() == said.as_str());
+    let name = table.text("outcome", out)?;
+    let found = OUTCOMES.into_iter().find(|outcome| outcome.as_str() == name.as_str());
     if found.is_none() {
-        let help = did_you_mean(&said, OUTCOMES.iter().map(|outcome| outcome.as_str()));
-        out.error_with_help(said.span(), format!("`{said}` is no outcome"), help);
+        let help = did_you_mean(&name, OUTCOMES.iter().map(|outcome| outcome.as_str()));
+        out.error_with_help(name.span(), format!("`{name}` is not an outcome"), help);
     }
     found
 }

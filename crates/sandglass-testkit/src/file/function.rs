@@ -1,9 +1,9 @@
-//! The signature of a host function of the embedder's own.
+//! Reads `[[function]]`: the signature of a host function of the embedder.
 
 use sandglass_host::{Signature, ValueType};
 use sandglass_source::{Diagnostics, Name, Table, did_you_mean};
 
-/// The types, as WIT spells them.
+/// The types, by their WIT names.
 const TYPES: [(&str, ValueType); 9] = [
     ("bool", ValueType::Bool),
     ("s32", ValueType::S32),
@@ -21,19 +21,20 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<S
     let interface = table.required_text("interface", out);
     let name = table.required_text("name", out);
     let params = table.texts("params", out);
-    let params: Vec<ValueType> = params.iter().filter_map(|name| ty(name, out)).collect();
+    let params: Vec<ValueType> = params.iter().filter_map(|name| read_type(name, out)).collect();
     let returned = match table.text("returns", out) {
-        Some(name) => ty(&name, out)?,
+        Some(name) => read_type(&name, out)?,
         None => ValueType::None,
     };
     Some(Signature { interface: interface?.to_string(), name: name?.to_string(), params, returned })
 }
 
-fn ty(said: &Name, out: &mut Diagnostics<'_>) -> Option<ValueType> {
-    let found = TYPES.iter().find(|(name, _)| *name == said.as_str());
+fn read_type(written: &Name, out: &mut Diagnostics<'_>) -> Option<ValueType> {
+    let found = TYPES.iter().find(|(name, _)| *name == written.as_str());
     if found.is_none() {
-        let help = did_you_mean(said, TYPES.iter().map(|(name, _)| *name));
-        out.error_with_help(said.span(), format!("`{said}` is no type of a host function"), help);
+        let help = did_you_mean(written, TYPES.iter().map(|(name, _)| *name));
+        let message = format!("`{written}` is not a type of a host function");
+        out.error_with_help(written.span(), message, help);
     }
     found.map(|(_, ty)| *ty)
 }

@@ -1,4 +1,4 @@
-//! Files of cases, as people write them.
+//! Reads files of cases (`*.test.toml`).
 
 mod answer;
 mod case;
@@ -17,30 +17,30 @@ pub(crate) use expected::KEYS;
 
 /// Largest file of cases, in bytes.
 pub const SOURCE_MAX_BYTES: usize = 4 << 20;
-/// Most cases of one file.
+/// Most cases in one file.
 pub const CASES_MAX: usize = 1_000;
 
-/// A file as it is written.
-pub(crate) struct Written {
+/// The contents of a file.
+pub(crate) struct CaseFile {
     pub(crate) guest: Option<PathBuf>,
     pub(crate) functions: Vec<Signature>,
     pub(crate) cases: Vec<Case>,
 }
 
-/// Reads a file that stands in the folder `beside`: what it says, or all that is wrong.
-pub(crate) fn read(source: &str, beside: &Path) -> (Option<Written>, Vec<Diagnostic>) {
+/// Reads a file in `folder`. Returns its contents, unless it is invalid, and all findings.
+pub(crate) fn read(source: &str, folder: &Path) -> (Option<CaseFile>, Vec<Diagnostic>) {
     let mut out = Diagnostics::new(source);
-    let written = Document::parse(source, SOURCE_MAX_BYTES, &mut out)
-        .map(|document| file(&document.table("the file"), beside, &mut out));
+    let file = Document::parse(source, SOURCE_MAX_BYTES, &mut out)
+        .map(|document| read_file(&document.table("the file"), folder, &mut out));
     let diagnostics = out.finish();
-    let is_wrong = diagnostics.iter().any(|one| one.severity == Severity::Error);
-    (written.filter(|_| !is_wrong), diagnostics)
+    let is_invalid = diagnostics.iter().any(|one| one.severity == Severity::Error);
+    (file.filter(|_| !is_invalid), diagnostics)
 }
 
-fn file(top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Written {
+fn read_file(top: &Table<'_, '_>, folder: &Path, out: &mut Diagnostics<'_>) -> CaseFile {
     top.only(&["guest", "function", "defaults", "case"], out);
     let guest = top.text("guest", out).map(|name| {
-        let path = beside.join(name.as_str());
+        let path = folder.join(name.as_str());
         if !path.is_file() {
             let message = format!("there is no file `{}`", path.display());
             out.error_with_help(name.span(), message, "name a manifest or a module; is it built?");
@@ -53,18 +53,18 @@ fn file(top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Writte
     };
     let tables = top.tables("case", |number| format!("case {number}"), out);
     if tables.is_empty() {
-        let help = "add a [[case]] with a `name`, its `input` and what to `expect`";
+        let help = "add a [[case]] with `name`, `input` and `expect`";
         out.error_with_help(&(0..0), "the file has no cases", help);
     } else if tables.len() > CASES_MAX {
-        out.error(&top.span_of("case"), format!("a file may have {CASES_MAX} cases at most"));
+        out.error(&top.span_of("case"), format!("a file has at most {CASES_MAX} cases"));
     }
     let read = tables.iter().take(CASES_MAX);
     let cases: Vec<Case> = read.map(|table| case::read(table, &defaults, out)).collect();
     for (number, case) in cases.iter().enumerate() {
         if !case.name.is_empty() && cases[..number].iter().any(|other| other.name == case.name) {
             let message = format!("two cases are named `{}`", case.name);
-            let place = tables.get(number).map_or(top.span_of("case"), |table| table.span.clone());
-            out.error_with_help(&place, message, "give each a name of its own");
+            let span = tables.get(number).map_or(top.span_of("case"), |table| table.span.clone());
+            out.error_with_help(&span, message, "give each case a different name");
         }
     }
     let functions = top.tables("function", |number| format!("function {number}"), out);
@@ -82,27 +82,27 @@ fn file(top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Writte
             }
         }
     }
-    Written { guest, functions, cases }
+    CaseFile { guest, functions, cases }
 }
 
-/// Any value, as JSON.
+/// Reads any value as JSON.
 fn any(table: &Table<'_, '_>, key: &str) -> Option<Value> {
     table.value(key).map(|value| sandglass_source::json::value(value.get_ref()))
 }
 
-/// Any value, as JSON: that of `key`, or the JSON text of `key_json`, which can say null.
+/// Reads any value as JSON: that of `key`, or the JSON text of `key_json`, which can contain null.
 fn any_or_json(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Value> {
     let other = format!("{key}_json");
-    let Some(said) = table.text(&other, out) else { return any(table, key) };
+    let Some(text) = table.text(&other, out) else { return any(table, key) };
     if table.has(key) {
-        let message = format!("{} has `{key}` and `{other}`", table.label);
-        out.error_with_help(&table.span_of(&other), message, "say one of them");
+        let message = format!("{} has both `{key}` and `{other}`", table.label);
+        out.error_with_help(&table.span_of(&other), message, "write one of them");
     }
-    let read = serde_json::from_str(&said);
-    read.map_err(|why| out.error(said.span(), format!("`{other}` is no JSON: {why}"))).ok()
+    let read = serde_json::from_str(&text);
+    read.map_err(|why| out.error(text.span(), format!("`{other}` is not valid JSON: {why}"))).ok()
 }
 
-/// A list of any values, as JSON.
+/// Reads a list of any values as JSON.
 fn list(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Vec<Value>> {
     let value = table.value(key)?;
     match sandglass_source::json::value(value.get_ref()) {
@@ -114,7 +114,7 @@ fn list(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<V
     }
 }
 
-/// A list of texts.
+/// Reads a list of strings.
 fn texts(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Vec<String>> {
     let has = table.has(key);
     has.then(|| table.texts(key, out).iter().map(ToString::to_string).collect())

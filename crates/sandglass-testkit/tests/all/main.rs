@@ -1,16 +1,16 @@
-//! The kit as a library, against guests as they are.
+//! The kit as a library, with real guests.
 
 use std::time::Duration;
 
 use sandglass_host::{HostCall, HostFunction, Manifest};
 use sandglass_model::{Object, OutcomeKind, WallTime};
-use sandglass_testkit::{Answer, Case, Expected, Guest, Kit, Ran, Reply, Unusable};
+use sandglass_testkit::{Answer, Case, CaseResult, Error, Expected, Guest, Kit, Reply};
 use serde_json::json;
 
 const A_QUARTER: Duration = Duration::from_secs(900);
 
-/// A guest of the core ABI: what it imports, and what it does.
-fn guest(imports: &str, does: &str) -> String {
+/// A guest of the core ABI, from its imports and its body.
+fn guest(imports: &str, body: &str) -> String {
     format!(
         r#"(module {imports}
         (memory (export "memory") 2)
@@ -19,7 +19,7 @@ fn guest(imports: &str, does: &str) -> String {
         (data (i32.const 128) "{{\"entity\":\"Order/7\",\"action\":\"Ship\"}}")
         (data (i32.const 256) "{{\"success\":true}}")
         (data (i32.const 320) "{{\"done\":1}}")
-        (func (export "run") (param i32 i32) (result i32) {does} i32.const 0))"#
+        (func (export "run") (param i32 i32) (result i32) {body} i32.const 0))"#
     )
 }
 
@@ -45,18 +45,18 @@ fn load(kit: &Kit, guest: &str) -> Guest {
     kit.load(guest.as_bytes(), manifest()).expect("it is whole")
 }
 
-fn run(source: &str, case: &Case) -> Ran {
+fn run(source: &str, case: &Case) -> CaseResult {
     let mut kit = Kit::new().expect("a host");
     let guest = load(&kit, source);
     kit.run(&guest, case).expect("it runs")
 }
 
-fn told(ran: &Ran) -> Vec<String> {
-    ran.differences.iter().map(ToString::to_string).collect()
+fn differences(result: &CaseResult) -> Vec<String> {
+    result.differences.iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn a_server_that_takes_its_time_does_so_in_virtual_time() {
+fn a_slow_server_is_slow_in_virtual_time() {
     let case = Case {
         deadline: A_QUARTER,
         answers: vec![
@@ -74,14 +74,14 @@ fn a_server_that_takes_its_time_does_so_in_virtual_time() {
         },
         ..Case::default()
     };
-    let ran = run(&fetches(), &case);
-    assert_eq!(told(&ran), [""; 0]);
-    assert!(ran.passed() && ran.took < Duration::from_secs(100), "{:?}", ran.took);
+    let result = run(&fetches(), &case);
+    assert_eq!(differences(&result), [""; 0]);
+    assert!(result.passed() && result.took < Duration::from_secs(100), "{:?}", result.took);
 }
 
 #[test]
-fn what_never_comes_is_a_kill_where_it_is_waited_for() {
-    let never = |reply: Answer, imports: &str, does: &str, span: &str| {
+fn a_reply_that_never_comes_is_a_kill_in_the_waiting_call() {
+    let never = |reply: Answer, imports: &str, body: &str, span: &str| {
         let case = Case {
             deadline: Duration::from_secs(60),
             answers: vec![reply],
@@ -96,9 +96,9 @@ fn what_never_comes_is_a_kill_where_it_is_waited_for() {
         let mut kit = Kit::new().expect("a host");
         let target = "Order.Ship".parse().expect("a target");
         let manifest = manifest().ask_targets([target]);
-        let guest = kit.load(guest(imports, does).as_bytes(), manifest).expect("it is whole");
-        let ran = kit.run(&guest, &case).expect("it runs");
-        assert_eq!(told(&ran), [""; 0], "{span}");
+        let guest = kit.load(guest(imports, body).as_bytes(), manifest).expect("it is whole");
+        let result = kit.run(&guest, &case).expect("it runs");
+        assert_eq!(differences(&result), [""; 0], "{span}");
     };
     let http = Answer::http("GET", "https://example.com/").never();
     never(http, HTTP, &format!("(drop {CALL})"), "host_http_call");
@@ -116,7 +116,7 @@ fn what_never_comes_is_a_kill_where_it_is_waited_for() {
 }
 
 #[test]
-fn what_nobody_has_scripted_and_what_nobody_wanted_are_differences() {
+fn unscripted_calls_and_unused_answers_are_differences() {
     let case = Case {
         answers: vec![
             Answer::http("POST", "https://example.com/"),
@@ -124,9 +124,9 @@ fn what_nobody_has_scripted_and_what_nobody_wanted_are_differences() {
         ],
         ..Case::default()
     };
-    let ran = run(&fetches(), &case);
+    let result = run(&fetches(), &case);
     assert_eq!(
-        told(&ran),
+        differences(&result),
         [
             "answers: expected \"an answer to GET https://example.com/\", found null",
             "answers: expected \"1 call(s): POST https://example.com/\", found \"0 call(s)\"",
@@ -135,7 +135,7 @@ fn what_nobody_has_scripted_and_what_nobody_wanted_are_differences() {
 }
 
 #[test]
-fn answers_are_taken_in_their_order_and_as_often_as_they_say() {
+fn answers_are_used_in_order_and_as_often_as_scripted() {
     let twice = format!("(drop {CALL}) (drop {CALL}) (drop {CALL}) {SUCCEED}");
     let source = guest(&format!("{HTTP}{RESULT}"), &twice);
     let answer =
@@ -146,8 +146,8 @@ fn answers_are_taken_in_their_order_and_as_often_as_they_say() {
             at_most: Some(Duration::from_secs(seconds + 1)),
             ..Expected::default()
         };
-        let ran = run(&source, &Case { answers, expected, ..Case::default() });
-        assert_eq!(told(&ran), [""; 0]);
+        let result = run(&source, &Case { answers, expected, ..Case::default() });
+        assert_eq!(differences(&result), [""; 0]);
     };
     takes(vec![answer(10).times(Some(2)), answer(50)], 70);
     takes(vec![answer(1), answer(5).times(None)], 11);
@@ -161,18 +161,18 @@ fn a_host_that_is_not_granted_is_refused_before_any_answer() {
     let denied = "GET https://example.com/ (not granted)".to_owned();
     let expected = Expected { requests: Some(vec![denied]), ..Expected::default() };
     let case = Case { answers: answers.clone(), expected, ..Case::default() };
-    let ran = kit.run(&guest, &case).expect("it runs");
-    assert_eq!(told(&ran), [""; 0]);
+    let result = kit.run(&guest, &case).expect("it runs");
+    assert_eq!(differences(&result), [""; 0]);
     // It is nothing that passes without a word.
-    let ran = kit.run(&guest, &Case { answers, ..Case::default() }).expect("it runs");
+    let result = kit.run(&guest, &Case { answers, ..Case::default() }).expect("it runs");
     assert_eq!(
-        told(&ran),
-        ["requests: expected \"granted hosts alone\", found \"GET https://example.com/\""]
+        differences(&result),
+        ["requests: expected \"granted hosts only\", found \"GET https://example.com/\""]
     );
 }
 
 #[test]
-fn a_guest_that_computes_for_ever_is_killed_at_its_deadline_before_that_has_passed_really() {
+fn a_guest_that_computes_forever_is_killed_at_its_virtual_deadline() {
     let case = Case {
         deadline: Duration::from_secs(12 * 3600),
         expected: Expected {
@@ -183,12 +183,12 @@ fn a_guest_that_computes_for_ever_is_killed_at_its_deadline_before_that_has_pass
         },
         ..Case::default()
     };
-    let ran = run(&guest("", "(loop (br 0))"), &case);
-    assert_eq!(told(&ran), [""; 0]);
+    let result = run(&guest("", "(loop (br 0))"), &case);
+    assert_eq!(differences(&result), [""; 0]);
 }
 
 #[test]
-fn what_a_case_gives_is_what_the_guest_finds() {
+fn a_guest_sees_the_values_of_its_case() {
     // It answers with its context.
     let source = guest(
         &format!("{RESULT}{}", r#"(import "env" "host_get_time_millis" (func $now (result i64)))"#),
@@ -210,9 +210,9 @@ fn what_a_case_gives_is_what_the_guest_finds() {
         expected: Expected { outcome: OutcomeKind::Failed, ..Expected::default() },
         ..Case::default()
     };
-    let ran = run(&source, &case);
-    assert_eq!(told(&ran), [""; 0]);
-    let found = ran.found.result.expect("what it answered");
+    let result = run(&source, &case);
+    assert_eq!(differences(&result), [""; 0]);
+    let found = result.actual.result.expect("what it answered");
     for (field, value) in [
         ("trigger_action", json!("Say")),
         ("trigger_params", json!({ "text": "hi" })),
@@ -228,7 +228,7 @@ fn what_a_case_gives_is_what_the_guest_finds() {
 }
 
 #[test]
-fn progress_and_status_are_kept_for_the_case() {
+fn progress_and_status_are_observed() {
     let source = guest(
         &format!(
             "{RESULT}{}",
@@ -245,15 +245,18 @@ fn progress_and_status_are_kept_for_the_case() {
         status: Some("key".to_owned()),
         ..Expected::default()
     };
-    let ran = run(&source, &Case { expected, ..Case::default() });
-    assert_eq!(told(&ran), [""; 0]);
+    let result = run(&source, &Case { expected, ..Case::default() });
+    assert_eq!(differences(&result), [""; 0]);
     let wrong = Expected { progress: Some(Vec::new()), ..Expected::default() };
-    let ran = run(&source, &Case { expected: wrong, ..Case::default() });
-    assert_eq!(told(&ran), ["progress:\n- []\n+ [\n+   {\n+     \"done\": 1\n+   }\n+ ]"]);
+    let result = run(&source, &Case { expected: wrong, ..Case::default() });
+    assert_eq!(
+        differences(&result),
+        ["progress:\n- []\n+ [\n+   {\n+     \"done\": 1\n+   }\n+ ]"]
+    );
 }
 
 #[test]
-fn functions_of_the_embedders_own_are_called() {
+fn scripted_functions_of_an_embedder_are_called() {
     let double =
         HostFunction::instant(
             "acme:math/sums",
@@ -275,15 +278,15 @@ fn functions_of_the_embedders_own_are_called() {
     let guest = kit.load(source.as_bytes(), manifest).expect("it is whole");
     let calls = Some(vec!["acme:math/sums.double".to_owned(), "host_set_result".to_owned()]);
     let case = Case { expected: Expected { calls, ..Expected::default() }, ..Case::default() };
-    let ran = kit.run(&guest, &case).expect("it runs");
-    assert_eq!(told(&ran), [""; 0]);
+    let result = kit.run(&guest, &case).expect("it runs");
+    assert_eq!(differences(&result), [""; 0]);
 }
 
 #[test]
-fn what_the_host_rejects_is_told() {
+fn a_rejected_module_is_an_error() {
     let kit = Kit::new().expect("a host");
     let refused = kit.load(b"(module)", manifest()).expect_err("it exports nothing");
-    assert!(matches!(&refused, Unusable::Rejected(_)), "{refused}");
+    assert!(matches!(&refused, Error::Rejected(_)), "{refused}");
     assert!(
         refused.to_string().contains("`memory`") || refused.to_string().contains("`run`"),
         "{refused}"
@@ -293,28 +296,28 @@ fn what_the_host_rejects_is_told() {
 #[tokio::test]
 async fn it_can_be_used_inside_a_runtime() {
     let answers = vec![Answer::http("GET", "https://example.com/").after(A_QUARTER / 9)];
-    let ran = run(&fetches(), &Case { answers, ..Case::default() });
-    assert_eq!(told(&ran), [""; 0]);
+    let result = run(&fetches(), &Case { answers, ..Case::default() });
+    assert_eq!(differences(&result), [""; 0]);
 }
 
 #[test]
-fn a_secret_that_nobody_gives_is_a_difference_and_an_answered_one_is_looked_at_twice() {
+fn a_secret_without_a_value_is_a_difference_and_an_answered_one_is_read_twice() {
     let get = "(call $secret (i32.const 64) (i32.const 3) (i32.const 1024) (i32.const 99))";
     let source =
         guest(&format!("{SECRET}{RESULT}"), &format!("(drop {get}) (drop {get}) {SUCCEED}"));
-    let ran = run(&source, &Case::default());
+    let result = run(&source, &Case::default());
     let missing = "answers: expected \"an answer to secret key\", found null";
-    assert_eq!(told(&ran), [missing, missing]);
+    assert_eq!(differences(&result), [missing, missing]);
     let to = sandglass_testkit::Call::Secret { name: "key".to_owned() };
     let reply = Reply::Secret(Some("value".to_owned()));
     let answers = vec![Answer { to, after: Duration::from_secs(3), reply, times: None }];
     let expected = Expected { at_least: Some(Duration::from_secs(6)), ..Expected::default() };
-    let ran = run(&source, &Case { answers, expected, ..Case::default() });
-    assert_eq!(told(&ran), [""; 0]);
+    let result = run(&source, &Case { answers, expected, ..Case::default() });
+    assert_eq!(differences(&result), [""; 0]);
 }
 
 #[test]
-fn asks_are_kept_and_fail_as_the_case_says() {
+fn asks_are_observed_and_fail_as_scripted() {
     let does = "(call $set (i32.const 1024)
         (call $ask (i32.const 128) (i32.const 36) (i32.const 1024) (i32.const 999)))
         (drop (call $error (i32.const 1024) (i32.const 999)))";
@@ -336,7 +339,7 @@ fn asks_are_kept_and_fail_as_the_case_says() {
             },
             ..Case::default()
         };
-        let ran = kit.run(&guest, &case).expect("it runs");
-        assert_eq!(told(&ran), [""; 0]);
+        let result = kit.run(&guest, &case).expect("it runs");
+        assert_eq!(differences(&result), [""; 0]);
     }
 }
