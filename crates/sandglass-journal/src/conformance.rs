@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use sandglass_model::{
-    Cause, DeadlineOwner, DeadlineReport, Decision, DispatchId, Dispatched, Ended, EntityRef,
-    Event, HostCalls, Incarnation, Object, Outcome, Position, Record, RulesVersion, Sequence,
-    SpecDigest, TimeSplit, TraceContext, TransitionCause, WallTime,
+    DeadlineOwner, DeadlineReport, Decision, DispatchId, Dispatched, Ended, EntityRef, Event,
+    HandlerEnd, Incarnation, Object, Position, Record, RulesVersion, Sequence, SpecDigest,
+    TraceContext, TransitionCause, WallTime,
 };
 
 use crate::{
@@ -140,24 +140,11 @@ pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
 /// The record of a handler's end.
 #[must_use]
 pub fn ended(dispatch: DispatchId, attempt: u32) -> Event {
-    Event::Ended(Box::new(Ended {
-        dispatch,
-        attempt,
-        outcome: Outcome::Interrupted,
-        cause: Cause::HostLost,
-        decision: Decision::Superseded { action: "Go".to_owned() },
-        started_at: None,
-        deadline_at: None,
-        deadline: DeadlineReport::default(),
-        dying_span: None,
-        ended_at: None,
-        host_calls: HostCalls::default(),
-        overruns: Vec::new(),
-        time_split_us: TimeSplit::default(),
-        account: None,
-        recording: None,
-        asker_remaining_ms: None,
-    }))
+    let Event::Dispatched(started) = dispatched(dispatch, attempt) else { unreachable!() };
+    let end =
+        HandlerEnd { deadline: DeadlineReport::default(), ..HandlerEnd::interrupted(&started) };
+    let decision = Decision::Superseded { action: "Go".to_owned() };
+    Event::Ended(Box::new(Ended::new(Arc::new(end), decision)))
 }
 
 /// A recording of `bytes` bytes, none of which is text.

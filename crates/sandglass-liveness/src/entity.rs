@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::{
-    DEFAULT_TENANT, Decision, DispatchId, Dispatched, EntityRef, Event, Incarnation, Object,
-    Sequence, SpecDigest, WallTime,
+    DEFAULT_TENANT, Decision, DispatchId, Dispatched, EntityRef, Event, Incarnation, ModuleHash,
+    Object, Sequence, SpecDigest, WallTime,
 };
 
 use serde::{Deserialize, Serialize};
@@ -218,6 +218,16 @@ impl Entity {
         }
     }
 
+    /// The sequences that the records of `events` carry, one after the other.
+    pub fn sequences<'a>(&self, events: &'a [Event]) -> impl Iterator<Item = Sequence> + 'a {
+        events.iter().scan(self.sequence, |sequence, event| {
+            if matches!(event, Event::Transition { .. }) {
+                *sequence = sequence.next();
+            }
+            Some(*sequence)
+        })
+    }
+
     /// The handlers in flight, in the order in which they were asked for.
     #[must_use]
     pub fn in_flight(&self) -> Vec<&InFlight> {
@@ -290,6 +300,17 @@ impl Entity {
     #[must_use]
     pub const fn next_schedule(&self) -> u64 {
         self.next_schedule
+    }
+
+    /// Sets the version of the module that an attempt runs, if it is in flight or held.
+    pub(crate) fn set_module_hash(&mut self, dispatch: DispatchId, attempt: u32, hash: ModuleHash) {
+        let in_flight = self.in_flight.get_mut(&dispatch).map(|run| &mut run.dispatched);
+        let held = self.session.as_mut().and_then(|session| session.held_mut(dispatch));
+        for dispatched in in_flight.into_iter().chain(held) {
+            if dispatched.attempt == attempt {
+                Arc::make_mut(dispatched).module_hash = Some(hash);
+            }
+        }
     }
 
     /// Marks the handlers that the left state started.

@@ -24,7 +24,7 @@ pub mod spec;
 pub mod stuck;
 pub mod waits;
 
-pub use decide::{Command, HandlerEnd, Input, Refusal, Resume, Retry, commands, decide, go_over};
+pub use decide::{Command, Decided, Input, Refusal, Resume, Retry, commands, decide, go_over};
 pub use entity::{Entity, IdleTimer, InFlight, Past, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};

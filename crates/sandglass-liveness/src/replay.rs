@@ -14,7 +14,7 @@ use sandglass_model::{
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::decide::{HandlerEnd, Input, Refusal, Resume, Retry, decide, go_over};
+use crate::decide::{Input, Refusal, Resume, Retry, create, decide_events, go_over};
 use crate::entity::Entity;
 use crate::fold::Fold;
 use crate::session;
@@ -238,17 +238,24 @@ impl Replay {
         };
         // Without a spec or an entity the fold reports the record as unfit.
         let Some(spec) = spec.cloned() else { return };
+        if let Event::Created { incarnation, tenant, .. } = &record.event {
+            let decided = match entity {
+                None => create(&spec, *incarnation, tenant.as_deref()).map(|event| vec![event]),
+                Some(_) => Err(Refusal::EntityExists),
+            };
+            return self.decided(record, decided);
+        }
         if let (Event::SpecChanged { to, .. }, Some(entity)) = (&record.event, entity) {
             let decided = self.fold.spec(*to).map(|to| go_over(&spec, entity, to));
             return decided.into_iter().for_each(|decided| self.decided(record, decided));
         }
-        let generation =
-            entity.and_then(|entity| entity.idle_timer(&spec)).map_or(0, |timer| timer.generation);
+        let Some(entity) = entity else { return };
+        let generation = entity.idle_timer(&spec).map_or(0, |timer| timer.generation);
         let Some(input) = input_of(&record.event, generation) else {
             self.diverges(record, "record", record.event.kind(), "the start of a decision");
             return;
         };
-        let decided = decide(&spec, entity, &input, record.at);
+        let decided = decide_events(&spec, entity, &input, record.at).map(|(events, _)| events);
         self.resuming = match input {
             Input::Resume(resume) => Some(resume),
             _ => None,
@@ -263,8 +270,9 @@ impl Replay {
         let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
         let spec = entity.and_then(|entity| self.fold.spec(entity.spec));
         let input = Input::Resume(Box::new(Resume { limits, ..*resume }));
-        let decided = spec.map(|spec| decide(spec, entity, &input, record.at));
-        if let Some(Ok(events)) = decided {
+        let decided = entity.zip(spec);
+        let decided = decided.map(|(entity, spec)| decide_events(spec, entity, &input, record.at));
+        if let Some(Ok((events, _))) = decided {
             // The first of them was compared, and changes nothing of the entity.
             self.pending = events.into_iter().skip(1).collect();
         }
@@ -390,9 +398,6 @@ fn follow_the_record(recorded: &Event, expected: &mut Event) {
 /// The input that a record carries; none where it can only follow from another.
 fn input_of(event: &Event, generation: u64) -> Option<Input> {
     Some(match event {
-        Event::Created { incarnation, tenant, .. } => {
-            Input::Create { incarnation: *incarnation, tenant: tenant.clone() }
-        }
         Event::Transition { action, params, cause: TransitionCause::Requested, trace, .. } => {
             let (action, params) = (action.clone(), params.clone());
             Input::Action { action, params, trace: *trace, asked: None }
@@ -408,7 +413,7 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             let retry = Retry { dispatched, retried, expected_attempt: None };
             Input::Retry(Box::new(retry))
         }
-        Event::Ended(ended) => Input::HandlerEnded(Box::new(HandlerEnd::recorded(ended))),
+        Event::Ended(ended) => Input::HandlerEnded(Arc::clone(&ended.end)),
         Event::StateIdle { idle_ms, .. } => Input::StateIdle { generation, idle_ms: *idle_ms },
         Event::ScheduleDue { schedule, .. } => Input::ScheduleDue { schedule: *schedule },
         Event::Signal { name, from, dispatch, payload, .. } => Input::Signal {
@@ -440,6 +445,7 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             doing: breach.in_flight.clone(),
         },
         Event::SpecRegistered { .. }
+        | Event::Created { .. }
         | Event::SpecChanged { .. }
         | Event::Transition { .. }
         | Event::Scheduled { .. }

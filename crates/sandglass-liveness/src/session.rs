@@ -384,6 +384,14 @@ impl Session {
         &self.held
     }
 
+    pub(crate) fn held_mut(&mut self, dispatch: DispatchId) -> Option<&mut Arc<Dispatched>> {
+        if !self.holds(dispatch) {
+            return None;
+        }
+        let held = Arc::make_mut(&mut self.held);
+        held.iter_mut().find(|held| held.dispatch == dispatch)
+    }
+
     /// Its most frequent failure, where that came at least `least` times.
     #[must_use]
     pub fn top_failure(&self, least: u64) -> Option<Repeated> {

@@ -7,6 +7,7 @@ pub mod ask;
 pub mod busy;
 pub mod cause;
 pub mod clock;
+pub mod ended;
 pub mod entropy;
 pub mod id;
 pub mod json;
@@ -25,6 +26,7 @@ pub use ask::{Answered, Ask, AskError, AskUntil, Asked};
 pub use busy::{Busy, BusyScope};
 pub use cause::{Cause, FirstCause};
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
+pub use ended::{Ended, HandlerEnd};
 pub use entropy::{Entropy, NoEntropy, SystemEntropy};
 pub use id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 pub use limit::GuestLimits;
@@ -34,7 +36,7 @@ pub use outcome::{
     RejectionKind, Trap, TrapKind,
 };
 pub use record::{
-    DEFAULT_TENANT, Decision, Dispatched, Ended, Event, Position, Record, Retried, TransitionCause,
+    DEFAULT_TENANT, Decision, Dispatched, Event, Position, Record, Retried, TransitionCause,
 };
 pub use report::{
     Account, Allocation, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls,

@@ -7,13 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Object;
 use crate::ask::Asked;
-use crate::cause::Cause;
 use crate::clock::WallTime;
+use crate::ended::Ended;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
-use crate::outcome::{DeadlineOwner, Outcome};
-use crate::report::{
-    Account, DeadlineReport, EndPoint, Frame, HostCalls, Overrun, Recorded, TimeSplit,
-};
+use crate::outcome::DeadlineOwner;
 use crate::rules::RulesVersion;
 use crate::session::{Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
 use crate::trace::TraceContext;
@@ -281,76 +278,6 @@ pub struct Retried {
     /// attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_ms: Option<u64>,
-}
-
-/// That a handler ended, what is known of its run, and what was decided.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
-    /// Which dispatch.
-    pub dispatch: DispatchId,
-    /// Which attempt.
-    pub attempt: u32,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// What ended it: the first cause that was named.
-    pub cause: Cause,
-    /// What follows.
-    pub decision: Decision,
-    /// When its guest might run; none where it never might.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<WallTime>,
-    /// When its budget was used up, or would have been: as far behind `started_at` as
-    /// the budget says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_at: Option<WallTime>,
-    /// Its deadline, and how much of it was used.
-    pub deadline: DeadlineReport,
-    /// What was running when it was stopped or trapped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dying_span: Option<String>,
-    /// Where among its host calls that was: a replay ends it there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<EndPoint>,
-    /// The host calls that it made.
-    #[serde(default)]
-    pub host_calls: HostCalls,
-    /// The limits inside of it that were breached, other than its deadline.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub overruns: Vec<Overrun>,
-    /// Where the time went.
-    #[serde(default)]
-    pub time_split_us: TimeSplit,
-    /// What it did, call by call: kept where it didn't complete, and for some that did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub account: Option<Box<Account>>,
-    /// What was kept of the run, so that it can be had again; nothing where it never ran,
-    /// or nothing was to be kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recording: Option<Recorded>,
-    /// What the handler that asked for this one had left, in milliseconds, rounded up,
-    /// where it waits on until the entity has settled: what follows has at most that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asker_remaining_ms: Option<u64>,
-}
-
-impl Ended {
-    /// Where the guest was when it was stopped or trapped, innermost frame first.
-    #[must_use]
-    pub fn frames(&self) -> &[Frame] {
-        match &self.outcome {
-            Outcome::TimedOut(exceeded) => &exceeded.backtrace,
-            _ => self.account.as_ref().map_or(&[], |account| &account.backtrace),
-        }
-    }
-
-    /// Replaces the frames that the record has, if it has any.
-    pub fn set_frames(&mut self, frames: Vec<Frame>) {
-        match (&mut self.outcome, &mut self.account) {
-            (Outcome::TimedOut(exceeded), _) => exceeded.backtrace = frames,
-            (_, Some(account)) => account.backtrace = frames,
-            (_, None) => {}
-        }
-    }
 }
 
 /// What follows from a handler's end.

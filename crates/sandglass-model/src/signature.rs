@@ -5,8 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ended::Ended;
 use crate::id::{EntityRef, NAME_MAX_BYTES, check_name};
-use crate::record::{Dispatched, Ended};
+use crate::record::Dispatched;
 
 /// The parameter of an action by which whoever asks for it says what its handlers are
 /// about: a name, as long as names may be. Failures of other shapes aren't the same.

@@ -204,7 +204,7 @@ fn outcome_of(event: RecordedEvent, dispatch: DispatchId) -> Option<Outcome> {
         RecordedEvent::Ended(ended)
             if ended.dispatch == dispatch && ended.decision != Decision::Rerun =>
         {
-            Some(ended.outcome)
+            Some(Arc::unwrap_or_clone(ended.end).outcome)
         }
         _ => None,
     }

@@ -73,7 +73,7 @@ impl Runtime {
         })?;
         let incarnation =
             Incarnation::drawn(&*self.0.shared.entropy).map_err(|_| ActorError::NoRandomness)?;
-        let create = Input::Create { incarnation, tenant };
+        let create = Input::Create { name: entity.clone(), incarnation, tenant };
         let ceilings = self.0.shared.ceilings();
         let limits = ceilings.makes_sessions(&spec).then(|| ceilings.effective(&spec, &limits));
         let birth = actor::Birth { create, limits, first };

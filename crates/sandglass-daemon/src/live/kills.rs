@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{
-    CancelledBy, DispatchId, Ended, EntityRef, Event, Outcome, Record, WallTime,
+    CancelledBy, DispatchId, EntityRef, Event, HandlerEnd, Outcome, Record, WallTime,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -48,7 +48,7 @@ impl KillView {
             return None;
         };
         let (by, told) = killed(&ended.outcome)?;
-        let Ended { dispatch, attempt, deadline, dying_span, .. } = &**ended;
+        let HandlerEnd { dispatch, attempt, deadline, dying_span, .. } = &*ended.end;
         Some(Self {
             dispatch: *dispatch,
             attempt: *attempt,

@@ -1,5 +1,7 @@
 //! What the shell has to do once a decision is durable.
 
+use std::sync::Arc;
+
 use sandglass_model::{Cause, DispatchId, Dispatched, Event, StopCause};
 
 use crate::entity::Entity;
@@ -10,7 +12,7 @@ use crate::session::Standing;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Start this handler.
-    Start(Box<Dispatched>),
+    Start(Arc<Dispatched>),
     /// Ask this one to end by itself.
     Ask {
         /// Which.
@@ -41,16 +43,13 @@ pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Ve
         let (cause, reason) = (Cause::StateLeft, String::new());
         Command::Stop { dispatch, cause, reason }
     });
-    // What was asked for and has ended by the same decision never begins.
-    let starts = events.iter().filter_map(|event| match event {
-        Event::Dispatched(dispatched) => Some(dispatched),
-        _ => None,
+    // A handler that was dispatched and has ended by one decision never starts.
+    let starts = events.iter().filter_map(|event| {
+        let Event::Dispatched(dispatched) = event else { return None };
+        let run = after.run(dispatched.dispatch)?;
+        let is_in_flight = run.dispatched.attempt == dispatched.attempt;
+        is_in_flight.then(|| Command::Start(Arc::clone(&run.dispatched)))
     });
-    let starts = starts.filter(|dispatched| {
-        let run = after.run(dispatched.dispatch);
-        run.is_some_and(|run| run.dispatched.attempt == dispatched.attempt)
-    });
-    let starts = starts.map(|dispatched| Command::Start(dispatched.clone()));
     left.chain(starts).chain(stopped_with_their_run(before, after)).collect()
 }
 

@@ -8,16 +8,17 @@
 //! change it. If a decision depended on the outcome as it was reported, a replay, which sees the
 //! recorded one, would decide differently: tests/all/instants.rs holds both to the same result.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Directive, Dispatched,
-    Ended, Event, Failure, FailureKind, Object, Outcome, RulesVersion, TransitionCause, WallTime,
+    Ended, Event, Failure, FailureKind, HandlerEnd, Object, Outcome, RulesVersion, TransitionCause,
+    WallTime,
 };
 use serde_json::{Value, json};
 
 use super::take::{Taking, within};
-use super::{HandlerEnd, RERUN_ATTEMPTS_MAX, Refusal};
+use super::{RERUN_ATTEMPTS_MAX, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
 use crate::spec::{Integration, OnCrash, Spec};
@@ -25,7 +26,7 @@ use crate::spec::{Integration, OnCrash, Spec};
 pub(super) fn decide(
     spec: &Spec,
     entity: &Entity,
-    end: &HandlerEnd,
+    end: &Arc<HandlerEnd>,
     now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let dispatch = end.dispatch;
@@ -36,7 +37,7 @@ pub(super) fn decide(
     let integration = spec.integrations.get(&run.dispatched.integration);
     let Some(integration) = integration else {
         // A spec is kept with its entities, so only a damaged journal gets here.
-        return Ok(vec![ended(end, end.outcome.clone(), superseded("none"))]);
+        return Ok(vec![ended(Arc::clone(end), superseded("none"))]);
     };
     let ending = Ending { spec, entity, run, integration, end, now };
     let may_go_on = entity.session().is_none_or(Session::is_running);
@@ -53,8 +54,8 @@ pub(super) fn end_unstarted(entity: &Entity, run: &InFlight) -> Event {
         reason: String::new(),
         dying_span: None,
     });
-    let end = HandlerEnd { cause: Cause::RunStopped, ..HandlerEnd::interrupted(run) };
-    ended(&end, outcome, decision)
+    let end = HandlerEnd::unreported(&run.dispatched, outcome, Cause::RunStopped);
+    ended(Arc::new(end), decision)
 }
 
 struct Ending<'a> {
@@ -62,72 +63,86 @@ struct Ending<'a> {
     entity: &'a Entity,
     run: &'a InFlight,
     integration: &'a Integration,
-    end: &'a HandlerEnd,
+    /// As it was reported. It may be large, so it is shared with the record.
+    end: &'a Arc<HandlerEnd>,
     now: WallTime,
 }
 
-/// The outcome as it is recorded, and the records of its transition, if its action is taken.
+/// The end with the outcome that is recorded, and the records of its transition, if its action is
+/// taken.
 enum Judgment {
     /// A success whose action is taken, with the records of that.
     Succeeds { action: String, transition: Vec<Event> },
     /// A success for a state that the entity has left: its action changes nothing any more.
     TooLate { action: String },
     /// Anything but a success.
-    Fails(Outcome),
+    Fails(Arc<HandlerEnd>),
 }
 
 impl Ending<'_> {
     fn decide(&self) -> Vec<Event> {
         if self.is_left() {
-            let outcome = self.with_named_action();
-            let action = self.action(&outcome).to_owned();
-            return vec![ended(self.end, outcome, superseded(&action))];
+            let end = self.with_named_action();
+            let action = self.action(&end.outcome).to_owned();
+            return vec![ended(end, superseded(&action))];
         }
-        let outcome = match self.judge() {
+        let end = match self.judge() {
             Judgment::Succeeds { action, transition } => {
-                return self.taken(self.end.outcome.clone(), action, transition);
+                return taken(Arc::clone(self.end), action, transition);
             }
             Judgment::TooLate { action } => {
-                return vec![ended(self.end, self.end.outcome.clone(), superseded(&action))];
+                return vec![ended(Arc::clone(self.end), superseded(&action))];
             }
-            Judgment::Fails(outcome) => outcome,
+            Judgment::Fails(end) => end,
         };
-        if self.is_held(&outcome) {
-            return vec![ended(self.end, outcome, Decision::Held)];
+        if self.is_held(&end.outcome) {
+            return vec![ended(end, Decision::Held)];
         }
-        self.fail(outcome)
+        self.fail(end)
     }
 
     /// Judges the outcome. A success is a failure if it names no action, names one that is not
     /// declared, or if its action is refused in the handler's own state.
     fn judge(&self) -> Judgment {
-        let outcome = self.with_named_action();
-        let Outcome::Completed(completion) = &outcome else { return Judgment::Fails(outcome) };
-        let action = self.action(&outcome).to_owned();
-        match self.take(&action, &outcome) {
+        let end = self.with_named_action();
+        let Outcome::Completed(completion) = &end.outcome else { return Judgment::Fails(end) };
+        let action = self.action(&end.outcome).to_owned();
+        match self.take(&action, &end.outcome) {
             Ok(transition) => Judgment::Succeeds { action, transition },
             Err(_) if !self.is_in_own_state() && self.spec.actions.contains_key(&action) => {
                 Judgment::TooLate { action }
             }
             Err(refusal) => {
                 let message = format!("the result's action can't be taken: {refusal}");
-                Judgment::Fails(failure(FailureKind::ActionNotTaken, message, completion))
+                Judgment::Fails(self.failed(FailureKind::ActionNotTaken, message, completion))
             }
         }
     }
 
-    /// The outcome, with a success that names no action made a failure.
-    fn with_named_action(&self) -> Outcome {
+    /// The end, with a success that names no action made a failure.
+    fn with_named_action(&self) -> Arc<HandlerEnd> {
         match &self.end.outcome {
             Outcome::Completed(completion) if self.success_action(completion).is_none() => {
                 let message = format!(
                     "the result names no action, and integration `{}` declares no `on_success`",
                     self.integration.name
                 );
-                failure(FailureKind::NoAction, message, completion)
+                self.failed(FailureKind::NoAction, message, completion)
             }
-            other => other.clone(),
+            _ => Arc::clone(self.end),
         }
+    }
+
+    /// The end with its success made a failure.
+    fn failed(
+        &self,
+        kind: FailureKind,
+        message: String,
+        completion: &Completion,
+    ) -> Arc<HandlerEnd> {
+        let result = Some(completion.result.clone());
+        let outcome = Outcome::Failed(Failure { kind, message, result });
+        Arc::new(HandlerEnd { outcome, ..(**self.end).clone() })
     }
 
     fn success_action<'b>(&'b self, completion: &'b Completion) -> Option<&'b str> {
@@ -195,29 +210,23 @@ impl Ending<'_> {
         taking.take(action, &params, &cause, dispatched.trace)
     }
 
-    fn taken(&self, outcome: Outcome, action: String, transition: Vec<Event>) -> Vec<Event> {
-        let mut events = vec![ended(self.end, outcome, Decision::Take { action })];
-        events.extend(transition);
-        events
-    }
-
     /// Takes the action of an ending that is not a success. If it is refused in the handler's own
     /// state, tries the other declared endings; in any other state the ending is superseded.
-    fn fail(&self, outcome: Outcome) -> Vec<Event> {
-        let own = self.action(&outcome);
+    fn fail(&self, end: Arc<HandlerEnd>) -> Vec<Event> {
+        let own = self.action(&end.outcome);
         let of = self.integration;
         let others = [&of.on_failure, &of.on_timeout, &of.on_interrupted, &of.on_cancelled];
         let others = others.into_iter().filter(|_| self.is_in_own_state()).map(|name| &**name);
         for action in std::iter::once(own).chain(others) {
-            if let Ok(transition) = self.take(action, &outcome) {
+            if let Ok(transition) = self.take(action, &end.outcome) {
                 let action = action.to_owned();
-                return self.taken(outcome, action, transition);
+                return taken(end, action, transition);
             }
         }
         // Recorded under this name since version 1.
         let instead = if self.is_in_own_state() { &*of.on_failure } else { own };
         let decision = superseded(instead);
-        vec![ended(self.end, outcome, decision)]
+        vec![ended(end, decision)]
     }
 
     fn rerun(&self) -> Vec<Event> {
@@ -242,7 +251,7 @@ impl Ending<'_> {
             trace: dispatched.trace.of_dispatch(dispatched.dispatch, attempt),
             ..(**dispatched).clone()
         };
-        vec![ended(end, Outcome::Interrupted, Decision::Rerun), Event::Dispatched(Box::new(again))]
+        vec![ended(Arc::clone(end), Decision::Rerun), Event::Dispatched(Box::new(again))]
     }
 }
 
@@ -257,30 +266,14 @@ fn superseded(action: &str) -> Decision {
     Decision::Superseded { action: action.to_owned() }
 }
 
-fn failure(kind: FailureKind, message: String, completion: &Completion) -> Outcome {
-    Outcome::Failed(Failure { kind, message, result: Some(completion.result.clone()) })
+fn ended(end: Arc<HandlerEnd>, decision: Decision) -> Event {
+    Event::Ended(Box::new(Ended::new(end, decision)))
 }
 
-pub(super) fn ended(end: &HandlerEnd, outcome: Outcome, decision: Decision) -> Event {
-    let budget = Duration::from_millis(end.deadline.budget_ms);
-    Event::Ended(Box::new(Ended {
-        dispatch: end.dispatch,
-        attempt: end.attempt,
-        outcome,
-        cause: end.cause,
-        decision,
-        started_at: end.started_at,
-        deadline_at: end.started_at.map(|started| started.after(budget)),
-        deadline: end.deadline,
-        dying_span: end.dying_span.clone(),
-        ended_at: end.ended_at,
-        host_calls: end.host_calls.clone(),
-        overruns: end.overruns.clone(),
-        time_split_us: end.time_split_us,
-        account: end.account.clone(),
-        recording: end.recording.clone(),
-        asker_remaining_ms: end.asker_remaining_ms,
-    }))
+fn taken(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> Vec<Event> {
+    let mut events = vec![ended(end, Decision::Take { action })];
+    events.extend(transition);
+    events
 }
 
 /// The parameters of the transition: a success's own, and otherwise the cause.
@@ -356,10 +349,9 @@ on_cancelled = "Stop"
         fn by(cause: StopCause, rules: RulesVersion) -> Self {
             let spec = Spec::parse_recorded(SPEC, rules).spec.expect("a valid spec");
             let incarnation = Incarnation::from_bytes([7; 16]);
-            let create = Input::Create { incarnation, tenant: None };
-            let created = decide(&spec, None, &create, NOW).expect("a new entity");
             let name = "Job/1".parse().expect("a name");
-            let entity = Entity::created(name, &created[0], NOW).expect("created");
+            let create = Input::Create { name, incarnation, tenant: None };
+            let entity = decide(&spec, None, &create, NOW).expect("a new entity").after;
             let mut stopped = Self { spec, entity };
             stopped.take(&Input::Start { limits: crate::session::default_limits() });
             let (action, trace) = ("Start".to_owned(), TraceContext::root([5; 24]));
@@ -369,9 +361,9 @@ on_cancelled = "Stop"
         }
 
         fn take(&mut self, input: &Input) -> Vec<Event> {
-            let events = decide(&self.spec, Some(&self.entity), input, NOW).expect("taken");
-            events.iter().for_each(|event| self.entity.apply(&self.spec, event, NOW));
-            events
+            let decided = decide(&self.spec, Some(&self.entity), input, NOW).expect("taken");
+            self.entity = decided.after;
+            decided.events
         }
 
         /// The record of an end whose result names an action that the state refuses, decided as
@@ -383,17 +375,17 @@ on_cancelled = "Stop"
                 result: json!({ "success": true }),
             });
             let run = self.entity.in_flight()[0];
-            let reported =
-                HandlerEnd { outcome, cause: Cause::Returned, ..HandlerEnd::interrupted(run) };
-            let decided = |end: HandlerEnd| {
-                let input = Input::HandlerEnded(Box::new(end));
-                match decide(&self.spec, Some(&self.entity), &input, NOW).as_deref() {
-                    Ok([Event::Ended(ended), ..]) => (**ended).clone(),
+            let reported = HandlerEnd::unreported(&run.dispatched, outcome, Cause::Returned);
+            let decided = |end: Arc<HandlerEnd>| {
+                let input = Input::HandlerEnded(end);
+                let decided = decide(&self.spec, Some(&self.entity), &input, NOW).expect("taken");
+                match &decided.events[..] {
+                    [Event::Ended(ended), ..] => (**ended).clone(),
                     other => panic!("an end, not {other:?}"),
                 }
             };
-            let first = decided(reported);
-            let again = decided(HandlerEnd::recorded(&first));
+            let first = decided(reported.into());
+            let again = decided(Arc::clone(&first.end));
             [first, again]
         }
     }

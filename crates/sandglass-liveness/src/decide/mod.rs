@@ -9,17 +9,17 @@ mod retry;
 pub(crate) mod session;
 mod take;
 
+use std::sync::Arc;
+
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
-    Account, AskUntil, Asked, Cancellation, CancelledBy, Cause, DeadlineReport, DispatchId, Doing,
-    EndPoint, Ended, EntityRef, Event, HostCalls, Incarnation, Limit, Object, Outcome, Overrun,
-    Recorded, Recording, RunLimits, RunReport, StopCause, TimeSplit, TraceContext, TransitionCause,
-    WallTime,
+    AskUntil, Asked, DispatchId, Dispatched, Doing, EntityRef, Event, HandlerEnd, Incarnation,
+    Limit, ModuleHash, Object, RunLimits, StopCause, TraceContext, TransitionCause, WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::entity::{Entity, InFlight};
+use crate::entity::Entity;
 use crate::spec::Spec;
 
 pub use commands::{Command, commands, told};
@@ -58,6 +58,8 @@ pub const RERUN_ATTEMPTS_MAX: u32 = 8;
 pub enum Input {
     /// It comes to be.
     Create {
+        /// Its name.
+        name: EntityRef,
         /// Tells this life of it from any other; drawn at random by the shell.
         incarnation: Incarnation,
         /// On whose behalf it lives; none for [`sandglass_model::DEFAULT_TENANT`].
@@ -77,7 +79,7 @@ pub enum Input {
     /// Somebody asks for one more attempt of a handler.
     Retry(Box<Retry>),
     /// A handler ended.
-    HandlerEnded(Box<HandlerEnd>),
+    HandlerEnded(Arc<HandlerEnd>),
     /// The timer of its state ran down.
     StateIdle {
         /// The run of the timer: [`crate::IdleTimer::generation`].
@@ -126,147 +128,92 @@ pub enum Input {
     },
 }
 
-/// That a handler ended, and what is known of its run: an [`Ended`] without the
-/// decision.
+/// The records that follow from an input, and the entity that they lead to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HandlerEnd {
-    /// Which dispatch.
-    pub dispatch: DispatchId,
-    /// Which attempt.
-    pub attempt: u32,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// What ended it.
-    pub cause: Cause,
-    /// When its guest might run; none where it never might.
-    pub started_at: Option<WallTime>,
-    /// Its deadline, and how much of it was used.
-    pub deadline: DeadlineReport,
-    /// What was running when it was stopped or trapped.
-    pub dying_span: Option<String>,
-    /// Where among its host calls that was.
-    pub ended_at: Option<EndPoint>,
-    /// The host calls that it made.
-    pub host_calls: HostCalls,
-    /// The limits inside of it that were breached, other than its deadline.
-    pub overruns: Vec<Overrun>,
-    /// Where the time went.
-    pub time_split_us: TimeSplit,
-    /// What it did, where that is to be kept.
-    pub account: Option<Box<Account>>,
-    /// What was kept of the run, so that it can be had again.
-    pub recording: Option<Recorded>,
-    /// What the handler that asked for this one has left, in milliseconds, while it waits
-    /// until the entity has settled; known to the shell.
-    pub asker_remaining_ms: Option<u64>,
+pub struct Decided {
+    /// The records, in order: they are appended together, or not at all.
+    pub events: Vec<Event>,
+    /// The entity with all of them folded in.
+    pub after: Entity,
 }
 
-impl HandlerEnd {
-    /// What a host reported of attempt `attempt`, without an account of it.
+impl Decided {
+    /// Folds `events` into `entity`.
     #[must_use]
-    pub fn reported(attempt: u32, report: &RunReport) -> Self {
-        Self {
-            dispatch: report.dispatch_id,
-            attempt,
-            outcome: report.outcome.clone(),
-            cause: report.cause,
-            started_at: report.started_at,
-            deadline: report.deadline,
-            dying_span: report.dying_span.clone(),
-            ended_at: report.ended_at,
-            host_calls: report.host_calls.clone(),
-            overruns: report.overruns.clone(),
-            time_split_us: report.time_split_us,
-            account: None,
-            recording: report.recording.as_ref().map(Recording::recorded),
-            asker_remaining_ms: None,
-        }
+    pub fn of(spec: &Spec, entity: &Entity, events: Vec<Event>, now: WallTime) -> Self {
+        let mut after = entity.clone();
+        events.iter().for_each(|event| after.apply(spec, event, now));
+        Self { events, after }
     }
 
-    /// What is left to say of a run that the host lost.
-    #[must_use]
-    pub fn interrupted(run: &InFlight) -> Self {
-        let dispatched = &run.dispatched;
-        Self {
-            dispatch: dispatched.dispatch,
-            attempt: dispatched.attempt,
-            outcome: Outcome::Interrupted,
-            cause: Cause::HostLost,
-            started_at: None,
-            deadline: DeadlineReport {
-                budget_ms: dispatched.budget_ms,
-                owner: dispatched.owner,
-                ..DeadlineReport::default()
-            },
-            dying_span: None,
-            ended_at: None,
-            host_calls: HostCalls::default(),
-            overruns: Vec::new(),
-            time_split_us: TimeSplit::default(),
-            account: None,
-            recording: None,
-            asker_remaining_ms: None,
-        }
-    }
-
-    /// What there is to say of a run that never begins, because `cause` has stopped its session.
-    pub(crate) fn cancelled(run: &InFlight, cause: &StopCause) -> Self {
-        let (cause, reason) = told(cause);
-        let by = CancelledBy::of(cause);
-        let outcome = Outcome::Cancelled(Cancellation { by, reason, dying_span: None });
-        Self { outcome, cause, ..Self::interrupted(run) }
-    }
-
-    /// What a record says, so that it can be decided again.
-    #[must_use]
-    pub fn recorded(ended: &Ended) -> Self {
-        Self {
-            dispatch: ended.dispatch,
-            attempt: ended.attempt,
-            outcome: ended.outcome.clone(),
-            cause: ended.cause,
-            started_at: ended.started_at,
-            deadline: ended.deadline,
-            dying_span: ended.dying_span.clone(),
-            ended_at: ended.ended_at,
-            host_calls: ended.host_calls.clone(),
-            overruns: ended.overruns.clone(),
-            time_split_us: ended.time_split_us,
-            account: ended.account.clone(),
-            recording: ended.recording.clone(),
-            asker_remaining_ms: ended.asker_remaining_ms,
+    /// Adds the version of its module to each dispatch for which `hash_of` knows it, in the record
+    /// and in the folded entity: a fold of the records would find it there, too.
+    pub fn set_module_hashes(&mut self, hash_of: impl Fn(&Dispatched) -> Option<ModuleHash>) {
+        for event in &mut self.events {
+            if let Event::Dispatched(dispatched) = event
+                && let Some(hash) = hash_of(dispatched)
+            {
+                dispatched.module_hash = Some(hash);
+                self.after.set_module_hash(dispatched.dispatch, dispatched.attempt, hash);
+            }
         }
     }
 }
 
-/// Decides what follows from `input` for an entity that obeys `spec`. The records
-/// are to be appended together, or not at all.
+/// Decides what follows from `input` for an entity that obeys `spec`.
 ///
 /// # Errors
-/// Nothing follows: the input is refused, and changes nothing.
+/// The input is refused, and changes nothing.
 pub fn decide(
     spec: &Spec,
     entity: Option<&Entity>,
     input: &Input,
     now: WallTime,
-) -> Result<Vec<Event>, Refusal> {
-    let entity = match (entity, input) {
-        (None, Input::Create { incarnation, tenant }) => {
-            if let Some(tenant) = tenant {
-                check_name("tenant", tenant, NAME_MAX_BYTES).map_err(Refusal::BadTenant)?;
-            }
-            return Ok(vec![Event::Created {
-                spec: spec.digest,
-                incarnation: *incarnation,
-                state: spec.initial.to_string(),
-                variables: spec.initial_variables(),
-                tenant: tenant.clone(),
-            }]);
+) -> Result<Decided, Refusal> {
+    match (entity, input) {
+        (None, Input::Create { name, incarnation, tenant }) => {
+            let event = create(spec, *incarnation, tenant.as_deref())?;
+            let after = Entity::created(name.clone(), &event, now);
+            let after = after.ok_or(Refusal::UnknownEntity)?;
+            Ok(Decided { events: vec![event], after })
         }
-        (Some(_), Input::Create { .. }) => return Err(Refusal::EntityExists),
-        (None, _) => return Err(Refusal::UnknownEntity),
-        (Some(entity), _) => entity,
-    };
+        (None, _) => Err(Refusal::UnknownEntity),
+        (Some(entity), _) => {
+            let (events, after) = decide_events(spec, entity, input, now)?;
+            Ok(match after {
+                Some(after) => Decided { events, after },
+                None => Decided::of(spec, entity, events, now),
+            })
+        }
+    }
+}
+
+/// The record of a new entity.
+pub(crate) fn create(
+    spec: &Spec,
+    incarnation: Incarnation,
+    tenant: Option<&str>,
+) -> Result<Event, Refusal> {
+    if let Some(tenant) = tenant {
+        check_name("tenant", tenant, NAME_MAX_BYTES).map_err(Refusal::BadTenant)?;
+    }
+    Ok(Event::Created {
+        spec: spec.digest,
+        incarnation,
+        state: spec.initial.to_string(),
+        variables: spec.initial_variables(),
+        tenant: tenant.map(str::to_owned),
+    })
+}
+
+/// What [`decide`] returns for an entity that exists, folded only if the decision needed that: a
+/// replay folds the records that it reads.
+pub(crate) fn decide_events(
+    spec: &Spec,
+    entity: &Entity,
+    input: &Input,
+    now: WallTime,
+) -> Result<(Vec<Event>, Option<Entity>), Refusal> {
     session::admits(spec, entity, input)?;
     let events = follow(spec, entity, input, now)?;
     Ok(session::supervised(spec, entity, events, now))

@@ -1,18 +1,20 @@
 //! What sessions decide: that a run starts, stops or goes on, and what follows for it from
 //! everything else that its entity decides.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::session::STOP_REASON_MAX_BYTES;
 use sandglass_model::{
-    DeadlineOwner, Directive, DispatchId, Dispatched, Doing, Ended, Event, Limit, LimitBreached,
-    Outcome, Overrun, RulesVersion, RunLimits, RunStopped, RunStopping, Signature, StopCause,
-    WallTime,
+    Cancellation, CancelledBy, DeadlineOwner, Directive, DispatchId, Dispatched, Doing, Ended,
+    Event, HandlerEnd, Limit, LimitBreached, Outcome, Overrun, RulesVersion, RunLimits, RunStopped,
+    RunStopping, Signature, StopCause, WallTime,
 };
 
-use super::{HandlerEnd, Input, Refusal};
+use super::commands::told;
+use super::{Input, Refusal};
 use crate::entity::Entity;
 use crate::session::{Session, Standing, watched};
 use crate::spec::{Counted, Spec};
@@ -227,7 +229,8 @@ fn cancelled(
         let dispatched = anew(spec, &after, held);
         let dispatch = dispatched.dispatch;
         push(&mut after, Event::Dispatched(Box::new(dispatched)));
-        let Some(end) = after.run(dispatch).map(|run| HandlerEnd::cancelled(run, &cause)) else {
+        let Some(end) = after.run(dispatch).map(|run| cancelled_end(&run.dispatched, &cause))
+        else {
             continue;
         };
         // It has just been dispatched, so nothing refuses its end.
@@ -235,6 +238,14 @@ fn cancelled(
         ended.into_iter().for_each(|event| push(&mut after, event));
     }
     events
+}
+
+/// The end of a handler that never starts, because `cause` has stopped its session.
+fn cancelled_end(dispatched: &Dispatched, cause: &StopCause) -> Arc<HandlerEnd> {
+    let (cause, reason) = told(cause);
+    let by = CancelledBy::of(cause);
+    let outcome = Outcome::Cancelled(Cancellation { by, reason, dying_span: None });
+    Arc::new(HandlerEnd::unreported(dispatched, outcome, cause))
 }
 
 fn stopping(spec: &Spec, session: &Session, cause: StopCause) -> Event {
@@ -344,9 +355,9 @@ pub(super) fn supervised(
     entity: &Entity,
     events: Vec<Event>,
     now: WallTime,
-) -> Vec<Event> {
+) -> (Vec<Event>, Option<Entity>) {
     if entity.session().is_none() {
-        return events;
+        return (events, None);
     }
     let ended = events.iter().filter_map(|event| match event {
         Event::Ended(ended) => Some((ended.dispatch, ended.attempt)),
@@ -363,7 +374,7 @@ pub(super) fn supervised(
     };
     events.into_iter().for_each(|event| supervision.take(event));
     supervision.conclude();
-    supervision.decided
+    (supervision.decided, Some(supervision.after))
 }
 
 struct Supervision<'a> {
@@ -397,7 +408,7 @@ impl Supervision<'_> {
             _ => None,
         };
         self.push(event);
-        self.decided.extend(cleared);
+        cleared.into_iter().for_each(|event| self.push(event));
         breaches.into_iter().for_each(|breach| self.breach(breach));
         if let Some(signature) = failed_by {
             self.note_repeat(&signature);

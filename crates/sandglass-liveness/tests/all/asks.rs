@@ -1,9 +1,11 @@
 //! Asks: what an asked entity starts lives inside what the asker has left.
 
+use std::sync::Arc;
+
 use sandglass_liveness::decide::ASK_DEPTH_MAX;
-use sandglass_liveness::{Command, HandlerEnd, Input, Refusal};
+use sandglass_liveness::{Command, Input, Refusal};
 use sandglass_model::{
-    AskUntil, Asked, DeadlineOwner, Dispatched, Event, Outcome, TransitionCause,
+    AskUntil, Asked, DeadlineOwner, Dispatched, Event, HandlerEnd, Outcome, TransitionCause,
 };
 
 use crate::generated::{busy, divergences};
@@ -56,7 +58,7 @@ fn what_follows_an_asked_handler_of_which_nobody_waits_is_as_deep_and_has_its_ow
     let commands = life.asked("Fetch", Asked { remaining_ms: 5, ..asked }).expect("taken");
     let first = started(&commands).clone();
     let end = end_of_run(&first, crate::session::completed(None));
-    let commands = life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    let commands = life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     let second = started(&commands);
     assert_eq!((second.depth, second.asker), (1, None));
     assert_eq!((second.budget_ms, second.owner), (2_000, DeadlineOwner::Handler));
@@ -77,7 +79,7 @@ fn what_follows_an_asked_handler_has_at_most_what_a_waiting_asker_has_left() {
     ] {
         let end = end_of_run(&last, crate::session::completed(None));
         let end = HandlerEnd { asker_remaining_ms: left_ms, ..end };
-        let commands = life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        let commands = life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
         last = started(&commands).clone();
         assert_eq!((last.budget_ms, last.owner), (budget_ms, owner), "{left_ms:?}");
         assert_eq!((last.depth, last.asker), (1, left_ms.map(|_| asker.dispatch)));
@@ -99,7 +101,7 @@ fn time_that_no_asker_can_have_left_is_a_divergence() {
         let first = started(&commands.expect("taken")).clone();
         let end = end_of_run(&first, crate::session::completed(None));
         let end = HandlerEnd { asker_remaining_ms: Some(left_ms), ..end };
-        life.tell(Input::HandlerEnded(Box::new(end))).expect("nothing shows that it is forged");
+        life.tell(Input::HandlerEnded(Arc::new(end))).expect("nothing shows that it is forged");
         assert_eq!(divergences(&life.log), expected, "{left_ms} of {asked_ms:?}");
     }
 }
@@ -113,7 +115,7 @@ fn an_asked_handler_that_is_run_again_has_lost_its_asker() {
         life.asked("ProcessToolCalls", Asked { remaining_ms: 5, ..asked }).expect("taken");
     let first = started(&commands).clone();
     let end = end_of_run(&first, Outcome::Interrupted);
-    let commands = life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    let commands = life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     let again = started(&commands);
     assert_eq!((again.attempt, again.asker, again.depth), (2, None, 1));
     assert_eq!((again.budget_ms, again.owner), (900_000, DeadlineOwner::Handler));
@@ -166,7 +168,7 @@ fn an_ask_that_is_recorded_just_after_its_asker_has_ended_is_none() {
     let asked = ask_of(&Life::other(), &asker, AskUntil::Settled);
     life.turn_to(Life::other());
     let timed_out = crate::session::timed_out_of(&Life::other(), &asker);
-    life.tell(Input::HandlerEnded(Box::new(end_of_run(&asker, timed_out)))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end_of_run(&asker, timed_out)))).expect("in flight");
     life.turn_to(Life::name());
     life.asked("ProcessToolCalls", asked).expect("taken");
     assert_eq!(divergences(&life.log), 0);

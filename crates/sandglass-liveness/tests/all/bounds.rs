@@ -1,5 +1,7 @@
 //! What the bounds of a run count: its handlers, the turns of its loop, and what is neither.
 
+use std::sync::Arc;
+
 use sandglass_liveness::{Command, Entity, Fold, Input, Refusal, Retry};
 use sandglass_model::{
     Decision, DispatchId, Event, Failure, FailureKind, Limit, Outcome, Retried, StopCause,
@@ -117,7 +119,7 @@ fn session(declares_turns: bool, limits: &str) -> Life {
 
 fn end_first(life: &mut Life, outcome: Outcome) -> Result<Vec<Command>, Refusal> {
     let run = life.entity().in_flight()[0].dispatched.clone();
-    life.tell(Input::HandlerEnded(Box::new(end_of_run(&run, outcome))))
+    life.tell(Input::HandlerEnded(Arc::new(end_of_run(&run, outcome))))
 }
 
 fn failed() -> Outcome {

@@ -165,7 +165,7 @@ fn a_parameter_gives_a_handler_less_time_and_never_more() {
         let own = (budget_ms, DeadlineOwner::Handler);
         assert_eq!((first.budget_ms, first.owner), own, "{asked}");
         // After a crash it has as much again.
-        let lost = Input::HandlerEnded(Box::new(end_of_run(first, Outcome::Interrupted)));
+        let lost = Input::HandlerEnded(Arc::new(end_of_run(first, Outcome::Interrupted)));
         let commands = life.tell(lost).expect("in flight");
         let [Command::Start(again)] = &commands[..] else { panic!("{commands:?}") };
         assert_eq!((again.attempt, again.budget_ms, again.owner), (2, own.0, own.1), "{asked}");
@@ -267,7 +267,8 @@ fn requests_are_refused_with_the_reason() {
     assert_eq!(life.act("Note"), Err(Refusal::UnknownEntity));
     let mut life = Life::of(SESSION);
     let incarnation = Incarnation::from_bytes([8; 16]);
-    assert_eq!(life.tell(Input::Create { incarnation, tenant: None }), Err(Refusal::EntityExists));
+    let create = Input::Create { name: Life::name(), incarnation, tenant: None };
+    assert_eq!(life.tell(create), Err(Refusal::EntityExists));
     assert_eq!(
         life.act("Finnish"),
         Err(Refusal::UnknownAction {

@@ -1,6 +1,7 @@
 //! Random lives: whatever is told in whatever order, the promises hold.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -267,7 +268,7 @@ pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
                     let (allowed, took) = (Duration::from_millis(5), Duration::from_millis(6));
                     end.overruns = vec![Overrun::once(Limit::HostCallTimeout, allowed, took)];
                 }
-                life.tell(Input::HandlerEnded(Box::new(end)))
+                life.tell(Input::HandlerEnded(Arc::new(end)))
             }
             Step::Turn => {
                 let is_first = life.entity().entity == Life::name();

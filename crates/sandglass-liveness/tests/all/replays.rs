@@ -1,11 +1,13 @@
 //! Replays: what is counted, and what a forged or damaged journal looks like.
 
+use std::sync::Arc;
+
 use sandglass_liveness::entity::Unusable;
-use sandglass_liveness::{Entity, HandlerEnd, Input, Replay, Summary};
+use sandglass_liveness::{Entity, Input, Replay, Summary};
 use sandglass_model::{
     AskUntil, Cancellation, CancelledBy, Cause, DeadlineOwner, DeadlineReport, DispatchId, Event,
-    HandlerDeadlineExceeded, Outcome, Position, RulesVersion, Sequence, SpecDigest, TraceContext,
-    Trap, TrapKind, WallTime,
+    HandlerDeadlineExceeded, HandlerEnd, Outcome, Position, RulesVersion, Sequence, SpecDigest,
+    TraceContext, Trap, TrapKind, WallTime,
 };
 
 use crate::generated::divergences;
@@ -54,7 +56,7 @@ fn a_divergence_names_the_record_the_field_and_both_values() {
 fn records_that_do_not_say_what_later_ones_say_replay_as_well() {
     let mut life = Life::of(SESSION);
     let dispatch = life.start();
-    life.tell(Input::HandlerEnded(Box::new(started_at(dispatch, 5_000)))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(started_at(dispatch, 5_000)))).expect("in flight");
     let mut said = 0;
     for record in &mut life.log {
         match &mut record.event {
@@ -92,7 +94,7 @@ fn a_forged_spec_expectation_or_deadline_is_a_divergence() {
     for (what, forge) in forgeries {
         let mut life = Life::of(SESSION);
         let dispatch = life.start();
-        life.tell(Input::HandlerEnded(Box::new(started_at(dispatch, 5_000)))).expect("in flight");
+        life.tell(Input::HandlerEnded(Arc::new(started_at(dispatch, 5_000)))).expect("in flight");
         life.log.iter_mut().for_each(|record| forge(&mut record.event));
         let found: Vec<String> =
             replay(&life).divergences.into_iter().map(|one| one.what).collect();
@@ -145,7 +147,7 @@ fn a_missing_a_doubled_and_a_foreign_record_are_divergences() {
 fn divergences_after(end: HandlerEnd) -> u64 {
     let mut life = Life::of(SESSION);
     life.start();
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("it was in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("it was in flight");
     replay(&life).divergence_count
 }
 
@@ -204,7 +206,7 @@ fn a_timeout_by_the_deadline_of_whoever_asked_has_a_budget_of_its_own() {
         life.turn_to(Life::name());
         let asked = ask_of(&Life::other(), &asker, AskUntil::Settled);
         life.asked("ProcessToolCalls", asked).expect("taken in Idle");
-        life.tell(Input::HandlerEnded(Box::new(end))).expect("it was in flight");
+        life.tell(Input::HandlerEnded(Arc::new(end))).expect("it was in flight");
         replay(&life).divergence_count
     };
     assert_eq!(after(by_parent(20)), 0, "it waited while the asker's time ran");

@@ -1,6 +1,8 @@
 //! Retries: the same dispatch once more, for somebody with a name, where the entity
 //! can take however it ends.
 
+use std::sync::Arc;
+
 use sandglass_liveness::entity::PAST_MAX;
 use sandglass_liveness::{Command, Input, Refusal, Retry};
 use sandglass_model::{Dispatched, Event, Object, Outcome, Retried};
@@ -42,7 +44,7 @@ impl Life {
 
     fn ends(&mut self, dispatched: &Dispatched, outcome: Outcome) {
         let end = end_of_run(dispatched, outcome);
-        self.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        self.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     }
 
     fn times_out(&mut self, dispatched: &Dispatched) {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sandglass_liveness::{Command, Entity, HandlerEnd, Input, Refusal, Spec, commands, decide};
+use sandglass_liveness::{Command, Decided, Entity, Input, Refusal, Spec, commands, decide};
 use sandglass_model::{
     AskUntil, Asked, Cause, Completion, DeadlineOwner, DeadlineReport, DispatchId, Dispatched,
-    EntityRef, Event, HandlerDeadlineExceeded, HostCalls, Incarnation, Object, Outcome, Position,
-    Record, RulesVersion, TimeSplit, TraceContext, WallTime,
+    EntityRef, Event, HandlerDeadlineExceeded, HandlerEnd, HostCalls, Incarnation, Object, Outcome,
+    Position, Record, RulesVersion, TimeSplit, TraceContext, WallTime,
 };
 use serde_json::json;
 
@@ -137,7 +137,8 @@ impl Life {
 
     fn create(&mut self, incarnation: [u8; 16]) {
         let incarnation = Incarnation::from_bytes(incarnation);
-        self.tell(Input::Create { incarnation, tenant: None }).expect("a new entity");
+        self.tell(Input::Create { name: self.who.clone(), incarnation, tenant: None })
+            .expect("a new entity");
     }
 
     pub(crate) fn other() -> EntityRef {
@@ -189,11 +190,12 @@ impl Life {
     pub(crate) fn tell(&mut self, input: Input) -> Result<Vec<Command>, Refusal> {
         let now = WallTime::from_millis(self.now);
         let before = self.entity.clone();
-        let events = decide(&self.spec, before.as_ref(), &input, now)?;
+        let Decided { events, after } = decide(&self.spec, before.as_ref(), &input, now)?;
         for event in &events {
             self.record(Some(self.who.clone()), event.clone());
         }
-        Ok(commands(before.as_ref(), self.entity.as_ref().expect("created"), &events))
+        assert_eq!(*self.entity(), after, "the decision folds what a reader of the records folds");
+        Ok(commands(before.as_ref(), &after, &events))
     }
 
     pub(crate) fn act(&mut self, action: &str) -> Result<Vec<Command>, Refusal> {
@@ -244,7 +246,7 @@ const BUDGET_MS: u64 = 900_000;
 
 /// The end of a run of the session's handler.
 pub(crate) fn ended(dispatch: DispatchId, attempt: u32, outcome: Outcome) -> Input {
-    Input::HandlerEnded(Box::new(end_within(BUDGET_MS, dispatch, attempt, outcome)))
+    Input::HandlerEnded(Arc::new(end_within(BUDGET_MS, dispatch, attempt, outcome)))
 }
 
 /// The end of a run with this budget, as a host reports it.

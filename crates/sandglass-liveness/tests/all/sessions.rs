@@ -1,5 +1,6 @@
 //! Sessions: their runs, the limits that hold them, and what becomes of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_insight::projection::{Projection, Shape};
@@ -77,7 +78,7 @@ pub(crate) fn end_killed(life: &mut Life, cause: Cause) {
     let run = life.entity().in_flight()[0].dispatched.clone();
     let mut end = end_of_run(&run, killed(cause));
     end.cause = cause;
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("it was in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("it was in flight");
 }
 
 pub(crate) fn replays(life: &Life) {
@@ -448,7 +449,7 @@ fn what_fails_again_and_again_is_told_to_the_next_run() {
         let before = life.log.len();
         let mut end = end_of_run(&run, outcome);
         end.started_at = Some(WallTime::from_millis(life.now - 300_001));
-        life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
         let breaches: Vec<(Limit, u64, u64)> = life.log[before..]
             .iter()
             .filter_map(|record| match &record.event {
@@ -523,7 +524,7 @@ fn a_handler_that_ends_by_itself_in_its_grace_has_its_transition() {
 
 fn ended_within(life: &Life, outcome: Outcome) -> Input {
     let run = life.entity().in_flight()[0].dispatched.clone();
-    Input::HandlerEnded(Box::new(end_of_run(&run, outcome)))
+    Input::HandlerEnded(Arc::new(end_of_run(&run, outcome)))
 }
 
 #[test]
@@ -630,7 +631,7 @@ fn ended_with(overruns: Vec<Overrun>, outcome: Outcome) -> (Life, Vec<Event>) {
     end.overruns = overruns;
     end.started_at =
         (end.cause != Cause::NotStarted).then_some(WallTime::from_millis(life.now - 65_000));
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     let events = life.log[before..].iter().map(|record| record.event.clone()).collect();
     (life, events)
 }
@@ -741,7 +742,7 @@ fn an_entity_without_limits_records_no_breach_of_its_calls() {
     let mut end = end_of_run(&run, completed(Some("Finish")));
     end.overruns = vec![calls_timed_out("host_http_call", 3)];
     let before = life.log.len();
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     assert_eq!(life.kinds(before), ["ended", "transition"]);
 }
 
@@ -772,7 +773,7 @@ fn what_comes_to_its_end_in_its_grace_is_done_and_waits_for_nobody() {
     life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
     let run = life.entity().in_flight()[0].dispatched.clone();
     let end = end_of_run(&run, completed(Some("Finish")));
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     assert_eq!(shown(&life), Status::Done);
     let Some(Event::RunStopped(stopped)) = life.log.last().map(|record| &record.event) else {
         panic!("it is at its end")
@@ -788,7 +789,7 @@ fn what_comes_to_its_end_in_its_grace_is_done_and_waits_for_nobody() {
     life.tell(Input::Stop { run_seq: None, cause }).expect("it runs");
     let run = life.entity().in_flight()[0].dispatched.clone();
     let end = end_of_run(&run, completed(Some("Finish")));
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     let Some(Event::RunStopped(stopped)) = life.log.last().map(|record| &record.event) else {
         panic!("it is at its end")
     };
@@ -812,7 +813,7 @@ fn one_that_fails_because_it_was_asked_to_end_is_cut_and_takes_no_action_of_a_fa
         life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
         let run = life.entity().in_flight()[0].dispatched.clone();
         let end = end_of_run(&run, outcome);
-        life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
         assert_eq!(shown(&life), Status::Blocked);
         let input = resume(&life, Some(1));
         life.tell(input).expect("blocked");
@@ -828,7 +829,7 @@ fn one_that_fails_because_it_was_asked_to_end_is_cut_and_takes_no_action_of_a_fa
     let on_cancelled = life.spec.integrations[&run.integration].on_cancelled.to_string();
     let before = life.log.len();
     let end = end_of_run(&run, failure());
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     let taken = life.log[before..].iter().find_map(|record| match &record.event {
         Event::Transition { action, .. } => Some(action.clone()),
         _ => None,
@@ -843,7 +844,7 @@ fn a_retry_that_would_be_one_handler_too_many_is_refused_and_stops_nothing() {
     life.start();
     let run = life.entity().in_flight()[0].dispatched.clone();
     let end = end_of_run(&run, completed(Some("Pause")));
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     let retried = Retried { by: "ann".to_owned(), reason: String::new(), budget_ms: None };
     let dispatched = Box::new((*run).clone());
     let retry = Retry { dispatched, retried, expected_attempt: None };
@@ -873,7 +874,7 @@ fn a_held_handler_of_a_state_that_was_left_meanwhile_is_not_dispatched_anew() {
         end_killed(&mut life, Cause::Shutdown);
         let more = life.entity().in_flight()[0].dispatched.clone();
         let end = end_of_run(&more, completed(None));
-        life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+        life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
         assert_eq!(life.state(), "Idle", "it has succeeded in its grace");
         let input = resume(&life, Some(1));
         let commands = life.tell(input).expect("blocked");
@@ -918,6 +919,6 @@ fn one_that_waits_on_its_askers_time_for_longer_than_its_own_is_no_contradiction
     let lent = Dispatched { owner: DeadlineOwner::Parent, budget_ms: 30_000, ..(*run).clone() };
     let end = end_of_run(&lent, timed_out_of(&Life::other(), &lent));
     assert_eq!(end.started_at, None, "it has waited for a place until its asker's deadline");
-    life.tell(Input::HandlerEnded(Box::new(end))).expect("in flight");
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
     replays(&life);
 }

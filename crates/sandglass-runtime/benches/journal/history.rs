@@ -5,10 +5,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use sandglass_journal::{Batch, Expected, Journal, Settings, SqliteJournal};
-use sandglass_liveness::{Entity, HandlerEnd, Input, Spec, decide};
+use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
 use sandglass_model::{
-    Cause, Clock, Completion, DeadlineReport, EntityRef, Event, HostCalls, Incarnation, Object,
-    Outcome, Sequence, SystemClock, TimeSplit, TraceContext, WallTime,
+    Cause, Clock, Completion, DeadlineReport, EntityRef, Event, HandlerEnd, HostCalls, Incarnation,
+    Object, Outcome, Sequence, SystemClock, TimeSplit, TraceContext, WallTime,
 };
 
 /// Entities.
@@ -108,11 +108,10 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
     let mut incarnation = [0; 16];
     incarnation[..8].copy_from_slice(&number.to_be_bytes());
     let incarnation = Incarnation::from_bytes(incarnation);
-    let create = Input::Create { incarnation, tenant: None };
-    let birth = decide(spec, None, &create, *AT).expect("nobody is there");
-    let mut entity = Entity::created(name(number), &birth[0], *AT).expect("a creation");
-    let mut records: Vec<(Sequence, Event)> =
-        birth.into_iter().map(|event| (Sequence(0), event)).collect();
+    let create = Input::Create { name: name(number), incarnation, tenant: None };
+    let created = decide(spec, None, &create, *AT).expect("a new entity");
+    let Decided { events, after: mut entity } = created;
+    let mut records: Vec<_> = events.into_iter().map(|event| (Sequence(0), event)).collect();
     let stays_open = number.is_multiple_of(OPEN_ONE_IN);
     for round in 1..=ROUNDS {
         let work = Input::Action {
@@ -132,11 +131,10 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
 }
 
 fn tell(spec: &Spec, entity: &mut Entity, input: &Input, records: &mut Vec<(Sequence, Event)>) {
-    for event in decide(spec, Some(entity), input, *AT).expect("taken") {
-        let sequence = entity.sequence_with(&event);
-        entity.apply(spec, &event, *AT);
-        records.push((sequence, event));
-    }
+    let Decided { events, after } = decide(spec, Some(entity), input, *AT).expect("taken");
+    let sequences: Vec<_> = entity.sequences(&events).collect();
+    records.extend(sequences.into_iter().zip(events));
+    *entity = after;
 }
 
 fn ended(entity: &Entity) -> Input {
@@ -148,7 +146,7 @@ fn ended(entity: &Entity) -> Input {
     });
     let budget_ms = run.dispatched.budget_ms;
     let deadline = DeadlineReport { budget_ms, elapsed_ms: 12, ..DeadlineReport::default() };
-    Input::HandlerEnded(Box::new(HandlerEnd {
+    Input::HandlerEnded(Arc::new(HandlerEnd {
         outcome,
         cause: Cause::Returned,
         started_at: Some(*AT),
@@ -162,6 +160,6 @@ fn ended(entity: &Entity) -> Input {
             host: 11_000,
             teardown: 20,
         },
-        ..HandlerEnd::interrupted(run)
+        ..HandlerEnd::interrupted(&run.dispatched)
     }))
 }

@@ -69,9 +69,9 @@ fn working(source: &str) -> (Spec, Entity) {
     let spec = Spec::parse(source).spec.expect("sound");
     let name = "Session/one".parse().expect("a valid name");
     let now = WallTime::from_millis(1_700_000_000_000);
-    let birth = Input::Create { incarnation: Incarnation::from_bytes([7; 16]), tenant: None };
-    let born = decide(&spec, None, &birth, now).expect("new");
-    let mut entity = Entity::created(name, &born[0], now).expect("created");
+    let incarnation = Incarnation::from_bytes([7; 16]);
+    let create = Input::Create { name, incarnation, tenant: None };
+    let mut entity = decide(&spec, None, &create, now).expect("new").after;
     let unsaid = LimitSettings::default();
     let settings = spec.limits.as_ref().map(|limits| limits.settings);
     let start =
@@ -83,9 +83,7 @@ fn working(source: &str) -> (Spec, Entity) {
         asked: None,
     };
     for input in start.into_iter().chain([work]) {
-        for event in decide(&spec, Some(&entity), &input, now).expect("taken") {
-            entity.apply(&spec, &event, now);
-        }
+        entity = decide(&spec, Some(&entity), &input, now).expect("taken").after;
     }
     (spec, entity)
 }
@@ -137,9 +135,7 @@ fn signals((spec, entity): &(Spec, Entity), (plain_spec, plain): &(Spec, Entity)
         let mut entity = entity.clone();
         for number in 0..SIGNALS {
             let now = WallTime::from_millis(1_700_000_000_000 + i64::from(number));
-            for event in decide(spec, Some(&entity), &input, now).expect("told") {
-                entity.apply(spec, &event, now);
-            }
+            entity = decide(spec, Some(&entity), &input, now).expect("taken").after;
         }
         black_box(entity);
     };

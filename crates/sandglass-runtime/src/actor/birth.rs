@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sandglass_journal::{self as journal, Batch, Expected};
-use sandglass_liveness::{Entity, Input, Refusal, Spec, decide};
-use sandglass_model::{EntityRef, Event as RecordedEvent, Position, RunLimits, Sequence, WallTime};
+use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
+use sandglass_model::{EntityRef, Position, RunLimits, Sequence, WallTime};
 use sandglass_telemetry::Span;
 
 use super::answering::root;
@@ -44,28 +44,25 @@ impl Birth {
         let Self { create, limits, first } = self;
         let at = shared.clock.wall();
         let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
-        let mut events = decide(&spec, None, &create, at).map_err(refused)?;
-        let created = events.first().and_then(|event| Entity::created(name.clone(), event, at));
-        let mut entity = created.ok_or_else(|| refused(Refusal::UnknownEntity))?;
+        let created = decide(&spec, None, &create, at).map_err(refused)?;
+        let Decided { mut events, after: mut entity } = created;
         if let Some(limits) = limits {
-            let started = decide(&spec, Some(&entity), &Input::Start { limits }, at);
-            let started = started.map_err(refused)?;
-            started.iter().for_each(|event| entity.apply(&spec, event, at));
-            events.extend(started);
+            let start = Input::Start { limits };
+            let started = decide(&spec, Some(&entity), &start, at).map_err(refused)?;
+            events.extend(started.events);
+            entity = started.after;
         }
         let created: Vec<_> = events.into_iter().map(|event| (Sequence(0), event)).collect();
-        let taken = match first {
+        let first = match first {
             Some(request) => Some(take(shared, &spec, &entity, request, at)?),
             None => None,
         };
         let mut records = created.clone();
-        let before = entity.clone();
-        for event in taken.iter().flat_map(|taken| &taken.events) {
-            records.push((entity.sequence_with(event), event.clone()));
-            entity.apply(&spec, event, at);
+        if let Some((decided, _)) = &first {
+            let sequences = entity.sequences(&decided.events);
+            records.extend(sequences.zip(decided.events.iter().cloned()));
         }
         let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
-        let sequences = records[created.len()..].iter().map(|(sequence, _)| *sequence).collect();
         let batch = Batch::new(name.clone(), Expected::None, at, records);
         let place = shared.append(batch).await.map_err(|error| match error {
             journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
@@ -75,10 +72,13 @@ impl Birth {
         for ((sequence, event), place) in created.into_iter().zip(&mut places) {
             shared.publish(recorded(place, at, Some(name.clone()), sequence, event));
         }
-        let first = taken.zip(places.next()).map(|(Taken { events, rooms }, first)| {
-            let committed = Durable { before, events, sequences, first, at };
-            (committed, rooms)
-        });
+        let (entity, first) = match first.zip(places.next()) {
+            Some(((Decided { events, after }, rooms), first)) => {
+                let sequences = entity.sequences(&events).collect();
+                (after, Some((Durable { before: entity, events, sequences, first, at }, rooms)))
+            }
+            None => (entity, None),
+        };
         let last = Position(place.0.saturating_add(count).saturating_sub(1));
         let due = snapshot::Due { records: count };
         Ok(Born { restored: Restored { spec, entity, last, due }, first })
@@ -86,18 +86,13 @@ impl Birth {
 }
 
 /// An action that an entity takes as it is created.
-struct Taken {
-    events: Vec<RecordedEvent>,
-    rooms: Rooms,
-}
-
 fn take(
     shared: &Shared,
     spec: &Spec,
     entity: &Entity,
     request: Request,
     at: WallTime,
-) -> Result<Taken, ActorError> {
+) -> Result<(Decided, Rooms), ActorError> {
     let name = &entity.entity;
     if let Some(expected) = request.expected.filter(|expected| *expected != entity.sequence) {
         return Err(ActorError::Conflict { entity: name.clone(), expected });
@@ -109,13 +104,14 @@ fn take(
     };
     let input = Input::Action { action, params, trace, asked: None };
     let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
-    let mut events = decide(spec, Some(entity), &input, at).map_err(refused)?;
-    let rooms = Rooms::reserve(&*shared.handlers, &events, &entity.tenant, Lent::default());
+    let mut decided = decide(spec, Some(entity), &input, at).map_err(refused)?;
+    let handlers = &*shared.handlers;
+    let rooms = Rooms::reserve(handlers, &decided.events, &entity.tenant, Lent::default());
     if let Some(busy) = rooms.missing() {
         return Err(ActorError::Busy { entity: name.clone(), busy });
     }
-    rooms.name_modules(&*shared.handlers, &mut events);
-    Ok(Taken { events, rooms })
+    rooms.name_modules(handlers, &mut decided);
+    Ok((decided, rooms))
 }
 
 impl Born {

@@ -1,11 +1,13 @@
 //! Decide, append, apply, act: in this order, and the last only when the records
 //! are durable.
 
+use std::sync::Arc;
+
 use sandglass_journal::{self as journal, Batch, Expected, Recording};
-use sandglass_liveness::{Command, Entity, HandlerEnd, Input, commands, decide};
+use sandglass_liveness::{Command, Decided, Entity, Input, commands, decide};
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Event as RecordedEvent, Outcome, OutcomeKind, Position,
-    Sequence, TraceContext, TransitionCause, WallTime,
+    Decision, DispatchId, Dispatched, Event as RecordedEvent, HandlerEnd, Outcome, OutcomeKind,
+    Position, Sequence, TraceContext, TransitionCause, WallTime,
 };
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
@@ -47,10 +49,11 @@ impl Actor {
     /// Ends what was in flight when the host ended, starts what follows, and goes over to
     /// the version of its spec that its type has now.
     pub(crate) async fn recover(&mut self) -> Result<(), ActorError> {
-        let lost: Vec<HandlerEnd> =
-            self.entity.in_flight().into_iter().map(HandlerEnd::interrupted).collect();
-        for end in lost {
-            self.tell(&Input::HandlerEnded(Box::new(end))).await?;
+        let lost = self.entity.in_flight().into_iter();
+        let ends: Vec<HandlerEnd> =
+            lost.map(|run| HandlerEnd::interrupted(&run.dispatched)).collect();
+        for end in ends {
+            self.tell(&Input::HandlerEnded(Arc::new(end))).await?;
         }
         self.follow_spec().await;
         Ok(())
@@ -70,40 +73,37 @@ impl Actor {
         recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
         let at = self.shared.clock.wall();
-        let events = decide(&self.spec, Some(&self.entity), input, at).map_err(|refusal| {
+        let decided = decide(&self.spec, Some(&self.entity), input, at).map_err(|refusal| {
             ActorError::Refused { entity: self.entity.entity.clone(), refusal }
         })?;
-        let rooms = Rooms::reserve(&*self.shared.handlers, &events, &self.entity.tenant, lent);
+        let (handlers, tenant) = (&*self.shared.handlers, &self.entity.tenant);
+        let rooms = Rooms::reserve(handlers, &decided.events, tenant, lent);
         if let (Input::Action { .. } | Input::Retry(_), Some(busy)) = (input, rooms.missing()) {
             return Err(ActorError::Busy { entity: self.entity.entity.clone(), busy });
         }
-        self.commit_with(events, rooms, at, recording).await
+        self.commit_with(decided, rooms, at, recording).await
     }
 
     /// Appends what was decided, and carries it out.
     pub(super) async fn commit(
         &mut self,
-        events: Vec<RecordedEvent>,
+        decided: Decided,
         rooms: Rooms,
         at: WallTime,
     ) -> Result<Committed, ActorError> {
-        self.commit_with(events, rooms, at, None).await
+        self.commit_with(decided, rooms, at, None).await
     }
 
     async fn commit_with(
         &mut self,
-        mut events: Vec<RecordedEvent>,
+        mut decided: Decided,
         rooms: Rooms,
         at: WallTime,
         recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
-        rooms.name_modules(&*self.shared.handlers, &mut events);
-        let mut after = self.entity.clone();
-        let mut sequences = Vec::with_capacity(events.len());
-        for event in &events {
-            sequences.push(after.sequence_with(event));
-            after.apply(&self.spec, event, at);
-        }
+        rooms.name_modules(&*self.shared.handlers, &mut decided);
+        let Decided { events, after } = decided;
+        let sequences: Vec<Sequence> = self.entity.sequences(&events).collect();
         let records = sequences.iter().copied().zip(events.iter().cloned()).collect();
         let expected = Expected::At(self.entity.sequence);
         let (due, snapshot) = self.snapshot.after(events.len(), &after);
@@ -177,7 +177,7 @@ impl Actor {
                 // Left in flight: the next start finds it as interrupted.
                 Command::Start(_) if self.is_closing => {}
                 Command::Start(dispatched) => {
-                    let (lent, dispatched) = (rooms.lent_to(&dispatched), *dispatched);
+                    let lent = rooms.lent_to(&dispatched);
                     let (shared, spec, entity) = (&self.shared, &self.spec, &self.entity);
                     match rooms.take(dispatched.dispatch) {
                         Ok(reserved) => {

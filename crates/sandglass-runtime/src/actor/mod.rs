@@ -311,11 +311,13 @@ impl Actor {
     async fn handler_ended(&mut self, ended: Ended) {
         // What it told before its end is told before its end.
         self.handlers_told(None).await;
-        self.recording.push(&ended, self.shared.accounts);
-        self.shared.publish(Event::RunEnded {
-            entity: self.entity.entity.clone(),
-            report: Arc::new(ended.report),
-        });
+        let Ended { attempt, report } = ended;
+        // A report may be large: it is copied for subscribers alone, and moved into the journal.
+        if self.shared.events.receiver_count() > 0 {
+            let (entity, report) = (self.entity.entity.clone(), Arc::new(report.clone()));
+            self.shared.publish(Event::RunEnded { entity, report });
+        }
+        self.recording.push(attempt, report, self.shared.accounts);
         self.record_ends().await;
     }
 

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_journal as journal;
-use sandglass_liveness::{Entity, HandlerEnd, Input, Spec, decide};
+use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
 use sandglass_model::{
-    Cancellation, Cause, DispatchId, Event as RecordedEvent, Failure, FailureKind, Limit,
-    Monotonic, Outcome, Recorded, WallTime,
+    Cancellation, Cause, DispatchId, Event as RecordedEvent, Failure, FailureKind,
+    HandlerDeadlineExceeded, HandlerEnd, Limit, Monotonic, Outcome, Recorded, RunReport, WallTime,
 };
 
 use super::rooms::Rooms;
-use super::runs::Ended;
 use super::{Actor, Standing};
 use crate::accounts::Accounts;
 use crate::asking::Lent;
@@ -53,7 +52,8 @@ pub(super) struct Recording {
 /// An end that isn't recorded.
 #[derive(Clone, Debug)]
 struct Waiting {
-    end: HandlerEnd,
+    /// Shared with the record, because its result may be large.
+    end: Arc<HandlerEnd>,
     form: Form,
     /// What was kept of its run.
     recording: Option<Arc<[u8]>>,
@@ -76,14 +76,14 @@ struct Failing {
 }
 
 impl Recording {
-    pub(super) fn push(&mut self, ended: &Ended, accounts: Accounts) {
-        let account = accounts.of(&ended.report);
-        let end = HandlerEnd { account, ..HandlerEnd::reported(ended.attempt, &ended.report) };
-        let recording = match &ended.report.recording {
+    pub(super) fn push(&mut self, attempt: u32, report: RunReport, accounts: Accounts) {
+        let account = accounts.of(&report);
+        let recording = match &report.recording {
             Some(sandglass_model::Recording::Whole(bytes)) => Some(Arc::clone(bytes)),
             _ => None,
         };
-        self.ends.push_back(Waiting { end, form: Form::Whole, recording });
+        let end = HandlerEnd { account, ..HandlerEnd::reported(attempt, report) };
+        self.ends.push_back(Waiting { end: Arc::new(end), form: Form::Whole, recording });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -131,7 +131,8 @@ impl Recording {
         for waiting in &mut self.ends {
             if waiting.recording.take().is_some() {
                 let why = "the journal took nothing when the run ended";
-                waiting.end.recording = Some(Recorded::DecisionOnly(why.to_owned()));
+                let end = Arc::make_mut(&mut waiting.end);
+                end.recording = Some(Recorded::DecisionOnly(why.to_owned()));
             }
         }
     }
@@ -205,18 +206,23 @@ impl Actor {
                 self.recording.let_recordings_go();
                 return;
             }
-            let Some(waiting) = self.recording.ends.front().cloned() else { return };
+            if self.recording.is_empty() {
+                return;
+            }
             // What was sent before they ended comes before their ends.
             if has_failed && self.record_all_held_back().await.is_err() {
                 self.recording.let_recordings_go();
                 return;
             }
-            let Waiting { end, form, recording } = waiting;
-            let (lent, asker_remaining_ms) = self.lent_on(&end);
-            let told = Box::new(HandlerEnd { asker_remaining_ms, ..end.clone() });
+            let (lent, asker_remaining_ms) = self.lent_on(&self.recording.ends[0].end);
+            let Waiting { end, form, recording } = &mut self.recording.ends[0];
+            if end.asker_remaining_ms != asker_remaining_ms {
+                Arc::make_mut(end).asker_remaining_ms = asker_remaining_ms;
+            }
+            let (end, form, recording) = (Arc::clone(end), *form, recording.clone());
             let (dispatch, attempt) = (end.dispatch, end.attempt);
             let recording = recording.map(|body| journal::Recording { dispatch, attempt, body });
-            match self.tell_with(&Input::HandlerEnded(told), lent, recording).await {
+            match self.tell_with(&Input::HandlerEnded(Arc::clone(&end)), lent, recording).await {
                 Ok(_) => {}
                 Err(ActorError::JournalUnavailable { .. }) => {
                     self.recording.let_recordings_go();
@@ -226,7 +232,7 @@ impl Actor {
                     tracing::error!(dispatch = %end.dispatch, %refusal, "an end that nobody awaits");
                 }
                 Err(ActorError::Journal(error)) if form == Form::Whole => {
-                    let end = reduced(end, &error);
+                    let end = Arc::new(reduced(&end, &error));
                     self.recording.ends[0] = Waiting { end, form: Form::Reduced, recording: None };
                     continue;
                 }
@@ -270,11 +276,14 @@ impl Actor {
                 Heard::TooLate => {}
             }
         }
+        if told.is_empty() {
+            return;
+        }
         let inputs = told.iter().cloned().map(recorded_signal).collect();
-        let (events, refused) = self.decide_all(inputs, at);
+        let (decided, refused) = self.decide_all(inputs, at);
         self.drop_signals(refused);
         let accepted = told.len() - refused;
-        if !events.is_empty() && self.commit(events, Rooms::default(), at).await.is_err() {
+        if accepted > 0 && self.commit(decided, Rooms::default(), at).await.is_err() {
             self.drop_signals(accepted);
             told.into_iter().for_each(|signal| self.hold_back(signal));
         }
@@ -289,22 +298,19 @@ impl Actor {
     }
 
     /// What follows from `inputs`, one after the other, and how many are refused.
-    fn decide_all(&self, inputs: Vec<Input>, at: WallTime) -> (Vec<RecordedEvent>, usize) {
-        let (mut events, mut refused) = (Vec::new(), 0);
-        let mut after = (!inputs.is_empty()).then(|| self.entity.clone());
+    fn decide_all(&self, inputs: Vec<Input>, at: WallTime) -> (Decided, usize) {
+        let mut all = Decided { events: Vec::new(), after: self.entity.clone() };
+        let mut refused = 0;
         for input in inputs {
-            let Ok(decided) = decide(&self.spec, after.as_ref(), &input, at) else {
-                refused += 1;
-                continue;
-            };
-            for event in decided {
-                if let Some(after) = &mut after {
-                    after.apply(&self.spec, &event, at);
+            match decide(&self.spec, Some(&all.after), &input, at) {
+                Ok(Decided { events, after }) => {
+                    all.events.extend(events);
+                    all.after = after;
                 }
-                events.push(event);
+                Err(_) => refused += 1,
             }
         }
-        (events, refused)
+        (all, refused)
     }
 
     fn heard(&mut self, signal: HandlerSignal) -> Heard {
@@ -361,11 +367,11 @@ impl Actor {
         let of_running = |signal: &&HandlerSignal| self.entity.run(signal.dispatch).is_some();
         let signals = held.values().map(|(_, signal)| signal);
         let told = signals.filter(of_running).cloned().map(recorded_signal).collect();
-        let (events, _) = self.decide_all(told, at);
-        if events.is_empty() {
+        let (decided, _) = self.decide_all(told, at);
+        if decided.events.is_empty() {
             return Ok(false);
         }
-        let committed = self.commit(events, Rooms::default(), at).await;
+        let committed = self.commit(decided, Rooms::default(), at).await;
         if committed.is_err() {
             // Without them, the next evaluation would report inactivity that did not happen.
             self.recording.held_back = held;
@@ -394,30 +400,31 @@ enum Heard {
 
 /// An end that the journal never takes whole, as one that it takes: the same end
 /// without what others chose the size of. An answer that is left out is a failure.
-fn reduced(end: HandlerEnd, error: &journal::Error) -> HandlerEnd {
+fn reduced(end: &HandlerEnd, error: &journal::Error) -> HandlerEnd {
     tracing::error!(dispatch = %end.dispatch, %error, "the end can't be recorded whole");
-    let outcome = match end.outcome {
+    let outcome = match &end.outcome {
         Outcome::Completed(_) | Outcome::Failed(_) => Outcome::Failed(Failure {
             kind: FailureKind::ResultTooLarge,
             message: format!("the handler's answer can't be recorded: {error}"),
             result: None,
         }),
-        Outcome::TimedOut(mut exceeded) => {
-            exceeded.backtrace.clear();
-            Outcome::TimedOut(exceeded)
+        Outcome::TimedOut(exceeded) => {
+            let backtrace = Vec::new();
+            let exceeded = HandlerDeadlineExceeded { backtrace, ..(**exceeded).clone() };
+            Outcome::TimedOut(Box::new(exceeded))
         }
         Outcome::Cancelled(cancellation) => {
-            Outcome::Cancelled(Cancellation { reason: String::new(), ..cancellation })
+            Outcome::Cancelled(Cancellation { reason: String::new(), ..cancellation.clone() })
         }
         // Their texts are the host's own, and short.
         other @ (Outcome::Trapped(_)
         | Outcome::Limit(_)
         | Outcome::Rejected(_)
-        | Outcome::Interrupted) => other,
+        | Outcome::Interrupted) => other.clone(),
     };
     let recording =
-        end.recording.map(|_| Recorded::DecisionOnly("its end was too large".to_owned()));
-    HandlerEnd { outcome, recording, account: None, ..end }
+        end.recording.as_ref().map(|_| Recorded::DecisionOnly("its end was too large".to_owned()));
+    HandlerEnd { outcome, recording, account: None, ..end.clone() }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use sandglass_liveness::Decided;
 use sandglass_model::{Busy, BusyScope, DispatchId, Dispatched, Event, ModuleHash};
 
 use crate::asking::Lent;
@@ -44,14 +45,11 @@ impl Rooms {
 
     /// Says of each handler that `events` dispatches which version of its module it runs, where
     /// that is known by now: the one that room is kept for comes first.
-    pub(super) fn name_modules(&self, handlers: &dyn Handlers, events: &mut [Event]) {
-        for event in events {
-            if let Event::Dispatched(dispatched) = event {
-                let known = self.module_hash(dispatched.dispatch);
-                let known = known.or_else(|| module_hash(handlers, &dispatched.module));
-                dispatched.module_hash = known.or(dispatched.module_hash);
-            }
-        }
+    pub(super) fn name_modules(&self, handlers: &dyn Handlers, decided: &mut Decided) {
+        decided.set_module_hashes(|dispatched| {
+            let reserved = self.module_hash(dispatched.dispatch);
+            reserved.or_else(|| module_hash(handlers, &dispatched.module))
+        });
     }
 
     /// The version of its module that room is kept for, where it is for one.

@@ -69,7 +69,7 @@ impl Stops {
 
 /// A handler that is to be started.
 pub(super) struct Starting {
-    pub(super) dispatched: Dispatched,
+    pub(super) dispatched: Arc<Dispatched>,
     pub(super) reserved: Reserved,
     pub(super) lent: Lent,
     /// The span of the transition that asked for it.
@@ -87,7 +87,7 @@ pub(super) struct Ended {
 pub(super) struct Runs {
     tasks: JoinSet<Ended>,
     /// What each task runs, for the report of one that is lost.
-    running: HashMap<task::Id, Dispatched>,
+    running: HashMap<task::Id, Arc<Dispatched>>,
     stops: Stops,
     /// What the askers that wait for them lend each attempt, until its end is recorded.
     lent: BTreeMap<(DispatchId, u32), Lent>,
@@ -140,10 +140,10 @@ impl Runs {
             parent,
             stop: stop.clone(),
             signals: Signals::new(dispatched.dispatch, self.signal_queue.clone()),
-            dispatched: dispatched.clone(),
+            dispatched: (*dispatched).clone(),
         };
         let handlers = Arc::clone(&shared.handlers);
-        let (of, shared) = (dispatched.clone(), Arc::clone(shared));
+        let (of, shared) = (Arc::clone(&dispatched), Arc::clone(shared));
         let entity = entity.entity.clone();
         self.spawn(of, async move {
             let report = match caught(|| handlers.start(run)) {
@@ -167,7 +167,7 @@ impl Runs {
         shared: &Arc<Shared>,
         spec: &Spec,
         entity: &Entity,
-        (dispatched, lent): (Dispatched, &Lent),
+        (dispatched, lent): (Arc<Dispatched>, &Lent),
         busy: Busy,
     ) {
         self.lend(&dispatched, lent);
@@ -177,7 +177,7 @@ impl Runs {
         let stop = Stop::default();
         self.stops.lock().insert(dispatched.dispatch, stop.clone());
         let (shared, entity) = (Arc::clone(shared), entity.entity.clone());
-        self.spawn(dispatched.clone(), async move {
+        self.spawn(Arc::clone(&dispatched), async move {
             let over = shared.clock.now().after(wait);
             let (outcome, cause) = tokio::select! {
                 biased;
@@ -200,7 +200,7 @@ impl Runs {
         });
     }
 
-    fn spawn(&mut self, of: Dispatched, run: impl Future<Output = Ended> + Send + 'static) {
+    fn spawn(&mut self, of: Arc<Dispatched>, run: impl Future<Output = Ended> + Send + 'static) {
         let task = self.tasks.spawn(run);
         self.running.insert(task.id(), of);
     }
@@ -265,7 +265,7 @@ fn host_call_limits(of: &Integration) -> HostCallLimits {
 /// The ends of runs.
 pub(super) struct Ends<'a> {
     tasks: &'a mut JoinSet<Ended>,
-    running: &'a mut HashMap<task::Id, Dispatched>,
+    running: &'a mut HashMap<task::Id, Arc<Dispatched>>,
     stops: &'a Stops,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::{Refusal, Spec, go_over};
+use sandglass_liveness::{Decided, Refusal, Spec, go_over};
 
 use super::Actor;
 use super::rooms::Rooms;
@@ -16,7 +16,8 @@ impl Actor {
         match go_over(&self.spec, &self.entity, &newest) {
             Ok(events) => {
                 let at = self.shared.clock.wall();
-                match self.commit(events, Rooms::default(), at).await {
+                let decided = Decided::of(&self.spec, &self.entity, events, at);
+                match self.commit(decided, Rooms::default(), at).await {
                     Ok(_) => self.spec = newest,
                     Err(error) => {
                         let entity = &self.entity.entity;
