@@ -1,12 +1,12 @@
-//! Of which runs the journal keeps an account: what they did, call by call.
+//! Of which handlers the journal keeps an account, which lists their calls.
 
 use sandglass_model::{Account, OutcomeKind, RunReport, TraceId};
 
-/// Of how many runs that completed one is accounted for, unless said otherwise: enough to
-/// see what a healthy one does, and 1 % of what all of them would take.
+/// One in how many completed handlers has an account by default: enough to see what a healthy one
+/// does, at 1 % of the space.
 pub const ACCOUNTS_ONE_IN: u32 = 100;
 
-/// Of those that completed, one in so many; none where it is 0. Of those that didn't, all.
+/// Keeps an account of one in `one_in` completed handlers (of none, if it is 0), and of all others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accounts {
     pub(crate) one_in: u32,
@@ -25,8 +25,8 @@ impl Accounts {
         is_kept.then(|| Box::new(Account::of(report)))
     }
 
-    /// By the trace, as OpenTelemetry's `TraceIdRatioBased` samples: whoever exports the
-    /// same share of traces has the accounts of just those.
+    /// By the trace, as OpenTelemetry's `TraceIdRatioBased` samples: an exporter that keeps the same
+    /// share of traces has exactly the traces of these accounts.
     fn samples(self, trace: TraceId) -> bool {
         let low = trace.as_bytes().last_chunk().map_or(0, |low| u64::from_be_bytes(*low));
         self.one_in > 0 && low >> 1 < (1 << 63) / u64::from(self.one_in)

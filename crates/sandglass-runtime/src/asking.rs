@@ -1,10 +1,9 @@
-//! Asks between the entities of one runtime: carried from the handler that asks to
-//! the mailbox of the entity that is asked, and the answer back.
+//! Asks between the entities of one runtime: carried from the handler that asks to the mailbox of the
+//! asked entity, with the answer back.
 //!
-//! Whether an ask may be, and what it lends the handlers that it starts, is decided by
-//! `sandglass-liveness`. An asked entity does what it is asked in its own turn, so one
-//! that waits for an answer of another can be asked itself: its handler waits beside
-//! its mailbox, and no mailbox waits.
+//! Whether an ask is accepted, and what it lends the handlers that it starts, is decided by
+//! `sandglass-liveness`. Handlers wait beside the mailbox of their entity, so an entity whose handler
+//! waits for an answer can be asked itself.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,17 +24,17 @@ use crate::reading::seen;
 use crate::shared::Shared;
 use crate::watch;
 
-/// Takes the asks of one handler, on the runtime's clock. It lends what it asks for no
-/// more than the handler has left.
+/// Carries the asks of one handler, on the runtime's clock. It lends at most the time that the handler
+/// has left.
 #[derive(Clone)]
 pub struct Asking {
     shared: Weak<Shared>,
     by: EntityRef,
     tenant: Arc<str>,
-    /// What the handler is known by; its asks differ in what is left of its time.
+    /// Identifies the handler; its asks differ in its remaining time.
     asked: Asked,
     trace: TraceContext,
-    /// By which the handler is stopped.
+    /// Stops the handler.
     stop: Stop,
 }
 
@@ -54,12 +53,13 @@ pub(crate) struct Heard {
 pub(crate) struct Lent {
     /// Its own deadline.
     pub(crate) not_after: Option<Monotonic>,
-    /// That it waits until they have ended; none where it doesn't.
+    /// `None` if it does not wait until they have ended.
     pub(crate) waiting: Option<Waiting>,
 }
 
 impl Lent {
-    /// What is left of it, in milliseconds, where its asker waits on; none where nothing is.
+    /// Its remaining time in milliseconds while its asker waits; `None` if the asker does not wait, or has
+    /// no time left.
     pub(crate) fn goes_on_ms(&self, now: Monotonic) -> Option<u64> {
         self.waiting.as_ref().filter(|asker| asker.goes_on())?;
         let left_ms = remaining_ms(self.not_after?, now);
@@ -67,40 +67,39 @@ impl Lent {
     }
 }
 
-/// That an asker waits for an entity to settle, as the handlers see it that run on its
-/// behalf.
+/// An asker that waits until an entity has settled, as seen by the handlers that work for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     is_answered: watch::Receiver<bool>,
     by: EntityRef,
     dispatch: DispatchId,
-    /// By which the asker is stopped.
+    /// Stops the asker.
     stop: Stop,
 }
 
-/// That the session is over whose handler had asked.
+/// The end of the session whose handler had asked.
 #[derive(Clone, Debug)]
 pub(crate) struct ParentOver {
     pub(crate) parent: EntityRef,
-    /// The handler of it that asked.
+    /// Its handler that asked.
     pub(crate) asker: DispatchId,
     /// Why it is over.
     pub(crate) why: Arc<str>,
 }
 
 impl Waiting {
-    /// Whether it waits still.
+    /// Whether the asker still waits.
     pub(crate) fn goes_on(&self) -> bool {
         !*self.is_answered.borrow() && self.is_answered.has_changed().is_ok()
     }
 
-    /// That the asker's session was stopped for good, where it was.
+    /// The end of the asker's session, if it was stopped for good.
     pub(crate) fn parent_over(&self) -> Option<ParentOver> {
         let why = self.stop.over()?;
         Some(ParentOver { parent: self.by.clone(), asker: self.dispatch, why })
     }
 
-    /// Waits until the asker has gone without its answer; for ever where it has got it.
+    /// Waits until the asker has gone without an answer; pending forever if it has got one.
     pub(crate) async fn abandoned(mut self) {
         if self.is_answered.wait_for(|is_answered| *is_answered).await.is_ok() {
             std::future::pending().await
@@ -165,7 +164,7 @@ impl Asking {
             tenant: self.tenant,
             lent: Lent { not_after: Some(not_after), waiting },
         });
-        // A handler that a restart runs again may ask before all entities are back.
+        // A handler that a restart executes again may ask before all entities are recovered.
         let mut runtime = shared.runtime.subscribe();
         let runtime = runtime.wait_for(Option::is_some).await.map_err(|_| gone())?;
         let runtime = runtime.and_then(|runtime| runtime.upgrade()).ok_or_else(gone)?;
@@ -174,7 +173,7 @@ impl Asking {
             (put, handle.watch())
         };
         let (put, view) = runtime.reach(&target, put).map_err(to_asker)?;
-        // Not held while waiting, so that this wait keeps no runtime alive.
+        // Not held while waiting, so that the wait does not keep the runtime alive.
         drop(runtime);
         put.map_err(|error| match error {
             TrySendError::Full(_) => to_asker(ActorError::MailboxFull(target)),
@@ -194,7 +193,7 @@ impl Asking {
         })
     }
 
-    /// The span of an ask, where it is in the trace of the handler that asks.
+    /// The span of an ask, if it is in the trace of the handler that asks.
     fn within(&self, span: TraceContext) -> TraceContext {
         if span.trace_id == self.trace.trace_id { span } else { self.trace }
     }
@@ -206,18 +205,18 @@ impl fmt::Debug for Asking {
     }
 }
 
-/// Who waits for whom in a runtime: at most one wait for each handler in flight.
+/// Which entity waits for which: at most one wait for each handler in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Circles(Mutex<Waits>);
 
 impl Circles {
     fn with<T>(&self, change: impl FnOnce(&mut Waits) -> T) -> T {
-        // Each change is made whole before anything can panic.
+        // No code between two changes of one critical section can panic.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// One wait for an entity to settle, over when this is dropped.
+/// One wait for an entity to settle. It ends when this is dropped.
 struct Circle {
     shared: Arc<Shared>,
     by: EntityRef,
@@ -237,7 +236,7 @@ impl Drop for Circle {
     }
 }
 
-/// What is left until `not_after`, in milliseconds, rounded up.
+/// The time until `not_after` in milliseconds, rounded up.
 pub(crate) fn remaining_ms(not_after: Monotonic, now: Monotonic) -> u64 {
     let left: Duration = not_after.since(now);
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
@@ -247,7 +246,7 @@ fn gone() -> AskError {
     to_asker(ActorError::Closed)
 }
 
-/// Why an entity didn't do what it was asked, as the handler that asks reads it.
+/// The reason that the handler which asked gets.
 pub(crate) fn to_asker(error: ActorError) -> AskError {
     let text = error.to_string();
     match error {

@@ -1,5 +1,5 @@
-//! The sessions that wait to be resumed, awake or asleep: which, why and since when. Each is
-//! entered when it begins to wait, and is out when it goes on; nobody looks for them.
+//! The sessions that wait to be resumed, awake or asleep: which, why and since when. Each is added
+//! when it begins to wait and removed when it is resumed, so no search is needed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,9 +18,9 @@ pub struct BlockedSession {
     pub entity: EntityRef,
     /// The run that has stopped.
     pub run_seq: u32,
-    /// Why it has, as a code.
+    /// Why it stopped, as a code.
     pub stop_reason_code: String,
-    /// What was decided of the session then.
+    /// What was decided about the session then.
     pub directive: Option<Directive>,
     /// When it stopped.
     pub since: WallTime,
@@ -30,7 +30,7 @@ pub struct BlockedSession {
 #[derive(Debug, Default)]
 pub(crate) struct Blocked(Mutex<BTreeMap<Place, Listed>>);
 
-/// By when they began to wait.
+/// In the order in which they began to wait.
 type Place = (WallTime, EntityRef);
 
 #[derive(Debug)]
@@ -42,14 +42,14 @@ struct Listed {
     entries: usize,
 }
 
-/// That a session is listed, while this lives.
+/// Keeps a session listed until it is dropped.
 pub(crate) struct Entry {
     list: Arc<Blocked>,
     place: Place,
 }
 
 impl Blocked {
-    /// Lists `entity`, where it is a session that waits to be resumed.
+    /// Lists `entity`, if it is a session that waits to be resumed.
     pub(crate) fn enter(self: &Arc<Self>, entity: &Entity) -> Option<Entry> {
         let session = entity.session().filter(|session| session.is_blocked())?;
         let session::Standing::Stopped(stopped) = &session.standing else { return None };
@@ -65,7 +65,7 @@ impl Blocked {
         Some(Entry { list: Arc::clone(self), place })
     }
 
-    /// The last `most` that began to wait, the latest first, and how many there are.
+    /// Up to `most` sessions, the latest first, and how many there are in all.
     fn last(&self, most: usize) -> (Vec<BlockedSession>, usize) {
         let list = self.lock();
         let last = list.iter().rev().take(most).map(|((since, entity), listed)| BlockedSession {
@@ -79,7 +79,7 @@ impl Blocked {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Place, Listed>> {
-        // Each change is made whole before anything can panic.
+        // No code between two changes of one critical section can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,8 +102,8 @@ impl fmt::Debug for Entry {
 }
 
 impl Runtime {
-    /// Up to `most` of the sessions that wait to be resumed, those that began to last first, and
-    /// how many there are. Awake or asleep, none is read for it.
+    /// Up to `most` of the sessions that wait to be resumed, the latest first, and how many there are.
+    /// It reads no entity.
     #[must_use]
     pub fn blocked_sessions(&self, most: usize) -> (Vec<BlockedSession>, usize) {
         self.0.shared.blocked.last(most)

@@ -1,5 +1,5 @@
-//! Builds a runtime: reads its journal entity by entity, ends what was in flight when the
-//! last one ended, and arms the timers, before it takes anything.
+//! Builds a runtime: reads its journal entity by entity, ends what was in flight when the previous
+//! runtime ended, and arms the timers, before it accepts requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,17 +34,17 @@ use crate::table::{Rest, Sleep, Table};
 use crate::waking::{WAKING_MAX, watch_alarms};
 use crate::watch;
 
-/// How long an entity stays awake with nothing to do, unless said otherwise: as long as
-/// the next step of a conversation usually takes, so that it isn't read again for each.
+/// How long an entity stays awake by default with nothing to do: as long as the next step of a
+/// conversation usually takes, so that it is not read again for each step.
 pub const LINGER: Duration = Duration::from_secs(5);
-/// How many entities may be awake with nothing to do, unless said otherwise. An entity
-/// that is awake takes some 20 KiB, so these take as much as a small process does.
+/// How many entities may be awake by default with nothing to do. One takes about 20 KiB, so these
+/// take as much memory as a small process.
 pub const AWAKE_MAX: usize = 2_000;
 
 /// Most entities that are recovered at once: enough to fill the journal's groups.
 const RECOVERING_MAX: usize = 256;
 
-/// What a runtime is made of.
+/// The parts of a runtime.
 pub struct Builder {
     journal: Arc<dyn Journal>,
     clock: Arc<dyn Clock>,
@@ -58,13 +58,13 @@ pub struct Builder {
     operators: Option<BTreeSet<String>>,
 }
 
-/// Why a runtime can't start.
+/// Why a runtime cannot start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BuildError {
-    /// The journal can't be read or written.
+    /// The journal cannot be read or written.
     #[error("the journal can't be used: {0}")]
     Journal(#[from] journal::Error),
-    /// A record doesn't fit the ones before it.
+    /// A record does not fit the ones before it.
     #[error("record {position} of the journal doesn't fit: {unfit}")]
     Unfit {
         /// The record.
@@ -101,87 +101,85 @@ impl Builder {
         }
     }
 
-    /// With this clock: the system's, unless given.
+    /// Sets the clock. The default is the clock of the system.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
     }
 
-    /// Drawing the ids of lives and traces there: from the operating system, unless given.
+    /// Sets the source of the ids of lives and traces. The default is the operating system.
     #[must_use]
     pub fn entropy(self, entropy: Arc<dyn Entropy>) -> Self {
         Self { entropy, ..self }
     }
 
-    /// With what runs handlers: nothing, unless given, so that each is rejected.
+    /// Sets what executes handlers. By default nothing does, and each handler is rejected.
     #[must_use]
     pub fn handlers(self, handlers: Arc<dyn Handlers>) -> Self {
         Self { handlers, ..self }
     }
 
-    /// Reporting there: nowhere, unless given.
+    /// Sets where metrics and spans go. By default they go nowhere.
     #[must_use]
     pub fn telemetry(self, telemetry: Telemetry) -> Self {
         Self { telemetry, ..self }
     }
 
-    /// With these specs for new entities. Existing ones go over to them as in
-    /// [`Runtime::reload`]; those of other types go on with the specs that they have.
+    /// Adds specs for new entities. Existing entities change to them as in [`Runtime::reload`]; entities
+    /// of other types keep the specs that they have.
     #[must_use]
     pub fn specs(mut self, specs: impl IntoIterator<Item = impl Into<Arc<Spec>>>) -> Self {
         self.specs.extend(specs.into_iter().map(Into::into));
         self
     }
 
-    /// An entity falls asleep when it has had nothing to do for so long: [`LINGER`],
-    /// unless given. Then nothing but its name and its timers is in memory, and it is read
-    /// from the journal again when somebody asks it or a timer rings. The longer its
-    /// history, the longer that takes.
+    /// Sets how long an entity stays awake with nothing to do; the default is [`LINGER`]. While it
+    /// sleeps, only its name and timers are in memory. It is read from the journal when a request
+    /// arrives or a timer fires, which takes longer the longer its history is.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.rest.linger = linger;
         self
     }
 
-    /// While more than so many entities are awake, each falls asleep as soon as it has
-    /// nothing to do: [`AWAKE_MAX`], unless given. Those that have something to do are
-    /// bounded by whoever lets handlers in.
+    /// While more than this many entities are awake, each falls asleep as soon as it has nothing to do;
+    /// the default is [`AWAKE_MAX`]. Entities that have something to do are bounded by admission.
     #[must_use]
     pub const fn awake_max(mut self, entities: usize) -> Self {
         self.rest.awake_max = entities;
         self
     }
 
-    /// Keeps what one in so many of the handlers that complete did, call by call, and of
-    /// none where it is 0: of one in [`ACCOUNTS_ONE_IN`](crate::ACCOUNTS_ONE_IN), unless
-    /// given. Of those that don't complete it is always kept.
+    /// Keeps an account, which lists all calls, of one in this many handlers that complete, and of none
+    /// if it is 0; the default is [`ACCOUNTS_ONE_IN`](crate::ACCOUNTS_ONE_IN). Handlers that do not
+    /// complete always have one.
     #[must_use]
     pub const fn accounts_one_in(mut self, one_in: u32) -> Self {
         self.accounts.one_in = one_in;
         self
     }
 
-    /// Lets sessions be stopped and resumed by these operators alone, as those who ask are
-    /// named: by anybody, unless given. Limits, parents and shutdowns stop them in any case.
+    /// Restricts stopping and resuming sessions to these operators, by name. By default every caller may.
+    /// Limits, parents and shutdowns stop sessions in any case.
     #[must_use]
     pub fn operators(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let operators = Some(names.into_iter().map(Into::into).collect());
         Self { operators, ..self }
     }
 
-    /// Allows runs of sessions no more than this: as much as specs say, unless given.
-    /// [`Runtime::set_ceilings`] changes it.
+    /// Sets upper bounds on the limits of runs. By default specs decide alone.
+    /// [`Runtime::set_ceilings`] changes them.
     #[must_use]
     pub fn ceilings(self, ceilings: Ceilings) -> Self {
         Self { ceilings, ..self }
     }
 
-    /// Reads the journal, and recovers those of its entities that had handlers in flight
-    /// or are to go over to another version of their spec. The others sleep. Needs a tokio
-    /// runtime, on whose threads all entities live.
+    /// Reads the journal, and recovers the entities that had handlers in flight or change to another
+    /// version of their spec. The others sleep. Needs a tokio runtime, on whose threads all entities
+    /// live.
     ///
     /// # Errors
-    /// The journal can't be read, holds what doesn't fit, or takes no appends.
+    /// The journal cannot be read, contains a record that does not fit, or takes no appends.
     pub async fn build(self) -> Result<Runtime, BuildError> {
         let types = specs::by_type(self.specs).map_err(BuildError::DoubledType)?;
         let mut fold = Fold::with_parsed(types.values().cloned());
@@ -190,7 +188,7 @@ impl Builder {
         let (specs, _) = recorded.reloaded(types);
         let new = specs.new_since(&recorded);
         let metrics = &self.telemetry.metrics;
-        // It was read, and is taken to work until an append of it fails.
+        // It could be read; it counts as working until an append fails.
         metrics.journal_health(Health::Healthy);
         specs::expect(metrics, &specs, &self.ceilings);
         let (events, _) = broadcast::channel(SUBSCRIPTION_MAX);
@@ -234,8 +232,7 @@ impl Builder {
     }
 }
 
-/// Folds in the specs of a journal, which stand before its entities; answers what the
-/// entities stand behind.
+/// Folds the specs at the beginning of a journal, and returns the position behind them.
 async fn read_specs(journal: &dyn Journal, fold: &mut Fold) -> Result<Option<Place>, BuildError> {
     let mut after = None;
     loop {
@@ -258,14 +255,14 @@ async fn read_specs(journal: &dyn Journal, fold: &mut Fold) -> Result<Option<Pla
 
 type Recovered = oneshot::Receiver<Result<(), ActorError>>;
 
-/// The entities of a journal, one after the other: none is held in memory but the one
-/// that is being read, and those that are being recovered.
+/// The entities of a journal, one after the other. In memory are only the one that is being read and
+/// those that are being recovered.
 struct Recovery<'a> {
     runtime: &'a Runtime,
     fold: Fold,
     /// The entity that is being read, and its last record.
     current: Option<(EntityRef, Position)>,
-    /// Its records that were read since its last snapshot.
+    /// Its records since its last snapshot.
     due: snapshot::Due,
     waiting: Vec<(EntityRef, Recovered)>,
 }
@@ -299,7 +296,7 @@ impl Recovery<'_> {
         self.wait_until_recovered().await
     }
 
-    /// Goes on behind the snapshot of the entity that is being read, where there can be one.
+    /// Continues behind the snapshot of the entity that is being read, if there is a usable one.
     async fn skip(&mut self, journal: &dyn Journal) -> Result<Option<Place>, BuildError> {
         let Some((name, last)) = &mut self.current else { return Ok(None) };
         if self.due.records != SNAPSHOT_EVERY {
@@ -312,12 +309,12 @@ impl Recovery<'_> {
         Ok(Some(Place { entity: Some(name.clone()), position }))
     }
 
-    /// Lets the entity that was read sleep, or starts its task where something of it was
-    /// in flight, or where it goes over to another version of its spec.
+    /// Lets the entity that was read sleep. If it has something in flight, or changes to another version
+    /// of its spec, starts its task instead.
     async fn finish_current(&mut self) -> Result<(), BuildError> {
         let Some((name, last)) = self.current.take() else { return Ok(()) };
         let due = std::mem::take(&mut self.due);
-        // The fold holds no entity without its spec.
+        // The fold contains no entity without its spec.
         let Some(entity) = self.fold.take(&name) else { return Ok(()) };
         let Some(spec) = self.fold.spec(entity.spec).cloned() else { return Ok(()) };
         let shared = &self.runtime.0.shared;
@@ -367,7 +364,7 @@ fn start(runtime: &Runtime, name: &EntityRef, restored: Restored) -> Recovered {
     recovered
 }
 
-/// Runs nothing.
+/// Executes nothing.
 struct NoHandlers;
 
 impl Handlers for NoHandlers {

@@ -1,26 +1,25 @@
-//! What a caller is told when an entity didn't do what was asked, and what the
-//! caller may do next.
+//! Why an entity did not do what a caller requested, and what the caller can do next.
 
 use sandglass_journal as journal;
 use sandglass_liveness::Refusal;
 use sandglass_model::{Busy, DispatchId, EntityRef, HandlerDeadlineExceeded, Sequence};
 
-/// Why an entity didn't do what was asked.
+/// Why an entity did not do what was requested.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ActorError {
     /// There is no such entity.
     #[error("there is no entity {0}; create it first")]
     UnknownEntity(EntityRef),
-    /// There is one already.
+    /// An entity of this name exists already.
     #[error("{0} exists already")]
     EntityExists(EntityRef),
-    /// No spec of this type was given to the runtime.
+    /// The runtime has no spec of this type.
     #[error("there is no spec of the type `{entity_type}`; load its spec file")]
     UnknownType {
         /// The type.
         entity_type: String,
     },
-    /// The entity refuses it, and would again.
+    /// The entity refuses the request, and would refuse it again.
     #[error("{entity} refuses: {refusal}")]
     Refused {
         /// The entity.
@@ -28,42 +27,42 @@ pub enum ActorError {
         /// Why.
         refusal: Refusal,
     },
-    /// The entity isn't where the caller believes it to be: look at it again.
+    /// The entity is not at the sequence that the caller expects: read it again.
     #[error("{entity} is not at sequence {expected}; look where it is")]
     Conflict {
         /// The entity.
         entity: EntityRef,
-        /// Where the caller believes it to be.
+        /// The expected sequence.
         expected: Sequence,
     },
-    /// Another process writes this entity's records: this one has let it go.
+    /// Another process writes this entity's records; this one has given it up.
     #[error("{entity} is written by another process; use that one, or start this one again")]
     Fenced {
         /// The entity.
         entity: EntityRef,
     },
-    /// The entity has as much to do as may wait.
+    /// As many requests wait for the entity as may wait.
     #[error("the mailbox of {0} is full; try again later")]
     MailboxFull(EntityRef),
-    /// The handlers that it would start find no room: nothing was done.
+    /// There are no slots for the handlers that it would start. Nothing was done.
     #[error("{entity} can't start its handlers: {busy}")]
     Busy {
         /// The entity.
         entity: EntityRef,
-        /// Where there is no room, and when there may be.
+        /// Which slots are exhausted, and when to try again.
         busy: Busy,
     },
-    /// The journal takes no appends: nothing was done.
+    /// The journal takes no appends. Nothing was done.
     #[error("journal_unavailable: {what}")]
     JournalUnavailable {
         /// What failed.
         what: String,
     },
-    /// The journal will never take this, or can't be read.
+    /// The journal will never take this, or cannot be read.
     #[error("the journal refuses: {0}")]
     Journal(journal::Error),
-    /// A handler's deadline passed. Its effects may have landed, so the runtime
-    /// never runs it again by itself; an operator may, with a larger budget.
+    /// A handler's deadline passed. Its effects may have landed, so the runtime never starts it again by
+    /// itself; an operator can, with a larger budget.
     #[error(transparent)]
     HandlerDeadlineExceeded(Box<HandlerDeadlineExceeded>),
     /// The entity never had this dispatch.
@@ -74,10 +73,10 @@ pub enum ActorError {
         /// The dispatch.
         dispatch: DispatchId,
     },
-    /// Whoever asks may not stop and resume sessions.
+    /// The caller may not stop and resume sessions.
     #[error("{by:?} may not stop or resume sessions; an operator may, as the runtime was told")]
     NotAnOperator {
-        /// Who asks, as they are named.
+        /// The name of the caller.
         by: String,
     },
     /// The operating system gives no randomness.
@@ -91,9 +90,9 @@ pub enum ActorError {
 /// What a caller may do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// The same may succeed at another time, or with more room.
+    /// The request may succeed later, or with more slots.
     Transient,
-    /// The same will fail again.
+    /// The request will fail again.
     Permanent,
 }
 

@@ -1,5 +1,5 @@
-//! A folder of spec files, and of the modules that they name with their manifests:
-//! read whole, or not at all.
+//! A folder of spec files and the modules that they name, with their manifests: read completely, or
+//! not at all.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,40 +13,40 @@ use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use crate::host_handlers::Module;
 
-/// What the names of spec files end with.
+/// How the names of spec files end.
 pub const SPEC_ENDING: &str = ".ioa.toml";
 
-/// Most spec files of one folder: more types than anybody's system has.
+/// Most spec files of one folder: more types than any system needs.
 pub const SPECS_MAX: usize = 1_000;
 
 /// What a folder declares.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    /// Its specs and their files, by the names of these.
+    /// Its specs and their files, in the order of the file names.
     pub specs: Vec<(PathBuf, Spec)>,
     /// The modules that the specs name.
     pub sources: BTreeMap<String, ModuleSource>,
-    /// What is legal and hardly meant.
+    /// What is valid but probably a mistake.
     pub warnings: Vec<Finding>,
 }
 
 /// Where a module comes from.
 #[derive(Clone, Debug)]
 pub enum ModuleSource {
-    /// A manifest is about it, and says what it is granted.
+    /// A manifest names it and declares its grants.
     Manifest(Box<Found>),
-    /// There is only the file, so it is granted nothing.
+    /// There is only the file, so it has no grants.
     File(PathBuf),
 }
 
-/// A module of a folder, read.
+/// A module of a folder, with its bytes.
 #[derive(Clone, Debug)]
 pub struct FolderModule {
     /// The name that specs give it.
     pub name: String,
     /// Its bytes.
     pub bytes: Arc<[u8]>,
-    /// What it is granted.
+    /// Its grants.
     pub manifest: Manifest,
 }
 
@@ -62,17 +62,17 @@ impl From<FolderModule> for (String, Module) {
     }
 }
 
-/// Why a folder can't be used.
+/// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// It can't be read, or a file in it.
+    /// The folder, or a file in it, cannot be read.
     #[error(transparent)]
     File(#[from] file::Error),
-    /// There is no spec in it.
+    /// It contains no spec.
     #[error("there is no *{SPEC_ENDING} in `{}`", .0.display())]
     Empty(PathBuf),
-    /// Its files are wrong, and all that is wrong in them is this.
+    /// All mistakes in its files.
     #[error("{} mistakes in specs and manifests, the first in {}", .0.len(), first(.0))]
     Wrong(Vec<Finding>),
 }
@@ -94,12 +94,12 @@ impl From<manifest::Error> for FolderError {
 }
 
 impl Folder {
-    /// Reads the `*.ioa.toml` of `folder`, its manifests
-    /// ([`Manifests::find`]), and where the modules are that the specs name: the
-    /// manifest of that name's, or else the file of that name in the folder
+    /// Reads the `*.ioa.toml` of `folder`, its manifests ([`Manifests::find`]), and where the modules are
+    /// that the specs name: in the manifest of that name, or else in the file of that name in the folder
     /// ([`module_beside`]). Modules are not read yet.
     ///
     /// # Errors
+    /// A file is invalid or cannot be read.
     /// Anything of it is wrong or can't be read.
     pub fn read(folder: &Path) -> Result<Self, FolderError> {
         let mut findings = Vec::new();
@@ -119,7 +119,7 @@ impl Folder {
             let source = String::from_utf8_lossy(&bytes);
             let mut diagnostics = parsed.diagnostics;
             if let Some(spec) = parsed.spec {
-                // The manifest that is wrong may be the one that has the module.
+                // The manifest that is invalid may be the one of the module.
                 if !wrong_manifests {
                     diagnostics.extend(find_modules(folder, &manifests, &spec, &mut sources));
                 }
@@ -141,11 +141,11 @@ impl Folder {
         Ok(Self { specs, sources, warnings: findings })
     }
 
-    /// The modules' bytes and grants, with the value of each granted secret from
-    /// `secret`, which answers what to do where it has none.
+    /// Reads the modules and their grants, with the value of each granted secret from `secret`, whose
+    /// error states what to do about a missing value.
     ///
     /// # Errors
-    /// A module can't be read, or a granted secret has no value: all of what is wrong.
+    /// All modules that cannot be read, and all granted secrets without a value.
     pub fn modules(
         &self,
         secret: &dyn Fn(&str) -> Result<Secret, String>,
@@ -173,7 +173,7 @@ impl Folder {
     }
 }
 
-/// Notes where the modules of a spec are. Answers what is wrong about it.
+/// Notes where the modules of a spec are, and returns what is wrong with it.
 fn find_modules(
     folder: &Path,
     manifests: &Manifests,
@@ -198,7 +198,7 @@ fn find_modules(
     out.finish()
 }
 
-/// Reports that a spec names a module that its folder doesn't have.
+/// Reports that a spec names a module that its folder does not contain.
 fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
     let near = manifests.iter().map(|found| found.file().name());
     let hint = if near.clone().next().is_some() {
@@ -223,7 +223,7 @@ fn spec_paths(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
     if paths.is_empty() { Err(FolderError::Empty(folder.to_owned())) } else { Ok(paths) }
 }
 
-/// What is wrong where two specs are of one type.
+/// The diagnostic for two specs of one type.
 #[must_use]
 pub fn one_of_each_type(specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
     let (mut first, mut findings) = (BTreeMap::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! What the runtime needs of whatever runs handlers, and what it hands them. A
-//! WASM host is one such thing; a test's script is another.
+//! What the runtime requires of an executor of handlers, and what it gives to each handler. A WASM
+//! host is one executor, the script of a test another.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,96 +20,93 @@ use crate::asking::Asking;
 use crate::caught::caught;
 use crate::signals::Signals;
 
-/// The run of one handler, until it has ended and nothing of it is left.
+/// The execution of one handler. It is ready when nothing of it is left.
 pub type RunFuture = Pin<Box<dyn Future<Output = RunReport> + Send>>;
 
-/// The frames of a run, with what is known of them.
+/// Resolved stack frames.
 pub type FramesFuture = Pin<Box<dyn Future<Output = Vec<Frame>> + Send>>;
 
-/// Runs handlers. It holds each to its deadline; the runtime has no timer of its
-/// own for them, and waits for the report.
+/// Executes handlers, and holds each to its deadline: the runtime has no timer of its own for
+/// handlers, and waits for the report.
 pub trait Handlers: Send + Sync + 'static {
-    /// Starts a run. The future is polled on a task of its own; where it is dropped,
-    /// nobody waits any more, and the run should end.
+    /// Starts a handler. The future is polled on a task of its own. If it is dropped, nothing waits for
+    /// the handler any more, and it should end.
     fn start(&self, run: HandlerRun) -> RunFuture;
 
-    /// Keeps room for a run of `dispatched` on behalf of `tenant`, before anything is
-    /// recorded of it. What is answered is handed back in [`HandlerRun::reserved`], or
-    /// dropped where there will be no run.
+    /// Reserves a slot for a handler of `tenant`, before its dispatch is recorded. The reservation comes
+    /// back in [`HandlerRun::reserved`]; it is dropped if the handler is not started.
     ///
     /// # Errors
-    /// There is no room.
+    /// There is no slot.
     fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
         let _ = (dispatched, tenant);
         Ok(Reserved::default())
     }
 
-    /// What the run of `dispatch` is doing: the host function that it is in, or where else
-    /// it is, and for how long; none where nobody knows.
+    /// The host function that the handler of `dispatch` is in, or where else it is, and for how long;
+    /// `None` if that is unknown.
     fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
         let _ = dispatch;
         None
     }
 
-    /// Resolves frames of a run of `module` that were recorded as offsets, for showing them.
+    /// Resolves frames of `module` that were recorded as offsets, in order to show them.
     fn resolve_frames(&self, module: ModuleHash, frames: Vec<Frame>) -> FramesFuture {
         let _ = module;
         Box::pin(std::future::ready(frames))
     }
 
-    /// The hash of the module that an integration names, where it is known before
-    /// the run. Asked where [`Handlers::reserve`] kept no room for a version of it.
+    /// The hash of the module that an integration names, if it is known before the handler starts.
+    /// Called if [`Handlers::reserve`] reserved no version of the module.
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
         let _ = module;
         None
     }
 }
 
-/// All that a run is given.
+/// What a handler is started with.
 #[derive(Clone, Debug)]
 pub struct HandlerRun {
     /// The entity.
     pub entity: EntityRef,
-    /// What was asked for: integration, module, action, state, variables, budget.
+    /// Its record: integration, module, action, state, variables, budget.
     pub dispatched: Dispatched,
-    /// On whose behalf the entity lives.
+    /// The tenant of the entity.
     pub tenant: String,
-    /// The longest wait for its start: after it the run is rejected.
+    /// The longest wait for its start, after which it is rejected.
     pub schedule_to_start: Duration,
-    /// The room that was kept for it.
+    /// What was reserved for it.
     pub reserved: Reserved,
-    /// How long a host call of it may take, where its spec says so; and the same for calls
-    /// of some functions.
+    /// The limits of its host calls, if the spec has any.
     pub host_calls: HostCallLimits,
-    /// What went wrong in the run of its session before this one, where there was one.
+    /// What went wrong in the previous run of its session, if there was one.
     pub recovery: Option<Arc<Recovery>>,
-    /// Its own budget: at least that of `dispatched`, which is what its asker had left
-    /// where that was less.
+    /// Its own budget. The budget in `dispatched` is less if its asker had less time left.
     pub budget: Duration,
-    /// The deadline of the handler that asked for it, if one did, on the runtime's
-    /// clock: its own is never later.
+    /// The deadline of the handler that asked for it, if one did, on the runtime's clock. Its own
+    /// deadline is never later.
     pub not_after: Option<Monotonic>,
-    /// Takes what it asks of other entities, on the runtime's clock.
+    /// Carries its asks to other entities, on the runtime's clock.
     pub asks: Asking,
-    /// The span of the transition that asked for it.
+    /// The span of the transition that started it.
     pub parent: Option<TraceContext>,
-    /// Says when the run has to end.
+    /// How it is stopped.
     pub stop: Stop,
-    /// Where it tells of its progress.
+    /// Where it sends its signals.
     pub signals: Signals,
 }
 
-/// How long host calls may take, as a spec says.
+/// Limits on the duration of host calls, from the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostCallLimits {
-    /// Any of them, where it says so.
+    /// For all host functions, if there is one.
     pub all: Option<Duration>,
-    /// Those of some functions.
+    /// For single host functions.
     pub of: BTreeMap<String, Duration>,
 }
 
-/// Room that was kept for one run: whatever a [`Handlers`] makes of that. It is
-/// given back when it is dropped. Clones share it.
+/// What was reserved for one handler; its type is known to the [`Handlers`] alone. It is released
+/// when the last clone is dropped.
 #[derive(Clone, Default)]
 pub struct Reserved {
     room: Option<Arc<Mutex<Kept>>>,
@@ -119,25 +116,25 @@ pub struct Reserved {
 type Kept = Option<Box<dyn Any + Send>>;
 
 impl Reserved {
-    /// Keeps `room`.
+    /// Reserves `room`.
     #[must_use]
     pub fn of(room: impl Any + Send) -> Self {
         Self { room: Some(Arc::new(Mutex::new(Some(Box::new(room))))), module_hash: None }
     }
 
-    /// The same, for this version of the run's module: that is what its record names.
+    /// Adds the version of the module that is reserved, which the record of the dispatch names.
     #[must_use]
     pub fn for_module(self, hash: ModuleHash) -> Self {
         Self { module_hash: Some(hash), ..self }
     }
 
-    /// The version of the run's module that it is for, where it is for one.
+    /// The reserved version of the module, if there is one.
     #[must_use]
     pub const fn module_hash(&self) -> Option<ModuleHash> {
         self.module_hash
     }
 
-    /// Takes out what is kept; none where nothing of this type is.
+    /// Takes the reservation; `None` if there is none of this type.
     #[must_use = "room that isn't used is given back"]
     pub fn take<T: Any>(&self) -> Option<T> {
         let mut kept = self.room.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,27 +155,26 @@ impl fmt::Debug for Reserved {
     }
 }
 
-/// The report of a handler that could not be run.
+/// The report of a handler that was never started.
 #[must_use]
 pub fn not_run(dispatched: &Dispatched, rejection: Rejection) -> RunReport {
     unreported(dispatched, Outcome::Rejected(rejection), Cause::NotStarted)
 }
 
-/// What becomes of a run that is asked to end before anything of it began.
+/// The end of a handler that is stopped before it started.
 pub(crate) fn stopped(request: StopRequest) -> (Outcome, Cause) {
     let by = CancelledBy::of(request.cause);
     let cancellation = Cancellation { by, reason: request.reason, dying_span: None };
     (Outcome::Cancelled(cancellation), request.cause)
 }
 
-/// The report of a run that was lost in the middle, through a fault of whatever ran
-/// it. Its effects may have landed, as with one whose host has crashed.
+/// The report of a handler that was lost through a fault of its executor. Its effects may have
+/// landed, as if the host had crashed.
 pub(crate) fn lost(dispatched: &Dispatched) -> RunReport {
     unreported(dispatched, Outcome::Interrupted, Cause::HostLost)
 }
 
-/// The report of a run of which nothing is known but its end: of a handler that is no guest,
-/// say.
+/// The report of a handler of which only the end is known, such as one that is not a guest.
 #[must_use]
 pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> RunReport {
     RunReport {
@@ -210,16 +206,17 @@ pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> Ru
     }
 }
 
-/// Why a run has to end.
+/// Why a handler is killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopRequest {
-    /// What ends it.
+    /// The cause.
     pub cause: Cause,
     /// The reason that was given; may be empty.
     pub reason: String,
 }
 
-/// Says when a run has to end, and before that, that it should. The first request holds.
+/// Stops one handler: gracefully with [`Stop::ask`], and for certain with [`Stop::request`]. The
+/// first request holds.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<StopState>);
 
@@ -234,13 +231,13 @@ struct Asked {
     is_asked: bool,
     asking: Vec<Box<dyn FnOnce() + Send>>,
     request: Option<StopRequest>,
-    /// Why the session is over that the run belongs to, where it is by a stop.
+    /// Why the handler's session is over, if it was stopped for good.
     over: Option<Arc<str>>,
     callbacks: Vec<Box<dyn FnOnce(StopRequest) + Send>>,
 }
 
 impl Stop {
-    /// Asks the run to end; a second request is too late.
+    /// Kills the handler. Later requests have no effect.
     pub fn request(&self, cause: Cause, reason: impl Into<String>) {
         let request = StopRequest { cause, reason: reason.into() };
         let callbacks = {
@@ -253,14 +250,14 @@ impl Stop {
         };
         self.0.woken.notify_waiters();
         for callback in callbacks {
-            // Whoever asks is no part of what the run does about it.
+            // A panic of a callback must not reach the caller, who has nothing to do with it.
             if caught(|| callback(request.clone())).is_none() {
                 tracing::error!(cause = ?request.cause, "a callback of a stop request panicked");
             }
         }
     }
 
-    /// Asks the run to end by itself while there is time.
+    /// Asks the handler to end by itself.
     pub fn ask(&self) {
         let asking = {
             let mut asked = self.lock();
@@ -275,14 +272,14 @@ impl Stop {
         }
     }
 
-    /// Whether the run was asked to end by itself.
+    /// Whether the handler was asked to end by itself.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.lock().is_asked
     }
 
-    /// Calls `callback` when the run is asked to end by itself, at once where it was; on
-    /// the thread of whoever asks, which its panic doesn't reach.
+    /// Calls `callback` when the handler is asked to end by itself, or now if it was. It is called on the
+    /// thread of the caller of [`Stop::ask`], which its panic does not reach.
     pub fn on_ask(&self, callback: impl FnOnce() + Send + 'static) {
         let mut asked = self.lock();
         if asked.is_asked {
@@ -293,27 +290,27 @@ impl Stop {
         }
     }
 
-    /// Notes that the session is over that the run belongs to, and why: what it has asked
-    /// others for is to know that. The first holds.
+    /// Notes why the handler's session is over: entities that it has asked learn the reason from here.
+    /// The first note holds.
     pub(crate) fn session_is_over(&self, why: &Arc<str>) {
         self.lock().over.get_or_insert_with(|| Arc::clone(why));
     }
 
-    /// Why the session is over that the run belongs to, where that was noted.
+    /// Why the handler's session is over, if that was noted.
     pub(crate) fn over(&self) -> Option<Arc<str>> {
         self.lock().over.clone()
     }
 
-    /// The request, if there was one.
+    /// The request that kills the handler, if there was one.
     #[must_use]
     pub fn requested(&self) -> Option<StopRequest> {
         self.lock().request.clone()
     }
 
-    /// Waits for the request.
+    /// Waits for the request that kills the handler.
     pub async fn wait(&self) -> StopRequest {
         loop {
-            // Registered before the look, so that no request falls between.
+            // Registered before the check, so that no request is missed in between.
             let woken = self.0.woken.notified();
             if let Some(request) = self.requested() {
                 return request;
@@ -322,8 +319,8 @@ impl Stop {
         }
     }
 
-    /// Calls `callback` with the request, at once where there was one; on the
-    /// thread of whoever requests, which its panic doesn't reach.
+    /// Calls `callback` with the request that kills the handler, or now if there was one. It is called
+    /// on the thread of the caller of [`Stop::request`], which its panic does not reach.
     pub fn on_request(&self, callback: impl FnOnce(StopRequest) + Send + 'static) {
         let mut asked = self.lock();
         match asked.request.clone() {
@@ -336,7 +333,7 @@ impl Stop {
     }
 
     fn lock(&self) -> MutexGuard<'_, Asked> {
-        // Each change is made whole before anything can panic.
+        // No code between two changes of one critical section can panic.
         self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

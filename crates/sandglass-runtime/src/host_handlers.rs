@@ -1,5 +1,5 @@
-//! Runs handlers as WASM guests: finds the module that an integration names,
-//! compiles it once, and dispatches to the host.
+//! Executes handlers as WASM guests: finds the module that an integration names, compiles it once,
+//! and dispatches to the host.
 
 mod adaptor;
 mod modules;
@@ -26,8 +26,8 @@ use adaptor::{Clocks, HostAsks, SignalAdaptor};
 use modules::{Loadable, Modules};
 use never_ran::{expired, never_ran, refused, rejected, started_too_late, too_late};
 
-/// Runs handlers in a [`Host`]. Modules are compiled when they are first asked
-/// for, once, and away from the threads of the runtime. Cheap to clone.
+/// Executes handlers in a [`Host`]. Modules are compiled once, when they are first needed, and not
+/// on the threads of the runtime. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct HostHandlers {
     host: Host,
@@ -36,8 +36,8 @@ pub struct HostHandlers {
     recording: Option<RecordingLimits>,
 }
 
-/// The room of one run, and the version of its module that its record names, which is kept
-/// for as long as the run needs it, whatever takes its place meanwhile.
+/// What is reserved for one handler: a slot, and the version of its module that its record names,
+/// which stays available even if a newer version replaces it meanwhile.
 #[derive(Debug)]
 struct Room {
     reservation: Reservation,
@@ -45,7 +45,7 @@ struct Room {
 }
 
 impl HostHandlers {
-    /// Runs the modules of these names in `host`; `clock` is the runtime's.
+    /// Executes the modules of these names in `host`; `clock` is that of the runtime.
     #[must_use]
     pub fn new(
         host: Host,
@@ -58,15 +58,15 @@ impl HostHandlers {
         Self { host, clock, modules: Arc::new(table), recording }
     }
 
-    /// Sets what is recorded of each run, so that it can be had again from the journal:
-    /// [`RecordingLimits::default`], unless it is said; nothing, where there are none.
+    /// Sets what is recorded of each handler for its replay; `None` records nothing. The default is
+    /// [`RecordingLimits::default`].
     #[must_use]
     pub fn recording(self, limits: Option<RecordingLimits>) -> Self {
         Self { recording: limits, ..self }
     }
 
-    /// Compiles every module now, so that no dispatch waits for it. One that can't be
-    /// compiled rejects its dispatches, and says why.
+    /// Compiles every module now, so that no dispatch waits for it. If one cannot be compiled, its
+    /// dispatches are rejected with the reason.
     pub async fn compile(&self) {
         for (name, loadable) in self.modules.present() {
             if let Err(rejection) = loadable.load(&self.host, &name, NO_TENANT).await {
@@ -75,21 +75,21 @@ impl HostHandlers {
         }
     }
 
-    /// Gives new dispatches this version of the module called `name`, or a new module;
-    /// those in flight finish on theirs. It is compiled and checked before it is taken.
+    /// Replaces or adds the module called `name` for new dispatches; those in flight finish with their
+    /// version. It is compiled and checked first.
     ///
     /// # Errors
-    /// It can't be run; nothing has changed.
+    /// It cannot be executed; nothing has changed.
     pub async fn put(&self, name: &str, module: Module) -> Result<ModuleHash, Rejection> {
         let hash = module.hash();
         let one = [(name.to_owned(), module)];
         self.put_all(one).await.map(|()| hash).map_err(|(_, rejection)| rejection)
     }
 
-    /// The same for several modules, of which all are taken at once, or none.
+    /// Replaces or adds several modules, all or none.
     ///
     /// # Errors
-    /// One can't be run: its name, and why. Nothing has changed.
+    /// The name of one that cannot be executed, and why. Nothing has changed.
     pub async fn put_all(
         &self,
         modules: impl IntoIterator<Item = (String, Module)>,
@@ -106,14 +106,14 @@ impl HostHandlers {
         Ok(())
     }
 
-    /// The host.
+    /// The host that executes them.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
     }
 }
 
-/// Modules that are compiled before any tenant needs them are compiled for all.
+/// Modules that are compiled before a tenant needs them are compiled for all tenants.
 const NO_TENANT: &str = "";
 
 impl Handlers for HostHandlers {
@@ -127,7 +127,7 @@ impl Handlers for HostHandlers {
         Box::pin(async move {
             let began = clock.now();
             let parent = run.not_after.unwrap_or(Monotonic::NEVER);
-            // Where both come together, whoever asked has nothing left, which says more.
+            // If both pass at once, the passed deadline of the asker is the more useful cause.
             let too_late_at = Some(began.after(run.schedule_to_start));
             let too_late_at = too_late_at.filter(|at| *at < parent).unwrap_or(Monotonic::NEVER);
             let loaded = tokio::select! {
@@ -153,7 +153,7 @@ impl Handlers for HostHandlers {
     }
 
     fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
-        // One that is unknown is rejected where it would start.
+        // An unknown module is rejected when its handler would start.
         let present = self.modules.named(&dispatched.module);
         let Some(version) = present else { return Ok(Reserved::default()) };
         let hash = version.module.hash();
@@ -179,8 +179,8 @@ impl Handlers for HostHandlers {
     }
 }
 
-/// The state of the entity, as its handler is told of it; with what went wrong in the run of
-/// its session before this one, where there was one.
+/// The state of the entity as its handler sees it, with what went wrong in the previous run of its
+/// session, if there was one.
 fn entity_state(run: &HandlerRun) -> Value {
     let dispatched = &run.dispatched;
     let mut told = json!({ "status": dispatched.state, "fields": dispatched.variables });
@@ -192,7 +192,7 @@ fn entity_state(run: &HandlerRun) -> Value {
     told
 }
 
-/// What a dispatch has by the time that its module is compiled.
+/// How a dispatch stands once its module is compiled.
 struct Begun {
     reservation: Option<Reservation>,
     compile: Duration,
@@ -220,7 +220,7 @@ async fn dispatch(
     }
     let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), context)
         .deadline(deadline)
-        // What compiling has left of it.
+        // The time that compiling has left.
         .schedule_to_start(run.schedule_to_start.saturating_sub(compile))
         .integration(&*dispatched.integration)
         .attempt(dispatched.attempt)

@@ -1,5 +1,5 @@
-//! The inside of a runtime: the tasks of its entities, and how each is reached, woken and
-//! started. All of them live on the threads that the runtime was built on.
+//! The inside of a runtime: the tasks of its entities, and how each is reached, woken and started.
+//! All of them live on the threads that the runtime was built on.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,8 +19,8 @@ pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     /// Aborted when this is dropped.
     pub(crate) tasks: Mutex<JoinSet<()>>,
-    /// The threads that entities live on, whosever thread wakes them: a handler that asks
-    /// does so on a thread for guests.
+    /// The threads that entities live on, whichever thread wakes them: an ask arrives on a thread for
+    /// guests.
     pub(crate) threads: tokio::runtime::Handle,
     pub(crate) closing: watch::Sender<bool>,
     /// Held while specs are replaced.
@@ -30,8 +30,8 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// What `then` makes of an entity, which is woken where it sleeps. The entity can't
-    /// fall asleep meanwhile, nor before it has looked at what was put into its mailbox.
+    /// Applies `then` to an entity, which is woken if it sleeps. The entity cannot fall asleep meanwhile,
+    /// nor before it has checked its mailbox.
     pub(crate) fn reach<T>(
         &self,
         entity: &EntityRef,
@@ -47,7 +47,7 @@ impl Inner {
         entities.awake(entity).map(then).ok_or(ActorError::Closed)
     }
 
-    /// Wakes an entity whose timer rings by now.
+    /// Wakes an entity whose timer is due at `now`.
     pub(crate) fn wake_due(&self, room: OwnedSemaphorePermit) {
         let mut entities = self.shared.table.lock();
         if let Some(entity) = entities.due(self.shared.clock.now()) {
@@ -55,8 +55,8 @@ impl Inner {
         }
     }
 
-    /// Wakes the first entity behind `after` that obeys another spec than its type has in
-    /// `specs`; answers which.
+    /// Wakes the first entity behind `after` that obeys another spec than `specs` has for its type, and
+    /// returns which.
     pub(crate) fn wake_outdated(
         &self,
         after: Option<&EntityRef>,
@@ -87,7 +87,7 @@ impl Inner {
         }
     }
 
-    /// Starts the task of an entity, which is put to sleep where that unwinds.
+    /// Starts the task of an entity. If it unwinds, the entity is put to sleep.
     pub(crate) fn spawn_life(
         &self,
         entity: EntityRef,
@@ -101,7 +101,7 @@ impl Inner {
         self.tasks().spawn_on(task, &self.threads);
     }
 
-    /// Lets go of tasks that have ended.
+    /// Removes tasks that have ended.
     pub(crate) fn sweep(&self) {
         let mut tasks = self.tasks();
         while tasks.try_join_next().is_some() {}

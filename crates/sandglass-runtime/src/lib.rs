@@ -3,16 +3,110 @@
 //!
 //! It carries out what `sandglass-liveness` decides, and decides nothing itself.
 //! Each entity is one task that does one thing at a time: decide, append, and only
-//! then act. Its handlers run beside it, so that it stays responsive.
+//! then act. Its handlers execute beside it, so that it stays responsive.
 //!
+//! # Example
+//! A runtime with one spec, an action, and how its handler ended. Handlers are usually guests
+//! (`HostHandlers`, with the feature `guests`); here they are a few lines of Rust.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use sandglass_journal::MemoryJournal;
+//! use sandglass_liveness::Spec;
+//! use sandglass_model::{Cause, Completion, EntityRef, Object, Outcome};
+//! use sandglass_runtime::{HandlerRun, Handlers, RunFuture, Runtime, unreported};
+//!
+//! const SPEC: &str = r#"
+//! [automaton]
+//! name = "Letter"
+//! states = ["Written", "Sending", "Sent", "Lost"]
+//! initial = "Written"
+//! terminal = ["Sent", "Lost"]
+//! allow_indefinite_states = ["Written", "Sending"]
+//!
+//! [[action]]
+//! name = "Send"
+//! from = ["Written"]
+//! to = "Sending"
+//! effect = "trigger post"
+//!
+//! [[action]]
+//! name = "Arrive"
+//! from = ["Sending"]
+//! to = "Sent"
+//!
+//! [[action]]
+//! name = "Lose"
+//! from = ["Sending"]
+//! to = "Lost"
+//!
+//! [[integration]]
+//! name = "post"
+//! trigger = "post"
+//! module = "post"
+//! deadline = "10s"
+//! on_success = "Arrive"
+//! on_failure = "Lose"
+//! on_timeout = "Lose"
+//! on_interrupted = "Lose"
+//! on_cancelled = "Lose"
+//! "#;
+//!
+//! /// Handlers that succeed at once.
+//! struct Succeeding;
+//!
+//! impl Handlers for Succeeding {
+//!     fn start(&self, run: HandlerRun) -> RunFuture {
+//!         Box::pin(async move {
+//!             let outcome = Outcome::Completed(Completion::default());
+//!             unreported(&run.dispatched, outcome, Cause::Returned)
+//!         })
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let spec = Spec::parse(SPEC).spec.expect("a valid spec");
+//! let runtime = Runtime::builder(Arc::new(MemoryJournal::new()))
+//!     .specs([spec])
+//!     .handlers(Arc::new(Succeeding))
+//!     .build()
+//!     .await?;
+//! let letter: EntityRef = "Letter/1".parse()?;
+//! runtime.create(letter.clone()).await?;
+//! let accepted = runtime.send(&letter, "Send", Object::new()).await?;
+//! let outcome = runtime.outcome(&letter, accepted.dispatches[0]).await?;
+//! assert!(matches!(outcome, Outcome::Completed(_)));
+//! assert_eq!(runtime.settled(&letter).await?.state, "Sent");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The way of one action
 //! ```text
 //!  send, signal ──▶ mailbox ─┐
 //!  timers ───────────────────┤
-//!  handlers' ends ───────────┼─▶ actor: decide ─▶ journal ─▶ apply ─▶ start, stop, publish
-//!  handlers' signals ────────┘                 (durable)
+//!  ends of handlers ─────────┼─▶ actor: decide ─▶ journal ─▶ apply ─▶ start, stop, publish
+//!  signals of handlers ──────┘                 (durable)
 //!  cancel ──▶ stop handles, past the mailbox: no queue and no disk delays a kill
 //! ```
-
+//!
+//! The modules, in the order in which one action passes them:
+//!
+//! 1. `runtime` (actions), `sessions` (stops and resumes) and `reading` (views) are what callers
+//!    use; `request` and `error` are what goes in and comes out.
+//! 2. `table` finds the entity; if it sleeps, `inner` and `waking` read it from the journal
+//!    and start its task.
+//! 3. `actor` is that task: `messages` takes the action from the mailbox, `reservations` reserves
+//!    slots for its handlers, `committing` decides, appends and acts.
+//! 4. `actor::runs` starts the handlers through the trait in `handlers`; `host_handlers` implements
+//!    it with guests. `asking` and `signals` are what a handler can do meanwhile.
+//! 5. `actor::recording` records how each handler ended, and retries while the journal fails.
+//! 6. `publish` shows the result to subscribers; `actor::timers` arms the timers of the new state.
+//!
+//! `builder` starts and recovers all of this, `specs` replaces specs, and `pruning` removes
+//! entities that have ended.
 mod accounts;
 mod actor;
 mod asking;

@@ -1,4 +1,4 @@
-//! Letting go of entities that have ended, while the others go on.
+//! Removes entities that have ended, while the others continue.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::inner::Inner;
 use crate::runtime::Runtime;
 use crate::table::Sleep;
 
-/// Entities that are removed at once: appends wait for some milliseconds meanwhile, and
-/// come in between two of these.
+/// Entities that are removed at once: appends wait for some milliseconds meanwhile, and proceed
+/// between two batches.
 const PIECE: usize = 8;
 
 /// What was removed.
@@ -19,16 +19,16 @@ const PIECE: usize = 8;
 pub struct Pruned {
     /// Entities.
     pub entities: u64,
-    /// Records of theirs.
+    /// Records of these entities.
     pub records: u64,
 }
 
 impl Runtime {
-    /// Removes entities that have ended from the runtime and its journal: those that
-    /// `retention` lets go, and that sleep. Their names may be used again then, and who asks
-    /// for one is told that there is none. It goes on where its caller doesn't wait.
+    /// Removes entities that have ended, sleep, and that `retention` does not keep, from the runtime and
+    /// its journal. Their names can be used again afterwards. It continues if its caller stops waiting.
     ///
     /// # Errors
+    /// The journal cannot be read or written; entities that were removed before stay removed.
     /// The journal can't be read or written; what was removed before is gone.
     pub async fn prune(&self, retention: Retention) -> Result<Pruned, ActorError> {
         let inner = Arc::clone(&self.0);
@@ -63,7 +63,7 @@ async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError
     Ok(pruned)
 }
 
-/// Whether what has its last record there is too young.
+/// Whether an entity with this last record is too young to be removed.
 async fn is_kept(inner: &Inner, retention: Retention, last: Position) -> Result<bool, ActorError> {
     let Retention::OlderThan(age) = retention else { return Ok(false) };
     let page = inner.shared.journal.read(last, 1).await.map_err(ActorError::journal)?;
@@ -72,7 +72,7 @@ async fn is_kept(inner: &Inner, retention: Retention, last: Position) -> Result<
     Ok(!retention::is_older(record.at, age, inner.shared.clock.wall()))
 }
 
-/// First from the table, so that nobody wakes them meanwhile.
+/// From the table first, so that nothing wakes them meanwhile.
 async fn remove(
     inner: &Inner,
     going: Vec<(EntityRef, Position)>,
@@ -97,7 +97,7 @@ async fn remove(
                 pruned.entities += 1;
                 pruned.records += records;
             }
-            // Somebody else has written it, or the disk fails.
+            // Another process has written to it, or the disk fails.
             Some(0) | None => table.put_back(&entity, sleep),
         }
     }

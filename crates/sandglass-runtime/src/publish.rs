@@ -1,4 +1,4 @@
-//! What others may see of entities: snapshots of each, and all that happens.
+//! What others see of entities: a snapshot of each, and events.
 
 use std::sync::Arc;
 
@@ -10,42 +10,41 @@ use sandglass_model::{
 use serde_json::Value;
 use tokio::sync::broadcast;
 
-/// Events that a subscriber may be behind before it misses some: a terminal that
-/// redraws ten times a second keeps up with ten thousand a second.
+/// How many events a subscriber may be behind before it misses some: a terminal that redraws ten
+/// times a second keeps up with ten thousand events a second.
 pub const SUBSCRIPTION_MAX: usize = 1_024;
 
-/// Something that happened. What was recorded is durable when it is published.
+/// An event. Records are durable when they are published.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A record was appended.
     Recorded(Arc<Record>),
-    /// A handler's run has ended; its record follows.
+    /// A handler has ended; its record follows.
     RunEnded {
         /// The entity.
         entity: EntityRef,
-        /// The run.
+        /// Its report.
         report: Arc<RunReport>,
     },
-    /// A handler told something that isn't recorded, its run having told much.
+    /// A signal that is not recorded, because its handler has sent so many.
     Told {
         /// The entity.
         entity: EntityRef,
         /// The handler.
         dispatch: DispatchId,
-        /// What kind.
+        /// Its kind.
         name: String,
-        /// What.
+        /// Its content.
         payload: Arc<Value>,
     },
 }
 
-/// Receives what happens from now on.
+/// Receives events from the subscription on.
 #[derive(Debug)]
 pub struct Subscription(pub(crate) broadcast::Receiver<Event>);
 
 impl Subscription {
-    /// The next event, or how many were missed since the last; none where the
-    /// runtime is gone.
+    /// The next event, or how many were missed since the last one; `None` if the runtime is gone.
     pub async fn next(&mut self) -> Option<Result<Event, u64>> {
         match self.0.recv().await {
             Ok(event) => Some(Ok(event)),
@@ -55,16 +54,16 @@ impl Subscription {
     }
 }
 
-/// An entity as it is at one moment.
+/// An entity at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The entity.
     pub entity: EntityRef,
-    /// The spec that it obeys.
+    /// The version of the spec that it obeys.
     pub spec: SpecDigest,
-    /// This life of it.
+    /// Distinguishes this life of it from others of the same name.
     pub incarnation: Incarnation,
-    /// On whose behalf it lives.
+    /// The tenant that it belongs to.
     pub tenant: String,
     /// Its state.
     pub state: String,
@@ -76,10 +75,9 @@ pub struct Snapshot {
     pub in_flight: Vec<RunView>,
     /// How many actions are scheduled for later.
     pub schedules: usize,
-    /// What it is as a session, where it is one.
+    /// Its session, if it is one.
     pub session: Option<Box<Session>>,
-    /// Why it has not gone over to the version of its spec that new entities of its type
-    /// obey, where that doesn't fit it.
+    /// Why it keeps its version of the spec although there is a newer one, if that does not fit it.
     pub held_back: Option<String>,
 }
 
@@ -99,7 +97,7 @@ pub struct RunView {
 }
 
 impl Snapshot {
-    /// How it stands as a session at `now`; none where it is none.
+    /// The status of the session at `now`; `None` if it is not a session.
     #[must_use]
     pub fn status(&self, now: WallTime) -> Option<StatusView> {
         let shown = Shown {

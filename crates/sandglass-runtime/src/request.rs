@@ -1,4 +1,4 @@
-//! What can be asked of an entity, and what the answer says.
+//! What callers send to an entity, and what an accepted request returns.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
-/// An action that is asked of an entity.
+/// An action for an entity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// The action.
     pub action: String,
     /// Its parameters.
     pub params: Object,
-    /// The span that asks; none starts a trace.
+    /// The caller's span; `None` starts a trace.
     pub trace: Option<TraceContext>,
-    /// Where the entity has to be; none where that doesn't matter.
+    /// The sequence that the entity has to be at; `None` for any.
     pub expected: Option<Sequence>,
 }
 
@@ -27,53 +27,52 @@ impl Request {
         Self { action: action.into(), params: Object::new(), trace: None, expected: None }
     }
 
-    /// With these parameters.
+    /// Sets the parameters.
     #[must_use]
     pub fn params(self, params: Object) -> Self {
         Self { params, ..self }
     }
 
-    /// As part of this trace.
+    /// Makes it part of this trace.
     #[must_use]
     pub fn trace(self, trace: TraceContext) -> Self {
         Self { trace: Some(trace), ..self }
     }
 
-    /// Only if the entity is at `sequence`.
+    /// Makes it conditional: the entity has to be at `sequence`.
     #[must_use]
     pub fn expecting(self, sequence: Sequence) -> Self {
         Self { expected: Some(sequence), ..self }
     }
 }
 
-/// Something that is told to an entity and is no action.
+/// A notice for an entity. It is not an action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signal {
-    /// What kind.
+    /// Its kind.
     pub name: String,
-    /// The other entity that sends it, if one does.
+    /// The entity that sends it; `None` if no entity does.
     pub from: Option<EntityRef>,
-    /// What it says.
+    /// Its content.
     pub payload: Value,
 }
 
-/// One more attempt that is asked for of a handler that has ended.
+/// A request for one more attempt of a handler that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// For how long it may run, in whole milliseconds; none for as long as the last
-    /// attempt.
+    /// Its budget, in whole milliseconds; `None` for that of the last attempt.
     pub budget: Option<Duration>,
-    /// Who asks for it: at most [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES).
+    /// The operator's name: at most [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES).
     pub by: String,
-    /// Why, for people: at most
+    /// The reason, for people: at most
     /// [`REASON_MAX_BYTES`](sandglass_liveness::decide::REASON_MAX_BYTES).
     pub reason: String,
-    /// The attempt that whoever asks saw end: refused where it isn't the last any more, so
-    /// that of two who ask at once only one is heard. None where any will do.
+    /// The attempt that the caller saw end; `None` for any. The retry is refused if there is a later
+    /// one, so that of two callers who retry at once only one succeeds.
     pub expected_attempt: Option<u32>,
 }
 
-/// An action that was taken, or a retry: it is durable.
+/// A durable action or retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// The entity's sequence after it.
@@ -82,53 +81,52 @@ pub struct Accepted {
     pub state: String,
     /// The handlers that it started.
     pub dispatches: Vec<DispatchId>,
-    /// The place of its record.
+    /// The position of its record.
     pub position: Position,
 }
 
-/// That the run of a session is to stop.
+/// A request to stop the run of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionStop {
-    /// The run that whoever asks saw; none for whichever goes on.
+    /// The run that the caller saw; `None` for the present one.
     pub run_seq: Option<u32>,
-    /// Why, and who asks.
+    /// Why, and on whose request.
     pub cause: StopCause,
 }
 
-/// That the run of a session is being stopped.
+/// The stop of a session's run, under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionStopped {
     /// Which run.
     pub run_seq: u32,
-    /// What becomes of the session.
+    /// What follows for the session.
     pub directive: Directive,
-    /// Whether that is durable. Where it isn't, its handlers are stopped all the same, and the
-    /// record follows when the journal takes it.
+    /// Whether the stop is durable. If it is not, the handlers are stopped nevertheless, and the record
+    /// follows when the journal takes it.
     pub is_recorded: bool,
 }
 
-/// That a session is to go on.
+/// A request to resume a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionResume {
-    /// Who asks: at most [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES).
+    /// The operator's name: at most [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES).
     pub by: String,
-    /// Why, for people: at most
+    /// The reason, for people: at most
     /// [`STOP_REASON_MAX_BYTES`](sandglass_model::session::STOP_REASON_MAX_BYTES).
     pub reason: String,
-    /// The run that whoever asks saw stop; none where any will do.
+    /// The run that the caller saw stop; `None` for any.
     pub expected_run: Option<u32>,
-    /// What is to hold the next run; what isn't said is as the spec has it.
+    /// The limits of the next run. The spec fills in those that are not set.
     pub limits: LimitSettings,
 }
 
-/// What is said of an entity when it is created.
+/// What an entity is created with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Birth {
-    /// On whose behalf it lives; none for [`sandglass_model::DEFAULT_TENANT`].
+    /// The tenant that it belongs to; `None` for [`sandglass_model::DEFAULT_TENANT`].
     pub tenant: Option<String>,
-    /// What is to hold its first run, where it is a session; what isn't said is as the spec
-    /// has it.
+    /// The limits of its first run, if it is a session. The spec fills in those that are not set.
     pub limits: LimitSettings,
-    /// An action that it takes as it is created: it is there with both, or not at all.
+    /// An action that it takes as it is created. If it refuses the action, it is not created.
     pub first: Option<Request>,
 }

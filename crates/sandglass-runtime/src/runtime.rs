@@ -1,5 +1,5 @@
-//! The runtime as its users see it: entities by name, and what can be asked of them. What can
-//! be seen of them is in `reading.rs`.
+//! The runtime as its users see it: creates entities by name, and sends them actions, signals, stops
+//! and retries. What only reads is in `reading.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,21 +34,20 @@ impl Runtime {
         Builder::new(journal)
     }
 
-    /// Creates an entity of a type whose spec was given to the builder, for the tenant
-    /// [`sandglass_model::DEFAULT_TENANT`].
+    /// Creates an entity for the tenant [`sandglass_model::DEFAULT_TENANT`].
     ///
     /// # Errors
-    /// It exists, its type is unknown, or the journal takes no appends.
+    /// It exists already, the runtime has no spec of its type, or the journal takes no appends.
     pub async fn create(&self, entity: EntityRef) -> Result<Arc<Snapshot>, ActorError> {
         self.create_as(entity, Birth::default()).await
     }
 
-    /// The same, for the tenant `tenant`: at most
-    /// [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES) bytes. Its handlers are
-    /// told of it, and find room among that tenant's.
+    /// Creates an entity for `tenant`, a name of at most
+    /// [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES) bytes. Its handlers are given the name
+    /// and count towards the limits of that tenant.
     ///
     /// # Errors
-    /// As [`Runtime::create`], or the tenant's name can't be one.
+    /// As [`Runtime::create`], or the name of the tenant is invalid.
     pub async fn create_for(
         &self,
         entity: EntityRef,
@@ -58,10 +57,10 @@ impl Runtime {
         self.create_as(entity, Birth { tenant, ..Birth::default() }).await
     }
 
-    /// The same, as `birth` says. Where it is a session, its first run starts.
+    /// Creates an entity with what `birth` states. If it is a session, its first run starts.
     ///
     /// # Errors
-    /// As [`Runtime::create_for`], or it can't take its first action; then there is no entity.
+    /// As [`Runtime::create_for`], or it refuses its first action; then it is not created.
     pub async fn create_as(
         &self,
         entity: EntityRef,
@@ -81,8 +80,8 @@ impl Runtime {
         let view = handle.watch();
         let (reply, created) = oneshot::channel();
         let (shared, name) = (Arc::clone(&self.0.shared), entity.clone());
-        // On a task of its own: a caller that goes away leaves no entity behind that
-        // is in the journal and has no timer.
+        // On a task of its own: if the caller goes away, no entity stays behind that is in the journal but
+        // has no task.
         let life = async move {
             match birth.of(&shared, spec, name.clone()).await {
                 Ok(born) => {
@@ -105,18 +104,18 @@ impl Runtime {
             if !entities.enter(entity.clone(), handle) {
                 return Err(ActorError::EntityExists(entity));
             }
-            // Before the lock is let go, so that a shutdown waits for it.
+            // Before the lock is released, so that a shutdown waits for it.
             self.0.spawn_life(entity, life);
         }
         created.await.map_err(|_| ActorError::Closed)??;
         seen(view, |_| true).await
     }
 
-    /// Asks `entity` to take `action`. Answered when that is durable and its handlers
-    /// are started; they run in the background.
+    /// Sends `action` to `entity`. Returns once it is durable and its handlers are started; they
+    /// execute in the background.
     ///
     /// # Errors
-    /// It was not taken, and nothing has changed.
+    /// The action was not taken, and nothing has changed.
     pub async fn send(
         &self,
         entity: &EntityRef,
@@ -126,10 +125,10 @@ impl Runtime {
         self.request(entity, Request::new(action).params(params)).await
     }
 
-    /// The same, with a trace or an expected sequence.
+    /// Sends an action that may name a trace or an expected sequence.
     ///
     /// # Errors
-    /// It was not taken, and nothing has changed.
+    /// The action was not taken, and nothing has changed.
     pub async fn request(
         &self,
         entity: &EntityRef,
@@ -138,11 +137,11 @@ impl Runtime {
         self.ask(entity, |reply| Message::Act { request, reply }).await
     }
 
-    /// The same, and waits until the entity has settled.
+    /// Sends an action and waits until the entity has settled.
     ///
     /// # Errors
-    /// It was not taken, or a handler that it started timed out: then
-    /// [`ActorError::HandlerDeadlineExceeded`].
+    /// The action was not taken, or a handler that it started timed out
+    /// ([`ActorError::HandlerDeadlineExceeded`]).
     pub async fn send_and_settle(
         &self,
         entity: &EntityRef,
@@ -156,18 +155,17 @@ impl Runtime {
         Ok(snapshot)
     }
 
-    /// Tells `entity` something that is no action. It changes no state and no
-    /// sequence; where it comes from another entity and the state's `reset_on` lists
-    /// it, it restarts the state's timer.
+    /// Sends `entity` a signal, which changes no state and no sequence. If it comes from another entity
+    /// and the state's `reset_on` lists it, it restarts the state's timer.
     ///
     /// # Errors
-    /// It was not recorded.
+    /// The signal was not recorded.
     pub async fn signal(&self, entity: &EntityRef, signal: Signal) -> Result<(), ActorError> {
         self.ask(entity, |reply| Message::Signal { signal, reply }).await
     }
 
-    /// Asks the handler of `dispatch`, or all of the entity's, to end as cancelled;
-    /// answers how many were asked. It waits for no mailbox and no disk.
+    /// Kills the handler of `dispatch`, or all handlers of the entity, as cancelled, and returns how
+    /// many that were. It waits for no mailbox and no disk.
     ///
     /// # Errors
     /// There is no such entity.
@@ -185,18 +183,18 @@ impl Runtime {
             }
             stops
         };
-        // None of an entity that sleeps is in flight.
+        // An entity that sleeps has nothing in flight.
         Ok(stops.map_or(0, |stops| stops.request(dispatch, Cause::Cancel, reason)))
     }
 
-    /// Runs a handler of the entity once more that has ended and not completed: the same
-    /// dispatch id, which is the guest's idempotency key, parameters and configuration,
-    /// and the attempt after the last, in the entity's state as it is now.
+    /// Starts one more attempt of a handler that has ended without success: with the dispatch id (the
+    /// guest's idempotency key), parameters and configuration of the earlier ones, in the present state
+    /// of the entity.
     ///
     /// # Errors
-    /// It was not started, and nothing has changed: the entity has no such dispatch, it is
-    /// in flight or has completed, the attempt expected isn't its last, or the present
-    /// state doesn't take all of its endings.
+    /// Nothing was started or changed: the entity has no such dispatch, it is in flight or has
+    /// completed, the expected attempt is not its last one, or the present state does not accept all
+    /// of its endings.
     pub async fn retry(
         &self,
         entity: &EntityRef,
@@ -211,7 +209,7 @@ impl Runtime {
         self.ask(entity, |reply| Message::Retry { retry, reply }).await
     }
 
-    /// How the entity's dispatch was first asked for.
+    /// The first record of the entity's dispatch.
     async fn dispatched(
         &self,
         entity: &EntityRef,
@@ -229,21 +227,19 @@ impl Runtime {
         }
     }
 
-    /// Puts `specs` in the place of all that there are: all of them, or none.
+    /// Replaces all specs by `specs`, or none.
     ///
-    /// New entities obey them. An existing one goes over to the new version of its spec
-    /// when it rests: when no handler of its is in flight, which may be at once, and which
-    /// is a record of its own. Its state's timer then begins anew. It stays with the version
-    /// that it obeys, and [`Snapshot::held_back`] says why, where its state, a variable or
-    /// an action that it has scheduled isn't in the new one. Entities that have ended, and
-    /// those whose type has no spec any more, stay as they are.
+    /// New entities obey them. An existing entity changes to the new version of its spec as soon as none
+    /// of its handlers is in flight; the change is a record, and restarts the timer of its state. If its
+    /// state, a variable or a scheduled action is missing in the new version, it keeps its version, and
+    /// [`Snapshot::held_back`] states why. Entities that have ended, and those whose type has no spec
+    /// any more, do not change.
     ///
-    /// This answers when the specs are durable; the entities that sleep are woken one after
-    /// the other from then on, and go on in the next start where this one ends before.
+    /// Returns when the specs are durable. Entities that sleep are woken one after the other from then
+    /// on; if the runtime ends before, the next start continues.
     ///
     /// # Errors
-    /// Nothing was changed. Most specs that are new at once are
-    /// [`sandglass_journal::BATCH_MAX_RECORDS`].
+    /// Nothing was changed. At most [`sandglass_journal::BATCH_MAX_RECORDS`] specs can be new at once.
     pub async fn reload(
         &self,
         specs: impl IntoIterator<Item = impl Into<Arc<Spec>>>,
@@ -267,16 +263,16 @@ impl Runtime {
         Ok(told)
     }
 
-    /// Whether it is being shut down, or was.
+    /// Whether it is shutting down, or has shut down.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         *self.0.closing.borrow()
     }
 
-    /// Takes no more requests, asks all handlers to end, records how they did, and
-    /// closes the journal. What hasn't ended and been recorded within `grace` is
-    /// dropped, and found as interrupted by the next start. Where it is shutting down
-    /// already, waits until that is done, for the grace that was given first.
+    /// Takes no more requests, kills all handlers, records how they ended, and closes the journal.
+    /// Handlers that have not ended and been recorded within `grace` are dropped; the next start finds
+    /// them as interrupted. If it is shutting down already, waits for that, with the grace of the first
+    /// call.
     pub async fn shutdown(&self, grace: Duration) {
         let _one_at_a_time = self.0.shutdown.lock().await;
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
@@ -340,7 +336,7 @@ mod tests {
             let name = format!("Door/{number}").parse().expect("a valid name");
             runtime.create(name).await.expect_err("no disk");
         }
-        // The one that waits for alarms, and the last creation.
+        // The task that waits for alarms, and the last creation.
         assert!(runtime.0.tasks().len() <= 2, "{}", runtime.0.tasks().len());
         assert_eq!(runtime.entities(None, 10), []);
     }

@@ -1,4 +1,4 @@
-//! What can be asked of sessions: that they stop, that they go on, and how they stand.
+//! What callers can do with sessions: stop and resume them, and read their status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,32 +17,30 @@ use crate::request::{Accepted, SessionResume, SessionStop, SessionStopped};
 use crate::runtime::Runtime;
 use crate::{specs, timer};
 
-/// How long a stop waits for its record before what runs is ended without: a disk that hangs
-/// is not to keep a handler alive.
+/// How long a stop waits for its record before handlers are stopped without it: a disk that hangs
+/// must not keep a handler alive.
 const RECORD_FIRST: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Allows runs of sessions no more than this from now on. A run that goes on keeps the
-    /// limits that it was started with; entities that this makes sessions start their first run
-    /// when they next have something to do.
+    /// Sets upper bounds on the limits of runs that start from now on; present runs keep their limits.
+    /// Entities that become sessions by this start their first run when they next have something to do.
     pub fn set_ceilings(&self, ceilings: Ceilings) {
         let shared = &self.0.shared;
-        // Counters of entities that this makes sessions begin at zero, too.
+        // Counters of entities that become sessions by this begin at zero, too.
         specs::expect(&shared.telemetry.metrics, &shared.specs(), &ceilings);
         shared.set_ceilings(ceilings);
     }
 
-    /// Stops the run of a session: what is queued never starts, and what runs is ended, also
+    /// Stops the run of a session: queued handlers never start, and handlers in flight are ended, even
     /// in the middle of a host call. The first cause holds.
     ///
-    /// An operator's stop is for good, whatever the session waits for. Where its run is stopping
-    /// already, its handlers' grace is over, and where the session is to go on after that, or
-    /// waits to be resumed, it is cancelled then.
+    /// An operator's stop is final: if the run is stopping already, its handlers lose their grace, and a
+    /// session that would go on after that, or waits to be resumed, is cancelled.
     ///
     /// # Errors
-    /// It isn't stopped: an operator asks who isn't one
-    /// ([`Builder::operators`](crate::Builder::operators)), there is no such session, its run
-    /// isn't the one that was expected, or it has stopped already, or is about to and no
+    /// The session is not stopped: the caller is not an operator
+    /// ([`Builder::operators`](crate::Builder::operators)), there is no such session, the expected run
+    /// is not its present one, or the run has stopped, or is stopping and the caller is not an operator.
     /// operator asks.
     pub async fn stop_session(
         &self,
@@ -98,10 +96,10 @@ impl Runtime {
         answer.await
     }
 
-    /// Stops the runs of the sessions that have work in flight, since the host is about to shut
-    /// down ([`Runtime::shutdown`]): each is recorded, and its handlers are asked to end. Those
-    /// that can't be recorded now are stopped all the same. Those whose spec says `stop_at_shutdown =
-    /// false` go on until the runtime is shut down.
+    /// Stops the runs of all sessions that have work in flight, because the host is about to shut down
+    /// ([`Runtime::shutdown`]): each stop is recorded, and the handlers are asked to end. If a stop
+    /// cannot be recorded now, it happens nevertheless. Sessions whose spec states
+    /// `stop_at_shutdown = false` go on until the runtime shuts down.
     pub async fn stop_sessions_for_shutdown(&self) {
         let specs = self.0.shared.specs();
         let busy: Vec<EntityRef> = {
@@ -121,19 +119,19 @@ impl Runtime {
             let runtime = self.clone();
             stops.spawn(async move {
                 let stop = SessionStop { run_seq: None, cause: StopCause::Shutdown };
-                // One that has ended meanwhile needs none.
+                // If it has ended meanwhile, there is nothing to stop.
                 drop(runtime.stop_session(&entity, stop).await);
             });
         }
         while stops.join_next().await.is_some() {}
     }
 
-    /// Has a session go on whose run has stopped and that waits for that: in a new run, with
-    /// the handlers dispatched anew that the stop has cut.
+    /// Resumes a session that waits for it: starts its next run, and dispatches the handlers again that
+    /// the stop has cut.
     ///
     /// # Errors
-    /// It doesn't go on: whoever asks is no operator, there is no such session, it has a run, it is over, or its last run
-    /// isn't the one that was expected.
+    /// The session does not go on: the caller is not an operator, there is no such session, it is
+    /// running, it is over, or its last run is not the expected one.
     pub async fn resume_session(
         &self,
         entity: &EntityRef,
@@ -154,8 +152,8 @@ impl Runtime {
         }
     }
 
-    /// How the sessions behind `after` stand that are awake and that `is_wanted` wants, in the
-    /// order of their names. Those with work in flight are among them.
+    /// The status of sessions behind `after` that are awake and that `is_wanted` accepts, in the order of
+    /// their names. Sessions with work in flight are always awake.
     #[must_use]
     pub fn awake_sessions(
         &self,
@@ -171,10 +169,11 @@ impl Runtime {
         wanted.filter_map(|snapshot| snapshot.status(now)).collect()
     }
 
-    /// How a session stands now, and what its first handler in flight is in; none where the entity is no session.
+    /// The status of a session, and what its first handler in flight is doing; `None` if the entity is
+    /// not a session.
     ///
     /// # Errors
-    /// There is no such entity, or the journal can't be read.
+    /// There is no such entity, or the journal cannot be read.
     pub async fn session_status(
         &self,
         entity: &EntityRef,

@@ -1,4 +1,4 @@
-//! What all entities of a runtime share, and how each of them appends and is published.
+//! What all entities of a runtime share, with the common path of appending and publishing.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) journal_works: AtomicBool,
     pub(crate) circles: Circles,
-    /// Whom asks go through; none until all entities are back.
+    /// Through which asks reach entities; `None` until all entities are recovered.
     pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
     pub(crate) specs: watch::Sender<Arc<Specs>>,
     pub(crate) table: Table,
@@ -42,27 +42,27 @@ pub(crate) struct Shared {
     pub(crate) accounts: Accounts,
     /// Read through [`Shared::ceilings`].
     pub(crate) present_ceilings: RwLock<Arc<Ceilings>>,
-    /// Who may stop and resume sessions; none where everybody may who asks by this library.
+    /// Who may stop and resume sessions; `None` if every caller may.
     pub(crate) operators: Option<BTreeSet<String>>,
     /// How long a shutdown waits for handlers, in milliseconds, once there is one.
     pub(crate) shutdown_grace_ms: AtomicU64,
-    /// Room for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
+    /// Permits for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
     pub(crate) waking: Arc<Semaphore>,
 }
 
 impl Shared {
-    /// The most that a run of a session may have which starts now.
+    /// The upper bounds on the limits of a run that starts now.
     pub(crate) fn ceilings(&self) -> Arc<Ceilings> {
         Arc::clone(&self.present_ceilings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same from now on.
+    /// Replaces the bounds for runs that start from now on.
     pub(crate) fn set_ceilings(&self, ceilings: Ceilings) {
-        // One assignment, so nothing that panics leaves half of it.
+        // One assignment, so a panic cannot leave half of it.
         *self.present_ceilings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ceilings);
     }
 
-    /// Appends, measures, and remembers whether appends work.
+    /// Appends, measures, and notes whether appends work.
     pub(crate) async fn append(&self, batch: Batch) -> Result<Position, journal::Error> {
         let begun = self.clock.now();
         let answer = self.journal.append(batch).await;
@@ -97,7 +97,7 @@ impl Shared {
         Arc::clone(&self.specs.borrow())
     }
 
-    /// Tells subscribers; nobody need listen.
+    /// Publishes to subscribers, if there are any.
     pub(crate) fn publish(&self, event: Event) {
         let _ = self.events.send(event);
     }

@@ -1,5 +1,5 @@
-//! Signals that handlers send while they run, on their way to the entity: so many, and so many
-//! bytes of them, may wait. What there is no room for is dropped and counted.
+//! Signals that handlers send, on their way to the entity. Their number and total size are bounded;
+//! what exceeds the bounds is dropped and counted.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Snapshots of entities in the journal: when one is due, and how an entity is read from
-//! its last one on.
+//! Snapshots of entities in the journal: when one is due, and how an entity is read from its last one
+//! on.
 
 use sandglass_journal::{self as journal, Journal};
 use sandglass_liveness::{Entity, Fold, entity};
@@ -7,9 +7,9 @@ use sandglass_model::{EntityRef, Position};
 
 const _: () = assert!(entity::SNAPSHOT_MAX_BYTES <= journal::SNAPSHOT_MAX_BYTES, "each fits");
 
-/// Records of an entity between two snapshots of it, and so the most that are read again
-/// when it wakes, but for those while a handler is in flight. A snapshot takes as much room
-/// as some twenty of them.
+/// Records of an entity between two of its snapshots, and so the most that are read when it wakes,
+/// except for those while a handler is in flight. A snapshot takes about as much space as twenty
+/// records.
 pub const SNAPSHOT_EVERY: u64 = 256;
 
 /// When the next snapshot of an entity is due.
@@ -20,19 +20,19 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// With `more` records, and the snapshot of `entity`, which they led to, where one is
-    /// due. While a handler is in flight, it is put off.
+    /// Counts `more` records, and returns the snapshot of `entity`, to which they led, if one is due. While
+    /// a handler is in flight, none is taken.
     pub(crate) fn after(self, more: usize, entity: &Entity) -> (Self, Option<String>) {
         let records = self.records.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
         if records < SNAPSHOT_EVERY || !entity.is_settled() {
             return (Self { records }, None);
         }
-        // One that is too large is tried again as late as if it were there.
+        // If it is too large, the next one is due as late as if it had been taken.
         (Self::default(), entity.to_snapshot())
     }
 }
 
-/// Puts the entity's last snapshot into `fold`, and answers its last record; none where
+/// Puts the entity's last snapshot into `fold`, and returns the position of its last record; `None` if
 /// there is none behind `after`, or none that can be used.
 pub(crate) async fn skip_to(
     journal: &dyn Journal,

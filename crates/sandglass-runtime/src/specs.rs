@@ -1,5 +1,5 @@
-//! The specs that a runtime knows: for each type the one that new entities obey, and
-//! every version that a record names; and how others take their place.
+//! The specs that a runtime knows: for each type the one that new entities obey, every version that
+//! a record names, and how they are replaced.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,37 +20,37 @@ use crate::shared::{Shared, recorded};
 pub(crate) struct Specs {
     /// What new entities obey, by type.
     pub(crate) types: BTreeMap<String, Arc<Spec>>,
-    /// All that the journal has: as many as were ever given, because an entity's past is
-    /// read by the specs that it obeyed then.
+    /// All specs of the journal: as many as there ever were, because the history of an entity is read
+    /// with the specs that it obeyed then.
     pub(crate) known: BTreeMap<SpecDigest, Arc<Spec>>,
 }
 
-/// What became of the specs, by their types.
+/// What a reload did with each type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Of which there was none.
+    /// Types that are new.
     pub added: Vec<String>,
-    /// Of which there was another version.
+    /// Types with a new version.
     pub changed: Vec<String>,
-    /// Of which there is none any more: their entities go on, and none is created.
+    /// Types without a spec from now on: their entities continue, and no new ones are created.
     pub removed: Vec<String>,
-    /// Of which there was the same.
+    /// Types whose spec is unchanged.
     pub unchanged: Vec<String>,
 }
 
-/// Why no spec took another's place.
+/// Why a reload changed nothing.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReloadError {
     /// Two specs are of the same type.
     #[error("two specs are of the type `{0}`; give one of them")]
     DoubledType(String),
-    /// They can't be recorded.
+    /// The specs cannot be recorded.
     #[error("the specs can't be recorded: {0}")]
     NotRecorded(ActorError),
 }
 
 impl Specs {
-    /// These with `types` in the place of its own, and what becomes of each.
+    /// The specs with `types` in place of the present types, and what that changes.
     pub(crate) fn reloaded(&self, types: BTreeMap<String, Arc<Spec>>) -> (Self, Reloaded) {
         let mut told = Reloaded::default();
         for (name, spec) in &types {
@@ -68,13 +68,13 @@ impl Specs {
         (Self { types, known }, told)
     }
 
-    /// Those that `before` doesn't know.
+    /// The specs that `before` does not contain.
     pub(crate) fn new_since(&self, before: &Self) -> Vec<Arc<Spec>> {
         let new = self.known.iter().filter(|(digest, _)| !before.known.contains_key(*digest));
         new.map(|(_, spec)| Arc::clone(spec)).collect()
     }
 
-    /// The version that entities of this type are to obey, where `entity` obeys another.
+    /// The version that entities of this type are to obey, if `entity` obeys another one.
     pub(crate) fn newest(&self, entity: &Entity) -> Option<Arc<Spec>> {
         let newest = self.types.get(entity.entity.entity_type())?;
         (newest.digest != entity.spec).then(|| Arc::clone(newest))
@@ -96,7 +96,7 @@ pub(crate) async fn register(shared: &Shared, specs: &[Arc<Spec>]) -> Result<(),
     Ok(())
 }
 
-/// Has what can happen to the entities of `specs` counted from zero.
+/// Makes the counters of what can happen to entities of `specs` start at zero.
 pub(crate) fn expect(metrics: &Metrics, specs: &Specs, ceilings: &Ceilings) {
     for (entity_type, spec) in &specs.types {
         let actions = || spec.actions.values();
@@ -113,7 +113,7 @@ pub(crate) fn expect(metrics: &Metrics, specs: &Specs, ceilings: &Ceilings) {
     }
 }
 
-/// What can happen to sessions that obey `spec`, where nobody asks for other limits.
+/// What can happen to sessions that obey `spec` with its own limits.
 fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedSessionEvents {
     let holding = ceilings.effective(spec, &LimitSettings::default());
     let limits: Vec<Limit> =
@@ -142,10 +142,10 @@ fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedSessionEvents {
     }
 }
 
-/// Whether `limit` holds a run that these hold, or what runs in it.
+/// Whether a run with these limits, or a handler in it, is subject to `limit`.
 const fn is_on(limit: Limit, limits: &RunLimits) -> bool {
     match limit {
-        // Every handler has these, and every run the last one.
+        // Every handler has these limits, and every run the last one.
         Limit::HostCallTimeout
         | Limit::ScheduleToStartTimeout
         | Limit::Deadline
@@ -161,10 +161,10 @@ const fn is_on(limit: Limit, limits: &RunLimits) -> bool {
     }
 }
 
-/// One spec of each type.
+/// Maps specs by their types.
 ///
 /// # Errors
-/// The type of which there are two.
+/// The type that two specs have.
 pub(crate) fn by_type(specs: Vec<Arc<Spec>>) -> Result<BTreeMap<String, Arc<Spec>>, String> {
     let mut types: BTreeMap<String, Arc<Spec>> = BTreeMap::new();
     for spec in specs {

@@ -1,10 +1,9 @@
-//! The table of a runtime's entities: who is awake and how they are reached, who
-//! sleeps and when their timers wake them.
+//! The table of a runtime's entities: which are awake and how they are reached, which sleep and when
+//! their timers wake them.
 //!
-//! An entity that sleeps has no task. All that is kept of it is an entry here; the rest
-//! is in the journal. Whoever asks an entity does so under the table's lock, and it
-//! falls asleep under the same lock, only if nobody has asked: so nothing that is asked
-//! is lost, and what is asked first is answered first.
+//! An entity that sleeps has no task: it has an entry here, and its records in the journal. Requests
+//! are put into mailboxes under the lock of the table, and an entity falls asleep under the same
+//! lock, and only if its mailbox is empty. So no request is lost, and requests keep their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -18,99 +17,96 @@ use tokio::sync::Notify;
 use crate::actor::{Counted, Handle, Timers};
 use crate::specs::Specs;
 
-/// How entities come to rest.
+/// When entities fall asleep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     /// How long an entity stays awake with nothing to do.
     pub(crate) linger: Duration,
-    /// While more than so many are awake, none lingers.
+    /// While more than this many are awake, each falls asleep at once.
     pub(crate) awake_max: usize,
 }
 
-/// All entities of a runtime: as many as the journal holds. Whoever creates entities
-/// bounds them, and the journal with them.
+/// All entities of a runtime: as many as the journal contains. What bounds the journal bounds them.
 pub(crate) struct Table {
     entities: Mutex<Entities>,
     rest: Rest,
-    /// Told when an entity falls asleep: its alarm may be the first.
+    /// Notified when an entity falls asleep: its alarm may be the first.
     fallen_asleep: Notify,
 }
 
 #[derive(Default)]
 pub(crate) struct Entities {
     slots: BTreeMap<EntityRef, Slot>,
-    /// When sleepers are to be woken: those that have a timer.
+    /// When sleepers are woken: those that have a timer.
     alarms: BTreeSet<(Monotonic, EntityRef)>,
     awake: usize,
 }
 
 /// Where an entity is.
 enum Slot {
-    /// A task has it, or is reading it.
+    /// It has a task, or is being read by one.
     Awake(Handle),
     Asleep(Sleep),
 }
 
-/// What is kept of an entity that sleeps.
+/// What is in memory of an entity that sleeps.
 #[derive(Debug)]
 pub(crate) struct Sleep {
-    /// The spec that it obeys; none where it has ended, and stays with that.
+    /// The spec that it obeys; `None` if it has ended, and so never changes its spec.
     spec: Option<Arc<Spec>>,
-    /// Its last record: another one behind it was written by somebody else. None where
-    /// its task was lost, and nobody knows.
+    /// Its last record. A record behind it was written by another process. `None` if its task was lost,
+    /// so that only the journal knows.
     pub(crate) last: Option<Position>,
     /// Its timers go on while it sleeps.
     pub(crate) timers: Timers,
-    /// The version of its spec that it was last found not to fit, which has been said.
-    /// Boxed, since there are many that sleep and few of these.
+    /// The version of its spec that was last found not to fit, which was reported. Boxed, because many
+    /// entities sleep and few of them have one.
     pub(crate) held_back_from: Option<Box<SpecDigest>>,
-    /// That it is counted and listed, where it is a session that waits to be resumed. Boxed for the same
+    /// Keeps it counted and listed, if it is a session that waits to be resumed. Boxed for the same
     /// reason.
     _counted: Option<Box<Counted>>,
-    /// When it is to be woken.
+    /// When it is woken.
     alarm: Monotonic,
-    /// How often it could not be read, one time after the other.
+    /// How many attempts to read it have failed in a row.
     unread: u8,
 }
 
-/// First wait after an entity could not be read: a disk that works again is noticed within
-/// it.
+/// First wait after an entity could not be read: the longest delay until a working disk is noticed.
 const AGAIN_FIRST: Duration = Duration::from_secs(5);
-/// How often the wait doubles: beyond the longest one.
+/// How often the wait doubles, until it is the longest one.
 const AGAIN_DOUBLINGS: u8 = 8;
-/// Longest wait after an entity could not be read: a hundred thousand of them that are read
-/// in vain leave the disk alone for most of it.
+/// Longest wait after an entity could not be read: even a hundred thousand entities that cannot be
+/// read leave the disk alone most of the time.
 const AGAIN_LAST: Duration = Duration::from_secs(300);
 
 impl Sleep {
-    /// Until one of `timers` rings, or somebody asks.
+    /// Sleeps until one of `timers` fires or a request arrives.
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
         let alarm = timers.next();
         let (held_back_from, _counted) = Default::default();
         Self { spec, last: Some(last), timers, held_back_from, _counted, alarm, unread: 0 }
     }
 
-    /// The same, and it is counted and listed meanwhile.
+    /// Adds the counters and lists that it stays in.
     pub(crate) fn counted(self, counted: Option<Box<Counted>>) -> Self {
         Self { _counted: counted, ..self }
     }
 
-    /// The same, and it has been said that it doesn't fit that version.
+    /// Adds the version that was reported not to fit.
     pub(crate) fn held_back_from(self, held_back_from: Option<SpecDigest>) -> Self {
         Self { held_back_from: held_back_from.map(Box::new), ..self }
     }
 
-    /// Of an entity whose task was lost: what it is, and what was in flight, is told by
-    /// the journal alone. It is woken after a while, if nobody asks before.
+    /// For an entity whose task was lost: its state, and what was in flight, is in the journal alone. It
+    /// is woken after a while if no request wakes it before.
     pub(crate) fn of_lost(now: Monotonic) -> Self {
         let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
         let (spec, last, held_back_from, _counted) = Default::default();
         Self { spec, last, timers, held_back_from, _counted, alarm, unread: 0 }
     }
 
-    /// The same after `entity` could not be read at `now`: where a timer of its rings or is to
-    /// ring, or its type has another spec in `specs` than it obeys, it is woken again after a
-    /// wait that grows each time.
+    /// After `entity` could not be read at `now`: if it has a timer, or its type has another spec in
+    /// `specs` than it obeys, it is woken again after a wait that grows with each failure.
     pub(crate) fn unread(self, entity: &EntityRef, specs: &Specs, now: Monotonic) -> Self {
         let wait = AGAIN_FIRST.saturating_mul(1 << self.unread.min(AGAIN_DOUBLINGS));
         let again = now.after(wait.min(AGAIN_LAST));
@@ -122,7 +118,7 @@ impl Sleep {
         Self { alarm, unread: self.unread.saturating_add(1), ..self }
     }
 
-    /// Whether entities of its type are to obey another spec than this one does.
+    /// Whether entities of its type are to obey another spec than it does.
     fn is_outdated(&self, entity: &EntityRef, specs: &Specs) -> bool {
         let newest = specs.types.get(entity.entity_type()).zip(self.spec.as_ref());
         newest.is_some_and(|(newest, spec)| newest.digest != spec.digest)
@@ -135,17 +131,17 @@ impl Table {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Entities> {
-        // Each change is made whole before anything can panic.
+        // No code between two changes of one critical section can panic.
         self.entities.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long an entity stays awake with nothing to do, as things are.
+    /// How long an entity stays awake now with nothing to do.
     pub(crate) fn linger(&self) -> Duration {
         if self.lock().awake > self.rest.awake_max { Duration::ZERO } else { self.rest.linger }
     }
 
-    /// Lets an entity that is awake fall asleep; gives its timers back where it is asked
-    /// for something, which can't change meanwhile.
+    /// Puts an entity to sleep. If `is_asked`, which cannot change meanwhile, it stays awake and gets
+    /// its timers back.
     pub(crate) fn fall_asleep(
         &self,
         entity: &EntityRef,
@@ -168,7 +164,7 @@ impl Table {
         self.fallen_asleep.notify_one();
     }
 
-    /// Waits until an entity has fallen asleep since this was last asked.
+    /// Waits until an entity has fallen asleep since the last call.
     pub(crate) async fn fallen_asleep(&self) {
         self.fallen_asleep.notified().await;
     }
@@ -183,7 +179,7 @@ impl Entities {
         self.slots.contains_key(entity)
     }
 
-    /// The entity, where it is awake.
+    /// The handle of the entity, if it is awake.
     pub(crate) fn awake(&self, entity: &EntityRef) -> Option<&Handle> {
         match self.slots.get(entity) {
             Some(Slot::Awake(handle)) => Some(handle),
@@ -191,7 +187,7 @@ impl Entities {
         }
     }
 
-    /// All that are awake, by name.
+    /// The handles of all entities that are awake, in the order of their names.
     pub(crate) fn all_awake(&self) -> impl Iterator<Item = &Handle> {
         self.slots.values().filter_map(|slot| match slot {
             Slot::Awake(handle) => Some(handle),
@@ -199,7 +195,7 @@ impl Entities {
         })
     }
 
-    /// The names behind `after`, without those whose creation isn't durable yet.
+    /// The names behind `after`, without entities whose creation is not durable yet.
     pub(crate) fn names(&self, after: Option<&EntityRef>) -> impl Iterator<Item = &EntityRef> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let slots = self.slots.range((from, Bound::Unbounded));
@@ -210,7 +206,7 @@ impl Entities {
         durable.map(|(name, _)| name)
     }
 
-    /// Enters an entity that is awake; false where there is one already.
+    /// Adds an entity that is awake; false if the name is taken.
     pub(crate) fn enter(&mut self, entity: EntityRef, handle: Handle) -> bool {
         if self.slots.contains_key(&entity) {
             return false;
@@ -220,15 +216,15 @@ impl Entities {
         true
     }
 
-    /// Forgets an entity that is awake and that there isn't.
+    /// Removes an entity that is awake, because its creation failed.
     pub(crate) fn forget(&mut self, entity: &EntityRef) {
         if let Some(Slot::Awake(_)) = self.slots.remove(entity) {
             self.awake -= 1;
         }
     }
 
-    /// Makes an entity that sleeps one that is awake, to be reached by `handle`; answers
-    /// what was kept of it.
+    /// Makes a sleeping entity one that is awake and reached by `handle`; returns what was in memory of
+    /// it.
     pub(crate) fn rouse(&mut self, entity: &EntityRef, handle: Handle) -> Option<Sleep> {
         let slot = self.slots.get_mut(entity).filter(|slot| matches!(slot, Slot::Asleep(_)))?;
         let Slot::Asleep(sleep) = std::mem::replace(slot, Slot::Awake(handle)) else { return None };
@@ -239,7 +235,7 @@ impl Entities {
         Some(sleep)
     }
 
-    /// Enters an entity that sleeps, or makes one that is awake sleep.
+    /// Adds an entity that sleeps, or puts one to sleep that is awake.
     pub(crate) fn lay(&mut self, entity: &EntityRef, sleep: Sleep) {
         if sleep.alarm != Monotonic::NEVER {
             self.alarms.insert((sleep.alarm, entity.clone()));
@@ -249,7 +245,7 @@ impl Entities {
         }
     }
 
-    /// Those that have ended and sleep, with their last records.
+    /// The entities that have ended and sleep, with their last records.
     pub(crate) fn ended(&self) -> Vec<(Position, EntityRef)> {
         let ended = self.slots.iter().filter_map(|(name, slot)| match slot {
             Slot::Asleep(Sleep { spec: None, last: Some(last), .. }) => Some((*last, name.clone())),
@@ -258,7 +254,7 @@ impl Entities {
         ended.collect()
     }
 
-    /// Takes out an entity that has ended and sleeps, where its last record is that one.
+    /// Removes an entity that has ended and sleeps, if this is its last record.
     pub(crate) fn take_out(&mut self, entity: &EntityRef, last: Position) -> Option<Sleep> {
         let slot = self.slots.get(entity)?;
         let is_it =
@@ -270,8 +266,7 @@ impl Entities {
         Some(sleep)
     }
 
-    /// The first sleeper behind `after` whose type has another spec in `specs` than the one
-    /// that it obeys.
+    /// The first sleeper behind `after` that obeys another spec than `specs` has for its type.
     pub(crate) fn outdated(&self, after: Option<&EntityRef>, specs: &Specs) -> Option<EntityRef> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut slots = self.slots.range((from, Bound::Unbounded));
@@ -282,12 +277,12 @@ impl Entities {
         outdated.map(|(name, _)| name.clone())
     }
 
-    /// When the first sleeper is to be woken.
+    /// When the first sleeper has to be woken.
     pub(crate) fn next_alarm(&self) -> Monotonic {
         self.alarms.first().map_or(Monotonic::NEVER, |(at, _)| *at)
     }
 
-    /// A sleeper that is to be woken by `now`.
+    /// A sleeper whose alarm is due at `now`.
     pub(crate) fn due(&self, now: Monotonic) -> Option<EntityRef> {
         self.alarms.first().filter(|(at, _)| *at <= now).map(|(_, entity)| entity.clone())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandglass_model::{Clock, Monotonic, WallTime};
 
-/// Waits until `clock` has reached `at`; for ever where that is never.
+/// Waits until `clock` has reached `at`; pending forever if that is never.
 #[allow(clippy::disallowed_methods, reason = "waiting happens here, and is checked by the clock")]
 pub async fn until(clock: &dyn Clock, at: Monotonic) {
     loop {
@@ -21,12 +21,12 @@ pub(crate) fn after_ms(from: Monotonic, millis: u64) -> Monotonic {
     from.after(Duration::from_millis(millis))
 }
 
-/// A clock that follows tokio's, also where that is paused: a test that starts
-/// with its time paused sees days pass in milliseconds.
+/// A clock that follows tokio's, also while that is paused: a test that starts with paused time sees
+/// days pass in milliseconds.
 ///
-/// It is public so that embedders can test their own specs like that. Pausing is
-/// behind tokio's feature `test-util`, which is therefore on in every build; without
-/// a call that pauses, that feature changes nothing.
+/// It is public so that embedders can test their own specs in this way. Pausing requires tokio's
+/// feature `test-util`, which is therefore enabled in every build; without a call that pauses, the
+/// feature changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct SimClock {
     origin: tokio::time::Instant,
@@ -34,7 +34,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// A clock that reads `wall` now. Needs a tokio runtime.
+    /// A clock whose wall time is `wall` now. Needs a tokio runtime.
     #[must_use]
     pub fn starting_at(wall: WallTime) -> Self {
         Self { origin: now(), wall }
@@ -52,7 +52,7 @@ fn now() -> tokio::time::Instant {
 
 impl Clock for SimClock {
     fn now(&self) -> Monotonic {
-        // A second off zero, as the system's clock is, so that no point is zero.
+        // A second after zero, as the clock of the system, so that no point is zero.
         Monotonic::from_nanos(1_000_000_000).after(self.elapsed())
     }
 

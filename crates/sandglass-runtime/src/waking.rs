@@ -1,5 +1,5 @@
-//! How an entity that sleeps comes back: it is read from the journal, because somebody
-//! asks it or because a timer of its rings. One task waits for the timers of all.
+//! How an entity that sleeps comes back: a request or one of its timers has it read from the
+//! journal. One task waits for the timers of all entities.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -21,16 +21,16 @@ use crate::timer;
 use crate::watch;
 
 /// Most entities that timers and new specs wake at once, until each has done what woke it: enough to
-/// fill the journal's groups, and few enough that a hundred thousand timers that ring
-/// together don't bring them all into memory.
+/// fill the journal's groups, and few enough that a hundred thousand timers that fire together do
+/// not bring them all into memory.
 pub(crate) const WAKING_MAX: usize = 256;
 
-/// Records of an entity that wakes which are read at once. A journal may have one reader for
-/// all; these hold it up for some milliseconds, and others read between them.
+/// Records that are read at once of an entity that wakes. A journal may have one reader for all;
+/// this occupies it for some milliseconds, and other reads come in between.
 const PIECE: usize = 128;
 
-/// The life of an entity that was asleep, until it sleeps again. `room` is its place
-/// among those that timers have woken.
+/// The life of an entity that was asleep, until it sleeps again. `room` is its permit, if a timer
+/// woke it.
 pub(crate) async fn wake(
     shared: Arc<Shared>,
     entity: EntityRef,
@@ -67,9 +67,9 @@ pub(crate) async fn wake(
     }
 }
 
-/// Lives the life of an entity. Where it unwinds, through a fault of the embedder's code or
-/// of ours, the entity is put to sleep: it is read from the journal again when somebody asks
-/// it, and after a while in any case, and what was in flight then ends as interrupted.
+/// Lives the life of an entity. If it unwinds, through a fault of the embedder's code or of the
+/// runtime, the entity is put to sleep. The next request, or a timer, has it read from the journal
+/// again, and what was in flight then ends as interrupted.
 pub(crate) async fn unless_lost(
     shared: Arc<Shared>,
     entity: EntityRef,
@@ -82,7 +82,7 @@ pub(crate) async fn unless_lost(
     }
 }
 
-/// An entity as its records make it; none where it has no records.
+/// An entity as its records make it; `None` if it has no records.
 async fn read(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, ActorError> {
     let mut fold = Fold::of(shared.specs().known.clone());
     let (mut next, mut last) = (Some(Position(0)), Position(0));
@@ -117,8 +117,8 @@ fn damaged(position: Position, what: String) -> ActorError {
     ActorError::Journal(journal::Error::Damaged { place, what })
 }
 
-/// Wakes the sleepers that obey another spec than `specs` has for their type, so that
-/// they go over to it: until all have, or others took their place.
+/// Wakes the sleepers that obey another spec than `specs` has for their type, so that they change to
+/// it, until all have or a later reload replaces `specs`.
 pub(crate) async fn wake_outdated(
     shared: Arc<Shared>,
     runtime: Weak<Inner>,
@@ -143,7 +143,7 @@ pub(crate) async fn wake_outdated(
     }
 }
 
-/// Wakes sleepers when their timers ring, until the runtime shuts down or is gone.
+/// Wakes sleepers when their timers fire, until the runtime shuts down or is gone.
 pub(crate) async fn watch_alarms(
     shared: Arc<Shared>,
     runtime: Weak<Inner>,
@@ -156,7 +156,7 @@ pub(crate) async fn watch_alarms(
             Arc::clone(&shared.waking).acquire_owned().await.ok()
         };
         let room = tokio::select! {
-            // A timer that rings comes before tidying up, however many fall asleep.
+            // A timer that fires comes before cleaning up, however many entities fall asleep.
             biased;
             _ = closing.changed() => return,
             room = due => room,
@@ -165,7 +165,7 @@ pub(crate) async fn watch_alarms(
         let Some(runtime) = runtime.upgrade() else { return };
         match room {
             Some(room) => runtime.wake_due(room),
-            // What has fallen asleep has left its task behind.
+            // An entity that has fallen asleep has left its task behind.
             None => runtime.sweep(),
         }
     }

@@ -1,5 +1,5 @@
-//! A value that one side changes and others watch, who are woken in the order in which they
-//! came. (Tokio's wakes them in a random one, so that no simulation could repeat itself.)
+//! A value that one side changes and others watch. Watchers are woken in the order in which they
+//! subscribed. (Tokio wakes its watchers in a random order, which no simulation could repeat.)
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,14 +10,14 @@ use tokio::sync::Notify;
 /// The side that changes the value.
 pub(crate) struct Sender<T>(Arc<Shared<T>>);
 
-/// A side that watches it.
+/// A watcher.
 pub(crate) struct Receiver<T> {
     shared: Arc<Shared<T>>,
     /// The version of the value that it has seen.
     seen: u64,
 }
 
-/// That the side that changes the value is gone.
+/// The side that changes the value is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
@@ -34,7 +34,7 @@ struct State<T> {
     is_gone: bool,
 }
 
-/// The value, which can't change as long as this is held.
+/// The value, which cannot change while this is held.
 pub(crate) struct Ref<'a, T>(MutexGuard<'a, State<T>>);
 
 impl<T> Deref for Ref<'_, T> {
@@ -47,7 +47,7 @@ impl<T> Deref for Ref<'_, T> {
 
 impl<T> Shared<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Each change is made whole before anything can panic.
+        // No code between two changes of one critical section can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -60,14 +60,14 @@ pub(crate) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Nobody watches yet.
+    /// A value without watchers.
     pub(crate) fn new(value: T) -> Self {
         let state = State { value, version: 0, receivers: 0, is_gone: false };
         let (changed, unwatched) = Default::default();
         Self(Arc::new(Shared { state: Mutex::new(state), changed, unwatched }))
     }
 
-    /// One more who watches, and has seen the value as it is.
+    /// Adds a watcher, which has seen the present value.
     pub(crate) fn subscribe(&self) -> Receiver<T> {
         let mut state = self.0.lock();
         state.receivers += 1;
@@ -78,7 +78,7 @@ impl<T> Sender<T> {
         Ref(self.0.lock())
     }
 
-    /// Changes the value, and answers the one before.
+    /// Replaces the value, and returns the previous one.
     pub(crate) fn send_replace(&self, value: T) -> T {
         let before = {
             let mut state = self.0.lock();
@@ -89,7 +89,7 @@ impl<T> Sender<T> {
         before
     }
 
-    /// Changes the value where `change` says that it did.
+    /// Changes the value; watchers are woken if `change` returns true.
     pub(crate) fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) {
         {
             let mut state = self.0.lock();
@@ -101,15 +101,15 @@ impl<T> Sender<T> {
         self.0.changed.notify_waiters();
     }
 
-    /// How many watch.
+    /// The number of watchers.
     pub(crate) fn receiver_count(&self) -> usize {
         self.0.lock().receivers
     }
 
-    /// Waits until nobody watches.
+    /// Waits until there are no watchers.
     pub(crate) async fn closed(&self) {
         loop {
-            // Registered before the look, so that nothing falls between.
+            // Registered before the check, so that nothing is missed in between.
             let unwatched = self.0.unwatched.notified();
             if self.receiver_count() == 0 {
                 return;
@@ -131,22 +131,22 @@ impl<T> Receiver<T> {
         Ref(self.shared.lock())
     }
 
-    /// Whether the value has changed since this has seen it.
+    /// Whether the value has changed since this watcher has seen it.
     ///
     /// # Errors
-    /// It won't any more.
+    /// The other side is gone, so it never will.
     pub(crate) fn has_changed(&self) -> Result<bool, Gone> {
         let state = self.shared.lock();
         if state.is_gone { Err(Gone) } else { Ok(state.version != self.seen) }
     }
 
-    /// Waits until the value has changed since this has seen it, and sees it.
+    /// Waits until the value has changed since this watcher has seen it, and marks it as seen.
     ///
     /// # Errors
-    /// It won't any more.
+    /// The other side is gone, so it never will.
     pub(crate) async fn changed(&mut self) -> Result<(), Gone> {
         loop {
-            // Registered before the look, so that nothing falls between.
+            // Registered before the check, so that nothing is missed in between.
             let changed = self.shared.changed.notified();
             {
                 let state = self.shared.lock();
@@ -164,10 +164,10 @@ impl<T> Receiver<T> {
 }
 
 impl<T: Clone> Receiver<T> {
-    /// Waits until `holds` for the value, which it may already.
+    /// Waits until `holds` for the value, which may be at once.
     ///
     /// # Errors
-    /// It doesn't, and never will.
+    /// It does not hold, and the other side is gone, so it never will.
     pub(crate) async fn wait_for(&mut self, mut holds: impl FnMut(&T) -> bool) -> Result<T, Gone> {
         loop {
             let changed = self.shared.changed.notified();
@@ -176,7 +176,7 @@ impl<T: Clone> Receiver<T> {
                 self.seen = state.version;
                 (state.value.clone(), state.is_gone)
             };
-            // Outside of the lock, since it is whatever the caller likes.
+            // Outside of the lock, because it may do anything.
             if holds(&value) {
                 return Ok(value);
             }

@@ -1,4 +1,5 @@
-//! What an entity is asked, and what it answers: each in its turn, once it is durable.
+//! The messages in an entity's mailbox, and the answers to them: one at a time, and each answer only
+//! once it is durable.
 
 use sandglass_liveness::{Input, Retry};
 use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
@@ -13,7 +14,7 @@ use crate::error::ActorError;
 use crate::request::{Accepted, Request, SessionResume, SessionStop, SessionStopped, Signal};
 use crate::shared::Shared;
 
-/// What an entity is asked.
+/// A message to an entity, with where its answer goes.
 pub(crate) enum Message {
     Act {
         request: Request,
@@ -35,7 +36,7 @@ pub(crate) enum Message {
         stop: SessionStop,
         reply: oneshot::Sender<Result<SessionStopped, ActorError>>,
     },
-    /// The session is over that asked for the handler of `dispatch`, and waited for it.
+    /// The session of the handler that asked for `dispatch`, and waited for it, is over.
     ParentOver {
         dispatch: DispatchId,
         parent: ParentOver,
@@ -48,7 +49,7 @@ pub(crate) enum Message {
 
 impl Actor {
     pub(super) async fn answer(&mut self, message: Message) {
-        // What is to end does so whether that can be recorded or not.
+        // A stop is carried out whether it can be recorded or not.
         let is_stop = matches!(message, Message::Stop { .. } | Message::ParentOver { .. });
         if let (Err(error), false) = (self.ready_to_write().await, is_stop) {
             if !matches!(message, Message::Signal { .. }) {
@@ -62,7 +63,7 @@ impl Actor {
                 let answer = self.act(request).await;
                 let _ = reply.send(answer);
             }
-            // Nobody waits for it any more.
+            // The asker waits no more.
             Message::Ask { reply, .. } if reply.is_closed() => {}
             Message::Ask { heard, reply } => {
                 let answer = self.asked(*heard).await;
@@ -101,12 +102,12 @@ impl Actor {
         self.accepted(committed)
     }
 
-    /// Takes what a handler asks for.
+    /// Takes an action that a handler of another entity asks for.
     async fn asked(&mut self, heard: Heard) -> Result<Answered, AskError> {
         let Heard { action, params, trace, asked, tenant, lent } = heard;
         if *tenant != *self.entity.tenant {
             let target = &self.entity.entity;
-            // As if there were none: a tenant learns nothing of another.
+            // As if there were no such entity: a tenant learns nothing about another.
             return Err(to_asker(ActorError::UnknownEntity(target.clone())));
         }
         let now = self.shared.clock.now();
@@ -128,7 +129,7 @@ impl Actor {
         self.tell(&input).await.map(|_| ())
     }
 
-    /// What whoever asked is told.
+    /// The answer to an action, a retry or a resume.
     fn accepted(&self, committed: Result<Committed, ActorError>) -> Result<Accepted, ActorError> {
         let committed = committed.inspect_err(|error| self.count_refused(error))?;
         Ok(Accepted {
@@ -147,7 +148,7 @@ impl Actor {
     }
 }
 
-/// A trace for a request of `entity` that belongs to none, and its first span.
+/// A trace for a request that belongs to none, and its first span.
 pub(super) fn root(
     shared: &Shared,
     entity: &EntityRef,
@@ -185,7 +186,7 @@ pub(super) fn refuse(message: Message, error: ActorError) {
         Message::Stop { reply, .. } => {
             let _ = reply.send(Err(error));
         }
-        // Nobody waits for an answer, and who goes ends its handlers.
+        // No answer is expected, and a task that ends stops its handlers.
         Message::ParentOver { .. } => {}
     }
 }

@@ -1,5 +1,5 @@
-//! How an entity comes to be: what it begins with is one batch, and nothing of it is carried
-//! out before that is durable.
+//! How an entity is created: what it begins with is one batch, and nothing of that is carried out
+//! before it is durable.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::snapshot;
 /// What an entity begins with.
 pub(crate) struct Birth {
     pub(crate) create: Input,
-    /// What holds its first run, where it is a session.
+    /// The limits of its first run, if it is a session.
     pub(crate) limits: Option<RunLimits>,
     pub(crate) first: Option<Request>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Birth {
 /// An entity that was just created.
 pub(crate) struct Born {
     restored: Restored,
-    /// Its first action, which is durable and to be carried out.
+    /// Its first action, which is durable and has to be carried out.
     first: Option<(Durable, Rooms)>,
 }
 
@@ -85,7 +85,7 @@ impl Birth {
     }
 }
 
-/// An action that an entity takes as it is created.
+/// Decides the action that an entity takes as it is created, and reserves what its handlers need.
 fn take(
     shared: &Shared,
     spec: &Spec,

@@ -18,10 +18,10 @@ use crate::asking::Lent;
 use crate::error::ActorError;
 use crate::shared::recorded;
 
-/// A decision that is durable.
+/// A durable decision.
 pub(super) struct Committed {
     pub(super) first: Position,
-    /// The handlers that it asked for.
+    /// The handlers that it dispatched.
     pub(super) dispatches: Vec<DispatchId>,
 }
 
@@ -32,12 +32,12 @@ pub(super) struct Durable {
     pub(super) events: Vec<RecordedEvent>,
     /// The entity's sequence with each of them.
     pub(super) sequences: Vec<Sequence>,
-    /// The place of the first.
+    /// The position of the first one.
     pub(super) first: Position,
     pub(super) at: WallTime,
 }
 
-/// The handlers that `events` ask for.
+/// The handlers that `events` dispatch.
 fn dispatched(events: &[RecordedEvent]) -> impl Iterator<Item = DispatchId> {
     events.iter().filter_map(|event| match event {
         RecordedEvent::Dispatched(dispatched) => Some(dispatched.dispatch),
@@ -46,8 +46,8 @@ fn dispatched(events: &[RecordedEvent]) -> impl Iterator<Item = DispatchId> {
 }
 
 impl Actor {
-    /// Ends what was in flight when the host ended, starts what follows, and goes over to
-    /// the version of its spec that its type has now.
+    /// Ends what was in flight when the host ended, starts what follows, and changes to the present
+    /// version of its spec.
     pub(crate) async fn recover(&mut self) -> Result<(), ActorError> {
         let lost = self.entity.in_flight().into_iter();
         let ends: Vec<HandlerEnd> =
@@ -59,13 +59,13 @@ impl Actor {
         Ok(())
     }
 
-    /// Tells the entity something: all that follows from it, or nothing.
+    /// Decides about `input`, and commits all that follows from it, or nothing.
     pub(super) async fn tell(&mut self, input: &Input) -> Result<Committed, ActorError> {
         self.tell_with(input, Lent::default(), None).await
     }
 
-    /// The same; what it starts lives on what is lent, and the recording of the run that
-    /// it ends is kept with it.
+    /// As `tell`; the handlers that it starts live on what an asker lends, and the recording of the
+    /// handler that it ends is appended with it.
     pub(super) async fn tell_with(
         &mut self,
         input: &Input,
@@ -123,7 +123,7 @@ impl Actor {
         Ok(Committed { first, dispatches })
     }
 
-    /// Tells others of a decision that is durable and folded in, and carries it out.
+    /// Publishes, counts and carries out a decision that is durable and folded in.
     pub(super) fn act_on(&mut self, durable: Durable, rooms: Rooms) {
         let Durable { before, events, sequences, first, at } = durable;
         let stop = events.iter().find_map(|event| match event {
@@ -212,7 +212,7 @@ impl Actor {
         }
     }
 
-    /// Counts and traces a record; answers the span of a transition.
+    /// Counts and traces a record; returns the span of a transition.
     fn told_others(
         &self,
         before: &Entity,
@@ -249,8 +249,8 @@ impl Actor {
         None
     }
 
-    /// The span of a handler that was lost with its host: nobody has exported it, and what
-    /// follows is under it.
+    /// The span of a handler that was lost with its host, which could not export it. The span of what
+    /// follows is below it.
     fn trace_lost(&self, dispatched: &Dispatched) {
         let entity = &self.entity.entity;
         let dispatch = dispatched.dispatch.to_string();
@@ -281,8 +281,7 @@ impl Actor {
         }
     }
 
-    /// A span for the transition, under the one that led to it: the request's, or
-    /// that of the handler which ended.
+    /// A span for the transition, below its cause: the request, or the handler that ended.
     fn trace_transition(
         &self,
         sequence: Sequence,
@@ -290,12 +289,12 @@ impl Actor {
         cause: &TransitionCause,
         parent: TraceContext,
     ) -> TraceContext {
-        // Derived, so that no two transitions share it and a restart names it again.
+        // Derived, so that no two transitions share it and a restart derives it again.
         let context = parent.of_transition(self.entity.incarnation, sequence);
         let handler = [parent];
         let links: &[TraceContext] =
             if matches!(cause, TransitionCause::HandlerEnded { .. }) { &handler } else { &[] };
-        // What an entity does of itself has nobody's span above it.
+        // What an entity does by itself has no span above it.
         let of_itself =
             matches!(cause, TransitionCause::StateIdle | TransitionCause::Scheduled { .. });
         let entity = &self.entity.entity;

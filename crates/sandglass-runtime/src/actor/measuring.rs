@@ -1,5 +1,5 @@
-//! What is measured of an entity as a session: that it is counted in its status, and each of its
-//! records once, when it is durable.
+//! Metrics of an entity as a session: it is counted in its status, and each of its records once, when
+//! it is durable.
 
 use sandglass_liveness::{Entity, session};
 use sandglass_model::{Event, Limit, LimitBreached, Monotonic, StopCause, WallTime};
@@ -9,15 +9,15 @@ use super::Actor;
 use crate::blocked::Entry;
 use crate::shared::Shared;
 
-/// What an entity's task keeps for what is measured of its session.
+/// What an entity's task keeps for the metrics of its session.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     counted: Option<Counted>,
-    /// When its run was told to stop, where that was in this life.
+    /// When its run began to stop, if that was since the task started.
     told_to_stop: Option<Monotonic>,
 }
 
-/// That a session is counted among those in its status, and listed where it waits to be resumed.
+/// Keeps a session counted in its status, and listed while it waits to be resumed.
 #[derive(Debug)]
 pub(crate) struct Counted {
     level: Level,
@@ -26,15 +26,15 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// None where `entity` is no session, or is over.
+    /// `None` if `entity` is not a session, or is over.
     fn of(shared: &Shared, entity: &Entity) -> Option<Self> {
         let level = level(entity)?;
         let held = shared.telemetry.metrics.hold(level);
         Some(Self { level, _held: held, _listed: shared.blocked.enter(entity) })
     }
 
-    /// The same of one that sleeps: only those that wait to be resumed are counted then. Boxed,
-    /// since there are many that sleep and few of these.
+    /// For an entity that falls asleep: only sessions that wait to be resumed stay counted. Boxed, because
+    /// many entities sleep and few of them are such sessions.
     pub(crate) fn asleep(shared: &Shared, entity: &Entity) -> Option<Box<Self>> {
         let standing = entity.session().map(|session| &session.standing);
         let is_stopped = matches!(standing, Some(session::Standing::Stopped(_)));
@@ -42,7 +42,7 @@ impl Counted {
     }
 }
 
-/// Among which sessions `entity` is counted; none where it is no session, or is over.
+/// The status in which `entity` is counted; `None` if it is not a session, or is over.
 fn level(entity: &Entity) -> Option<Level> {
     let session = entity.session()?;
     match &session.standing {
@@ -68,7 +68,7 @@ const fn blocked_by(cause: &StopCause) -> Level {
 }
 
 impl Actor {
-    /// Counts it among the sessions in the status that it has now.
+    /// Counts it among the sessions in its present status.
     pub(super) fn count_status(&mut self) {
         let counted = self.measured.counted.as_ref().map(|counted| counted.level);
         if counted != level(&self.entity) {
@@ -76,19 +76,19 @@ impl Actor {
         }
     }
 
-    /// The run is told to stop, whether that can be recorded or not.
+    /// The run begins to stop, whether that can be recorded or not.
     pub(super) fn note_told_to_stop(&mut self) {
         let now = self.shared.clock.now();
         self.measured.told_to_stop.get_or_insert(now);
     }
 
-    /// Counts a record of its session, which is durable; it was as `before`.
+    /// Counts a durable record of its session; `before` is the entity before it.
     pub(super) fn count_session(&mut self, before: &Entity, event: &Event, at: WallTime) {
         let metrics = &self.shared.telemetry.metrics;
         let entity_type = before.entity.entity_type();
         match event {
             Event::LimitBreached(breach) => {
-                // One record may be of many.
+                // One record may stand for several breaches.
                 let LimitBreached { limit, action, times, .. } = **breach;
                 metrics.limit_breached(entity_type, limit, action, times);
             }
@@ -98,7 +98,7 @@ impl Actor {
                 metrics.run_stopped(entity_type, &stopped.stop_reason_code, stopped.directive);
                 let told = self.measured.told_to_stop.take();
                 let told = told.map(|told| self.shared.clock.now().since(told));
-                // Of one that was told before its host ended, the records know when.
+                // If the run began to stop before its host ended, the records state when.
                 let known = told.or_else(|| match &before.session()?.standing {
                     session::Standing::Stopping { since, .. } => Some(at.since(*since)),
                     _ => None,

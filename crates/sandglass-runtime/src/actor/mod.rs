@@ -41,8 +41,8 @@ pub(crate) use timers::Timers;
 pub use recording::SIGNALS_RECORDED_PER_RUN_MAX;
 pub use runs::SIGNAL_QUEUE_MAX;
 
-/// Requests that may wait for one entity: what it does in a second or so. Beyond
-/// that a caller is better told to come back than to wait in a longer queue.
+/// Requests that may wait for one entity: what it can do in about a second. Beyond that, a caller is
+/// served better by an error than by a longer queue.
 pub const MAILBOX_MAX: usize = 256;
 
 /// An entity as its records make it.
@@ -77,16 +77,16 @@ pub(crate) struct Actor {
     shown: Shown,
     closing: watch::Receiver<bool>,
     specs: watch::Receiver<Arc<Specs>>,
-    /// The version of its spec that it was last found not to fit, which has been said.
+    /// The version of its spec that was last found not to fit, which was reported.
     held_back_from: Option<SpecDigest>,
     runs: Runs,
     timers: Timers,
     /// When it last had something to do.
     busy_at: Monotonic,
-    /// Its place among those that timers have woken, until it has done that.
+    /// Its permit, if a timer woke it, until it has done what the timer is for.
     room: Option<OwnedSemaphorePermit>,
     recording: recording::Recording,
-    /// A stop of its run that the journal hasn't taken.
+    /// A stop of its run that the journal has not taken.
     unrecorded: Option<sessions::Unrecorded>,
     measured: measuring::Measured,
     standing: Standing,
@@ -124,8 +124,8 @@ impl Actor {
         actor
     }
 
-    /// One that was asleep. Where somebody else has written its records meanwhile, it is
-    /// let go.
+    /// An entity that was asleep. If another process has written its records meanwhile, this task gives it
+    /// up.
     pub(crate) fn resumed(
         shared: Arc<Shared>,
         restored: Restored,
@@ -144,8 +144,8 @@ impl Actor {
         actor
     }
 
-    /// Lives until it falls asleep or the runtime shuts down. Dropped before, it leaves
-    /// the journal as it is: what is in flight is found by the next recovery.
+    /// Lives until it falls asleep or the runtime shuts down. Dropped earlier, it leaves the journal as it
+    /// is: the next recovery finds what is in flight.
     pub(crate) async fn live(mut self) {
         loop {
             if self.is_closing && self.is_done() {
@@ -163,8 +163,8 @@ impl Actor {
             let clock = Arc::clone(&self.shared.clock);
             let (ends, signals) = self.runs.split();
             tokio::select! {
-                // In the order that `sandglass_liveness::instant` states. Signals come last:
-                // they may be many, and nothing depends on them.
+                // In the order that `sandglass_liveness::instant` defines. Signals come last: there may be many,
+                // and nothing depends on them.
                 biased;
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
                 () = timer::until(&*clock, wake) => self.woken().await,
@@ -175,7 +175,7 @@ impl Actor {
                     None => self.close().await,
                 },
                 Some(signal) = signals.recv() => self.handlers_told(Some(signal)).await,
-                // Whoever watches is shown what happens, so it stays awake for them.
+                // It stays awake while it is watched, because watchers see each change.
                 () = self.shown.unwatched(), if can_rest && is_watched => continue,
                 () = timer::until(&*clock, rest), if can_rest && !is_watched => {
                     if self.fell_asleep() {
@@ -188,18 +188,18 @@ impl Actor {
         }
     }
 
-    /// Whether handlers are in flight that nothing here runs: those of a task that was lost.
+    /// Whether handlers are in flight that this task does not execute: those of a lost task.
     pub(crate) fn has_lost_runs(&self) -> bool {
         self.standing == Standing::Owner && self.runs.is_empty() && !self.entity.is_settled()
     }
 
-    /// Goes without having taken anything: all that was asked is answered with `error`.
+    /// Ends without having taken anything: all requests get `error`.
     pub(crate) fn give_up(mut self, error: &ActorError) {
         seat::refuse_waiting(&mut self.mailbox, error);
     }
 
-    /// Whether nothing runs, nothing waits to be recorded, and nothing has to be tried
-    /// again, so that all there is of the entity is in the journal.
+    /// Whether nothing executes, waits to be recorded or has to be retried, so that everything about the
+    /// entity is in the journal.
     fn can_rest(&self) -> bool {
         self.standing == Standing::Owner
             && !self.is_closing
@@ -208,7 +208,7 @@ impl Actor {
             && self.recording.is_quiet()
     }
 
-    /// Falls asleep, unless somebody has just asked.
+    /// Falls asleep, unless a request has just arrived.
     fn fell_asleep(&mut self) -> bool {
         let timers = std::mem::take(&mut self.timers);
         let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
@@ -247,10 +247,10 @@ impl Actor {
 
     fn wake_at(&self) -> Monotonic {
         match self.recording.retry_at() {
-            // What has to end does so meanwhile.
+            // What has to end meanwhile does so.
             Some(retry) => retry.min(self.kill_at()).min(self.next_stop()),
             None if self.standing != Standing::Owner => Monotonic::NEVER,
-            // Whoever made the journal work again need not have recorded them.
+            // The journal works again, but what waited for it need not be recorded yet.
             None if !self.recording.is_empty() || self.unrecorded.is_some() => {
                 self.shared.clock.now()
             }
@@ -259,7 +259,7 @@ impl Actor {
         }
     }
 
-    /// When a limit is breached that stops its run, as far as that isn't being done.
+    /// When a limit is breached that stops its run, if that is not happening already.
     fn next_stop(&self) -> Monotonic {
         let is_told = self.unrecorded.is_some() || self.standing != Standing::Owner;
         if is_told { Monotonic::NEVER } else { self.timers.next_stop() }
@@ -280,8 +280,8 @@ impl Actor {
         self.follow(|timers, entity, clock| timers.limit_due(entity, clock))
     }
 
-    /// No new requests; what runs is asked to end, and its end is recorded. Where that is a
-    /// session with work in flight, its run is stopped, which is recorded, too.
+    /// Takes no new requests; handlers are asked to end, and their ends are recorded. If it is a session
+    /// with work in flight, its run is stopped, which is recorded, too.
     async fn close(&mut self) {
         self.is_closing = true;
         self.mailbox.close();
@@ -291,8 +291,8 @@ impl Actor {
         }
     }
 
-    /// Whether something new may be decided: ends that wait for the journal come
-    /// first, because what is decided next depends on them.
+    /// Whether something new may be decided: ends that wait for the journal come first, because the next
+    /// decision depends on them.
     async fn ready_to_write(&mut self) -> Result<(), ActorError> {
         self.record_ends().await;
         match self.standing {
@@ -309,10 +309,10 @@ impl Actor {
     }
 
     async fn handler_ended(&mut self, ended: Ended) {
-        // What it told before its end is told before its end.
+        // Signals that it sent before its end come before its end.
         self.handlers_told(None).await;
         let Ended { attempt, report } = ended;
-        // A report may be large: it is copied for subscribers alone, and moved into the journal.
+        // A report may be large: it is copied only for subscribers, and otherwise moved into the journal.
         if self.shared.events.receiver_count() > 0 {
             let (entity, report) = (self.entity.entity.clone(), Arc::new(report.clone()));
             self.shared.publish(Event::RunEnded { entity, report });
@@ -321,21 +321,20 @@ impl Actor {
         self.record_ends().await;
     }
 
-    /// A timer ran down, or the journal is to be tried again.
+    /// A timer has fired, or the journal has to be tried again.
     async fn woken(&mut self) {
         self.kill_unrecorded();
         if self.recording.retry_at().is_none_or(|at| at <= self.shared.clock.now()) {
             self.recording.try_again();
         }
-        // What handlers sent while an append took long is activity.
+        // Signals that were sent during a long append are activity.
         self.handlers_told(None).await;
         if self.ready_to_write().await.is_err() {
             self.enforce_unrecorded().await;
             return;
         }
         self.record_held_back(self.shared.clock.now()).await;
-        // What was recorded just now may have stopped a timer, or begun a run with limits of its
-        // own.
+        // What was just recorded may have stopped a timer, or begun a run with limits of its own.
         let due = self.follow(|timers, entity, clock| timers.due(entity, clock));
         if let Some(due) = due.filter(|due| !self.is_closing || matches!(due, Due::Limit(_))) {
             let (input, answer) = match due {
@@ -372,11 +371,11 @@ impl Actor {
         self.give_way().await;
     }
 
-    /// Lets whoever waits have a turn after a timer had one: an action that schedules
-    /// itself at once must shut out neither other actions nor other entities.
+    /// Lets others proceed after a timer has fired: an action that schedules itself at once must keep out
+    /// neither other actions nor other entities.
     async fn give_way(&mut self) {
         tokio::task::yield_now().await;
-        // Limits come first: there are only so many at one instant.
+        // Limits come first: only a few can be due at one instant.
         if self.find_breach().is_some() {
             return;
         }

@@ -1,5 +1,5 @@
-//! What has to be recorded and can't be yet: a failing disk stops no kill, and its
-//! transition waits for the append.
+//! What waits to be recorded: a failing disk delays no kill, but the transition after it waits for the
+//! append.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,41 +21,41 @@ use crate::error::ActorError;
 use crate::publish::Event;
 use crate::signals::HandlerSignal;
 
-/// Signals of one run that are recorded. Progress is for people who watch; a run
-/// that tells more would fill the journal with it, so the rest is only published.
+/// Signals of one handler that are recorded. Progress is for people who watch; more of it would fill
+/// the journal, so the rest is only published.
 pub const SIGNALS_RECORDED_PER_RUN_MAX: u32 = 100;
 
-/// Names of signals that are held back, of one entity: as many as handlers have by custom.
+/// Most names of signals that are held back, of one entity: more than handlers usually use.
 const HELD_BACK_MAX: usize = 8;
 
-/// First wait after a failed append: a hiccup is over by then.
+/// First wait after a failed append: long enough for a short disturbance to pass.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
-/// Longest wait after a failed append: a disk that works again is noticed within it.
+/// Longest wait after a failed append: the longest delay until a working disk is noticed.
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
 /// What waits for the journal.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    /// Ends that aren't recorded: at most as many as may be in flight.
+    /// Ends that are not recorded yet: at most as many as may be in flight.
     ends: VecDeque<Waiting>,
     failure: Option<Failing>,
-    /// Recorded signals by run.
+    /// Recorded signals, by dispatch.
     told: BTreeMap<DispatchId, u32>,
-    /// The last signal of each name that wasn't recorded, of a session, with the time at which it
-    /// was held back. They are activity all the same, and are recorded before their absence would
-    /// count as inactivity.
+    /// The last signal of each name that was not recorded, of a session, with the time at which it was
+    /// held back. They count as activity, and are recorded before their absence would count as
+    /// inactivity.
     held_back: BTreeMap<String, (WallTime, HandlerSignal)>,
     /// Since when there are any.
     held_since: Monotonic,
 }
 
-/// An end that isn't recorded.
+/// An end that is not recorded yet.
 #[derive(Clone, Debug)]
 struct Waiting {
     /// Shared with the record, because its result may be large.
     end: Arc<HandlerEnd>,
     form: Form,
-    /// What was kept of its run.
+    /// What was recorded for its replay.
     recording: Option<Arc<[u8]>>,
 }
 
@@ -63,7 +63,7 @@ struct Waiting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Whole,
-    /// The journal never takes the whole.
+    /// The journal will never take it completely.
     Reduced,
 }
 
@@ -71,7 +71,7 @@ enum Form {
 struct Failing {
     what: String,
     wait: Duration,
-    /// None once that moment has come.
+    /// `None` once that time has come.
     retry_at: Option<Monotonic>,
 }
 
@@ -90,12 +90,12 @@ impl Recording {
         self.ends.is_empty()
     }
 
-    /// Whether nothing waits, and nothing is to be tried again.
+    /// Whether nothing waits, and nothing has to be retried.
     pub(super) fn is_quiet(&self) -> bool {
         self.ends.is_empty() && self.retry_at().is_none()
     }
 
-    /// When the journal is to be tried again; none where that need not wait.
+    /// When the journal is to be tried again; `None` if nothing has to wait for that.
     pub(super) fn retry_at(&self) -> Option<Monotonic> {
         self.failure.as_ref().and_then(|failing| failing.retry_at)
     }
@@ -107,14 +107,14 @@ impl Recording {
         }
     }
 
-    /// Why nothing new can be recorded: ends wait, and it is too early to try.
+    /// Why nothing new can be recorded: ends wait, and the time to retry has not come.
     pub(super) fn obstacle(&self) -> Option<&str> {
         let waits = |failing: &&Failing| failing.retry_at.is_some() && !self.ends.is_empty();
         self.failure.as_ref().filter(waits).map(|failing| failing.what.as_str())
     }
 
-    /// An append failed. One that was made before the retry leaves the wait for it
-    /// as it is: however many try meanwhile, none puts it off.
+    /// Notes a failed append. An append before the time to retry does not postpone the retry, however many
+    /// there are.
     pub(super) fn failed(&mut self, what: &str, now: Monotonic) {
         let (wait, retry_at) = match &self.failure {
             None => (RETRY_FIRST, None),
@@ -125,8 +125,8 @@ impl Recording {
         self.failure = Some(Failing { what: what.to_owned(), wait, retry_at });
     }
 
-    /// Lets go of the recordings of runs whose ends wait: a disk that takes no decisions
-    /// is not to fill the memory with them.
+    /// Drops the recordings of handlers whose ends wait: while the disk fails, they must not fill the
+    /// memory.
     fn let_recordings_go(&mut self) {
         for waiting in &mut self.ends {
             if waiting.recording.take().is_some() {
@@ -183,7 +183,7 @@ impl Recording {
         self.failure.as_ref().map(|failing| failing.what.as_str())
     }
 
-    /// Its handler has ended: what it sent is no activity of the next attempt.
+    /// The handler has ended: its signals are not activity of the next attempt.
     fn forget(&mut self, dispatch: DispatchId) {
         self.told.remove(&dispatch);
         self.held_back.retain(|_, (_, signal)| signal.dispatch != dispatch);
@@ -201,7 +201,7 @@ impl Actor {
     pub(super) async fn record_ends(&mut self) {
         while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
             let has_failed = self.recording.failure().is_some();
-            // Why they ended comes first.
+            // The cause of these ends comes first.
             if !self.record_stop().await {
                 self.recording.let_recordings_go();
                 return;
@@ -209,7 +209,7 @@ impl Actor {
             if self.recording.is_empty() {
                 return;
             }
-            // What was sent before they ended comes before their ends.
+            // Signals that were sent before the ends come before the ends.
             if has_failed && self.record_all_held_back().await.is_err() {
                 self.recording.let_recordings_go();
                 return;
@@ -247,8 +247,8 @@ impl Actor {
         }
     }
 
-    /// What follows a run is done for the same asker, inside what that has left now, in
-    /// milliseconds; where it has nothing left, or waits no more, on its own account.
+    /// What follows a handler is done for the same asker, within the time that the asker has left, in
+    /// milliseconds. If it has none left, or waits no more, what follows has its own budget.
     fn lent_on(&self, end: &HandlerEnd) -> (Lent, Option<u64>) {
         let now = self.shared.clock.now();
         let lent = self.runs.lent(end.dispatch, end.attempt);
@@ -257,9 +257,9 @@ impl Actor {
         left.map(|(lent, left_ms)| (lent.clone(), Some(left_ms))).unwrap_or_default()
     }
 
-    /// Records and publishes what handlers told: `first`, and what waits. Ends that
-    /// wait come first, and while the journal is left alone it is left alone by
-    /// these, too, which are only for people who watch.
+    /// Records and publishes signals of handlers: `first`, and those that wait. Ends that wait come first.
+    /// While the journal is not to be tried, signals do not try it either, because they are only for
+    /// people who watch.
     pub(super) async fn handlers_told(&mut self, first: Option<HandlerSignal>) {
         self.record_ends().await;
         let is_failing = self.recording.retry_at().is_some();
@@ -289,7 +289,7 @@ impl Actor {
         }
     }
 
-    /// Keeps a signal of a session that is not recorded now: it is activity all the same.
+    /// Keeps a signal of a session that is not recorded now, because it counts as activity.
     fn hold_back(&mut self, signal: HandlerSignal) {
         if self.entity.session().is_some() {
             let clock = &self.shared.clock;
@@ -297,7 +297,7 @@ impl Actor {
         }
     }
 
-    /// What follows from `inputs`, one after the other, and how many are refused.
+    /// What follows from `inputs`, one after the other, and how many of them are refused.
     fn decide_all(&self, inputs: Vec<Input>, at: WallTime) -> (Decided, usize) {
         let mut all = Decided { events: Vec::new(), after: self.entity.clone() };
         let mut refused = 0;
@@ -327,8 +327,8 @@ impl Actor {
         Heard::Publish(Event::Told { entity, dispatch, name, payload: payload.into() })
     }
 
-    /// When signals that were held back are to be recorded: half way to the mark of a silence,
-    /// so that nobody takes it for one.
+    /// When signals that were held back have to be recorded: half way to the time at which their absence
+    /// would count as inactivity.
     pub(super) fn held_back_at(&self) -> Monotonic {
         let session = self.entity.session().filter(|_| !self.recording.held_back.is_empty());
         session.map_or(Monotonic::NEVER, |session| {
@@ -337,16 +337,16 @@ impl Actor {
         })
     }
 
-    /// Records signals that were held back, where it is time for that.
+    /// Records signals that were held back, if it is time for that.
     pub(super) async fn record_held_back(&mut self, now: Monotonic) {
         if self.held_back_at() <= now {
-            // What isn't recorded is tried again when a limit is due.
+            // What is not recorded is retried when a limit is due.
             let _ = self.record_all_held_back().await;
         }
     }
 
-    /// Where `limit` would be breached by a silence that was none, records what was told in
-    /// it; answers whether there was anything.
+    /// If only signals that were held back show that `limit` is not breached, records them. Returns
+    /// whether there were any.
     pub(super) async fn recorded_what_was_held_back(
         &mut self,
         limit: Limit,
@@ -385,21 +385,21 @@ impl Actor {
     }
 }
 
-/// What a handler told, as its entity is told of it.
+/// The input that records a signal of a handler.
 fn recorded_signal(signal: HandlerSignal) -> Input {
     let HandlerSignal { dispatch, name, payload, .. } = signal;
     Input::Signal { name, from: None, dispatch: Some(dispatch), payload }
 }
 
-/// What becomes of a signal.
+/// What to do with a signal.
 enum Heard {
     Record(HandlerSignal),
     Publish(Event),
     TooLate,
 }
 
-/// An end that the journal never takes whole, as one that it takes: the same end
-/// without what others chose the size of. An answer that is left out is a failure.
+/// A smaller form of an end that the journal will never take: without the parts whose size the guest
+/// or a caller has chosen. A result that is left out becomes a failure.
 fn reduced(end: &HandlerEnd, error: &journal::Error) -> HandlerEnd {
     tracing::error!(dispatch = %end.dispatch, %error, "the end can't be recorded whole");
     let outcome = match &end.outcome {
@@ -416,7 +416,7 @@ fn reduced(end: &HandlerEnd, error: &journal::Error) -> HandlerEnd {
         Outcome::Cancelled(cancellation) => {
             Outcome::Cancelled(Cancellation { reason: String::new(), ..cancellation.clone() })
         }
-        // Their texts are the host's own, and short.
+        // Their texts are short, and written by the host.
         other @ (Outcome::Trapped(_)
         | Outcome::Limit(_)
         | Outcome::Rejected(_)

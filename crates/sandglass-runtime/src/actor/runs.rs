@@ -1,5 +1,5 @@
-//! The handlers of one entity that run: each on a task of its own, with the handle
-//! that stops it. Dropping this drops their futures.
+//! The handlers of one entity that execute: each on a task of its own, with the handle that stops it.
+//! Dropping this drops their futures.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,17 +24,16 @@ use crate::shared::Shared;
 use crate::signals::{HandlerSignal, SignalQueue, Signals};
 use crate::timer;
 
-/// Signals of one entity's handlers that may wait: a burst of each that may be in
-/// flight. More is dropped and counted, because telling never waits.
+/// Signals of one entity's handlers that may wait: one of each handler that may be in flight. More are
+/// dropped and counted, because sending never waits.
 pub const SIGNAL_QUEUE_MAX: usize = IN_FLIGHT_MAX;
 
-/// The handles that stop an entity's handlers, also for those who don't wait for
-/// its mailbox.
+/// The handles that stop an entity's handlers, also without waiting for its mailbox.
 #[derive(Clone, Default)]
 pub(crate) struct Stops(Arc<Mutex<BTreeMap<DispatchId, Stop>>>);
 
 impl Stops {
-    /// Asks the handler of `dispatch`, or all of them, to end; answers how many.
+    /// Kills the handler of `dispatch`, or all of them, and returns how many that were.
     pub(crate) fn request(&self, of: Option<DispatchId>, cause: Cause, reason: &str) -> usize {
         let chosen: Vec<Stop> = {
             let stops = self.lock();
@@ -45,13 +44,13 @@ impl Stops {
         chosen.len()
     }
 
-    /// Notes that the session of the handlers is over, and why.
+    /// Notes why the session of the handlers is over.
     pub(crate) fn session_is_over(&self, why: &str) {
         let why: Arc<str> = why.into();
         self.lock().values().for_each(|stop| stop.session_is_over(&why));
     }
 
-    /// Asks the handler of `dispatch`, or all of them, to end by itself while there is time.
+    /// Asks the handler of `dispatch`, or all of them, to end by themselves.
     pub(crate) fn ask(&self, of: Option<DispatchId>) {
         let asked: Vec<Stop> = {
             let stops = self.lock();
@@ -62,34 +61,34 @@ impl Stops {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<DispatchId, Stop>> {
-        // Each change is made whole before anything can panic.
+        // No code between two changes of one critical section can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A handler that is to be started.
+/// A handler that has to be started.
 pub(super) struct Starting {
     pub(super) dispatched: Arc<Dispatched>,
     pub(super) reserved: Reserved,
     pub(super) lent: Lent,
-    /// The span of the transition that asked for it.
+    /// The span of the transition that dispatched it.
     pub(super) parent: Option<TraceContext>,
 }
 
-/// A run that has ended.
+/// A handler that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) attempt: u32,
     pub(super) report: RunReport,
 }
 
-/// The handlers of one entity that run: at most [`IN_FLIGHT_MAX`], as decided.
+/// The handlers of one entity that execute: at most [`IN_FLIGHT_MAX`], which decisions enforce.
 pub(super) struct Runs {
     tasks: JoinSet<Ended>,
-    /// What each task runs, for the report of one that is lost.
+    /// What each task executes, for the report of one that is lost.
     running: HashMap<task::Id, Arc<Dispatched>>,
     stops: Stops,
-    /// What the askers that wait for them lend each attempt, until its end is recorded.
+    /// What waiting askers lend each attempt, until its end is recorded.
     lent: BTreeMap<(DispatchId, u32), Lent>,
     signals: mpsc::Receiver<HandlerSignal>,
     signal_queue: SignalQueue,
@@ -106,7 +105,7 @@ impl Runs {
         self.tasks.is_empty()
     }
 
-    /// Starts the handler that was asked for.
+    /// Starts a handler.
     pub(super) fn start(
         &mut self,
         shared: &Arc<Shared>,
@@ -117,7 +116,7 @@ impl Runs {
         let Starting { dispatched, reserved, lent, parent } = starting;
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
-        // What the asker lends is told by its deadline, which goes on meanwhile.
+        // What an asker lends is bounded by the asker's deadline, which does not wait for the start.
         let own_ms = match (dispatched.owner, integration) {
             (DeadlineOwner::Parent, Some(integration)) => {
                 integration.budget_for(&dispatched.params)
@@ -159,9 +158,8 @@ impl Runs {
         });
     }
 
-    /// Ends a handler that was asked for and finds no room: as rejected, but not before it is
-    /// worth another try. An entity whose endings start handlers again would otherwise do
-    /// nothing else, as fast as it can write.
+    /// Ends a handler for which there is no slot as rejected, after the wait that the host proposes. An
+    /// entity whose endings start handlers again would otherwise spin as fast as it can write.
     pub(super) fn reject(
         &mut self,
         shared: &Arc<Shared>,
@@ -221,15 +219,14 @@ impl Runs {
         self.lent.remove(&(dispatch, attempt));
     }
 
-    /// What may be waited for at the same time: ends and signals.
+    /// What can be waited for at the same time: ends and signals.
     pub(super) fn split(&mut self) -> (Ends<'_>, &mut mpsc::Receiver<HandlerSignal>) {
         let ends = Ends { tasks: &mut self.tasks, running: &mut self.running, stops: &self.stops };
         (ends, &mut self.signals)
     }
 
-    /// `first` and the signals that wait: no more than may wait at once, so that a
-    /// handler that goes on telling can't hold up the rest, and no fewer, so that all
-    /// that was told before now is among them.
+    /// `first` and the signals that wait: at most as many as may wait at once, so that a handler that keeps
+    /// sending cannot delay the rest, and at least all that were sent before now.
     pub(super) fn told(&mut self, first: Option<HandlerSignal>) -> Vec<HandlerSignal> {
         let waiting = std::iter::from_fn(|| self.signals.try_recv().ok());
         first.into_iter().chain(waiting).take(SIGNAL_QUEUE_MAX).collect()
@@ -239,8 +236,8 @@ impl Runs {
         self.stops.request(Some(dispatch), cause, reason);
     }
 
-    /// Notes that the session is over, and why: what its handlers have asked others for is to
-    /// know that before they end.
+    /// Notes why the session is over, before its handlers end: entities that they have asked learn the
+    /// reason from it.
     pub(super) fn session_is_over(&self, why: &str) {
         self.stops.session_is_over(why);
     }
@@ -262,7 +259,7 @@ fn host_call_limits(of: &Integration) -> HostCallLimits {
     }
 }
 
-/// The ends of runs.
+/// The ends of handlers.
 pub(super) struct Ends<'a> {
     tasks: &'a mut JoinSet<Ended>,
     running: &'a mut HashMap<task::Id, Arc<Dispatched>>,
@@ -270,14 +267,14 @@ pub(super) struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// The next run that ends; none where nothing runs.
+    /// The next handler that ends; `None` if there is none.
     pub(super) async fn next(self) -> Option<Ended> {
         let joined = self.tasks.join_next_with_id().await?;
         let task = joined.as_ref().map_or_else(task::JoinError::id, |(task, _)| *task);
         let of = self.running.remove(&task)?;
         self.stops.lock().remove(&of.dispatch);
-        // Lost in what the embedder wrote and no call of ours was around: the drop of its
-        // future, say. (Nobody aborts a task but a drop of all.)
+        // Lost in code of the embedder that is not called through `caught`, such as the drop of its future.
+        // (Single tasks are never aborted.)
         let lost = |_| Ended { attempt: of.attempt, report: panicked(&of) };
         Some(joined.map_or_else(lost, |(_, ended)| ended))
     }
@@ -285,7 +282,7 @@ impl Ends<'_> {
 
 type Running = dyn Future<Output = RunReport> + Send;
 
-/// A run that somebody may wait for.
+/// A handler that an asker may wait for.
 struct OnBehalf<'a> {
     shared: &'a Arc<Shared>,
     entity: &'a EntityRef,
@@ -293,8 +290,8 @@ struct OnBehalf<'a> {
 }
 
 impl OnBehalf<'_> {
-    /// What comes of `run`, which is asked to end when its asker goes without an answer.
-    /// At the asker's own deadline the handler's has come, too, and is what ends it.
+    /// The report of `run`. If its asker goes away without an answer, it is asked to end. At the asker's
+    /// own deadline it has reached its own, which ends it.
     async fn unless_abandoned(
         &self,
         mut run: Caught<Running>,
@@ -314,8 +311,8 @@ impl OnBehalf<'_> {
         run.await
     }
 
-    /// Where the session of the asker is over, tells the entity so, which knows whether it
-    /// works for that alone; answers whether it will do something about the run.
+    /// If the session of the asker is over, notifies the entity, which knows whether its run works only
+    /// for that session. Returns whether the entity will take care of the handler.
     fn tells_of_parent(&self, asker: &Waiting, dispatch: DispatchId) -> bool {
         let Some(parent) = asker.parent_over() else { return false };
         let runtime = self.shared.runtime.borrow().as_ref().and_then(Weak::upgrade);
@@ -327,7 +324,7 @@ impl OnBehalf<'_> {
     }
 }
 
-/// What is left to say of a run whose host panicked.
+/// The report of a handler whose host panicked.
 fn panicked(dispatched: &Dispatched) -> RunReport {
     let (dispatch, integration) = (dispatched.dispatch, &dispatched.integration);
     tracing::error!(%dispatch, integration, "the host panicked while it ran a handler");

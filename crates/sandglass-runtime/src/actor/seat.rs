@@ -1,5 +1,5 @@
-//! An entity's place while it is awake: how others reach its task, and what it shows
-//! them. A seat is given up when the entity falls asleep, and never used again.
+//! The channels between an entity's task and all others while it is awake: mailbox, stops, and what it
+//! shows. They are replaced when the entity wakes again.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::error::ActorError;
 use crate::publish::Snapshot;
 use crate::watch;
 
-/// How others reach an entity's task. It stays in the table, whose lock is held
-/// whenever it is used: so nobody can ask an entity that has just fallen asleep.
+/// How others reach an entity's task. It is used under the lock of the table only, so that no message
+/// is sent to an entity that has just fallen asleep.
 pub(crate) struct Handle {
     pub(crate) mailbox: mpsc::Sender<Message>,
     pub(crate) stops: Stops,
@@ -20,12 +20,12 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// What the entity shows from now on. It stays awake while somebody watches.
+    /// Watches the entity from now on, which keeps it awake.
     pub(crate) fn watch(&self) -> watch::Receiver<View> {
         self.view.subscribe()
     }
 
-    /// The entity, where it is known by now.
+    /// The snapshot of the entity, if there is one by now.
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         match &*self.view.borrow() {
             View::Live(snapshot) | View::Last(snapshot) => Some(Arc::clone(snapshot)),
@@ -33,7 +33,7 @@ impl Handle {
         }
     }
 
-    /// Whether its creation isn't durable yet.
+    /// Whether its creation is not durable yet.
     pub(crate) fn is_new(&self) -> bool {
         matches!(*self.view.borrow(), View::New)
     }
@@ -42,7 +42,7 @@ impl Handle {
 /// What an entity shows.
 #[derive(Clone, Debug)]
 pub(crate) enum View {
-    /// Its creation isn't durable yet.
+    /// Its creation is not durable yet.
     New,
     /// It is being read from the journal.
     Waking,
@@ -50,11 +50,11 @@ pub(crate) enum View {
     Live(Arc<Snapshot>),
     /// As it was when nothing could change any more.
     Last(Arc<Snapshot>),
-    /// It can't be shown.
+    /// It cannot be shown.
     Gone(ActorError),
 }
 
-/// The task's ends of what a [`Handle`] holds.
+/// The task's ends of the channels.
 pub(crate) struct Seat {
     pub(super) mailbox: mpsc::Receiver<Message>,
     pub(super) shown: Shown,
@@ -62,7 +62,7 @@ pub(crate) struct Seat {
     pub(super) closing: watch::Receiver<bool>,
 }
 
-/// A place for an entity's task, and the way to reach it.
+/// The channels of one entity.
 pub(crate) fn seat(view: View, closing: watch::Receiver<bool>) -> (Handle, Seat) {
     let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
     let view = Arc::new(watch::Sender::new(view));
@@ -73,7 +73,7 @@ pub(crate) fn seat(view: View, closing: watch::Receiver<bool>) -> (Handle, Seat)
 }
 
 impl Seat {
-    /// Answers all that was asked with `error`. Nobody can ask any more.
+    /// Answers all requests with `error`. No more can arrive.
     pub(crate) fn refuse(mut self, error: &ActorError) {
         self.shown.0.send_replace(View::Gone(error.clone()));
         refuse_waiting(&mut self.mailbox, error);
@@ -86,7 +86,7 @@ pub(super) fn refuse_waiting(mailbox: &mut mpsc::Receiver<Message>, error: &Acto
     }
 }
 
-/// What an entity's task shows; once it is dropped, nothing changes any more.
+/// What an entity's task shows. It is final once this is dropped.
 pub(crate) struct Shown(Arc<watch::Sender<View>>);
 
 impl Shown {
@@ -94,7 +94,7 @@ impl Shown {
         self.0.send_replace(View::Live(Arc::new(snapshot)));
     }
 
-    /// Nothing changes any more, so that nobody need wait for it.
+    /// Nothing changes any more, so waiting for a change ends.
     pub(super) fn finish(&self) {
         self.0.send_if_modified(|view| {
             *view = match &*view {
@@ -110,7 +110,7 @@ impl Shown {
         self.0.receiver_count() > 0
     }
 
-    /// Waits until nobody watches.
+    /// Waits until it is not watched.
     pub(super) async fn unwatched(&self) {
         self.0.closed().await;
     }

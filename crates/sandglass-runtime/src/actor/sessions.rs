@@ -1,5 +1,5 @@
-//! What an entity's task does about its session: it starts and resumes its runs, holds them to
-//! their limits, and stops them, also where nothing of that can be recorded yet.
+//! What an entity's task does about its session: starts and resumes its runs, enforces their limits,
+//! and stops them, even while the journal takes no records.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::caught::caught;
 use crate::error::ActorError;
 use crate::request::{SessionResume, SessionStopped};
 
-/// A stop that the journal hasn't taken. What runs is ended all the same; the record follows,
-/// before anything else that does.
+/// A stop that the journal has not taken. Handlers are stopped nevertheless; the record follows
+/// before any other.
 #[derive(Debug)]
 pub(super) struct Unrecorded {
     input: Input,
     cause: (Cause, String),
-    /// When those that don't end by themselves are killed.
+    /// When handlers that have not ended by themselves are killed.
     kill_at: Monotonic,
 }
 
 impl Actor {
-    /// Starts its first run where it is no session yet and is to be one: its spec, or what its
-    /// host allows, has changed.
+    /// Starts the first run of an entity that is to be a session: its spec, or what its host allows, has
+    /// changed.
     pub(super) async fn begin_session(&mut self) {
         let is_to_be = self.entity.session().is_none()
             && self.shared.ceilings().makes_sessions(&self.spec)
@@ -54,7 +54,7 @@ impl Actor {
         self.tell(&Input::Resume(Box::new(Resume { by, reason, expected_run, limits }))).await
     }
 
-    /// Stops the run of its session; answers what becomes of it.
+    /// Stops the run of its session, and returns what follows for the session.
     pub(super) async fn stop_run(
         &mut self,
         run_seq: Option<u32>,
@@ -68,8 +68,9 @@ impl Actor {
         Ok(SessionStopped { run_seq, directive, is_recorded: recorded })
     }
 
-    /// The session is over that asked for the handler of `dispatch`. Where its own run works for
-    /// that alone, it is stopped; otherwise that handler is, for which nobody waits any more.
+    /// The session of the handler that asked for `dispatch` is over. If the run of this entity works only
+    /// for that handler, it is stopped; otherwise the handler of `dispatch` is, because nothing waits
+    /// for it any more.
     pub(super) async fn parent_is_over(&mut self, dispatch: DispatchId, over: ParentOver) {
         let ParentOver { parent, asker, why } = over;
         let is_parent = |cause: &StopCause| matches!(cause, StopCause::Parent { .. });
@@ -88,13 +89,14 @@ impl Actor {
         self.runs.stop(dispatch, Cause::CallerGone, "");
     }
 
-    /// What is told to whom its handlers have asked, where `cause` stops it for good.
+    /// Why the session is over, for the entities that its handlers have asked, if `cause` stops it for
+    /// good.
     pub(super) fn over(&self, cause: &StopCause) -> String {
         format!("{} was stopped ({})", self.entity.entity, cause.code())
     }
 
-    /// Stops the run of its session because the host shuts down; answers whether that is so,
-    /// and its handlers have the time to end by themselves that they are given.
+    /// Stops the run of its session because the host shuts down. Returns whether that was done and its
+    /// handlers have a grace that ends before the shutdown does.
     pub(super) async fn stopped_for_shutdown(&mut self) -> bool {
         if !self.spec.stops_at_shutdown() {
             return false;
@@ -139,7 +141,7 @@ impl Actor {
             self.kill_unrecorded();
             return Err(failed);
         }
-        // Where nothing runs there is nothing to be done without a record.
+        // If nothing runs, a stop consists of its record alone.
         let Some(session) = self.entity.session().filter(|session| session.is_running()) else {
             return Err(failed);
         };
@@ -148,7 +150,7 @@ impl Actor {
         let grace = if cause.has_grace() { session.limits.abort_timeout_ms } else { 0 };
         let kill_at = self.shared.clock.now().after(Duration::from_millis(grace));
         self.unrecorded = Some(Unrecorded { input, cause: told(cause), kill_at });
-        // Of a limit nobody knows before its record whether the session goes on.
+        // Whether a limit ends the session is decided with its record only.
         if cause.limit().is_none() && !directive(cause, 0).goes_on() {
             self.runs.session_is_over(&self.over(cause));
         }
@@ -163,12 +165,12 @@ impl Actor {
         self.unrecorded.as_ref().and_then(|_| self.recording.failure())
     }
 
-    /// When a run that is stopped without a record is to be killed.
+    /// When a run that is stopped without a record is killed.
     pub(super) fn kill_at(&self) -> Monotonic {
         self.unrecorded.as_ref().map_or(Monotonic::NEVER, |stop| stop.kill_at)
     }
 
-    /// Kills what was to end by itself and hasn't, where that can't be recorded.
+    /// Kills handlers whose grace is over, if their stop cannot be recorded.
     pub(super) fn kill_unrecorded(&mut self) {
         let now = self.shared.clock.now();
         if let Some(stop) = self.unrecorded.as_mut().filter(|stop| stop.kill_at <= now) {
@@ -178,7 +180,7 @@ impl Actor {
         }
     }
 
-    /// Records the stop that couldn't be; answers whether nothing is left of that.
+    /// Records the stop that could not be recorded, and returns whether none is left.
     pub(super) async fn record_stop(&mut self) -> bool {
         let Some(stop) = &self.unrecorded else { return true };
         let input = stop.input.clone();
@@ -193,9 +195,9 @@ impl Actor {
         true
     }
 
-    /// A limit of its session is breached.
+    /// Enforces a limit of its session that is breached.
     pub(super) async fn limit_due(&mut self, due: Due) -> Result<(), ActorError> {
-        // While the journal fails, activity that waits is measured, too.
+        // While the journal fails, activity that is not recorded yet counts, too.
         let is_measured = self.recording.failure().is_some();
         let due = match self.recorded_what_was_held_back(due.limit).await {
             Ok(true) if !is_measured => return Ok(()),
@@ -220,8 +222,7 @@ impl Actor {
         }
     }
 
-    /// Kills the handlers of a run that is stopping by its record, without the one that says so
-    /// (`input`), which follows.
+    /// Kills the handlers of a run that is already stopping. The record of that (`input`) follows.
     fn kill_stopping(&mut self, input: Input) {
         let standing = self.entity.session().map(|session| &session.standing);
         if let Some(session::Standing::Stopping { stopping, .. }) = standing {
@@ -231,7 +232,7 @@ impl Actor {
         }
     }
 
-    /// The same as `find_breach`, of limits that do more than warn, which needs a record.
+    /// A breached limit that does more than warn, if it cannot be recorded now.
     fn find_breach_that_stops(&mut self) -> Option<Due> {
         self.find_breach().filter(|due| due.limit != Limit::InactivityWarn)
     }
@@ -241,12 +242,12 @@ impl Actor {
         self.kill_unrecorded();
         let stops = self.find_breach_that_stops();
         if let Some(due) = stops.filter(|_| self.unrecorded.is_none()) {
-            // It is told where it can be told; what isn't recorded is tried again with the rest.
+            // Reported where possible; what is not recorded is retried with everything else.
             let _ = self.limit_due(due).await;
         }
     }
 
-    /// What the handler that was asked for first is doing.
+    /// What the handler that was dispatched first is doing.
     fn doing(&self) -> Option<Doing> {
         let run = self.entity.in_flight().into_iter().next()?;
         let dispatched = &run.dispatched;

@@ -1,6 +1,5 @@
-//! The timers of one entity: its state's, and those of what it has scheduled. They
-//! follow the entity, which is where they are kept; here is only when they ring, awake
-//! or asleep.
+//! The timers of one entity: of its state, its scheduled actions and its limits. The entity defines
+//! them; this computes when they fire, awake or asleep.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +12,12 @@ use sandglass_model::{Clock, Monotonic, WallTime};
 
 use crate::timer::after_ms;
 
-/// When the timers of an entity ring.
+/// When the timers of an entity fire.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     idle: Option<Idle>,
     schedules: BTreeMap<u64, Monotonic>,
-    /// Boxed, since many entities are no sessions.
+    /// Boxed, because many entities are not sessions.
     limits: Option<Box<Limits>>,
 }
 
@@ -28,21 +27,20 @@ struct Limits {
     meters: [Meter; 5],
     has_work: bool,
     rings_at: Monotonic,
-    /// When one is breached that ends something.
+    /// When a limit is breached that ends something.
     stops_at: Monotonic,
     /// Whether a breach was refused. It is not evaluated again until an anchor changes.
     is_refused: bool,
 }
 
-/// How long ago an anchor is.
+/// The time since an anchor.
 #[derive(Clone, Copy, Debug)]
 struct Meter {
     anchor: Anchor,
     generation: u64,
     at: WallTime,
     armed_at: Monotonic,
-    /// How long ago it was when it was first seen: more than nothing where a restart lies
-    /// between.
+    /// The time since the anchor when it was first seen: more than zero if a restart lies between.
     already: Duration,
 }
 
@@ -50,19 +48,19 @@ struct Meter {
 struct Idle {
     generation: u64,
     armed_at: Monotonic,
-    /// How long the state had been idle when the timer was armed: more than
-    /// nothing where a restart lies between.
+    /// How long the state had been idle when the timer was armed: more than zero if a restart lies
+    /// between.
     already_ms: u64,
     rings_at: Monotonic,
 }
 
 impl Timers {
-    /// Arms what the entity has and isn't armed, and disarms what it hasn't. What is
-    /// left is told by the wall clock, which may have jumped: never less than
-    /// nothing, never more than the whole.
+    /// Arms the timers that the entity has, and disarms those that it no longer has. The remaining time
+    /// is computed by the wall clock, which may have jumped, so it is clamped to the range from zero to
+    /// the whole time.
     ///
-    /// `has_work` says whether a handler is queued or runs: an end that waits for the journal is no
-    /// inactivity.
+    /// `has_work` is true while a handler is queued or executes: an end that waits for the journal does
+    /// not count as inactivity.
     pub(crate) fn follow(
         &mut self,
         entity: &Entity,
@@ -80,8 +78,8 @@ impl Timers {
                 Idle { generation: timer.generation, armed_at, already_ms, rings_at }
             });
         }
-        // What a session has scheduled waits while its run isn't running, and comes due with the
-        // next one where its time is over by then.
+        // Scheduled actions of a session wait while its run is not running, and come due with the next run if
+        // their time has passed by then.
         let waits = entity.session().is_some_and(|session| !session.is_running());
         self.schedules.retain(|number, _| !waits && entity.schedule(*number).is_some());
         for schedule in entity.schedules().filter(|_| !waits) {
@@ -93,7 +91,7 @@ impl Timers {
         self.measure(entity, has_work, clock);
     }
 
-    /// Follows the anchors of a session, and when the next of its limits is breached.
+    /// Follows the anchors of a session, and computes when its next limit is breached.
     fn measure(&mut self, entity: &Entity, has_work: bool, clock: &dyn Clock) {
         let Some(session) = entity.session() else {
             self.limits = None;
@@ -135,24 +133,24 @@ impl Timers {
         evaluate(entity.session()?, limits.has_work, &elapsed).due
     }
 
-    /// When a limit of a session is breached that ends something, if nothing happens.
+    /// When a limit of a session is breached that ends something, if nothing else happens.
     pub(super) fn next_stop(&self) -> Monotonic {
         self.limits.as_ref().map_or(Monotonic::NEVER, |limits| limits.stops_at)
     }
 
-    /// When a limit of a session is breached, if nothing happens.
+    /// When a limit of a session is breached, if nothing else happens.
     pub(super) fn next_limit(&self) -> Monotonic {
         self.limits.as_ref().map_or(Monotonic::NEVER, |limits| limits.rings_at)
     }
 
-    /// When the first of them rings.
+    /// When the first timer fires.
     pub(crate) fn next(&self) -> Monotonic {
         let idle = self.idle.as_ref().map(|idle| idle.rings_at);
         let times = self.schedules.values().copied().chain(idle).chain([self.next_limit()]);
         times.min().unwrap_or(Monotonic::NEVER)
     }
 
-    /// The first that is due now; [`sandglass_liveness::instant`] says in which order.
+    /// The first timer that is due now, in the order that [`sandglass_liveness::instant`] defines.
     pub(super) fn due(&self, entity: &Entity, clock: &dyn Clock) -> Option<Due> {
         let now = clock.now();
         let schedules = self.schedules.iter().map(|(number, at)| (*number, *at));
@@ -164,11 +162,11 @@ impl Timers {
         })
     }
 
-    /// Forgets a timer whose ringing was refused.
+    /// Disarms a timer whose firing was refused.
     pub(super) fn drop_due(&mut self, input: &Input) {
         match input {
             Input::StateIdle { .. } => {
-                // The generation stays, so that it isn't armed again.
+                // The generation stays, so that it is not armed again.
                 if let Some(idle) = &mut self.idle {
                     idle.rings_at = Monotonic::NEVER;
                 }

@@ -1,4 +1,4 @@
-//! The version of its spec that an entity obeys: it goes over to a newer one at rest.
+//! The version of its spec that an entity obeys: it changes to a newer one when it has settled.
 
 use std::sync::Arc;
 
@@ -8,9 +8,8 @@ use super::Actor;
 use super::rooms::Rooms;
 
 impl Actor {
-    /// Goes over to the version that its type has now, where the entity is at rest and
-    /// that version fits it. Where the journal takes no appends, it is tried again when
-    /// they are.
+    /// Changes to the present version of its spec, if the entity has settled and that version fits it. If
+    /// the journal takes no appends, it is retried when it does.
     pub(super) async fn follow_spec(&mut self) {
         let Some(newest) = self.newest_spec().filter(|_| self.can_rest()) else { return };
         match go_over(&self.spec, &self.entity, &newest) {
@@ -35,19 +34,18 @@ impl Actor {
         }
     }
 
-    /// Why it doesn't go over to the version that its type has now, though it is at rest.
+    /// Why it keeps its version of the spec although it has settled.
     pub(super) fn held_back(&self) -> Option<Refusal> {
         let newest = self.newest_spec().filter(|_| self.entity.is_settled())?;
         go_over(&self.spec, &self.entity, &newest).err()
     }
 
-    /// The version that its type has now, where that is another one and the entity hasn't
-    /// ended.
+    /// The present version of its spec, if it obeys another one and has not ended.
     fn newest_spec(&self) -> Option<Arc<Spec>> {
         self.specs.borrow().newest(&self.entity).filter(|_| !self.has_ended())
     }
 
-    /// Whether it is in a state that takes no action.
+    /// Whether it is in a state that takes no action, or its session is over.
     pub(super) fn has_ended(&self) -> bool {
         self.entity.has_ended(&self.spec)
     }

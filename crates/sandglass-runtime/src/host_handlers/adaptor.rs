@@ -1,4 +1,4 @@
-//! What guests ask and tell, on its way from the host to the runtime.
+//! Carries asks and signals of guests from the host to the runtime.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use sandglass_telemetry::Metrics;
 use crate::asking::Asking;
 use crate::signals::Signals;
 
-/// The host's clock and the runtime's, whose points mean nothing to each other.
+/// The clocks of host and runtime. Points of one mean nothing to the other.
 #[derive(Clone, Debug)]
 pub(super) struct Clocks {
     pub(super) host: Host,
@@ -26,7 +26,7 @@ impl Clocks {
     }
 }
 
-/// Passes on what a guest asks.
+/// Forwards the asks of a guest.
 #[derive(Debug)]
 pub(super) struct HostAsks {
     pub(super) asks: Asking,
@@ -47,8 +47,8 @@ impl Asks for HostAsks {
     }
 }
 
-/// Passes on what a guest tells; what the entity can't keep up with is dropped
-/// and counted.
+/// Forwards the signals of a guest. Signals that the entity cannot keep up with are dropped and
+/// counted.
 #[derive(Debug)]
 pub(super) struct SignalAdaptor {
     pub(super) signals: Signals,

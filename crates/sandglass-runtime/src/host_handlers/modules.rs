@@ -1,4 +1,4 @@
-//! The modules by name: each compiled once, in the version that new dispatches take.
+//! The modules by name: each is compiled once, in the version that new dispatches use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,7 +9,7 @@ use sandglass_model::{Dispatched, ModuleHash, Rejection, RejectionKind};
 use crate::handlers::HandlerRun;
 use crate::made_once::MadeOnce;
 
-/// A module's bytes and what its integration is granted.
+/// A module's bytes and grants.
 #[derive(Clone, Debug)]
 pub struct Module {
     bytes: Arc<[u8]>,
@@ -18,15 +18,15 @@ pub struct Module {
 }
 
 impl Module {
-    /// The module of these bytes, text or binary, with these grants. Hashes them, which
-    /// takes a while where they are many.
+    /// A module of these bytes, text or binary, with these grants. Hashes the bytes, which takes a while
+    /// if they are many.
     #[must_use]
     pub fn new(bytes: impl Into<Arc<[u8]>>, manifest: Manifest) -> Self {
         let bytes = bytes.into();
         Self { hash: ModuleHash::of(&bytes), bytes, manifest }
     }
 
-    /// The same bytes with these grants.
+    /// Replaces the grants.
     #[must_use]
     pub fn granted(self, manifest: Manifest) -> Self {
         Self { manifest, ..self }
@@ -51,12 +51,11 @@ impl Module {
     }
 }
 
-/// The modules by name, in the version that new dispatches take: as many as the embedder
-/// has named.
+/// The modules by name, in the version that new dispatches use: as many as the embedder has named.
 #[derive(Debug, Default)]
 pub(super) struct Modules(RwLock<BTreeMap<String, Arc<Loadable>>>);
 
-/// One version of a module, compiled when it is first asked for.
+/// One version of a module, compiled when it is first needed.
 #[derive(Debug)]
 pub(super) struct Loadable {
     pub(super) module: Module,
@@ -68,8 +67,8 @@ impl Loadable {
         Arc::new(Self { module, loaded: MadeOnce::new(is_kept) })
     }
 
-    /// The integration, compiled when it is first asked for, on behalf of `tenant`; where the
-    /// host can't compile now, when it is next asked for.
+    /// The integration, compiled on behalf of `tenant` if it was not yet. If the host cannot compile at
+    /// the moment, the next call tries again.
     pub(super) async fn load(
         &self,
         host: &Host,
@@ -86,16 +85,16 @@ impl Loadable {
     }
 }
 
-/// Whether loading a module again would come to the same. What the host lacks for a while
-/// says nothing of the module.
+/// Whether loading a module again would give the same result. A host that cannot compile at the
+/// moment proves nothing about the module.
 fn is_kept(loaded: &Result<Integration, Rejection>) -> bool {
     let rejection = loaded.as_ref().err();
     rejection.is_none_or(|rejection| rejection.kind != RejectionKind::HostUnavailable)
 }
 
 impl Modules {
-    /// The integration of a run, in the version that its record names: the one that is
-    /// kept for it, or, where none is, the present one.
+    /// The integration of a handler, in the version that its record names: the reserved one, or else the
+    /// present one.
     pub(super) async fn load(
         &self,
         host: &Host,
@@ -111,7 +110,7 @@ impl Modules {
         }
     }
 
-    /// The version that new dispatches take.
+    /// The version that new dispatches use.
     pub(super) fn named(&self, name: &str) -> Option<Arc<Loadable>> {
         self.read().get(name).cloned()
     }
@@ -137,7 +136,7 @@ impl Modules {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Arc<Loadable>>> {
-        // Each change is made whole before anything can panic.
+        // No code between two changes of one critical section can panic.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,7 +146,7 @@ impl Modules {
     }
 }
 
-/// Nothing of the version that a record names was kept for its run.
+/// The version that a record names was not reserved for its handler.
 fn replaced(name: &str) -> Rejection {
     let message = format!(
         "another version of the module `{name}` has taken the place of the one that the \

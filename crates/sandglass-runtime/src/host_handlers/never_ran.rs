@@ -1,4 +1,4 @@
-//! The reports of runs that the host never saw, counted as the host would.
+//! The reports of handlers that the host never saw, counted as the host counts.
 
 use std::time::Duration;
 
@@ -12,11 +12,10 @@ use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics};
 
 use crate::handlers::{HandlerRun, unreported};
 
-/// What a report names where a run died before it was instantiated: the nearest of the
-/// names that there are.
+/// The span that a report names if a handler died before it was instantiated.
 const INSTANTIATE: &str = "instantiate";
 
-/// How a run ended that didn't start, and why.
+/// The outcome and cause of a handler that did not start.
 pub(super) type NeverRan = (Outcome, Cause);
 
 pub(super) fn rejected(rejection: Rejection) -> NeverRan {
@@ -34,12 +33,12 @@ pub(super) fn too_late(run: &HandlerRun) -> NeverRan {
     })
 }
 
-/// That `run` had to start within less than it has `waited` for its module.
+/// The breach of its limit on queueing by a handler that has `waited` for its module.
 pub(super) fn started_too_late(run: &HandlerRun, waited: Duration) -> Overrun {
     Overrun::once(Limit::ScheduleToStartTimeout, run.schedule_to_start, waited)
 }
 
-/// What becomes of a run that the host didn't start; none where it did.
+/// The end of a handler that the host did not start; `None` if it did.
 pub(super) fn refused(error: &Error) -> Option<NeverRan> {
     if let Error::Lost = error {
         return None;
@@ -48,8 +47,8 @@ pub(super) fn refused(error: &Error) -> Option<NeverRan> {
     Some(rejected(Rejection { kind: RejectionKind::HostUnavailable, message }))
 }
 
-/// The report of a run that the host never saw, counted as the host would. (One that
-/// was lost is counted when its end is recorded, as one is that a restart finds.)
+/// The report of a handler that the host never saw, counted as the host counts. (A lost handler is
+/// counted when its end is recorded, as are those that a restart finds.)
 pub(super) fn never_ran(
     host: &Host,
     run: &HandlerRun,
@@ -68,9 +67,8 @@ pub(super) fn never_ran(
     RunReport { time_split_us, wall_us, ..unreported(&run.dispatched, outcome, cause) }
 }
 
-/// The report of a run whose asker's deadline came while it was compiled. It died on the way
-/// to its instantiation, which is what its report names, as the host's does of one that
-/// was queued.
+/// The report of a handler whose asker's deadline passed while it was compiled. Like the host for a
+/// handler that was queued, it names the instantiation as the dying span.
 pub(super) fn expired(
     host: &Host,
     run: &HandlerRun,
