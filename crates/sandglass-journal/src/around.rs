@@ -1,4 +1,4 @@
-//! Journals around another one.
+//! Journals that wrap another one, such as those of tests and measurements.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use sandglass_model::{DispatchId, EntityRef, Position};
 
 use crate::{Batch, ByEntity, Error, Health, Journal, Page, Pending, Place, Positions, Snapshot};
 
-/// A journal around another one, which does what it doesn't do itself: each call is passed
-/// on unless it is written anew. Whatever is one is a [`Journal`].
+/// A journal that wraps another one: each method calls the inner journal unless it is overridden.
+/// Every type with this trait is a [`Journal`].
 pub trait Around: Send + Sync + fmt::Debug {
-    /// The journal inside.
+    /// The inner journal.
     fn inner(&self) -> &dyn Journal;
 
     /// [`Journal::append`].

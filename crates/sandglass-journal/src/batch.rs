@@ -1,5 +1,5 @@
-//! What is appended: its shape, its bounds, and whether it may follow what is
-//! there. The same for every store.
+//! Batches of records: their shape, their bounds, and whether one may follow the records of its
+//! entity. The same for every store.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,16 +9,16 @@ use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, WallTime
 
 use crate::Error;
 
-/// Largest record, as JSON, in bytes: a handler's answer (1 MiB unless an
-/// integration asks for more) many times over, and still held in memory at ease.
+/// Largest record, as JSON, in bytes: many times the result of a handler (1 MiB unless an
+/// integration sets more), and still small enough for memory.
 pub const RECORD_MAX_BYTES: usize = 16 << 20;
 
 /// Most values in the body of a record, counted as [`sandglass_model::json::MAX_VALUES`] are. A few
-/// bytes of JSON can occupy a hundred in memory, also in a journal that somebody forged. The largest
-/// variables that a spec may have (1 MiB) have 1.5 million.
+/// bytes of JSON can occupy a hundred in memory, even in a forged journal. The largest variables
+/// that a spec may have (1 MiB) have 1.5 million values.
 pub(crate) const RECORD_MAX_VALUES: u32 = 2 << 20;
 
-/// Whether a body holds at most [`RECORD_MAX_VALUES`]. Only one that is long enough is counted.
+/// Whether a body holds at most [`RECORD_MAX_VALUES`]. Bodies too short for more are not counted.
 pub(crate) fn has_few_values(body: &str) -> bool {
     /// The densest JSON, a list of `{"":0}`, has ten values in seven bytes.
     const UNCOUNTED_BYTES: usize = (RECORD_MAX_VALUES / 10) as usize * 7;
@@ -29,51 +29,50 @@ pub const BATCH_MAX_RECORDS: usize = 256;
 /// Largest batch, as JSON, in bytes: two of the largest records.
 pub const BATCH_MAX_BYTES: usize = 2 * RECORD_MAX_BYTES;
 
-/// Most bytes of the recordings of one batch together: the 16 MiB that are recorded of a
-/// run's calls at most, and what their frames take.
+/// Most bytes of the recordings of one batch together: the 16 MiB that are recorded of one
+/// handler's calls at most, and their framing.
 pub const RECORDING_MAX_BYTES: usize = 24 << 20;
 
-/// Largest snapshot of an entity, in bytes: the largest variables that a spec may have
-/// (1 MiB), and as much again for what else is known of it.
+/// Largest snapshot of an entity, in bytes: the largest variables that a spec may have (1 MiB), and
+/// as much again for its other fields.
 pub const SNAPSHOT_MAX_BYTES: usize = 2 << 20;
 
 /// Most entities that are removed at once: other writers wait meanwhile.
 pub const PRUNE_MAX_ENTITIES: usize = 64;
 
-/// Records that hold together or not at all, made by [`Batch::new`].
+/// Records that are appended together or not at all, made by [`Batch::new`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// The entity that they are about; none for a spec.
+    /// The entity that they are about; `None` for a spec.
     pub entity: Option<EntityRef>,
-    /// Where the entity has to be.
+    /// Where the entity has to be for the batch to be appended.
     pub expected: Expected,
     /// When they were decided.
     pub at: WallTime,
     /// The records, each with the entity's sequence once it holds: from 1 to
     /// [`BATCH_MAX_RECORDS`].
     pub records: Vec<(Sequence, Event)>,
-    /// What was recorded of runs whose ends are among `records`: at most one of each,
-    /// and [`RECORDING_MAX_BYTES`] together.
+    /// Recordings of handlers whose ends are among `records`: at most one of each, and
+    /// [`RECORDING_MAX_BYTES`] together.
     pub recordings: Vec<Recording>,
-    /// The entity as these records and all before them make it, as text of at most
-    /// [`SNAPSHOT_MAX_BYTES`]. It takes the place of an earlier one.
+    /// The entity with these records folded in, as text of at most [`SNAPSHOT_MAX_BYTES`]. It
+    /// replaces an earlier snapshot.
     pub snapshot: Option<String>,
 }
 
-/// An entity as its records up to one of them make it, so that they need not be read
-/// again. The journal doesn't look into it.
+/// A folded entity, which replaces reading its records up to one of them. Its text means nothing to
+/// the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The entity.
     pub entity: EntityRef,
-    /// The last of those records.
+    /// The last record that is folded in.
     pub position: Position,
-    /// What was appended with it.
+    /// The text that was appended.
     pub body: String,
 }
 
-/// What was recorded of one run of a guest, so that it can be run again. The journal
-/// doesn't look into it.
+/// The recording of one handler, for its replay. Its bytes mean nothing to the journal.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Recording {
     /// Which dispatch.
@@ -112,7 +111,7 @@ impl fmt::Display for Expected {
     }
 }
 
-/// Where a batch was placed: without gaps, from `first` to `last`.
+/// The positions of a batch: without gaps, from `first` to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positions {
     /// Its first record.
@@ -142,19 +141,19 @@ impl Batch {
         Self { entity, expected, at, records, recordings: Vec::new(), snapshot: None }
     }
 
-    /// The same, with recordings of runs that end in it.
+    /// Adds recordings of handlers that end in the batch.
     #[must_use]
     pub fn with_recordings(self, recordings: Vec<Recording>) -> Self {
         Self { recordings, ..self }
     }
 
-    /// The same, with the entity as it is afterwards.
+    /// Adds the entity as it is after the batch.
     #[must_use]
     pub fn with_snapshot(self, snapshot: Option<String>) -> Self {
         Self { snapshot, ..self }
     }
 
-    /// The records as JSON, and the size of all in bytes, recordings and snapshot included.
+    /// The records as JSON, and the size of the batch in bytes, with recordings and snapshot.
     pub(crate) fn lines(&self) -> Result<(Vec<Line>, usize), Error> {
         let count = self.records.len();
         if count > BATCH_MAX_RECORDS {
@@ -189,8 +188,7 @@ impl Batch {
         Ok((lines, total + recorded + snapshot))
     }
 
-    /// Whether the batch may be appended where the entity's last record has the
-    /// sequence `found`.
+    /// Whether the batch may be appended if the entity's last record has the sequence `found`.
     pub(crate) fn admit(&self, found: Option<Sequence>) -> Result<(), Error> {
         if self.records.is_empty() {
             return Err(invalid("it has no records"));
@@ -212,7 +210,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Each recording is of a run of its own that ends here.
+    /// Checks that each recording is of a different handler that ends here.
     fn admit_recordings(&self) -> Result<(), Error> {
         let mut named = BTreeSet::new();
         for recording in &self.recordings {
@@ -227,7 +225,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Which record is the end of the run that was recorded.
+    /// The index of the record that ends the recorded handler.
     pub(crate) fn end_of(&self, recording: &Recording) -> Option<usize> {
         self.records.iter().position(|(_, event)| match event {
             Event::Ended(ended) => {
@@ -253,7 +251,7 @@ impl Batch {
     }
 }
 
-/// The sequence after a record that follows on `at`.
+/// The sequence that a record must have after one with the sequence `at`.
 fn follow(at: Option<Sequence>, sequence: Sequence, event: &Event) -> Result<Sequence, Error> {
     let due = match event {
         Event::SpecRegistered { .. } => return Err(invalid("a spec is about no entity")),
@@ -280,7 +278,7 @@ pub(crate) fn few_enough(entities: &[(EntityRef, Position)]) -> Result<(), Error
     Ok(())
 }
 
-/// That a batch has a recording of a run that one was appended of before.
+/// The error about a second recording of one handler.
 pub(crate) fn recorded_twice(recording: &Recording) -> Error {
     let Recording { dispatch, attempt, .. } = recording;
     invalid(format!("attempt {attempt} of dispatch {dispatch} was recorded before"))

@@ -1,7 +1,7 @@
-//! What every journal keeps to, as tests that are generic over the store. A store
-//! passes them by one line: [`conformance_tests!`](crate::conformance_tests).
+//! What every journal must do, as tests that are generic over the store. A store passes them by one
+//! line: [`conformance_tests!`](crate::conformance_tests).
 //!
-//! They panic where a store doesn't keep to it.
+//! They panic if a store does not.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ const AT: WallTime = WallTime::from_millis(1_700_000_000_123);
 /// The entity `Session/ID`.
 ///
 /// # Panics
-/// `id` is no id.
+/// `id` is not a valid id.
 #[must_use]
 pub fn session(id: &str) -> EntityRef {
     EntityRef::new("Session", id).expect("a valid id")
@@ -111,7 +111,7 @@ pub fn signal(payload: impl Into<serde_json::Value>) -> Event {
     }
 }
 
-/// The record of a handler that is asked for.
+/// The record of a dispatch.
 #[must_use]
 pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
     Event::Dispatched(Box::new(Dispatched {
@@ -250,8 +250,8 @@ pub async fn refuses_a_batch_whose_entity_is_elsewhere(journal: Subject) {
     assert_eq!(refused(&journal, step(&entity, 2)).await, conflict(at(1), found));
     append(&journal, step(&entity, 1)).await;
     assert_eq!(refused(&journal, step(&entity, 1)).await, conflict(at(0), Some(Sequence(1))));
-    let told = batch(&entity, at(1), vec![(1, signal("x"))]);
-    append(&journal, told).await;
+    let signal = batch(&entity, at(1), vec![(1, signal("x"))]);
+    append(&journal, signal).await;
     append(&journal, step(&entity, 2)).await;
 }
 
@@ -281,7 +281,11 @@ pub async fn refuses_batches_that_cannot_be_meant(journal: Subject) {
         assert!(matches!(error, Error::Invalid { .. }), "{batch:?} -> {error:?}");
     }
     assert_eq!(journal.last().await, Ok(Position(1)));
-    assert_eq!(journal.health(), Health::Working, "a defect of the appender is none of the disk");
+    assert_eq!(
+        journal.health(),
+        Health::Working,
+        "a defect of the appender is not one of the disk"
+    );
 }
 
 /// See its name.
@@ -553,11 +557,11 @@ pub async fn prunes_whole_entities_and_keeps_their_places(journal: Subject) {
     assert_eq!(journal.prune(entities).await, Ok(vec![4, 0, 0]), "of a there are later ones");
     let page = journal.read(Position(0), 100).await.expect("readable");
     let pruned = |first, last| (first, last - first + 1, "pruned");
-    let told = |entry: &Entry| {
+    let describe = |entry: &Entry| {
         let kind = if matches!(entry, Entry::Pruned { .. }) { "pruned" } else { "record" };
         (entry.position().0, entry.places(), kind)
     };
-    let found: Vec<_> = page.entries.iter().map(told).collect();
+    let found: Vec<_> = page.entries.iter().map(describe).collect();
     let record = |at| (at, 1, "record");
     assert_eq!(found, [record(1), pruned(2, 2), record(3), pruned(4, 5), record(6), pruned(7, 7)]);
     assert_eq!(page.into_records().map(|records| records.len()), Ok(3));
@@ -570,7 +574,7 @@ pub async fn prunes_whole_entities_and_keeps_their_places(journal: Subject) {
     assert_eq!(again.first, Position(8), "another life of the same name");
     assert_eq!(journal.prune(vec![(c, Position(6)), (b, Position(8))]).await, Ok(vec![1, 1]));
     let page = journal.read(Position(3), 100).await.expect("readable");
-    let found: Vec<_> = page.entries.iter().map(told).collect();
+    let found: Vec<_> = page.entries.iter().map(describe).collect();
     assert_eq!(found, [record(3), pruned(4, 8)]);
     let many = vec![(session("x"), Position(1)); PRUNE_MAX_ENTITIES + 1];
     assert!(matches!(journal.prune(many).await, Err(Error::TooLarge { .. })));

@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what the caller does next.
+//! The errors of journals, by what the caller does next.
 
 use std::path::PathBuf;
 
@@ -6,26 +6,26 @@ use sandglass_model::{EntityRef, Sequence};
 
 use crate::Expected;
 
-/// Why a journal could not do what was asked.
+/// Why a journal could not do what was requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The entity is not where the appender believes it to be: read it again.
+    /// The entity is not where the appender expects it: read it again.
     #[error("{entity} is {}, and the batch expects it to be {expected}", found_text(.found))]
     Conflict {
         /// The entity.
         entity: EntityRef,
         /// Where the batch expects it.
         expected: Expected,
-        /// Where it is; none where it does not exist.
+        /// Where it is; `None` if it does not exist.
         found: Option<Sequence>,
     },
-    /// The batch can't be meant: a defect of the appender.
+    /// The batch is invalid: a defect of the appender.
     #[error("batch is not valid: {what}")]
     Invalid {
         /// What is wrong with it.
         what: String,
     },
-    /// The batch, or a record of it, is larger than a journal keeps.
+    /// The batch, or one of its records, is larger than a journal accepts.
     #[error("{what} takes {size}, and a journal takes at most {limit}")]
     TooLarge {
         /// What is too large.
@@ -41,10 +41,10 @@ pub enum Error {
         /// What failed, and what to do.
         what: String,
     },
-    /// The journal holds what can't have been written: have it looked at.
+    /// The journal contains something that cannot have been written: have it examined.
     #[error("journal is damaged at {place}: {what}")]
     Damaged {
-        /// Where.
+        /// The place in the journal.
         place: String,
         /// What is wrong.
         what: String,
@@ -54,7 +54,7 @@ pub enum Error {
     Foreign {
         /// The path.
         path: PathBuf,
-        /// What it is instead.
+        /// What is there instead.
         what: String,
     },
     /// A newer Sandglass wrote it.

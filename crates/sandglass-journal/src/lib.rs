@@ -1,7 +1,7 @@
 //! The append-only event log: one small trait, a store in SQLite and one in
 //! memory, and the conformance suite that every store passes.
 //!
-//! It keeps what was decided, in order and whole, and decides nothing itself.
+//! It stores decisions, in order and completely, and decides nothing itself.
 //!
 //! ```text
 //! append(batch) --> queue --> writer thread: all that waits, one transaction, one sync --> answers
@@ -36,19 +36,18 @@ pub use sqlite::{
     QUEUE_MAX_BATCHES, QUEUE_MAX_BYTES, Salvage, Settings, SqliteJournal, SqliteReader, TornRecord,
 };
 
-/// What a [`Journal`] answers later.
+/// The future result of a call of a [`Journal`].
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An append-only log of records, in terms that a shared SQL database can keep:
-/// an entity moves on only from where the appender believes it to be.
+/// An append-only log of records, in terms that a shared SQL database can implement: a batch is
+/// appended only if its entity is where the appender expects it.
 pub trait Journal: Send + Sync + fmt::Debug {
-    /// Appends all records of `batch`, or none. Answered when they are durable.
+    /// Appends all records of `batch`, or none. Returns when they are durable.
     ///
-    /// Batches that one caller appends one after the other keep their order. A
-    /// batch answered with [`Error::Unavailable`] isn't in the journal while
-    /// this process lives; where the process ends before the disk works again,
-    /// it may still come back with the next opening: the last of such batches alone, since
-    /// each is written where the one before it was.
+    /// Batches that one caller appends one after the other keep their order. If the result is
+    /// [`Error::Unavailable`], the batch is not in the journal while this process lives. If the
+    /// process ends before the disk works again, the last such batch may come back with the next
+    /// opening; only the last one, because each is written over the one before it.
     ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::Invalid`], [`Error::TooLarge`],
@@ -61,7 +60,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>>;
 
-    /// The same, of one entity alone. A record that is missing can't be seen here.
+    /// Up to `limit` entries of one entity from `from` on. Missing records do not show here.
     ///
     /// # Errors
     /// As [`Journal::read`].
@@ -72,9 +71,9 @@ pub trait Journal: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>>;
 
-    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) behind `after`: first those
-    /// about no entity, then each entity's together, by the entities' names; from the
-    /// first on where there is no `after`. A record that is missing can't be seen here.
+    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) behind `after`: first those that are
+    /// about no entity, then those of each entity together, in the order of the names; from the
+    /// first one on if `after` is `None`. Missing records do not show here.
     ///
     /// # Errors
     /// As [`Journal::read`].
@@ -84,8 +83,8 @@ pub trait Journal: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Pending<'_, Result<ByEntity, Error>>;
 
-    /// The entity that asked for `dispatch`, and the position of its first
-    /// [`Dispatched`](sandglass_model::Dispatched) record; none where nobody did.
+    /// The entity of `dispatch`, and the position of its first
+    /// [`Dispatched`](sandglass_model::Dispatched) record; `None` if there is no such dispatch.
     ///
     /// # Errors
     /// As [`Journal::read`].
@@ -94,52 +93,52 @@ pub trait Journal: Send + Sync + fmt::Debug {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>>;
 
-    /// The last snapshot of `entity` that was appended; none where there is none that is
-    /// as it was appended: what it says is in the records, too.
+    /// The last snapshot of `entity`; `None` if there is none that is intact. The records contain
+    /// everything that a snapshot does.
     ///
     /// # Errors
     /// As [`Journal::read`].
     fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>>;
 
-    /// What was recorded of a run; none where nothing was.
+    /// The recording of an attempt; `None` if there is none.
     ///
     /// # Errors
-    /// As [`Journal::read`]; [`Error::Damaged`] where it isn't as it was appended.
+    /// As [`Journal::read`]; [`Error::Damaged`] if it is not as it was appended.
     fn recording(
         &self,
         dispatch: DispatchId,
         attempt: u32,
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>>;
 
-    /// Removes all records of these entities, at most [`PRUNE_MAX_ENTITIES`], with their
-    /// recordings and snapshots: of each where its last record is the one named here, else
-    /// nothing of it. All of that at once, or nothing. Answers how many records of each there
-    /// were. Their places stay empty, and what is appended later doesn't take them.
+    /// Removes all records of these entities, at most [`PRUNE_MAX_ENTITIES`], with their recordings
+    /// and snapshots, and returns how many records each had. An entity whose last record is not the
+    /// one given here is skipped. All of that happens at once, or nothing. The positions are not
+    /// used again.
     ///
-    /// Whether an entity may go is for the caller to know.
+    /// The caller decides which entities may be removed.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>>;
 
-    /// The position of the last record, also where it was pruned; 0 where there was none.
+    /// The position of the last record, even if it was pruned; 0 if there was none.
     ///
     /// # Errors
     /// As [`Journal::read`].
     fn last(&self) -> Pending<'_, Result<Position, Error>>;
 
-    /// Whether appends work, as far as the last one tells.
+    /// Whether appends work, judging by the last one.
     fn health(&self) -> Health;
 
-    /// Finishes what was asked for before, and lets go of all that it holds.
-    /// What is asked for afterwards is answered with [`Error::Closed`].
+    /// Finishes the calls before this one, and releases all resources. Later calls return
+    /// [`Error::Closed`].
     fn close(&self) -> Pending<'_, ()>;
 }
 
 /// Whether appends work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// They do.
+    /// Appends work.
     Working,
     /// The last one failed; the next one may work again.
     Failing {

@@ -1,6 +1,5 @@
-//! The journal in memory: for tests and for embedders that keep nothing. It
-//! answers at once, on the caller's thread, and so works in virtual time; a test may have
-//! it fail or hang as a disk does.
+//! The journal in memory: for tests and for embedders that keep nothing. It returns at once, on the
+//! caller's thread, and so works in virtual time. A test can make it fail or hang as a disk does.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use crate::{
     Pending, Place, Positions, Recording, Snapshot,
 };
 
-/// A journal that ends with its process, and grows until then.
+/// A journal that is lost with its process, and grows until then.
 #[derive(Debug, Default)]
 pub struct MemoryJournal {
     inner: Mutex<Inner>,
@@ -23,11 +22,11 @@ pub struct MemoryJournal {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What stands at each place; none where it was pruned.
+    /// The record at each position; `None` if it was pruned.
     records: Vec<Option<Record>>,
-    /// The bytes of JSON of each of `records`.
+    /// The size of each of `records` as JSON, in bytes.
     sizes: Vec<usize>,
-    /// The indexes in `records` of what is about each entity, and about none.
+    /// The indexes in `records` of the records about each entity, and about none.
     by_entity: BTreeMap<Option<EntityRef>, Vec<usize>>,
     dispatches: BTreeMap<DispatchId, usize>,
     recordings: BTreeMap<(DispatchId, u32), Arc<[u8]>>,
@@ -39,34 +38,31 @@ struct Inner {
 }
 
 impl MemoryJournal {
-    /// An empty one.
+    /// An empty journal.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From now on every append fails with [`Error::Unavailable`], as on a full
-    /// disk, or works again.
+    /// Makes every append fail with [`Error::Unavailable`], as on a full disk, or work again.
     pub fn set_failing(&self, failing: Option<String>) {
         let mut inner = self.lock();
         (inner.failing, inner.failures_left) = (failing, None);
     }
 
-    /// The next `count` appends fail with [`Error::Unavailable`] and this text, and the ones after
-    /// them work again.
+    /// Makes the next `count` appends fail with [`Error::Unavailable`] and this text.
     pub fn fail_next(&self, count: u32, what: &str) {
         let mut inner = self.lock();
         (inner.failing, inner.failures_left) = (Some(what.to_owned()), Some(count));
     }
 
-    /// From now on no append is answered, as by a disk that hangs, until it is set to
-    /// false again.
+    /// Makes appends hang, as on a disk that hangs, until this is set to false.
     pub fn set_hanging(&self, hanging: bool) {
         self.hanging.send_replace(hanging);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Each change is made whole before anything can panic.
+        // No code between two changes of one critical section can panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +87,8 @@ impl Inner {
         if self.closed {
             return Err(Error::Closed);
         }
-        // Only for their sizes, so that both stores refuse the same and read the same.
+        // Only for their sizes, so that both stores accept the same batches and return the same
+        // pages.
         let (lines, _) = batch.lines()?;
         if let Some(what) = self.next_failure() {
             return Err(Error::Unavailable { what });
@@ -154,13 +151,13 @@ impl Inner {
         ByEntity { entries, next }
     }
 
-    /// The page of the records at `places`.
+    /// The page of the records at these indexes.
     fn read(&self, mut places: impl Iterator<Item = usize>, limit: usize) -> Page {
         let entries = self.take(&mut places, limit);
         Page { entries, next: places.next().map(position) }
     }
 
-    /// As many of the records at `places` as a page may have.
+    /// As many of the records at these indexes as fit into a page.
     fn take(&self, places: &mut impl Iterator<Item = usize>, limit: usize) -> Vec<Entry> {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         while entries.len() < limit.clamp(1, PAGE_MAX_ENTRIES) && bytes < PAGE_MAX_BYTES {
@@ -191,7 +188,7 @@ impl Inner {
         self.records.get(place)?.as_ref()
     }
 
-    /// Removes an entity whose last record is at `last`; how many records it had.
+    /// Removes an entity whose last record is at `last`; returns how many records it had.
     fn prune(&mut self, entity: EntityRef, last: Position) -> u64 {
         let key = Some(entity);
         let places = self.by_entity.get(&key).cloned().unwrap_or_default();
@@ -213,12 +210,12 @@ impl Inner {
     }
 }
 
-/// The position of a place in the list of records.
+/// The position of the record at an index.
 fn position(place: usize) -> Position {
     Position(u64::try_from(place).unwrap_or(u64::MAX).saturating_add(1))
 }
 
-/// Where the record of a position stands, and those from it on.
+/// The index of the record at a position.
 fn index(position: Position) -> usize {
     usize::try_from(position.0.saturating_sub(1)).unwrap_or(usize::MAX)
 }
@@ -226,7 +223,7 @@ fn index(position: Position) -> usize {
 impl Journal for MemoryJournal {
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
         Box::pin(async move {
-            // The sender is ours, so that this ends only by its condition.
+            // The sender lives as long as the journal, so this ends by its condition only.
             let _ = self.hanging.subscribe().wait_for(|hanging| !hanging).await;
             self.lock().append(batch)
         })

@@ -1,5 +1,5 @@
-//! A file that is written beside its place under another name, and takes its place
-//! whole and synced, or never. It replaces nothing that holds anything.
+//! A file that is written under another name beside its destination, and appears there complete and
+//! synced, or never. It replaces no file with contents.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,8 +9,9 @@ use tempfile::NamedTempFile;
 
 use crate::Error;
 
-/// A file on its way to its place, which only its owner may read and write. Dropped before [`NewFile::finish`], it goes away; where
-/// the process is killed, it is left under a name that ends in `.partial`.
+/// A file on its way to its place, which only its owner may read and write. Dropped before
+/// [`NewFile::finish`], it goes away; where the process is killed, it is left under a name that
+/// ends in `.partial`.
 #[derive(Debug)]
 pub struct NewFile {
     partial: NamedTempFile,
@@ -19,7 +20,7 @@ pub struct NewFile {
     over: Over,
 }
 
-/// What it takes the place of.
+/// What may exist at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Nothing,
@@ -27,11 +28,10 @@ enum Over {
 }
 
 impl NewFile {
-    /// Begins the file that is to stand at `to`.
+    /// Begins the file for the destination `to`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where something stands there, or where its folder is absent
-    /// or takes no file.
+    /// [`Error::Unavailable`] if `to` exists, or if its folder does not exist or accepts no file.
     pub fn begin(to: &Path) -> Result<Self, Error> {
         if to.symlink_metadata().is_ok() {
             return Err(taken(to));
@@ -39,8 +39,8 @@ impl NewFile {
         Self::beside(to, Over::Nothing)
     }
 
-    /// The same where an empty file may stand, whose place it takes, and who may read that
-    /// may read it. Whoever asks sees to it that nobody writes there.
+    /// As [`NewFile::begin`], but an empty file may exist at `to`. It is replaced, and its
+    /// permissions to read are kept. The caller makes sure that no other process writes there.
     pub(crate) fn in_place_of_empty(to: &Path) -> Result<Self, Error> {
         match to.metadata() {
             Ok(empty) => {
@@ -67,20 +67,20 @@ impl NewFile {
         Ok(Self { partial, folder, to: to.to_owned(), over })
     }
 
-    /// Where it is until it is finished.
+    /// Its path until it is finished.
     pub(crate) fn partial(&self) -> &Path {
         self.partial.path()
     }
 
-    /// Empties it.
+    /// Truncates it.
     pub(crate) fn restart(&self) -> Result<(), Error> {
         self.partial.as_file().set_len(0).map_err(|error| unavailable(&self.to, &error))
     }
 
-    /// Brings it to the disk, and to its place.
+    /// Syncs it, and moves it to its destination.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the disk fails, or something stands there by now.
+    /// [`Error::Unavailable`] if the disk fails, or the destination exists by now.
     pub fn finish(self) -> Result<(), Error> {
         let failed = |error: io::Error| unavailable(&self.to, &error);
         self.partial.as_file().sync_all().map_err(failed)?;
@@ -92,7 +92,7 @@ impl NewFile {
             io::ErrorKind::AlreadyExists => taken(&self.to),
             _ => failed(refused.error),
         })?;
-        // The name is in the folder, which has to reach the disk as well.
+        // The name is in the folder, which has to be synced as well.
         File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(failed)
     }
 }

@@ -1,14 +1,14 @@
-//! What is read: a bounded page of entries, whole or damaged.
+//! Pages: bounded lists of entries, intact or damaged.
 
 use sandglass_model::{EntityRef, Position, Record};
 
 use crate::Error;
 
-/// Most entries of one page, whatever the reader asks for: small enough that a
-/// reader never holds a snapshot, and so the log's tail, for long.
+/// Most entries of one page, even if the reader requests more: few enough that no reader keeps a
+/// snapshot of the file, and with it the end of the log, for long.
 pub const PAGE_MAX_ENTRIES: usize = 1_000;
-/// A page ends with the entry that brings it to this many bytes of JSON: a thousand
-/// records of the usual size, and few of those that are large.
+/// A page ends with the entry that brings it to this many bytes of JSON: a thousand records of the
+/// usual size, or a few large ones.
 pub const PAGE_MAX_BYTES: usize = 1 << 20;
 
 /// Entries in the order of their positions.
@@ -16,7 +16,7 @@ pub const PAGE_MAX_BYTES: usize = 1 << 20;
 pub struct Page {
     /// The entries.
     pub entries: Vec<Entry>,
-    /// Where to go on; none at the end of what there is by now.
+    /// Where to continue; `None` at the present end.
     pub next: Option<Position>,
 }
 
@@ -25,22 +25,21 @@ pub struct Page {
 pub struct ByEntity {
     /// The entries.
     pub entries: Vec<Entry>,
-    /// What to go on behind; none at the end of what there is by now, and behind an entry
-    /// that is damaged.
+    /// Behind what to continue; `None` at the present end, and behind a damaged entry.
     pub next: Option<Place>,
 }
 
-/// A place in the order of [`Journal::read_by_entity`](crate::Journal::read_by_entity).
+/// A position in the order of [`Journal::read_by_entity`](crate::Journal::read_by_entity).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The entity; none for what is about none.
+    /// The entity; `None` for records about no entity.
     pub entity: Option<EntityRef>,
     /// The position.
     pub position: Position,
 }
 
 impl Place {
-    /// The place of an entry; none where it is damaged, so that nobody can tell.
+    /// The place of an entry; `None` if it is damaged, because then its entity is unknown.
     #[must_use]
     pub fn of(entry: &Entry) -> Option<Self> {
         let Entry::Record(record) = entry else { return None };
@@ -48,40 +47,40 @@ impl Place {
     }
 }
 
-/// One place of a journal.
+/// What is at one position of a journal.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "nearly every entry is a record")]
 pub enum Entry {
     /// A record, as it was written.
     Record(Record),
-    /// What is no record as it was written.
+    /// Something else than the record that was written.
     Damaged {
-        /// The place.
+        /// The position.
         position: Position,
         /// What is wrong.
         what: String,
     },
     /// Records that were removed on purpose.
     Pruned {
-        /// The first place.
+        /// The first position.
         first: Position,
-        /// The last place.
+        /// The last position.
         last: Position,
     },
-    /// Records that were written and are gone.
+    /// Records that were written and are missing.
     Missing {
-        /// The first place.
+        /// The first position.
         first: Position,
-        /// The last place.
+        /// The last position.
         last: Position,
     },
 }
 
 impl Page {
-    /// The records, where all of them are whole, without those that were pruned.
+    /// The records, if all of them are intact, without those that were pruned.
     ///
     /// # Errors
-    /// [`Error::Damaged`] names the first entry that isn't.
+    /// [`Error::Damaged`] for the first entry that is not.
     pub fn into_records(self) -> Result<Vec<Record>, Error> {
         let kept = self.entries.into_iter().filter(|entry| !matches!(entry, Entry::Pruned { .. }));
         kept.map(Entry::into_record).collect()
@@ -89,7 +88,7 @@ impl Page {
 }
 
 impl Entry {
-    /// Its place, the first of several where records are missing.
+    /// Its position; the first one, if several records are missing.
     #[must_use]
     pub fn position(&self) -> Position {
         match self {
@@ -99,7 +98,7 @@ impl Entry {
         }
     }
 
-    /// How many places it stands for: one, or as many as are missing or were pruned.
+    /// How many positions it stands for: one, or as many as are missing or were pruned.
     #[must_use]
     pub fn places(&self) -> u64 {
         match self {
@@ -110,7 +109,7 @@ impl Entry {
         }
     }
 
-    /// What is wrong with it; none where it is whole.
+    /// What is wrong with it; `None` if it is intact.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         match self {
@@ -121,10 +120,10 @@ impl Entry {
         }
     }
 
-    /// The record, where it is whole.
+    /// The record, if it is intact.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where it isn't.
+    /// [`Error::Damaged`] if it is not.
     pub fn into_record(self) -> Result<Record, Error> {
         match self {
             Self::Record(record) => Ok(record),

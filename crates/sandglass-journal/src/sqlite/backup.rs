@@ -1,10 +1,10 @@
-//! A copy of a journal as it is at one moment, taken while another process may write
-//! it. No writer waits for it.
+//! Copies a journal as it is at one moment, even while another process writes to it. No writer
+//! waits for the copy.
 //!
-//! SQLite's backup starts anew whenever somebody else has written between two of its
-//! steps, unless its connection holds a read transaction over all of them. This one
-//! does: in a write-ahead log that holds up nobody, only the log isn't begun anew
-//! meanwhile (<https://sqlite.org/c3ref/backup_finish.html>).
+//! SQLite's backup restarts whenever another process has written between two of its steps, unless
+//! its connection holds a read transaction over all of them. This one does: with a write-ahead log
+//! that blocks no writer, it only delays the log's restart
+//! (<https://sqlite.org/c3ref/backup_finish.html>).
 
 use std::fs::Metadata;
 use std::ops::ControlFlow;
@@ -19,22 +19,22 @@ use super::file::{self, Reading};
 use super::{SqliteReader, fault, place, tail};
 use crate::{Error, NewFile};
 
-/// Pages that are copied between two looks at whether to go on: 4 MiB of the usual size.
+/// Pages that are copied between two checks whether to continue: 4 MiB of the usual size.
 const STEP_PAGES: i32 = 1024;
-/// How often a journal is copied that others open, write and close meanwhile. Each of
-/// them would have to come and go again within the time of one copy.
+/// How often the copy is tried if other processes open, write and close the journal meanwhile. Each
+/// would have to do all of that within the time of one copy.
 const COPIES_MAX: usize = 3;
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// Pages of the file that are copied.
+    /// Pages that are copied.
     pub pages: u64,
-    /// Pages that there are.
+    /// Pages in all.
     pub of: u64,
 }
 
-/// A backup that was made.
+/// A finished backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackedUp {
     /// The position of its last record.
@@ -44,13 +44,13 @@ pub struct BackedUp {
 }
 
 impl SqliteReader {
-    /// Writes the journal, as it is at one moment, to a new file at `to`, and reads that
-    /// whole before it takes its place. Blocks meanwhile. None where `go_on`, which is
-    /// asked between two steps, ended it; nothing is left then.
+    /// Writes the journal, as it is at one moment, to a new file at `to`, which is read completely
+    /// before it gets that name. Blocks meanwhile. Returns `None` if `go_on`, which is called
+    /// between two steps, returned false; then no file is left.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the journal isn't whole: no backup is made of such a one.
-    /// [`Error::Unavailable`] where something stands at `to`, its folder is absent, or
+    /// [`Error::Damaged`] if the journal is not intact: no backup is made of it.
+    /// [`Error::Unavailable`] if `to` exists, its folder does not, or the disk fails.
     /// the disk fails.
     pub fn back_up(
         &mut self,
@@ -70,8 +70,8 @@ impl SqliteReader {
         Ok(Some(BackedUp { last, bytes }))
     }
 
-    /// Copies until nobody has changed the file under the copy. Where a log stands beside
-    /// the journal, the first one is good.
+    /// Copies until the file did not change during the copy. If a log exists beside the journal,
+    /// the first copy is good.
     fn copy_one_state(
         &mut self,
         file: &NewFile,
@@ -108,14 +108,14 @@ impl SqliteReader {
         let mut run = || -> rusqlite::Result<ControlFlow<()>> {
             let mut target = open_target(partial)?;
             let snapshot = self.connection.unchecked_transaction()?;
-            // It begins with the first read.
+            // The read transaction begins with the first read.
             file::stamp(&snapshot)?;
             let backup = Backup::new(&snapshot, &mut target)?;
             loop {
                 match backup.step(STEP_PAGES)? {
                     StepResult::Done => return Ok(ControlFlow::Continue(())),
                     StepResult::More => {}
-                    // Nobody else knows the target, and a log's reader waits for nobody.
+                    // No other process knows the target, and a reader of a log waits for none.
                     _ => return Err(busy()),
                 }
                 let (left, of) = (backup.progress().remaining, backup.progress().pagecount);
@@ -134,16 +134,16 @@ impl SqliteReader {
     }
 }
 
-/// When it was changed last, and its size.
+/// The time of its last change, and its size.
 fn age(metadata: &Metadata) -> (Option<SystemTime>, u64) {
     (metadata.modified().ok(), metadata.len())
 }
 
-/// Where a backup may be put. What is left of an earlier journal there, as its log, would
-/// be taken for a part of it.
+/// Checks where a backup may be written. A file that was left there by an earlier journal, such as
+/// its log, would be taken for a part of the backup.
 fn free_place(to: &Path) -> Result<PathBuf, Error> {
     if to.symlink_metadata().is_ok() {
-        // Says so, and begins nothing.
+        // Fails without beginning anything.
         NewFile::begin(to)?;
     }
     let to = place::find_or_new(to)?;
@@ -151,7 +151,7 @@ fn free_place(to: &Path) -> Result<PathBuf, Error> {
     Ok(to)
 }
 
-/// The file is synced once, when it is whole, and nobody needs it before.
+/// The file is synced once, when it is complete; before that, nothing depends on it.
 fn open_target(partial: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let target = Connection::open_with_flags(partial, flags)?;

@@ -68,7 +68,7 @@ fn has_computed_columns(connection: &Connection, table: &str) -> rusqlite::Resul
     hidden.exists([table])
 }
 
-/// The steps that the present read of a file has taken.
+/// The steps that the present read has taken.
 #[derive(Debug)]
 pub(super) struct Steps(Arc<AtomicU64>);
 
@@ -86,13 +86,13 @@ impl Steps {
         Ok(Self(steps))
     }
 
-    /// The next read begins.
+    /// Starts counting for the next read.
     pub(super) fn begin(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// The steps that a read of the journal at `path` may take.
+/// The steps that one read of the journal at `path` may take.
 fn allowed(path: &Path) -> u64 {
     let bytes = |path: PathBuf| path.metadata().map_or(0, |metadata| metadata.len());
     let bytes = bytes(path.to_owned()).saturating_add(bytes(file::sidecar(path, "-wal")));

@@ -1,6 +1,6 @@
-//! Whether the journal takes what it is given, for those who ask, and told in the log: once
-//! when that changes, and now and then while it fails. A full disk refuses hundreds of
-//! batches each second, and a line for each would fill another one.
+//! Whether the journal accepts appends, for its callers, and in the log: one line when that
+//! changes, and one from time to time while it fails. A full disk refuses hundreds of batches per
+//! second, and a line for each would fill another disk.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use sandglass_model::{Clock, Monotonic, SystemClock};
 
 use crate::Error;
 
-/// Between two lines of the log that say the same.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// The time between two equal lines of the log.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Why the last append failed, where it did.
+/// Why the last append failed, if it did.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failing(Arc<Mutex<Option<String>>>);
 
@@ -26,19 +26,19 @@ impl Failing {
     }
 }
 
-/// What the writer keeps of it.
+/// The state that the writer keeps.
 #[derive(Debug)]
 pub(super) struct Failures {
     shared: Failing,
     clock: SystemClock,
-    last: Option<Told>,
+    last: Option<LoggedFailure>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct LoggedFailure {
     why: String,
     at: Monotonic,
-    /// Batches that failed since.
+    /// Batches that have failed since.
     batches: usize,
 }
 
@@ -47,7 +47,7 @@ impl Failures {
         Self { shared, clock: SystemClock::new(), last: None }
     }
 
-    /// What became of a group of batches.
+    /// Notes the result of a group of batches.
     pub(super) fn note<T>(&mut self, written: &Result<T, Error>, batches: usize) {
         match written {
             Ok(_) => self.works_again(),
@@ -65,15 +65,15 @@ impl Failures {
     fn failed(&mut self, why: String, batches: usize, now: Monotonic) {
         self.shared.set(Some(why.clone()));
         let batches = match &mut self.last {
-            Some(told) if told.why == why && now.since(told.at) < TELL_EVERY => {
-                told.batches = told.batches.saturating_add(batches);
+            Some(logged) if logged.why == why && now.since(logged.at) < LOG_EVERY => {
+                logged.batches = logged.batches.saturating_add(batches);
                 return;
             }
-            Some(told) => told.batches.saturating_add(batches),
+            Some(logged) => logged.batches.saturating_add(batches),
             None => batches,
         };
         tracing::error!(batches, error = %why, "appending to the journal failed");
-        self.last = Some(Told { why, at: now, batches: 0 });
+        self.last = Some(LoggedFailure { why, at: now, batches: 0 });
     }
 }
 
@@ -87,14 +87,18 @@ mod tests {
         let mut failures = Failures::new(shared.clone());
         let mut fail = |why: &str, batches, ms: u64| {
             failures.failed(why.to_owned(), batches, Monotonic::from_nanos(ms * 1_000_000));
-            failures.last.as_ref().map(|told| told.batches)
+            failures.last.as_ref().map(|logged| logged.batches)
         };
-        assert_eq!(fail("the disk is full", 1, 0), Some(0), "the first is told at once");
+        assert_eq!(fail("the disk is full", 1, 0), Some(0), "the first is logged at once");
         fail("the disk is full", 2, 1);
         assert_eq!(fail("the disk is full", 3, 9_999), Some(5));
         assert_eq!(fail("the disk is full", 1, 10_000), Some(0));
         fail("the disk is full", 1, 10_001);
-        assert_eq!(fail("the disk is gone", 1, 10_002), Some(0), "another reason is told at once");
+        assert_eq!(
+            fail("the disk is gone", 1, 10_002),
+            Some(0),
+            "another reason is logged at once"
+        );
         assert_eq!(shared.why().as_deref(), Some("the disk is gone"));
     }
 

@@ -1,5 +1,4 @@
-//! What an error of SQLite means for the caller, told by its code, never by its
-//! text.
+//! What an error of SQLite means for the caller, by its code, never by its text.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -8,14 +7,14 @@ use rusqlite::{ErrorCode, ffi};
 
 use crate::Error;
 
-/// The error of an operation on a journal that is open.
+/// The error of an operation on an open journal.
 pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::ConstraintViolation) => Error::Damaged {
             place: format!("`{}`", path.display()),
             what: format!("{} (when {doing})", shown(error)),
         },
-        // The statements are the journal's own, so what they name isn't in the file.
+        // The statements are the journal's own, so the names in them are not contents of the file.
         Some(ErrorCode::Unknown) if is_about_the_statement(error) => Error::Damaged {
             place: format!("`{}`", path.display()),
             what: format!("what a journal has isn't in it: {} (when {doing})", without_sql(error)),
@@ -39,7 +38,7 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
     }
 }
 
-/// What SQLite says of a statement, without the statement.
+/// SQLite's message about a statement, without the statement.
 fn without_sql(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqlInputError { msg, .. } => shown(msg),
@@ -65,8 +64,8 @@ pub(super) fn foreign(path: &Path, what: impl Into<String>) -> Error {
     Error::Foreign { path: path.to_owned(), what: what.into() }
 }
 
-/// A text that may hold what stands in the file, in one line and without what would
-/// drive a terminal. SQLite's own go over several lines.
+/// A text that may contain contents of the file, in one line and without control sequences of
+/// terminals. SQLite's own messages have several lines.
 pub(super) fn shown(text: &impl Display) -> String {
     let text = text.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

@@ -1,5 +1,5 @@
-//! The file of a journal: whose it is, its lock, and its connections. Nothing is
-//! written to a file before it is known to be a journal, or empty.
+//! The file of a journal: its identity, its lock, and its connections. Nothing is written to a file
+//! before it is known to be a journal, or empty.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -12,21 +12,20 @@ use rusqlite::{Connection, OpenFlags, Transaction};
 use super::{Settings, defense, fault};
 use crate::{Error, NewFile};
 
-/// What the header of the SQLite file says: "SdGl".
+/// The application id in the header of the SQLite file: "SdGl".
 pub const APPLICATION_ID: u32 = 0x5364_476c;
 /// The format that this version writes, and the newest that it reads.
 pub const FORMAT: u32 = 5;
 
-/// The format from which on the head says where the last write began, and the indexes are those
-/// of today.
+/// The first format whose header states where the last write began, and which has today's indexes.
 pub(super) const SINCE_WHERE_WRITES_BEGAN: u32 = 4;
 
-/// How long SQLite waits for whoever else holds the file (a SQL prompt, say)
-/// before an operation fails.
+/// How long SQLite waits for another process with the file (an SQL prompt, for example) before an
+/// operation fails.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Pages that the writer keeps in memory, in KiB: the ends of some thousand entities'
-/// index entries, so that appending to those reads nothing.
+/// The writer's page cache, in KiB: the ends of the index entries of some thousand entities, so
+/// that appending to them reads nothing.
 const WRITER_CACHE_KIB: i64 = 16 << 10;
 
 /// The size of SQLite's header (<https://sqlite.org/fileformat2.html#the_database_header>).
@@ -34,35 +33,34 @@ const HEADER_BYTES: u64 = 100;
 const CUT_OFF: &str = "it is no SQLite database, or cut off inside the header of one";
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// What later formats add. Formats 2 and 5 only marked that records of later kinds may be
-/// there.
+/// What later formats add. Formats 2 and 5 only announced records of later kinds.
 const LATER: [(u32, &str); 2] =
     [(3, include_str!("format-3.sql")), (4, include_str!("format-4.sql"))];
 const INDEXES: &str = include_str!("indexes.sql");
-/// Those that it makes.
+/// The statements that add it.
 const INDEX_NAMES: [&str; 4] =
     ["records_of_entity", "dispatches_by_id", "recordings_of_dispatch", "snapshots_by_position"];
 const VIEWS: &str = include_str!("views.sql");
 
-/// How a file is opened that is there: by one thread alone.
+/// How an existing file is opened: by one thread only.
 const FOR_WRITING: OpenFlags =
     OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
-/// Holds the right to write a journal, until dropped or until the process ends.
+/// The right to write a journal, until it is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct WriterLock(File);
 
 impl Drop for WriterLock {
-    /// Closing the file isn't enough: a process that is being started beside has it, too,
-    /// until it runs its program, and would keep the lock for that long (flock(2)).
+    /// Closing the file is not enough: a child process that is being started has it, too, until it
+    /// executes its program, and would hold the lock for that long (flock(2)).
     fn drop(&mut self) {
-        // Where that fails, closing is what there is.
+        // If that fails, closing has to do.
         let _ = self.0.unlock();
     }
 }
 
-/// Takes the lock file beside `path`. It is a file of its own because closing a
-/// second handle of the journal itself would end SQLite's locks on it.
+/// Takes the lock file beside `path`. It is a file of its own because closing a second handle of
+/// the journal itself would release SQLite's locks on it.
 pub(super) fn lock(path: &Path) -> Result<WriterLock, Error> {
     let beside = sidecar(path, ".lock");
     let mut options = OpenOptions::new();
@@ -74,8 +72,7 @@ pub(super) fn lock(path: &Path) -> Result<WriterLock, Error> {
     hold(path, &beside, file)
 }
 
-/// As [`lock`], where the lock file was made before; none where it wasn't, so that
-/// nobody can hold it.
+/// As [`lock`], if the lock file exists; `None` if it does not, because then no process holds it.
 pub(super) fn lock_if_made(path: &Path) -> Result<Option<WriterLock>, Error> {
     let beside = sidecar(path, ".lock");
     match OpenOptions::new().write(true).open(&beside) {
@@ -100,14 +97,14 @@ fn hold(path: &Path, beside: &Path, file: File) -> Result<WriterLock, Error> {
     }
 }
 
-/// The path with `suffix` after its whole name.
+/// The path with `suffix` appended to its name.
 pub(super) fn sidecar(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// What stands at a path.
+/// What exists at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Present {
     /// Nothing, or an empty file.
@@ -116,11 +113,11 @@ pub(super) enum Present {
     Journal,
 }
 
-/// Looks at the first bytes of the file, before SQLite does, which would roll
-/// back or check in what it finds beside a database of somebody else.
+/// Reads the first bytes of the file before SQLite does, which would roll back or check in what it
+/// finds beside a foreign database.
 pub(super) fn look(path: &Path) -> Result<Present, Error> {
     let mut header = Vec::new();
-    // For writing, too: SQLite would open what it may only read, and say so late.
+    // For writing, too: SQLite would open a read-only file and report that late.
     match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file
             .take(HEADER_BYTES)
@@ -146,8 +143,8 @@ pub(super) fn look(path: &Path) -> Result<Present, Error> {
     Ok(Present::Journal)
 }
 
-/// An empty file beside a log of changes is a journal that lost its contents:
-/// SQLite would throw the log away.
+/// Checks for an empty file beside a log. It is a journal that has lost its contents: SQLite would
+/// discard the log.
 fn nothing_left_over(path: &Path) -> Result<Present, Error> {
     let log = sidecar(path, "-wal");
     match log.metadata() {
@@ -159,8 +156,8 @@ fn nothing_left_over(path: &Path) -> Result<Present, Error> {
     }
 }
 
-/// Refuses a journal beside which a rollback journal of SQLite's stands: it would be
-/// rolled back into the file. None of ours ever stands there.
+/// Refuses a journal beside a rollback journal of SQLite, which would be rolled back into the file.
+/// Journals of Sandglass never have one.
 pub(super) fn refuse_rollback(path: &Path) -> Result<(), Error> {
     let rollback = sidecar(path, "-journal");
     if rollback.metadata().is_ok_and(|metadata| metadata.len() > 0) {
@@ -186,8 +183,8 @@ fn check_stamp(path: &Path, application: u32, format: u32) -> Result<(), Error> 
     }
 }
 
-/// Opens the journal for writing, creating it where `present` is nothing. What is there
-/// stays as it is, also where it is closed again, until [`begin_writing`].
+/// Opens the journal for writing, and creates it if `present` is nothing. An existing file does not
+/// change until [`begin_writing`], even if it is closed again.
 pub(super) fn open_writer(
     path: &Path,
     present: Present,
@@ -211,13 +208,13 @@ pub(super) fn open_writer(
     Ok(connection)
 }
 
-/// Makes an empty journal under another name, and puts it where nothing stands, or an
-/// empty file: a kill leaves what was there before, or a whole journal.
+/// Creates an empty journal under another name, and moves it to its path if nothing or an empty
+/// file is there. A kill leaves what was there before, or a complete journal.
 fn create(path: &Path) -> Result<(), Error> {
     let file = NewFile::in_place_of_empty(path)?;
     let make = || -> rusqlite::Result<()> {
         let mut connection = Connection::open_with_flags(file.partial(), FOR_WRITING)?;
-        // Nobody needs it before it is whole, and synced as one.
+        // It is not used before it is complete and synced.
         connection.pragma_update(None, "journal_mode", "MEMORY")?;
         connection.pragma_update(None, "synchronous", "OFF")?;
         let transaction = connection.transaction()?;
@@ -225,7 +222,7 @@ fn create(path: &Path) -> Result<(), Error> {
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         add_later(&transaction, 1)?;
         transaction.commit()?;
-        // The file says so itself: SQLite never begins a rollback journal beside it.
+        // The file itself states this, so that SQLite never begins a rollback journal beside it.
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.close().map_err(|(_, error)| error)
     };
@@ -233,7 +230,7 @@ fn create(path: &Path) -> Result<(), Error> {
     file.finish()
 }
 
-/// Adds what the formats behind `format` do.
+/// Adds what the formats after `format` need.
 fn add_later(transaction: &Transaction<'_>, format: u32) -> rusqlite::Result<()> {
     for (_, adds) in LATER.iter().filter(|(later, _)| *later > format) {
         transaction.execute_batch(adds)?;
@@ -243,9 +240,8 @@ fn add_later(transaction: &Transaction<'_>, format: u32) -> rusqlite::Result<()>
     transaction.pragma_update(None, "user_version", FORMAT)
 }
 
-/// Brings a journal that was found whole to the newest format, with all of its indexes.
-/// What is in it stays as it is; earlier versions refuse it from then on, because they
-/// know fewer records.
+/// Converts an intact journal to the newest format, with all of its indexes. Its contents do not
+/// change. Earlier versions refuse it from then on, because they know fewer kinds of records.
 pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let mut upgraded = || -> rusqlite::Result<()> {
         let format = stamp(connection)?.1;
@@ -264,8 +260,8 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Er
     upgraded().map_err(|error| fault::of(path, "upgrading", &error))
 }
 
-/// The indexes of a journal of the newest format that aren't there. None of them holds what
-/// the records don't.
+/// The missing indexes of a journal of the newest format. Indexes contain nothing that the records
+/// do not.
 pub(super) fn lost_indexes(connection: &Connection) -> rusqlite::Result<Vec<&'static str>> {
     let mut known =
         connection.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?1")?;
@@ -278,8 +274,8 @@ pub(super) fn lost_indexes(connection: &Connection) -> rusqlite::Result<Vec<&'st
     Ok(lost)
 }
 
-/// Lets a journal that was found whole be written: through a log, which is taken into
-/// the file when that grows, and at the end.
+/// Prepares an intact journal for writing: with a log, which is moved into the file when it grows,
+/// and at the end.
 pub(super) fn begin_writing(connection: &Connection, path: &Path) -> Result<(), Error> {
     let begun = || -> rusqlite::Result<()> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -290,41 +286,41 @@ pub(super) fn begin_writing(connection: &Connection, path: &Path) -> Result<(), 
 }
 
 fn prepare_writer(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> {
-    // A commit is on the disk when it returns, also where power fails.
+    // A commit is on the disk when it returns, even if power fails.
     connection.pragma_update(None, "synchronous", "FULL")?;
     set_up(connection)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     if let Some(bytes) = settings.max_bytes {
         let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-        // SQLite takes 32 bits, and no number below what there is already.
+        // SQLite accepts 32 bits, and no number below the present one.
         let pages = u32::try_from(bytes / u64::from(page.max(1))).unwrap_or(u32::MAX - 1);
         connection.pragma_update(None, "max_page_count", pages.max(1))?;
     }
     Ok(())
 }
 
-/// What all connections have in common.
+/// The settings that all connections share.
 fn set_up(connection: &Connection) -> rusqlite::Result<()> {
-    // Else a statement with parameters is planned anew for each of their values.
+    // Otherwise, a statement with parameters is planned again for each of their values.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // A file from elsewhere must not run code through its schema.
+    // A foreign file must not execute code through its schema.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "cell_size_check", true)
 }
 
-/// Whether SQLite's log stands beside the journal: it does while a process writes
-/// the journal, and after one was killed.
+/// Whether SQLite's log exists beside the journal: it does while a process writes the journal, and
+/// after one was killed.
 pub(super) fn has_log(path: &Path) -> bool {
     sidecar(path, "-wal").exists()
 }
 
-/// Removes the log that SQLite put beside a journal whose opening was refused, and that
-/// nothing was written to. Only who holds the lock may.
+/// Removes the log that SQLite created beside a journal whose opening was refused, and that has no
+/// contents. The caller must hold the lock.
 pub(super) fn remove_empty_log(path: &Path) {
     let log = sidecar(path, "-wal");
     if log.metadata().is_ok_and(|metadata| metadata.len() == 0) {
-        // Left there, they are only untidy.
+        // If it stays, it does no harm.
         let _ = std::fs::remove_file(log);
         let _ = std::fs::remove_file(sidecar(path, "-shm"));
     }
@@ -333,26 +329,26 @@ pub(super) fn remove_empty_log(path: &Path) {
 /// How a journal is opened for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// Beside a log that may grow. SQLite keeps an index of it in a file.
+    /// With a log that may grow. SQLite keeps an index of it in a file.
     WithLog,
-    /// As the one file that it is while nobody writes it. Nothing is put beside it,
-    /// so that a folder may be read-only.
+    /// As one file, because no process writes it. No other file is created, so its folder may be
+    /// read-only.
     Still,
 }
 
-/// Opens a journal that is there for reading alone: no lock, no write.
+/// Opens an existing journal for reading only: without lock and write.
 pub(super) fn open_reader(path: &Path, reading: Reading) -> Result<Connection, Error> {
     let connection = open_with(path, reading, set_up)?;
     defense::check_schema(&connection, path)?;
     Ok(connection)
 }
 
-/// The same of a file that may be cut off, for what is left of it.
+/// As [`open_to_read`], but also opens a file that is cut off.
 pub(super) fn open_salvager(path: &Path, reading: Reading) -> Result<Connection, Error> {
     let connection = open_with(path, reading, |connection| {
         set_up(connection)?;
-        // SQLite reads nothing of a file that is shorter than it says, unless its schema
-        // may be repaired, which it can't be here: the file is open for reading alone.
+        // SQLite refuses a file that is shorter than its header states, unless its schema may be
+        // repaired. That cannot happen here, because the file is opened for reading only.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
         Ok(())
@@ -371,8 +367,8 @@ fn open_with(
 ) -> Result<Connection, Error> {
     match path.metadata().map(|metadata| metadata.len()) {
         Ok(0) => return Err(fault::foreign(path, "it is empty")),
-        // To SQLite one byte is no file, and it removes the log beside it, also for who
-        // only reads. The file isn't opened here: closing it would end SQLite's locks.
+        // SQLite takes a file of one byte for no file, and removes the log beside it even when it
+        // only reads. The file is not opened here, because closing it would release SQLite's locks.
         Ok(1..HEADER_BYTES) => return Err(fault::foreign(path, CUT_OFF)),
         Ok(_) => {}
         Err(error) => return Err(fault::of_file(path, "opening", &error)),
@@ -398,8 +394,7 @@ fn open_with(
     Ok(connection)
 }
 
-/// The path as SQLite's address of a file that nobody changes
-/// (<https://sqlite.org/uri.html>).
+/// The path as SQLite's URI of a file that no process changes (<https://sqlite.org/uri.html>).
 fn still_address(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut address = "file://".to_owned();
@@ -415,7 +410,7 @@ fn still_address(path: &Path) -> String {
 
 pub(super) fn stamp(connection: &Connection) -> rusqlite::Result<(u32, u32)> {
     let value = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    // Kept by SQLite as 32 bits, given back with a sign.
+    // SQLite stores 32 bits, and returns them with a sign.
     let unsigned = |value: i64| u32::try_from(value & 0xffff_ffff).unwrap_or_default();
     Ok((unsigned(value("application_id")?), unsigned(value("user_version")?)))
 }
@@ -428,8 +423,8 @@ mod tests {
     fn a_lock_that_is_let_go_is_free_also_while_a_child_still_has_its_file() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal.db");
-        let held = lock(&path).expect("nobody has it");
-        // As a child has it between its making and its program.
+        let held = lock(&path).expect("it is free");
+        // As in a child process between fork and exec.
         let inherited = held.0.try_clone().expect("one more");
         assert!(lock(&path).is_err(), "it is held");
         drop(held);

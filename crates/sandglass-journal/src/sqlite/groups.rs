@@ -1,5 +1,4 @@
-//! How many batches the writer's transactions have had: what group commit gains is read
-//! off it.
+//! How many batches the writer's transactions had, which shows the gain of group commit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,20 +32,20 @@ impl Default for Counters {
 pub struct GroupSizes(Vec<u64>);
 
 impl GroupSizes {
-    /// Transactions that there were.
+    /// The number of transactions.
     #[must_use]
     pub fn transactions(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Batches that they had.
+    /// The number of their batches.
     #[must_use]
     pub fn batches(&self) -> u64 {
         (0..).zip(&self.0).map(|(batches, count): (u64, &u64)| batches * count).sum()
     }
 
-    /// The most batches that this share of the transactions had, in thousandths: 500 for
-    /// the median, 1000 for the largest of all; 0 where there were none.
+    /// The most batches that this share of the transactions had, in thousandths: 500 for the
+    /// median, 1000 for the maximum; 0 if there were none.
     #[must_use]
     pub fn quantile(&self, thousandths: u32) -> usize {
         let wanted = self.transactions().saturating_mul(thousandths.min(1_000).into());

@@ -30,8 +30,8 @@ pub(super) fn has_writer(path: &Path) -> Option<bool> {
     Some(false)
 }
 
-/// Whether `locks` has one of the kind that writers hold, on the file with this number. Its
-/// device isn't compared: file systems that lie over others give it two names.
+/// Whether `locks` lists a lock as writers hold it, on the file with this inode number. The device
+/// is not compared, because overlay file systems report two.
 fn is_locked(locks: &str, inode: u64) -> bool {
     locks.lines().any(|line| {
         let mut words = line.split_whitespace().skip_while(|word| *word != "FLOCK");

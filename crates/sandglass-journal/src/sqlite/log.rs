@@ -1,5 +1,5 @@
-//! SQLite's write-ahead log, looked at before SQLite does: SQLite takes what is
-//! whole and says nothing of what isn't, and here somebody wants to know.
+//! Examines SQLite's write-ahead log before SQLite opens it: SQLite takes what is intact and does
+//! not report the rest, which a journal has to.
 //!
 //! The format: <https://sqlite.org/fileformat2.html#the_write_ahead_log>.
 
@@ -12,24 +12,24 @@ use crate::Error;
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
-/// The magic number; its lowest bit says that checksums are big-endian.
+/// The magic number; its lowest bit states that checksums are big-endian.
 const MAGIC: u32 = 0x377f_0682;
 /// Largest page of SQLite, in bytes.
 const PAGE_MAX_BYTES: u32 = 65_536;
-/// How many times a log may have been begun anew since the frames at its end were written:
-/// each time adds one to its first salt. Frames of earlier generations stand only there.
+/// How many times a log may have been restarted since the frames at its end were written. Each
+/// restart adds one to its first salt, and frames of earlier generations are only at the end.
 const GENERATIONS_MAX: u32 = 1 << 20;
-/// How often a log is looked at that looks different each time.
+/// How often a log is read that changes each time.
 const LOOKS_MAX: usize = 10;
 
-/// What stands at the end of a log and will not be taken.
+/// What is at the end of a log and will not be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unfinished {
     pub(super) what: String,
 }
 
-/// Looks whether the log beside `path` ends with a write that isn't whole, as power
-/// failures and kills leave one. A copy of such a log is kept.
+/// Checks whether the log beside `path` ends with an incomplete write, as power failures and kills
+/// leave one. A copy of such a log is kept.
 ///
 /// # Errors
 /// As [`check`].
@@ -49,20 +49,19 @@ pub(super) fn unfinished(path: &Path) -> Result<Option<Unfinished>, Error> {
     Ok(Some(Unfinished { what }))
 }
 
-/// Looks whether the log beside `path`, which somebody may be writing, can be read
-/// to the end of its finished writes.
+/// Checks whether the log beside `path`, which another process may be writing, can be read to the
+/// end of its finished writes.
 ///
 /// # Errors
-/// [`Error::Damaged`] where finished writes stand behind what can't be read: those
-/// were answered, so they must not be dropped.
+/// [`Error::Damaged`] if there are finished writes behind unreadable ones: callers know that they
+/// are durable, so they must not be dropped.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     let mut before = scanned(path)?;
     for _ in 0..LOOKS_MAX {
         if before.refuse_losses(path).is_ok() {
             return Ok(());
         }
-        // Whoever writes it may have gone on, or begun it anew, under the look. Damage
-        // stays where it is.
+        // Another process may have written or restarted it during the read. Damage does not move.
         let now = scanned(path)?;
         if (now.salts, now.whole) == (before.salts, before.whole) {
             return now.refuse_losses(path);
@@ -85,25 +84,25 @@ fn scanned(path: &Path) -> Result<Scan, Error> {
 /// How far a log can be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Scan {
-    /// What tells its generation from others.
+    /// Distinguishes its generation from others.
     salts: [u8; 8],
     /// Frames up to the end of the last finished write that can be read.
     whole: u64,
     behind: Behind,
-    /// Whether its header can't be read, though there is more than that.
+    /// Whether its header is unreadable although there is more.
     headless: bool,
 }
 
-/// What stands behind the last finished write, of the same generation or of none.
+/// What is behind the last finished write, of this generation or an unknown one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Behind {
-    /// Frames, a cut one included.
+    /// Frames, including a cut one.
     frames: u64,
     /// Those among them that finish a write.
     commits: u64,
-    /// Writes that began there, as far as can be seen.
+    /// Writes that began there, as far as can be determined.
     writes: u64,
-    /// The page of the frame before, where a write goes on behind it.
+    /// The page of the previous frame, if the same write continues behind it.
     page: Option<u32>,
 }
 
@@ -117,7 +116,7 @@ impl Behind {
         self.commits += u64::from(frame.commits());
     }
 
-    /// Some that say nothing of themselves.
+    /// Adds frames whose contents are unknown.
     fn add_unknown(&mut self, frames: u64) {
         if frames > 0 {
             self.writes = self.writes.max(1);
@@ -128,7 +127,7 @@ impl Behind {
 }
 
 impl Scan {
-    /// One finished write may be torn, the last. More than that was answered.
+    /// Only the last finished write may be torn. Those before it are durable.
     fn refuse_losses(&self, path: &Path) -> Result<(), Error> {
         let Behind { commits, writes, .. } = self.behind;
         let what = if self.headless {
@@ -148,11 +147,11 @@ impl Scan {
     }
 }
 
-/// What was read of a frame: its header at least.
+/// What was read of a frame: at least its header.
 #[derive(Clone, Copy, Debug)]
 struct Frame<'a> {
     bytes: &'a [u8],
-    /// Whether its page is there, too.
+    /// Whether its page was read, too.
     is_complete: bool,
 }
 
@@ -161,7 +160,7 @@ impl Frame<'_> {
         word(self.bytes, 0)
     }
 
-    /// Whether it finishes a write: it says how many pages the file has then.
+    /// Whether it finishes a write: then it states the number of pages of the file.
     fn commits(&self) -> bool {
         self.is_complete && word(self.bytes, 4) != 0
     }
@@ -170,12 +169,12 @@ impl Frame<'_> {
         &self.bytes[8..16]
     }
 
-    /// Whether an earlier generation left it.
+    /// Whether it is of an earlier generation.
     fn is_earlier_than(&self, salts: &[u8]) -> bool {
         (1..=GENERATIONS_MAX).contains(&word(salts, 0).wrapping_sub(word(self.salts(), 0)))
     }
 
-    /// The running checksum behind it, where it follows on what has `before`.
+    /// The running checksum behind it, if it continues one whose checksum is `before`.
     fn sum(&self, before: Checksum, big_endian: bool) -> Option<Checksum> {
         let (header, page) = self.bytes.split_at(FRAME_HEADER_BYTES);
         let sum = before.over(&header[..8], big_endian).over(page, big_endian);
@@ -199,9 +198,9 @@ fn scan(log: &mut impl Read) -> io::Result<Scan> {
     }
     scan.salts.copy_from_slice(&header[16..24]);
     let mut buffer = vec![0; FRAME_HEADER_BYTES + page_bytes as usize];
-    // Frames of an earlier generation, as far as can be seen.
+    // Frames that appear to be of an earlier generation.
     let mut earlier: u64 = 0;
-    // None behind the first that SQLite won't take.
+    // `None` behind the first frame that SQLite will not take.
     let mut chain = Some(sum);
     loop {
         let read = read_up_to(log, &mut buffer)?;
@@ -212,7 +211,7 @@ fn scan(log: &mut impl Read) -> io::Result<Scan> {
         let frame = Frame { bytes: &buffer[..read], is_complete: read == buffer.len() };
         let is_ours = frame.salts() == scan.salts;
         let sound = chain.and_then(|before| frame.sum(before, big_endian));
-        // One that goes on with the checksum was written here, too, whatever its salts are.
+        // A frame that continues the checksum was written here, too, even if its salts differ.
         if is_ours || sound.is_some() {
             scan.behind.add_unknown(std::mem::take(&mut earlier));
             scan.behind.add(frame);
@@ -265,7 +264,7 @@ impl Checksum {
         })
     }
 
-    /// Whether it is the one stored in these eight bytes.
+    /// Whether it equals the one stored in these eight bytes.
     fn is(self, stored: &[u8]) -> bool {
         (self.0, self.1) == (word(stored, 0), word(stored, 4))
     }

@@ -1,5 +1,5 @@
-//! The journal in one SQLite file: a writer thread with group commit, a reader
-//! thread, and what happens when it is opened.
+//! The journal in one SQLite file: a writer thread with group commit, a reader thread, and the
+//! checks at its opening.
 
 mod backup;
 mod defense;
@@ -43,56 +43,57 @@ use failing::{Failing, Failures};
 use log::Unfinished;
 use writer::{Job, Prune, Request, Writer};
 
-/// Most batches that wait for the writer; who comes after them waits outside.
-/// Several full groups, so that the writer never waits for its callers.
+/// Most batches in the writer's queue; further callers wait outside. Several full groups, so that
+/// the writer never waits for its callers.
 pub const QUEUE_MAX_BATCHES: usize = 1024;
-/// Most bytes that wait for the writer: two batches of the largest records, or one with
+/// Most bytes in the writer's queue: two batches of the largest records, or one with the largest
+/// recordings, too.
 /// the largest recordings, too.
 pub const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
 const _: () = assert!(
     BATCH_MAX_BYTES + RECORDING_MAX_BYTES + SNAPSHOT_MAX_BYTES <= QUEUE_MAX_BYTES,
     "every batch fits"
 );
-/// Most records of one transaction, and so the most that one write can tear. Above
-/// this, one sync is spread so thin that a longer group gains nothing.
+/// Most records of one transaction, and so the most that one write can tear. In a longer group, the
+/// share of each record in the sync is no longer noticeable.
 pub const GROUP_MAX_RECORDS: usize = 4 * BATCH_MAX_RECORDS;
-/// Most pages that wait to be read; who comes after them waits outside.
+/// Most reads in the reader's queue; further callers wait outside.
 const QUEUE_MAX_READS: usize = 64;
 
-/// How a journal is kept.
+/// How a journal is stored.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Largest size of the file, in bytes; appends beyond it are
-    /// [`Error::Unavailable`]. None leaves it to the disk.
+    /// Largest size of the file, in bytes; appends beyond it return [`Error::Unavailable`]. `None`
+    /// leaves it to the disk.
     pub max_bytes: Option<u64>,
 }
 
 impl Settings {
-    /// These, with a largest size of the file in bytes.
+    /// Settings with a largest size of the file, in bytes.
     #[must_use]
     pub fn max_bytes(self, bytes: u64) -> Self {
         Self { max_bytes: Some(bytes) }
     }
 }
 
-/// A journal that was opened, and what was found at its end.
+/// An opened journal, and what was found at its end.
 #[derive(Debug)]
 pub struct Opened {
     /// The journal.
     pub journal: SqliteJournal,
-    /// What was not whole and was set aside; mostly nothing.
+    /// Records that were incomplete and set aside; usually none.
     pub recovered: Vec<TornRecord>,
 }
 
-/// A journal in a SQLite file, which no other process can write meanwhile.
+/// A journal in an SQLite file, which no other process can write meanwhile.
 ///
-/// Dropped without [`Journal::close`], it finishes what was asked for before,
-/// and its thread is waited for.
+/// If it is dropped without [`Journal::close`], it finishes the calls so far, and waits for its
+/// thread.
 #[derive(Debug)]
 pub struct SqliteJournal {
-    // Before the writer, so that the reader has let go of the file when the
-    // writer closes it, and nothing but the one file is left.
+    // Before the writer, so that the reader has released the file when the writer closes it, and
+    // nothing but the one file is left.
     reader: Lane<ReadRequest>,
     writer: Lane<Request>,
     room: Arc<Semaphore>,
@@ -102,27 +103,25 @@ pub struct SqliteJournal {
 }
 
 impl SqliteJournal {
-    /// Whether another process has the journal at `path` open for writing; none where
-    /// nobody can tell: on systems other than Linux, and of processes that aren't visible
-    /// here.
+    /// Whether another process has the journal at `path` open for writing; `None` if that cannot be
+    /// determined: on systems other than Linux, and for processes that are not visible here.
     #[must_use]
     pub fn has_writer(path: impl AsRef<Path>) -> Option<bool> {
         in_use::has_writer(&path.as_ref().canonicalize().ok()?)
     }
 
-    /// Opens the journal at `path`, or creates it where nothing or an empty file
-    /// stands there. Links are followed first; a file of several names is refused. Reads
-    /// it whole, to know that it is, and brings an earlier format to [`FORMAT`]; blocks
-    /// meanwhile.
+    /// Opens the journal at `path`, or creates it if nothing or an empty file is there. Links are
+    /// followed first; a file with several names is refused. Reads it completely in order to check
+    /// it, and converts an earlier format to [`FORMAT`]; blocks meanwhile.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where another process has it open or I/O fails,
-    /// [`Error::Foreign`] and [`Error::Newer`] without a change to the file,
-    /// [`Error::Damaged`] where something other than the last batches isn't whole.
+    /// [`Error::Unavailable`] if another process has it open or I/O fails; [`Error::Foreign`] and
+    /// [`Error::Newer`] without a change to the file; [`Error::Damaged`] if anything but the last
+    /// batches is incomplete.
     pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Opened, Error> {
         let path = &place::find_or_new(path.as_ref())?;
-        // Looked at before the lock file is made, so that a mistyped path leaves
-        // nothing behind, and again under the lock, when nobody else changes it.
+        // Checked before the lock file is created, so that a mistyped path leaves nothing behind,
+        // and again under the lock, when no other process changes it.
         let held = file::lock_if_made(path)?;
         file::look(path)?;
         let lock = held.map_or_else(|| file::lock(path), Ok)?;
@@ -155,8 +154,8 @@ impl SqliteJournal {
         Ok(Opened { journal, recovered })
     }
 
-    /// Opens the journal at `path` for reading alone: no lock, no change, also
-    /// beside the process that writes it.
+    /// Opens the journal at `path` for reading only: without lock or change, even while another
+    /// process writes it.
     ///
     /// # Errors
     /// [`Error::Foreign`], [`Error::Newer`], [`Error::Damaged`] and
@@ -269,14 +268,14 @@ impl Journal for SqliteJournal {
     fn close(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.closed.store(true, Ordering::Release);
-            // An error says that it is closed already.
+            // An error means that it is closed already.
             let _ = self.reader.ask(ReadRequest::Close).await;
             let _ = self.writer.ask(Request::Close).await;
         })
     }
 }
 
-/// Opens a journal for writing, and refuses it unchanged where it isn't whole.
+/// Opens a journal for writing, and refuses it unchanged if it is not intact.
 fn open_whole(
     path: &Path,
     present: file::Present,
@@ -326,7 +325,7 @@ impl<R> Drop for Lane<R> {
         drop(self.requests.take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic of the thread was reported by itself.
+            // The thread has reported its panic itself.
             let _ = thread.join();
         }
     }
@@ -372,7 +371,7 @@ enum ReadRequest {
 
 fn serve_reads(mut reader: SqliteReader, mut requests: mpsc::Receiver<ReadRequest>) {
     while let Some(request) = requests.blocking_recv() {
-        // Whoever asked may have gone away.
+        // The caller may have gone away.
         match request {
             ReadRequest::Page { what, from, limit, answer } => {
                 let _ = answer.send(match what {

@@ -1,5 +1,5 @@
-//! Which file a path leads to, and whether it can be a journal at all. Nothing is
-//! opened here, so that nothing can hang and no lock of SQLite is disturbed.
+//! Which file a path leads to, and whether it can be a journal at all. Nothing is opened here, so
+//! nothing can hang and no lock of SQLite is disturbed.
 
 use std::fs::Metadata;
 use std::io;
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use super::{fault, file};
 use crate::Error;
 
-/// What stands beside a journal, by the end of its name.
+/// The files beside a journal, by their suffixes.
 const SIDECARS: [&str; 4] = [".lock", "-wal", "-shm", "-journal"];
 
-/// The file at `path`, links followed as SQLite follows them before it names what
-/// stands beside a database; none where nothing is there.
+/// The file at `path`. Links are followed, as SQLite follows them before it names the files beside
+/// a database. `None` if nothing is there.
 ///
 /// # Errors
-/// [`Error::Foreign`] where it can be no journal, whatever it holds.
+/// [`Error::Foreign`] if it cannot be a journal, whatever its contents.
 pub(super) fn find(path: &Path) -> Result<Option<PathBuf>, Error> {
     let failed = |error: io::Error| fault::of_file(path, "opening", &error);
     let metadata = match path.metadata() {
@@ -34,10 +34,10 @@ pub(super) fn find(path: &Path) -> Result<Option<PathBuf>, Error> {
     Ok(Some(found))
 }
 
-/// The file at `path`, or the place where it would be created.
+/// The file at `path`, or the path where it would be created.
 ///
 /// # Errors
-/// As [`find`], and [`Error::Unavailable`] where there is no folder for it.
+/// As [`find`], and [`Error::Unavailable`] if its folder does not exist.
 pub(super) fn find_or_new(path: &Path) -> Result<PathBuf, Error> {
     if let Some(found) = find(path)? {
         return Ok(found);
@@ -60,8 +60,8 @@ fn check(path: &Path, metadata: &Metadata) -> Result<(), Error> {
     if !metadata.is_file() {
         return Err(fault::foreign(path, "it is no regular file; name another one"));
     }
-    // The lock and SQLite's log go by the name, so under another name of the same
-    // file neither would be seen.
+    // The lock and SQLite's log are found by name, so under another name of the file both would be
+    // missed.
     if links(metadata) > 1 {
         let what = "the file has more than one name (a hard link); copy it, or remove the others";
         return Err(fault::foreign(path, what));

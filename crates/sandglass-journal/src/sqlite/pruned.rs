@@ -1,5 +1,5 @@
-//! What was removed on purpose: whole entities, and the places that they leave, so that
-//! these are told from places that were lost.
+//! What was removed on purpose: whole entities, and the positions that they leave, which
+//! distinguishes these from lost records.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use sandglass_model::{EntityRef, Position};
@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 use super::{file, reader, row};
 use crate::Entry;
 
-/// The format that brought them.
+/// The format that introduced them.
 const SINCE: u32 = 3;
 
-/// Removes all records of `entity`, with their recordings and its snapshot, where its last
-/// one is at `last`; how many there were, 0 where somebody has written it since.
+/// Removes all records of `entity`, with their recordings and its snapshot, if its last one is at
+/// `last`. Returns how many there were; 0 if it was written to since.
 pub(super) fn remove(
     transaction: &Transaction<'_>,
     entity: &EntityRef,
@@ -45,8 +45,7 @@ pub(super) fn remove(
     Ok(u64::try_from(found.len()).unwrap_or(u64::MAX))
 }
 
-/// Notes that the places from `first` to `last` are free, in one piece with those that they
-/// touch.
+/// Notes that the positions from `first` to `last` are free, in one range with adjacent ones.
 fn note(transaction: &Transaction<'_>, mut first: i64, mut last: i64) -> rusqlite::Result<()> {
     let range = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
     let mut before = transaction.prepare_cached(
@@ -70,7 +69,7 @@ fn note(transaction: &Transaction<'_>, mut first: i64, mut last: i64) -> rusqlit
     Ok(())
 }
 
-/// What stands for the places from `due` to before `found`, at which there is no record.
+/// The entries for the positions from `due` to before `found`, at which there is no record.
 pub(super) fn gap(snapshot: &Connection, due: i64, found: i64) -> rusqlite::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut due = due;
@@ -97,12 +96,12 @@ pub(super) fn gap(snapshot: &Connection, due: i64, found: i64) -> rusqlite::Resu
     Ok(entries)
 }
 
-/// How many places were pruned.
+/// How many positions were pruned.
 pub(super) fn places(snapshot: &Connection) -> rusqlite::Result<i64> {
     if file::stamp(snapshot)?.1 < SINCE {
         return Ok(0);
     }
-    // A sum that no journal has overflows into a floating-point number.
+    // A sum beyond that of any journal overflows into a floating-point number.
     let sum = "SELECT cast(total(last - first + 1) AS INTEGER) FROM pruned";
     snapshot.query_row(sum, [], |row| row.get(0))
 }
@@ -114,8 +113,7 @@ fn missing(entries: &mut Vec<Entry>, due: i64, found: i64) {
     }
 }
 
-/// The first range that can't be: one with a record in it, behind the end, or not as it was
-/// written.
+/// The first impossible range: one with a record in it, behind the end, or not as it was written.
 pub(super) fn flaw(snapshot: &Connection) -> rusqlite::Result<Option<(Position, &'static str)>> {
     if file::stamp(snapshot)?.1 < SINCE {
         return Ok(None);

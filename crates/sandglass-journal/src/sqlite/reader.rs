@@ -10,13 +10,14 @@ use super::file::{self, Reading};
 use super::{GROUP_MAX_RECORDS, fault, log, place, pruned, recording, row, snapshot};
 use crate::{ByEntity, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, Snapshot};
 
-/// The format that brought it: where the last write begins.
+/// The format that introduced it: where the last write begins.
 const BEFORE_SINCE: u32 = 4;
 
-/// A journal opened for reading alone: it takes no lock, never writes, and works
-/// beside the process that writes the journal. It blocks its caller's thread.
+/// A journal opened for reading only: it takes no lock, never writes, and works while another
+/// process writes the journal. It blocks its caller's thread.
 ///
-/// Where nobody writes the journal, nothing is put beside it either; a writer that
+/// If no process writes the journal, no file is created beside it either; a writer that comes later
+/// is noticed.
 /// comes later is noticed.
 #[derive(Debug)]
 pub struct SqliteReader {
@@ -34,8 +35,8 @@ impl SqliteReader {
         Ok(reader)
     }
 
-    /// As [`SqliteReader::open`], also where the file is cut off, or SQLite's log can be
-    /// read in part alone.
+    /// As [`SqliteReader::open`], but also opens a file that is cut off, or has a partly damaged
+    /// log.
     pub(super) fn open_for_salvage(path: &Path) -> Result<Self, Error> {
         Self::open_by(path, file::open_salvager)
     }
@@ -54,17 +55,17 @@ impl SqliteReader {
         Ok(Self { connection, path: path.to_owned(), reading, steps })
     }
 
-    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on. Records
-    /// that are missing, also at the end, come as one [`crate::Entry::Missing`].
+    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on. Missing records, even
+    /// at the end, appear as one [`crate::Entry::Missing`].
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the file itself can't be read further,
+    /// [`Error::Damaged`] if the file itself cannot be read further,
     /// [`Error::Unavailable`].
     pub fn read(&mut self, from: Position, limit: usize) -> Result<Page, Error> {
         self.snapshot(|snapshot| Ok(all(snapshot, from, limit)?.0))
     }
 
-    /// The same, of one entity alone. Missing records can't be seen here.
+    /// Up to `limit` entries of one entity from `from` on. Missing records do not show here.
     ///
     /// # Errors
     /// As [`SqliteReader::read`].
@@ -90,9 +91,8 @@ impl SqliteReader {
         self.snapshot(|snapshot| by_entity(snapshot, after, limit))
     }
 
-    /// The entity that asked for `dispatch`, and the position of its first record of
-    /// that; none where nobody did. In a journal of format 1, which has no index of
-    /// them, this reads all records.
+    /// The entity of `dispatch`, and the position of its first record; `None` if there is no such
+    /// dispatch. In a journal of format 1, which has no index of them, this reads all records.
     ///
     /// # Errors
     /// As [`SqliteReader::read`].
@@ -103,7 +103,7 @@ impl SqliteReader {
         self.snapshot(|snapshot| find_dispatch(snapshot, dispatch))
     }
 
-    /// The last snapshot of `entity`; none where there is none that is whole.
+    /// The last snapshot of `entity`; `None` if there is none that is intact.
     ///
     /// # Errors
     /// As [`SqliteReader::read`].
@@ -111,8 +111,8 @@ impl SqliteReader {
         self.snapshot(|snapshot| snapshot::find(snapshot, entity))
     }
 
-    /// The entities whose snapshots are of positions from `first` to `last`, in the order
-    /// of these: as many as there are places at most.
+    /// The entities whose snapshots are of positions from `first` to `last`, in that order: at most
+    /// as many as there are positions.
     ///
     /// # Errors
     /// As [`SqliteReader::read`].
@@ -120,10 +120,10 @@ impl SqliteReader {
         self.snapshot(|snapshot| snapshot::between(snapshot, key(first), key(last)))
     }
 
-    /// What was recorded of a run; none where nothing was.
+    /// The recording of an attempt; `None` if there is none.
     ///
     /// # Errors
-    /// As [`SqliteReader::read`]; [`Error::Damaged`] where it isn't as it was appended.
+    /// As [`SqliteReader::read`]; [`Error::Damaged`] if it is not as it was appended.
     pub fn recording(
         &mut self,
         dispatch: DispatchId,
@@ -139,7 +139,7 @@ impl SqliteReader {
         }
     }
 
-    /// The position of the last record, also where it was pruned; 0 where there was none.
+    /// The position of the last record, even if it was pruned; 0 if there was none.
     ///
     /// # Errors
     /// As [`SqliteReader::read`].
@@ -147,7 +147,7 @@ impl SqliteReader {
         self.snapshot(|snapshot| Ok(position(last(snapshot)?.max(given_out(snapshot)?))))
     }
 
-    /// Why not all records of an entity may be found; mostly nothing.
+    /// Why not all records of an entity may be found; usually `None`.
     pub(super) fn flaw_of_entities(&mut self) -> Result<Option<String>, Error> {
         self.snapshot(|snapshot| flaw_of_entities(snapshot))
     }
@@ -160,7 +160,7 @@ impl SqliteReader {
         if self.reading == Reading::WithLog || !file::has_log(&self.path) {
             return found;
         }
-        // Somebody began to write it meanwhile, so what was read may be a mixture.
+        // A process began to write it meanwhile, so what was read may be a mixture.
         *self = Self::open(&self.path)?;
         self.attempt(&read)
     }
@@ -205,8 +205,7 @@ pub(super) fn all(
     Ok((filling.page, filling.batches))
 }
 
-/// What stands at `position`, found without a look at what stands around it; none
-/// where there is nothing.
+/// What is at `position`, without a check of what surrounds it; `None` if nothing is.
 pub(super) fn at(
     snapshot: &Connection,
     position: Position,
@@ -233,10 +232,10 @@ fn of_entity(
     Ok(filling.page)
 }
 
-/// Records of one entity are looked up in an index, which must have all that there are.
+/// Checks the index by which the records of one entity are found: it must contain all of them.
 fn flaw_of_entities(snapshot: &Connection) -> rusqlite::Result<Option<String>> {
     if file::lost_indexes(snapshot)?.contains(&"records_of_entity") {
-        // They are looked up in the table itself.
+        // These are looked up in the table itself.
         return Ok(None);
     }
     let found: i64 = snapshot.query_row(
@@ -274,14 +273,14 @@ fn by_entity(
              ORDER BY entity_type, entity_id, position LIMIT ?4",
             row::columns()
         );
-        // No entity's type is empty, so that this is before the first of them.
+        // No entity has an empty type, so this is before the first of them.
         let (of_type, id) = entity.map_or(("", ""), |entity| (entity.entity_type(), entity.id()));
         let values: [&dyn ToSql; 4] = [&of_type, &id, &position, &fetched(limit)];
         is_full = filling.fill(snapshot, &sql, &values)?;
     }
     let mut entries = filling.page.entries;
     if let Some(first) = entries.iter().position(|entry| entry.damage().is_some()) {
-        // Whose it is can't be told, and so not what comes behind it either.
+        // Its entity is unknown, and so is what comes behind it.
         entries.truncate(first + 1);
     }
     let next = entries.last().filter(|_| is_full).and_then(Place::of);
@@ -295,8 +294,7 @@ fn find_dispatch(
     snapshot: &Connection,
     dispatch: DispatchId,
 ) -> rusqlite::Result<Option<(EntityRef, Position)>> {
-    // By the words of the index in `indexes.sql`, which is found by them, or of that in
-    // earlier formats.
+    // Written like the index in `indexes.sql`, or that of earlier formats, so that SQLite uses it.
     let mut statement = snapshot.prepare_cached(
         "SELECT entity_type, entity_id, position FROM records \
          WHERE kind = 'dispatched' \
@@ -313,7 +311,7 @@ fn find_dispatch(
     Ok(found.and_then(|(entity, key)| Some((entity?, position(key)))))
 }
 
-/// One more than the page holds, to know whether there is more.
+/// One more than the page holds, to find out whether there is more.
 fn fetched(limit: usize) -> i64 {
     i64::try_from(limit.clamp(1, PAGE_MAX_ENTRIES) + 1).unwrap_or(i64::MAX)
 }
@@ -331,13 +329,13 @@ pub(super) fn last(snapshot: &Connection) -> rusqlite::Result<i64> {
     snapshot.query_row("SELECT coalesce(max(position), 0) FROM records", [], |row| row.get(0))
 }
 
-/// The last position that was given out.
+/// The last position that was used.
 pub(super) fn given_out(snapshot: &Connection) -> rusqlite::Result<i64> {
     let mut last = snapshot.prepare_cached("SELECT coalesce(max(position), 0) FROM head")?;
     last.query_row([], |row| row.get(0))
 }
 
-/// The last position that was given out before the last write, which alone can be torn.
+/// The last position that was used before the last write, which alone can be torn.
 pub(super) fn given_out_before(snapshot: &Connection) -> rusqlite::Result<i64> {
     let widest = i64::try_from(GROUP_MAX_RECORDS).unwrap_or(i64::MAX);
     let before = given_out(snapshot)?.saturating_sub(widest);
@@ -349,13 +347,13 @@ pub(super) fn given_out_before(snapshot: &Connection) -> rusqlite::Result<i64> {
     Ok(before.max(kept))
 }
 
-/// A reader that took it as it is would read for ever.
+/// Taken as it is, it would make a reader read forever.
 fn out_of_order() -> rusqlite::Error {
     let what = "its pages are not in the order of positions".to_owned();
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what))
 }
 
-/// Whoever appends would take the place of one of them.
+/// An append would use the position of one of them again.
 fn behind_the_end(last: i64) -> rusqlite::Error {
     let what = format!("there are records behind position {last}, the last that was given out");
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what))
@@ -368,9 +366,9 @@ struct Filling {
     batches: Batches,
     limit: usize,
     bytes: usize,
-    /// The position that comes next, where no position may be left out.
+    /// The next position, if none may be left out.
     due: Option<i64>,
-    /// The position that all that is still to come is behind, where SQL asks for that.
+    /// The position that everything else is behind, as SQL expects it.
     behind: Option<i64>,
 }
 
@@ -387,7 +385,7 @@ impl Filling {
         }
     }
 
-    /// Whether there is more than the page takes.
+    /// Whether there is more than the page holds.
     fn fill(
         &mut self,
         snapshot: &Connection,
@@ -405,11 +403,11 @@ impl Filling {
         Ok(false)
     }
 
-    /// Whether the row still found a place.
+    /// Whether the row fit.
     fn take(&mut self, snapshot: &Connection, found: &Row<'_>) -> rusqlite::Result<bool> {
         let key: i64 = found.get(0)?;
         if let Some(behind) = &mut self.behind {
-            // SQLite believes the file that its pages are in order.
+            // SQLite relies on the file for the order of its pages.
             if key <= *behind {
                 return Err(out_of_order());
             }
@@ -429,7 +427,7 @@ impl Filling {
         Ok(true)
     }
 
-    /// Notes what is to be said of the positions from `due` to before `found`.
+    /// Adds the entries for the positions from `due` to before `found`.
     fn missing(&mut self, snapshot: &Connection, due: i64, found: i64) -> rusqlite::Result<()> {
         for entry in pruned::gap(snapshot, due, found)? {
             self.batches.push(key(entry.position()));

@@ -1,4 +1,4 @@
-//! Recordings of runs, as rows: their checksums, and how they are found and checked.
+//! Recordings of handlers, as rows: their checksums, and how they are found and checked.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use sha2::{Digest, Sha256};
 use super::{GROUP_MAX_RECORDS, file, reader, row};
 use crate::{Batch, RECORDING_MAX_BYTES, Recording};
 
-/// The format that brought them.
+/// The format that introduced them.
 const SINCE: u32 = 3;
 
-/// What is wrong with recordings, by the positions of their runs' ends.
+/// What is wrong with recordings, by the positions of their handlers' ends.
 pub(super) type Flaws = BTreeMap<Position, String>;
 
-/// The first recording of `batch` that is of a run which was recorded before.
+/// The first recording in `batch` of a handler that was recorded before.
 pub(super) fn known<'a>(
     transaction: &Transaction<'_>,
     batch: &'a Batch,
@@ -51,10 +51,10 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// What is wrong with a recording, and the position of its run's end.
+/// What is wrong with a recording, and the position of its handler's end.
 pub(super) type Flaw = (Position, String);
 
-/// The recording of a run, or what is wrong with it; none where there is none.
+/// The recording of a handler, or what is wrong with it; `None` if there is none.
 pub(super) fn find(
     snapshot: &Connection,
     dispatch: DispatchId,
@@ -72,8 +72,8 @@ pub(super) fn find(
     statement.query_row(params![dispatch.to_string(), attempt], decode).optional()
 }
 
-/// Reads all of them, and says which aren't whole or of no run that ends there: all where
-/// those are few, else more than one write can tear.
+/// Reads all recordings, and returns those that are not intact or whose handler does not end at
+/// their position: all of them if they are few, otherwise more than one write can tear.
 pub(super) fn flaws(snapshot: &Connection) -> rusqlite::Result<Flaws> {
     let mut flaws = Flaws::new();
     if file::stamp(snapshot)?.1 < SINCE {
@@ -101,7 +101,7 @@ pub(super) fn flaws(snapshot: &Connection) -> rusqlite::Result<Flaws> {
     Ok(flaws)
 }
 
-/// One that no journal wrote for its size isn't even loaded.
+/// A body that is larger than any journal writes is not even loaded.
 fn columns() -> String {
     format!(
         "position, dispatch, attempt, \
@@ -124,7 +124,7 @@ fn body<'a>(found: &'a Row<'_>) -> Result<&'a [u8], String> {
     }
 }
 
-/// As that of a record: over every column, each text with its length before it.
+/// As that of a record: over every column, each text preceded by its length.
 fn checksum(position: i64, dispatch: &str, attempt: i64, body: &[u8]) -> [u8; row::CHECKSUM_BYTES] {
     let mut digest = Sha256::new_with_prefix(b"sandglass recording 1");
     for number in [position, attempt] {
@@ -136,7 +136,7 @@ fn checksum(position: i64, dispatch: &str, attempt: i64, body: &[u8]) -> [u8; ro
     row::shortened(digest)
 }
 
-/// Sets aside those from `cut` on.
+/// Sets aside the recordings from `cut` on.
 pub(super) fn set_aside(transaction: &Transaction<'_>, cut: i64) -> rusqlite::Result<()> {
     if file::stamp(transaction)?.1 < SINCE {
         return Ok(());

@@ -10,8 +10,8 @@ use crate::batch::Line;
 use crate::batch::{self, RECORD_MAX_VALUES};
 use crate::{Entry, RECORD_MAX_BYTES};
 
-/// The columns that [`decode`] reads. A body that no journal wrote for its size
-/// isn't even loaded.
+/// The columns that [`decode`] reads. A body that is larger than any journal writes is not even
+/// loaded.
 pub(super) fn columns() -> String {
     format!(
         "position, batch, at_ms, entity_type, entity_id, sequence, kind, \
@@ -24,8 +24,8 @@ pub(super) const INSERT: &str = "INSERT INTO records \
     (position, batch, at_ms, entity_type, entity_id, sequence, kind, body, checksum) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-/// Bytes of SHA-256 that are kept: a checksum against decay and careless edits
-/// needs no more, and one against forgers would need a key.
+/// Bytes of SHA-256 that are stored: a checksum against decay and careless edits needs no more, and
+/// one against forgers would need a key.
 pub(super) const CHECKSUM_BYTES: usize = 16;
 
 /// A record, as it is stored.
@@ -41,8 +41,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The row of `line` at `position`; none where a number is out of the range
-    /// of SQL.
+    /// The row of `line` at `position`; `None` if a number is out of the range of SQL.
     pub(super) fn new(
         (position, batch): (i64, i64),
         at: WallTime,
@@ -76,9 +75,9 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// SHA-256 over every column, each text with its length before it, so that no
-    /// two rows are written alike. It doesn't chain, so that any part of the
-    /// journal can be checked alone; a missing row shows as a missing position.
+    /// SHA-256 over every column, each text preceded by its length, so that no two rows have the
+    /// same input. Checksums are not chained, so any part of the journal can be checked alone; a
+    /// missing row shows as a missing position.
     fn checksum(&self) -> [u8; CHECKSUM_BYTES] {
         let mut digest = Sha256::new_with_prefix(b"sandglass journal 1");
         for number in [self.position, self.batch, self.at_ms, self.sequence] {
@@ -123,24 +122,24 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Goes on with bytes of any length, so that no two lists of them are digested alike.
+/// Adds bytes preceded by their length, so that no two lists of them have the same input.
 pub(super) fn update_with_length(digest: &mut Sha256, bytes: &[u8]) {
     digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
     digest.update(bytes);
 }
 
-/// As much of a digest as is kept.
+/// The part of a digest that is stored.
 pub(super) fn shortened(digest: Sha256) -> [u8; CHECKSUM_BYTES] {
     let mut short = [0; CHECKSUM_BYTES];
     short.copy_from_slice(&digest.finalize()[..CHECKSUM_BYTES]);
     short
 }
 
-/// What a row reads as.
+/// A decoded row.
 #[derive(Debug)]
 pub(super) struct Decoded {
     pub(super) entry: Entry,
-    /// The last position of the record's batch; its own where the row is damaged.
+    /// The last position of the record's batch; its own if the row is damaged.
     pub(super) batch: i64,
     /// The size of its body, in bytes.
     pub(super) bytes: usize,

@@ -1,5 +1,4 @@
-//! Reading all of a journal that can be read, before and behind what can't. It
-//! repairs nothing.
+//! Reads all of a journal that can be read, before and behind damage. It repairs nothing.
 
 use std::path::Path;
 
@@ -8,21 +7,21 @@ use sandglass_model::{EntityRef, Position};
 use super::{SqliteReader, file, pruned, reader};
 use crate::{Entry, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES};
 
-/// Fewer bytes than any record takes in the file, so that the file's size says how many
-/// there can be where nothing else can be read about that.
+/// Fewer bytes than any record occupies in the file, so that the size of the file bounds the number
+/// of records if nothing else does.
 const ROW_MIN_BYTES: u64 = 32;
 
-/// A place of a journal, or several that can't be read.
+/// An entry of a journal, or positions that cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "nearly every one is a record")]
 pub enum Found {
     /// What an ordinary read finds, too.
     Entry(Entry),
-    /// The part of the file that held these places can't be read.
+    /// The part of the file with these positions cannot be read.
     Unreadable {
-        /// The first place.
+        /// The first position.
         first: Position,
-        /// The last place; none where nobody can tell.
+        /// The last position; `None` if it is unknown.
         last: Option<Position>,
         /// What is wrong with it.
         what: String,
@@ -30,7 +29,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// Whether something that was written can't be had.
+    /// Whether something that was written is lost.
     #[must_use]
     pub fn is_gap(&self) -> bool {
         match self {
@@ -46,30 +45,30 @@ impl From<Entry> for Found {
     }
 }
 
-/// A journal that is read from one position to its end, however damaged it is. It takes
-/// no lock and never writes, and blocks its caller's thread.
+/// Reads a journal from one position to its end, however damaged it is. It takes no lock and never
+/// writes, and blocks its caller's thread.
 #[derive(Debug)]
 pub struct Salvage {
     reader: SqliteReader,
     entity: Option<EntityRef>,
-    /// Where to go on.
+    /// Where to continue.
     from: Option<Position>,
-    /// What is wrong with the file as a whole, or with SQLite's log: told last.
+    /// What is wrong with the file as a whole, or with SQLite's log: reported last.
     flaw: Option<String>,
-    /// Why a page couldn't be read as one: told last, where nothing is missing for that.
+    /// Why a page could not be read at once: reported last, if no record is missing because of it.
     broken: Option<String>,
     has_gaps: bool,
-    /// Behind all that was found.
+    /// The position behind everything that was found.
     end: Position,
 }
 
 impl Salvage {
-    /// Opens the journal at `path`, to be read from `from` on; of one entity alone where
-    /// one is named. Records that are missing can't be seen then.
+    /// Opens the journal at `path`, to be read from `from` on; only one entity, if one is given.
+    /// Missing records do not show then.
     ///
     /// # Errors
-    /// As [`SqliteJournal::open_read_only`](crate::SqliteJournal::open_read_only), but for
-    /// a file that is cut off and a damaged log of SQLite's: what is left is read.
+    /// As [`SqliteJournal::open_read_only`](crate::SqliteJournal::open_read_only), but a file that
+    /// is cut off, or has a damaged log, is read as far as possible.
     pub fn open(
         path: impl AsRef<Path>,
         entity: Option<EntityRef>,
@@ -98,7 +97,7 @@ impl Salvage {
         })
     }
 
-    /// The next page, in the order of positions; none at the end.
+    /// The next page, in the order of positions; `None` at the end.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -130,7 +129,7 @@ impl Salvage {
         }
     }
 
-    /// Looks each place up alone, for a page's worth of what can be read.
+    /// Reads each position alone, up to a page of readable ones.
     fn one_by_one(&mut self, from: Position) -> Result<Vec<Found>, Error> {
         let (last, is_known) = self.last(from)?;
         let mut found = Vec::new();
@@ -168,7 +167,7 @@ impl Salvage {
         let looked = self.reader.snapshot(|snapshot| pruned::gap(snapshot, key, key + 1));
         match looked {
             Ok(entries) => Ok(matches!(entries[..], [Entry::Pruned { .. }])),
-            // Nobody can tell any more.
+            // The rest is unknown.
             Err(Error::Damaged { .. }) => Ok(false),
             Err(other) => Err(other),
         }
@@ -177,12 +176,12 @@ impl Salvage {
     fn wants(&self, entry: &Entry) -> bool {
         match (entry, &self.entity) {
             (Entry::Record(record), Some(entity)) => record.entity.as_ref() == Some(entity),
-            // Whose it is can't be told.
+            // Its entity is unknown.
             _ => true,
         }
     }
 
-    /// The last place that there can be, and whether that is known.
+    /// The last possible position, and whether it is known.
     fn last(&mut self, from: Position) -> Result<(Position, bool), Error> {
         let length = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
         let path = &self.reader.path;
@@ -196,14 +195,14 @@ impl Salvage {
                 Ok((given_out, true))
             }
             (Some(given_out), None) if (from..=most).contains(&given_out) => Ok((given_out, true)),
-            // Fewer than there are can't have been given out.
+            // At least as many positions were used as there are records.
             (_, Some(last)) => Ok((last.min(most), false)),
             (_, None) => Ok((most, false)),
         }
     }
 }
 
-/// None for what can't be read.
+/// `None` for what cannot be read.
 fn unless_damaged<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Ok(value) => Ok(Some(value)),
@@ -212,7 +211,7 @@ fn unless_damaged<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Notes a place that was pruned; those that follow on one another are one.
+/// Notes a pruned position; adjacent ones become one entry.
 fn pruned(found: &mut Vec<Found>, position: Position) {
     match found.last_mut() {
         Some(Found::Entry(Entry::Pruned { last, .. })) if last.0 + 1 == position.0 => {
@@ -222,7 +221,7 @@ fn pruned(found: &mut Vec<Found>, position: Position) {
     }
 }
 
-/// Notes a missing place; those that follow on one another are one.
+/// Notes a missing position; adjacent ones become one entry.
 fn missing(found: &mut Vec<Found>, position: Position) {
     match found.last_mut() {
         Some(Found::Entry(Entry::Missing { last, .. })) if last.0 + 1 == position.0 => {
@@ -232,7 +231,7 @@ fn missing(found: &mut Vec<Found>, position: Position) {
     }
 }
 
-/// Notes a place that can't be read; those that follow on one another are one.
+/// Notes an unreadable position; adjacent ones become one entry.
 fn unreadable(found: &mut Vec<Found>, position: Position, what: String) {
     match found.last_mut() {
         Some(Found::Unreadable { last: Some(last), .. }) if last.0 + 1 == position.0 => {
@@ -242,7 +241,7 @@ fn unreadable(found: &mut Vec<Found>, position: Position, what: String) {
     }
 }
 
-/// Takes off what is missing or unreadable at the end, and says where that began.
+/// Removes what is missing or unreadable at the end, and returns where it began.
 fn without_tail(found: &mut Vec<Found>) -> Option<Position> {
     let mut began = None;
     while let Some(Found::Unreadable { first, .. } | Found::Entry(Entry::Missing { first, .. })) =

@@ -1,5 +1,5 @@
-//! Snapshots of entities, as rows. They say nothing that the records don't: one that isn't
-//! whole is passed over.
+//! Snapshots of entities, as rows. The records contain everything that they do, so one that is not
+//! intact is skipped.
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use sandglass_model::EntityRef;
@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 use super::{file, reader, row};
 use crate::{SNAPSHOT_MAX_BYTES, Snapshot};
 
-/// The format that brought them.
+/// The format that introduced them.
 const SINCE: u32 = 3;
 
-/// Puts `body` in the place of the entity's snapshot.
+/// Replaces the entity's snapshot by `body`.
 pub(super) fn put(
     transaction: &Transaction<'_>,
     entity: &EntityRef,
@@ -46,7 +46,7 @@ pub(super) fn find(
     Ok(found.flatten())
 }
 
-/// Whose are of positions from `first` to `last`, in that order.
+/// The entities with snapshots of positions from `first` to `last`, in that order.
 pub(super) fn between(
     snapshot: &Connection,
     first: i64,
@@ -65,7 +65,7 @@ pub(super) fn between(
     names.filter_map(|name| name.map(|(of, id)| EntityRef::new(of, id).ok()).transpose()).collect()
 }
 
-/// Removes those from `cut` on, which the records before it don't make.
+/// Removes the snapshots from `cut` on, which the records before it do not lead to.
 pub(super) fn remove_from(transaction: &Transaction<'_>, cut: i64) -> rusqlite::Result<()> {
     if file::stamp(transaction)?.1 >= SINCE {
         transaction.execute("DELETE FROM snapshots WHERE position >= ?1", [cut])?;
@@ -73,7 +73,7 @@ pub(super) fn remove_from(transaction: &Transaction<'_>, cut: i64) -> rusqlite::
     Ok(())
 }
 
-/// One that no journal wrote for its size isn't even loaded.
+/// A body that is larger than any journal writes is not even loaded.
 fn columns() -> String {
     format!(
         "position, entity_type, entity_id, \
@@ -81,7 +81,7 @@ fn columns() -> String {
     )
 }
 
-/// The snapshot in a row of [`columns`]; none where it isn't whole.
+/// The snapshot in a row of [`columns`]; `None` if it is not intact.
 fn decode(found: &Row<'_>) -> Option<Snapshot> {
     let text = |column| found.get_ref(column).ok()?.as_str().ok();
     let (position, of_type, id, body) = (found.get(0).ok()?, text(1)?, text(2)?, text(3)?);
@@ -91,7 +91,7 @@ fn decode(found: &Row<'_>) -> Option<Snapshot> {
     Some(Snapshot { entity, position: reader::position(position), body: body.to_owned() })
 }
 
-/// As that of a record: over every column, each text with its length before it.
+/// As that of a record: over every column, each text preceded by its length.
 fn checksum(position: i64, of_type: &str, id: &str, body: &str) -> [u8; row::CHECKSUM_BYTES] {
     let mut digest = Sha256::new_with_prefix(b"sandglass snapshot 1");
     digest.update(position.to_be_bytes());

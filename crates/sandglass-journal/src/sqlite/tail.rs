@@ -1,6 +1,5 @@
-//! What is done with the end of a journal when it is opened: a last batch that
-//! isn't whole is set aside, so that appends go on after the last one that is.
-//! Damage anywhere else refuses the opening.
+//! Handles the end of a journal when it is opened: a last batch that is incomplete is set aside, so
+//! that appends continue behind the last complete one. Damage anywhere else refuses the opening.
 
 use std::path::Path;
 
@@ -10,12 +9,11 @@ use sandglass_model::Position;
 use super::{fault, file, pruned, reader, recording, snapshot};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
-/// A record at the end that was not whole when the journal was opened. What was
-/// left of it, and of the batch that it belongs to, is kept: in the table
-/// `torn_records`, or beside the journal where it never got into it.
+/// A record at the end that was incomplete when the journal was opened. What was left of it, and of
+/// its batch, is kept: in the table `torn_records`, or beside the journal if it never got into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornRecord {
-    /// Where it stood; the next record takes this place.
+    /// Its position, which the next record gets.
     pub position: Position,
     /// What was wrong with it.
     pub what: String,
@@ -36,8 +34,8 @@ pub(super) fn recover(connection: &mut Connection, path: &Path) -> Result<Vec<To
     Ok(torn)
 }
 
-/// Reads the whole journal, and changes nothing: its last position, where all of it is
-/// whole, also its end.
+/// Reads the whole journal without changing it, and returns its last position if all of it,
+/// including its end, is intact.
 pub(super) fn check(snapshot: &Connection, path: &Path) -> Result<Position, Error> {
     check_pages(snapshot, path)?;
     let (mut torn, last, cut) = look_at_end(snapshot, path)?;
@@ -57,15 +55,15 @@ pub(super) fn check(snapshot: &Connection, path: &Path) -> Result<Position, Erro
     Ok(reader::position(last))
 }
 
-/// The damaged entries at the end, the last record's key, and the first that can't stay:
-/// all behind what was there before the last write.
+/// The damaged entries at the end, the key of the last record, and the first that cannot stay: all
+/// behind what existed before the last write.
 fn look_at_end(snapshot: &Connection, path: &Path) -> Result<(Vec<TornRecord>, i64, i64), Error> {
     let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
     let whole = reader::given_out_before(snapshot).map_err(failed)?;
     let torn = scan(snapshot, path, whole)?;
     let last = reader::last(snapshot).map_err(failed)?;
     let cut = cut(snapshot, &torn, last).map_err(failed)?;
-    // The last places may have been pruned.
+    // The last positions may have been pruned.
     let goes = cut <= last || !torn.is_empty();
     if goes && cut <= whole {
         let what = "the batch that it was appended with is not whole".to_owned();
@@ -74,7 +72,7 @@ fn look_at_end(snapshot: &Connection, path: &Path) -> Result<(Vec<TornRecord>, i
     Ok((torn, last, cut))
 }
 
-/// Whether the file is sound as SQLite sees it, its indexes too: an entity's place is
+/// Whether SQLite considers the file sound, including its indexes: the last record of an entity is
 /// looked up in one.
 fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
     let verdict: String = connection
@@ -89,8 +87,8 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
     })
 }
 
-/// The damaged entries at the end, behind the position `whole`. One whose recording is
-/// damaged is, too.
+/// The damaged entries at the end, behind the position `whole`. An entry with a damaged recording
+/// is damaged, too.
 fn scan(snapshot: &Connection, path: &Path, whole: i64) -> Result<Vec<TornRecord>, Error> {
     let mut torn: Vec<TornRecord> = Vec::new();
     let mut flaws =
@@ -127,7 +125,7 @@ fn scan(snapshot: &Connection, path: &Path, whole: i64) -> Result<Vec<TornRecord
     Ok(torn)
 }
 
-/// Why the end is no torn one.
+/// Why the damage is not a torn end.
 const TOO_MUCH: &str = ", and it was there before the last write, which alone can be torn";
 
 fn damaged(path: &Path, first: TornRecord, more: &str) -> Error {
@@ -137,8 +135,8 @@ fn damaged(path: &Path, first: TornRecord, more: &str) -> Error {
     }
 }
 
-/// The first position that can't stay: that of the first torn record, or of the
-/// first record of a batch that lost its end.
+/// The first position that cannot stay: of the first torn record, or of the first record of a batch
+/// that lost its end.
 fn cut(snapshot: &Connection, torn: &[TornRecord], last: i64) -> rusqlite::Result<i64> {
     let mut cut = torn
         .first()
@@ -152,7 +150,7 @@ fn cut(snapshot: &Connection, torn: &[TornRecord], last: i64) -> rusqlite::Resul
     Ok(cut)
 }
 
-/// Whole records whose batch isn't: they go, too, and that is told.
+/// Intact records of an incomplete batch: they are removed, too, and reported.
 fn note_whole_ones(torn: &mut Vec<TornRecord>, cut: i64, last: i64) {
     let first_torn = torn
         .first()
@@ -185,7 +183,7 @@ fn set_aside(transaction: &Transaction<'_>, cut: i64, torn: &[TornRecord]) -> ru
     transaction.execute("DELETE FROM records WHERE position >= ?1", [cut])?;
     transaction.execute("UPDATE head SET position = ?1", [cut - 1])?;
     if file::stamp(transaction)?.1 >= file::SINCE_WHERE_WRITES_BEGAN {
-        // Nothing of what is left can be torn.
+        // Nothing that is left can be torn.
         transaction.execute("UPDATE head SET before = position", [])?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! The thread that writes: all batches that wait, in one transaction and with one
-//! sync, then all answers. It alone holds the journal's lock.
+//! The thread that writes: all waiting batches in one transaction and with one sync, then all
+//! results. It alone holds the journal's lock.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{GROUP_MAX_RECORDS, fault, pruned, reader, recording, snapshot};
 use crate::batch::{Line, recorded_twice};
 use crate::{Batch, Error, Positions};
 
-/// What the writer is asked for.
+/// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Request {
     Append(Job),
@@ -25,20 +25,20 @@ pub(super) enum Request {
     Close(oneshot::Sender<()>),
 }
 
-/// Entities that are to be removed, and their last records.
+/// Entities to remove, and their last records.
 #[derive(Debug)]
 pub(super) struct Prune {
     pub(super) entities: Vec<(EntityRef, Position)>,
     pub(super) answer: oneshot::Sender<Result<Vec<u64>, Error>>,
 }
 
-/// A batch that waits.
+/// A waiting batch.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) batch: Batch,
     pub(super) lines: Vec<Line>,
     pub(super) answer: oneshot::Sender<Result<Positions, Error>>,
-    /// Its share of what may wait.
+    /// Its share of the queue's bytes.
     pub(super) room: OwnedSemaphorePermit,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Works until it is asked to close, or until nobody can ask any more.
+    /// Works until it is requested to close, or until all senders are gone.
     pub(super) fn run(mut self) {
         let mut closing = None;
         while closing.is_none() {
@@ -69,22 +69,22 @@ impl Writer {
             match last {
                 Some(Last::Close(closed)) => closing = Some(closed),
                 Some(Last::Prune(prune)) => {
-                    // Whoever asked may have gone away.
+                    // The caller may have gone away.
                     let _ = prune.answer.send(self.prune(&prune.entities));
                 }
                 None => {}
             }
         }
-        // Without what waits behind the wish to close: its answers say closed.
+        // Requests behind the one to close are not served: they return that the journal is closed.
         self.requests.close();
         self.finish();
         if let Some(closed) = closing {
-            // Whoever asked may have gone away.
+            // The caller may have gone away.
             let _ = closed.send(());
         }
     }
 
-    /// The first request, and what else waits by now.
+    /// The first request, and all others that wait by now.
     fn gather(&mut self, first: Request) -> (Vec<Job>, Option<Last>) {
         let (mut group, mut records) = (Vec::new(), 0);
         let mut next = Some(first);
@@ -115,15 +115,15 @@ impl Writer {
             Err(error) => vec![Err(error); group.len()],
         };
         for (job, answer) in group.into_iter().zip(answers) {
-            // Whoever waits may have gone away; the batch is in the journal all the same.
+            // The caller may have gone away; the batch is in the journal nevertheless.
             let _ = job.answer.send(answer);
             drop(job.room);
         }
     }
 
-    /// All batches of the group that may follow, or none where the disk fails.
-    /// A batch is admitted before the first of its rows is written, so one that
-    /// is refused leaves nothing behind.
+    /// Appends all batches of the group that may follow, or none if the disk fails. A batch is
+    /// admitted before the first of its rows is written, so one that is refused leaves nothing
+    /// behind.
     fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Positions, Error>>, Error> {
         let path = &self.path;
         let failed = |error: rusqlite::Error| fault::of(path, "appending to", &error);
@@ -149,7 +149,7 @@ impl Writer {
         Ok(answers)
     }
 
-    /// Removes entities, in one transaction: how many records of each.
+    /// Removes entities in one transaction; returns how many records each had.
     fn prune(&mut self, entities: &[(EntityRef, Position)]) -> Result<Vec<u64>, Error> {
         let mut run = || -> rusqlite::Result<Vec<u64>> {
             let transaction =
@@ -164,10 +164,9 @@ impl Writer {
         run().map_err(|error| fault::of(&self.path, "pruning", &error))
     }
 
-    /// Moves the log into the file and lets go of it, so that one file is the
-    /// whole journal.
+    /// Moves the log into the file and removes it, so that one file is the whole journal.
     fn finish(self) {
-        // It isn't ours to wait for readers: what stays in the log isn't lost.
+        // Readers are not waited for: what stays in the log is not lost.
         let _ = self.connection.busy_timeout(Duration::ZERO);
         let checkpoint =
             self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -216,7 +215,7 @@ fn append(
     Ok(Ok(Positions { first: place(last + 1), last: place(end) }))
 }
 
-/// Notes the last position that is given out, and that before it.
+/// Notes the last used position, and the one before it.
 fn move_head(transaction: &Transaction<'_>, before: i64, last: i64) -> rusqlite::Result<usize> {
     transaction
         .prepare_cached("UPDATE head SET before = ?1, position = ?2")?

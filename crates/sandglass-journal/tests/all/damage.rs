@@ -111,7 +111,7 @@ async fn more_than_one_write_can_tear_is_no_torn_end() {
 }
 
 #[tokio::test]
-async fn what_was_there_before_the_last_write_is_never_set_aside() {
+async fn records_before_the_last_write_are_never_set_aside() {
     for loss in [
         "DELETE FROM records WHERE position > 3",
         "DELETE FROM records WHERE position > 1",
@@ -131,7 +131,7 @@ async fn what_was_there_before_the_last_write_is_never_set_aside() {
 }
 
 #[tokio::test]
-async fn records_behind_the_last_place_given_out_are_damage() {
+async fn records_behind_the_last_used_position_are_damage() {
     let scratch = Scratch::with_five_records().await;
     scratch.sql("UPDATE head SET before = 2, position = 4");
     let told =
@@ -171,7 +171,7 @@ async fn a_lost_index_is_made_again_and_no_backup_goes_without() {
 }
 
 #[tokio::test]
-async fn an_index_that_misses_a_record_is_told_where_it_is_read() {
+async fn an_index_that_misses_a_record_is_reported_when_it_is_read() {
     let scratch = Scratch::with_five_records().await;
     // Behind the back of the index, which is there again afterwards.
     scratch.sql(
@@ -199,7 +199,7 @@ async fn an_index_that_misses_a_record_is_told_where_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_batch_that_lost_its_end_goes_whole() {
+async fn a_batch_that_lost_its_end_is_removed_completely() {
     let scratch = Scratch::with_five_records().await;
     // One write of two batches.
     scratch.sql(
@@ -266,7 +266,7 @@ async fn any_byte_may_be_wrong_without_a_panic() {
 }
 
 #[tokio::test]
-async fn an_emptied_journal_beside_its_log_is_no_new_journal() {
+async fn an_emptied_journal_beside_its_log_is_not_a_new_journal() {
     let scratch = Scratch::new();
     let opened = scratch.open().expect("a new file");
     append_five(&opened.journal).await;
@@ -295,7 +295,7 @@ async fn crashed(change: impl FnOnce(&mut Vec<u8>)) -> Scratch {
 const FRAME: usize = 24 + 4096;
 
 #[tokio::test]
-async fn a_log_that_ends_in_mid_write_is_recovered_and_told() {
+async fn a_log_that_ends_in_the_middle_of_a_write_is_recovered_and_reported() {
     for cut in [1, 100, FRAME, FRAME + 1] {
         let scratch = crashed(|log| log.truncate(log.len() - cut)).await;
         let kept = fs::read(scratch.path().join("journal.db-wal")).expect("there");
@@ -338,7 +338,7 @@ fn writes(log: &[u8]) -> Vec<std::ops::Range<usize>> {
 }
 
 #[tokio::test]
-async fn a_frame_that_lost_its_header_hides_no_finished_writes_behind_it() {
+async fn a_frame_without_its_header_hides_no_finished_writes_behind_it() {
     let mut frames = Vec::new();
     drop(crashed(|log| frames = writes(log)).await);
     let last = frames.pop().expect("a write");
@@ -365,7 +365,7 @@ async fn a_frame_that_lost_its_header_hides_no_finished_writes_behind_it() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_generation_left_in_the_log_is_no_damage() {
+async fn frames_of_an_earlier_generation_of_the_log_are_not_damage() {
     let writing = Scratch::new();
     let opened = writing.open().expect("a new file");
     append_five(&opened.journal).await;

@@ -24,7 +24,7 @@ fn places(page: &sandglass_journal::Page) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_there_after_a_crash() {
+async fn an_answered_append_survives_a_crash() {
     let scratch = Scratch::new();
     let opened = scratch.open().expect("a new file");
     append_five(&opened.journal).await;
@@ -36,7 +36,7 @@ async fn what_was_answered_is_there_after_a_crash() {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_before_the_close_is_done() {
+async fn calls_before_the_close_are_finished() {
     let scratch = Scratch::new();
     let journal = shared(scratch.open().expect("a new file"));
     let asked = (0..50).map(|number| {
@@ -60,7 +60,7 @@ async fn what_was_asked_for_before_the_close_is_done() {
 }
 
 #[tokio::test]
-async fn a_second_writer_is_refused_and_told_what_to_do() {
+async fn a_second_writer_is_refused_with_advice() {
     let scratch = Scratch::new();
     let first = scratch.open().expect("a new file");
     let error = scratch.open().expect_err("it is in use");
@@ -111,7 +111,7 @@ async fn reads_a_journal_of_an_odd_name() {
 }
 
 #[test]
-fn refuses_what_is_no_journal_and_leaves_it_alone() {
+fn refuses_a_file_that_is_not_a_journal_and_does_not_change_it() {
     let scratch = Scratch::new();
     let other = rusqlite::Connection::open(scratch.path().join("other.db")).expect("created");
     other.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1);").expect("valid");
@@ -134,7 +134,7 @@ fn refuses_what_is_no_journal_and_leaves_it_alone() {
 }
 
 #[test]
-fn takes_an_empty_file_but_reads_none() {
+fn opens_an_empty_file_for_writing_but_not_for_reading() {
     let scratch = Scratch::new();
     let absent = scratch.all().expect_err("absent");
     assert!(absent.to_string().contains("no such file"), "{absent}");
@@ -152,7 +152,7 @@ fn takes_an_empty_file_but_reads_none() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_new_journal_takes_the_place_of_an_empty_file_at_once_and_whole() {
+async fn a_new_journal_replaces_an_empty_file_atomically() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let scratch = Scratch::new();
@@ -249,7 +249,7 @@ fn backed_up(reader: &mut SqliteReader, scratch: &Scratch) {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_json_is_set_aside_although_an_index_looks_into_it() {
+async fn a_body_that_is_not_json_is_set_aside_although_an_index_reads_it() {
     let scratch = Scratch::with_five_records().await;
     scratch.sql("UPDATE records SET kind = 'dispatched', body = '{' WHERE position = 5");
     let opened = scratch.open().expect("its last record is torn");
@@ -257,7 +257,7 @@ async fn a_body_that_is_no_json_is_set_aside_although_an_index_looks_into_it() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_appends_until_there_is_room_and_loses_nothing() {
+async fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
     let scratch = Scratch::new();
     let settings = Settings::default().max_bytes(1 << 20);
     let journal = SqliteJournal::open(scratch.journal(), settings).expect("a new file").journal;
@@ -292,7 +292,7 @@ async fn people_can_read_it_with_sql() {
 }
 
 #[tokio::test]
-async fn people_can_read_how_a_run_ended_with_sql() {
+async fn people_can_read_how_a_handler_ended_with_sql() {
     let scratch = Scratch::with_five_records().await;
     let journal = shared(scratch.open().expect("a journal"));
     let dispatch = DispatchId::from_bytes([7; 16]);

@@ -32,7 +32,7 @@ fn told(entry: &Entry) -> (u64, u64, &'static str) {
 }
 
 #[tokio::test]
-async fn a_pruned_journal_is_whole_and_goes_on_behind_its_last_place() {
+async fn a_pruned_journal_is_intact_and_continues_behind_its_last_position() {
     let scratch = pruned().await;
     let opened = scratch.open().expect("nothing is missing");
     assert_eq!(opened.recovered, []);
@@ -50,7 +50,7 @@ async fn a_pruned_journal_is_whole_and_goes_on_behind_its_last_place() {
 }
 
 #[tokio::test]
-async fn a_journal_whose_last_writes_were_all_pruned_is_whole() {
+async fn a_journal_whose_last_writes_were_all_pruned_is_intact() {
     let scratch = pruned().await;
     let journal = shared(scratch.open().expect("a journal"));
     assert_eq!(journal.prune(vec![(session("c"), Position(7))]).await, Ok(vec![1]));
@@ -62,7 +62,7 @@ async fn a_journal_whose_last_writes_were_all_pruned_is_whole() {
 }
 
 #[tokio::test]
-async fn what_was_lost_is_told_from_what_was_pruned() {
+async fn lost_records_are_distinguished_from_pruned_ones() {
     let scratch = pruned().await;
     scratch.sql("DELETE FROM records WHERE position IN (5, 7)");
     let page = scratch.all().expect("readable");

@@ -57,7 +57,7 @@ fn records(found: &[Found], from: u64, hint: &str) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_whole_journal_is_read_whole() {
+async fn an_intact_journal_is_read_completely() {
     let scratch = many().await;
     let all: Vec<u64> = (1..=RECORDS).collect();
     assert_eq!(records(&salvaged(&scratch, None, 0), 1, "all"), all);
@@ -68,7 +68,7 @@ async fn a_whole_journal_is_read_whole() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_lost_costs_what_stood_in_it_alone() {
+async fn a_lost_page_costs_only_its_own_records() {
     let scratch = many().await;
     let whole = fs::read(scratch.journal()).expect("there");
     let (mut in_the_middle, mut harmless) = (0, 0);
